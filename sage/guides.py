@@ -3,11 +3,13 @@
 A guide turns signals of the policy's own forward pass into one positive factor per token;
 their product over a completion is q(x, y). A guide holds settings only: what varies in
 training, the step and the noise, comes in with each call, so the same call gives the same
-factors after a restart. A new guide is one small class here and its name in `GUIDES`.
+factors after a restart. A new guide is one small class, here
+with its name in `GUIDES`, or in any module that can be imported: `module:Class`.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -156,15 +158,31 @@ GUIDES: dict[str, Callable[..., GuideFunction]] = {
 }
 
 
+def guide_class(kind: str) -> Callable[..., GuideFunction]:
+    """What makes a guide: a name in `GUIDES`, or `module:Class`. Raises ValueError."""
+    if kind in GUIDES:
+        return GUIDES[kind]
+    module, colon, name = kind.partition(":")
+    if not colon:
+        raise ValueError(f"{kind!r} is not a guide, nor module:Class of one")
+    try:
+        found: Callable[..., GuideFunction] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{kind!r} cannot be imported ({error}); it must be module:Class, the module a file "
+            "beside the Snakefile or installed"
+        ) from error
+    return found
+
+
 def build_guide(kind: str, settings: Mapping[str, Any]) -> GuideFunction:
     """The guide called `kind`; raises ValueError that names an unknown kind or setting."""
-    if kind not in GUIDES:
-        raise ValueError(f"{kind!r} is not a guide; there are {', '.join(GUIDES)}")
-    known = list(inspect.signature(GUIDES[kind]).parameters)
+    make = guide_class(kind)
+    known = list(inspect.signature(make).parameters)
     for name in settings:
         if name not in known:
             raise ValueError(f"{name!r} is not a setting of {kind}; there are {', '.join(known)}")
-    return GUIDES[kind](**settings)
+    return make(**settings)
 
 
 @torch.no_grad()

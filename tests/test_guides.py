@@ -150,7 +150,7 @@ def test_ranks_and_zscores_by_hand() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        ("brunch", {}, "'brunch' is not a guide; there are random, token, branch"),
+        ("brunch", {}, "'brunch' is not a guide, nor module:Class of one"),
         ("branch", {"ratios": 0.1}, "'ratios' is not a setting of branch"),
         ("random", {"epsilon_high": 1.5}, "epsilon"),
         ("token", {"alpha_low": 0.5}, "alpha"),

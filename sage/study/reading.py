@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 from pydantic import BaseModel, ValidationError, create_model
 
-from sage.guides import GUIDES, build_guide
+from sage.guides import GUIDES, build_guide, guide_class
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm, Guide
 from sage.study.exhibits import OF_TRAINING, RESERVED, AblationTable, Exhibit
@@ -129,8 +129,8 @@ def _guide_faults(key: str, content: Mapping[Any, Any]) -> Iterator[str]:
         return
     if guide.clamp[0] > guide.clamp[1]:
         yield f"{key}.clamp: must be [lowest, highest], not {guide.clamp}"
-    if guide.kind not in GUIDES:
-        yield f"{key}.kind: {guide.kind!r} is not a guide{nearest(guide.kind, GUIDES)}"
+    if fault := _kind_fault(guide.kind):
+        yield f"{key}.kind: {fault}"
         return
     settings = content.get("settings", {})
     faults = type_faults(_settings_type(guide.kind), settings, f"{key}.settings")
@@ -142,14 +142,23 @@ def _guide_faults(key: str, content: Mapping[Any, Any]) -> Iterator[str]:
             yield f"{key}.settings: {error}"
 
 
+def _kind_fault(kind: Any) -> str | None:
+    try:
+        guide_class(str(kind))
+    except ValueError as error:
+        return str(error) + ("" if ":" in str(kind) else nearest(str(kind), GUIDES))
+    return None
+
+
 def _settings_type(kind: str) -> type[BaseModel]:
     """What the guide called `kind` takes, with types and defaults, as a section of its own."""
-    hints = get_type_hints(GUIDES[kind])
+    make = guide_class(kind)
+    hints = get_type_hints(make)
     fields: dict[str, Any] = {
-        name: (hints[name], ... if setting.default is setting.empty else setting.default)
-        for name, setting in inspect.signature(GUIDES[kind]).parameters.items()
+        name: (hints.get(name, Any), ... if setting.default is setting.empty else setting.default)
+        for name, setting in inspect.signature(make).parameters.items()
     }
-    return create_model(kind, __base__=Strict, **fields)
+    return create_model(kind.replace(":", "_"), __base__=Strict, **fields)
 
 
 def _reference_faults(
@@ -203,7 +212,7 @@ def _exhibit_faults(
             guide = _mapping(_mapping(rows.get(row)).get("guide"))
             if row in rows and not guide:
                 yield f"{key}.algorithm: {row!r} has no guide whose settings could be varied"
-            elif guide.get("kind") in GUIDES:
+            elif guide and _kind_fault(guide.get("kind")) is None:
                 known = _settings_type(guide["kind"]).model_fields
                 for setting in _mapping(exhibit.get("grid")):
                     what = f"a setting of the guide {guide['kind']!r}"

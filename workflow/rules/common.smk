@@ -1,5 +1,6 @@
 # The study, validated before any job, and the small functions that name files and settings.
 
+import inspect
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
 )
 
+from sage.guides import GUIDES, guide_class
 from sage.runtime.dependencies import module_files
 from sage.study import BASE, StudyError, load_settings, load_study
 
@@ -152,6 +154,16 @@ def rl_settings(wildcards):
 
 def algorithm_settings(wildcards):
     return STUDY.algorithms[wildcards.algorithm].model_dump()
+
+
+def guide_code(wildcards):
+    """The file of an algorithm's guide where that is a class of the user's own."""
+    guide = STUDY.algorithms[wildcards.algorithm].guide
+    if guide is None or guide.kind in GUIDES:
+        return []
+    file = Path(inspect.getfile(guide_class(guide.kind)))
+    beside = file.is_relative_to(workflow.basedir)
+    return str(file.relative_to(workflow.basedir) if beside else file)
 
 
 def evaluation_settings(wildcards):

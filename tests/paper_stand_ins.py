@@ -1,0 +1,124 @@
+"""Stand-ins for the paper's models: random weights in their architecture, tokenizers of their kind.
+
+The paper's study then runs as it is written, on the real benchmark files, within minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+# As Qwen2.5 writes conversations: roles between tags, a system message of its own by default.
+CHATML = (
+    "{% if messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\\nReason step by step.<|im_end|>\\n' }}{% endif %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+# As R1's distillates do: a token before the text, and thinking opened by the prompt.
+THINKING = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'system' %}{{ message['content'] }}"
+    "{% elif message['role'] == 'user' %}{{ '<|User|>' + message['content'] }}"
+    "{% else %}{{ '<|Assistant|>' + message['content'] + '<|end▁of▁sentence|>' }}"
+    "{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|Assistant|><think>\\n' }}{% endif %}"
+)
+# Repository: chat template, end of text, token before the text, whether embeddings are tied.
+REPOSITORIES: dict[str, tuple[str, str, str | None, bool]] = {
+    "Qwen/Qwen2.5-Math-7B": (CHATML, "<|endoftext|>", None, False),
+    "Qwen/Qwen2.5-Math-1.5B-Instruct": (CHATML, "<|im_end|>", None, True),
+    "Qwen/Qwen2.5-3B-Instruct": (CHATML, "<|im_end|>", None, True),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": (
+        THINKING,
+        "<|end▁of▁sentence|>",
+        "<|begin▁of▁sentence|>",
+        False,
+    ),
+}
+POSITIONS = 8192 + 2048
+VOCABULARY = 320  # ends of text are drawn once in so many tokens: completions of some hundreds
+
+
+def write_stand_ins(mirror: Path, texts: Sequence[str]) -> None:
+    """A checkpoint per repository under `mirror`, in the hub's layout; `texts` make the tokens."""
+    for repository, (template, end, start, tied) in REPOSITORIES.items():
+        tokenizer: Any = Qwen2Tokenizer().train_new_from_iterator(texts, VOCABULARY - 4)
+        names = dict.fromkeys(["<|endoftext|>", "<|im_start|>", "<|im_end|>", end])
+        tokenizer.add_special_tokens(
+            {
+                "eos_token": end,
+                "pad_token": "<|padding|>",
+                **({"bos_token": start} if start else {}),
+                "additional_special_tokens": list(names),
+            }
+        )
+        tokenizer.chat_template = template
+        torch.manual_seed(0)
+        model = Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=len(tokenizer),
+                hidden_size=64,
+                intermediate_size=128,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                max_position_embeddings=POSITIONS,
+                tie_word_embeddings=tied,
+                bos_token_id=tokenizer.bos_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+        )
+        model.generation_config = GenerationConfig(
+            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+        )
+        model.to(torch.bfloat16).save_pretrained(mirror / repository)  # as published
+        tokenizer.save_pretrained(mirror / repository)
+
+
+def write_sft_examples(mirror: Path, problems: Sequence[str]) -> None:
+    """A data set in the layout of OpenMathReasoning-mini, which is too large to come along."""
+    file = mirror / "unsloth/OpenMathReasoning-mini/data/cot-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True)
+    rows = [
+        {
+            "problem": problem,
+            "expected_answer": str(number),
+            "generated_solution": f"<think>\nIt comes to {number}.\n</think>\nSo {number}.",
+        }
+        for number, problem in enumerate(problems)
+    ]
+    pd.DataFrame(rows).to_parquet(file)
+
+
+def shortened(study: Path, engine: str) -> dict[str, Any]:
+    """The paper's study with fewer problems, steps and samples; what shapes a run stays.
+
+    Models, data sets, LoRA, precision, optimizer, templates, lengths, rows and exhibits are
+    the study's own.
+    """
+    content: dict[str, Any] = yaml.safe_load(study.read_text(encoding="utf-8"))
+    for name, problems in content["problems"].items():
+        problems["first"] = 8 if name == "dapo" else 2
+    evaluations = [content["evaluation"]]
+    for model in content["models"].values():
+        if "sft" in model:
+            model["sft"]["examples"] = 4
+        model["rl"] |= {"steps": 2, "engine": "transformers"}
+        evaluations += [model["evaluation"]] if "evaluation" in model else []
+    for evaluation in evaluations:
+        evaluation |= {"samples": 4, "seeds": [0, 1], "engine": engine, "bootstrap": 100}
+    for exhibit in content["exhibits"].values():
+        for key, few in {"samples": 2, "snapshots": 2, "responses": 4}.items():
+            if key in exhibit or (exhibit["kind"], key) == ("perplexity", "responses"):
+                exhibit[key] = few
+    return content
