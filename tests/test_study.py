@@ -283,7 +283,7 @@ FAULTS = [
         ALGORITHMS,
         "grpo_branch.guide.kind",
         "brunch",
-        "grpo_branch.guide.kind: 'brunch' is not a guide, nor module:Class of one; did you mean 'br",
+        "grpo_branch.guide.kind: 'brunch' is not a guide, nor module:Class of one; did you",
     ),
     (
         ALGORITHMS,
@@ -513,6 +513,8 @@ EXHIBIT_FAULTS = [
     ("table2.benchmark", "sums", "exhibits.table2.benchmark: 'sums' is not a problem set"),
     ("table6.algorithm", "grpo", "exhibits.table6.algorithm: 'grpo' has no guide whose settings"),
     ("table6.grid", {"treshold": [1.0]}, "exhibits.table6.grid.treshold: 'treshold' is not a sett"),
+    ("table2.samples", 5, "exhibits.table2.samples: 5, but only 4 samples of a problem are drawn"),
+    ("figure7.responses", 5, "exhibits.figure7.responses: 5, but only 4 samples of a problem"),
     ("table1.kind", "acuracy", "exhibits.table1.kind: 'acuracy' is not allowed; did you mean"),
     ("figure5", {"kind": "training"}, "exhibits.figure5: this name is kept for a rule or for"),
     ("table1.benchmark", "x", "exhibits.table1.benchmark: unknown key; did you mean 'benchmarks'"),

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from sage.guides import GUIDES, build_guide, guide_class
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm, Guide
-from sage.study.exhibits import OF_TRAINING, RESERVED, AblationTable, Exhibit
+from sage.study.exhibits import OF_TRAINING, RESERVED, AblationTable, Exhibit, PerplexityFigure
 from sage.study.faults import listed, nearest, shown, type_faults
 from sage.study.models import RL
 from sage.study.strict import BASE, Name, Strict
@@ -52,6 +52,7 @@ def load_study(study: str, config_folder: Path) -> ResolvedStudy:
                 *type_faults(Study, content),
                 *_reference_faults(content, rows, algorithms_file),
                 *_exhibit_faults(content, rows, algorithms_file),
+                *_sample_faults(content),
                 *_base_faults(content, entries, benchmarks_file),
                 *_run_faults(content, rows),
                 *_problem_set_faults(content, entries, benchmarks_file),
@@ -219,6 +220,28 @@ def _exhibit_faults(
                     yield from _unknown(f"{key}.grid.{setting}", setting, what, known)
 
 
+def _sample_faults(content: Mapping[Any, Any]) -> Iterator[str]:
+    """Exhibits that ask for more samples of a problem than its model's evaluation draws."""
+    models = _mapping(content.get("models"))
+    for name, value in _mapping(content.get("exhibits")).items():
+        exhibit = _mapping(value)
+        model = _mapping(models.get(exhibit.get("model")))
+        evaluation = _mapping(model.get("evaluation")) or _mapping(content.get("evaluation"))
+        drawn, seeds = evaluation.get("samples"), len(_sequence(evaluation.get("seeds")))
+        asked = {
+            "patterns": ("samples", exhibit.get("samples"), 1),
+            "perplexity": ("responses", exhibit.get("responses", _RESPONSES), seeds),
+        }.get(exhibit.get("kind", ""))
+        if asked and isinstance(drawn, int) and isinstance(asked[1], int):
+            key, wanted, runs = asked
+            if wanted > drawn * runs:
+                yield (
+                    f"exhibits.{name}.{key}: {wanted}, but only {drawn * runs} samples of a "
+                    "problem are drawn; lower it, or raise evaluation.samples"
+                )
+
+
+_RESPONSES = PerplexityFigure.model_fields["responses"].default
 _KINDS_OF_TRAINING = [get_args(kind.model_fields["kind"].annotation)[0] for kind in OF_TRAINING]
 
 
