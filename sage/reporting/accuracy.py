@@ -124,7 +124,7 @@ def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str
         seeds_said(study),
         problems_worth(sizes),
         "Bold: above every other row in a paired comparison over problems "
-        f"(p < {LEVEL:g}, adjusted after Holm for all comparisons of the model at that k); "
+        f"(p < {LEVEL:g}, adjusted after Holm for all comparisons of this table at that k); "
         "≈: no such row, this one is the highest or not told from it.",
         "Averages are not compared." if len(sizes) > 1 else "",
     ]

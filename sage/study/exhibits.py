@@ -123,6 +123,8 @@ RESERVED = frozenset(
         "curves_figure",
         "decontaminate",
         "excerpts",
+        "exhibit_curves",
+        "exhibit_metrics",
         "fetch",
         "figure1",
         "figure5",

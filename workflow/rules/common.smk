@@ -290,10 +290,14 @@ def exhibits_of(*kinds):
 
 
 def exhibit_samples(wildcards):
-    """Files of the samples that an exhibit on one benchmark shows."""
-    exhibit = STUDY.study.exhibits[wildcards.exhibit]
+    """Files of the samples that an exhibit shows."""
+    model = STUDY.study.exhibits[wildcards.exhibit].model
     rows = STUDY.rows_of(wildcards.exhibit)
-    return samples(exhibit.model, rows, exhibit.benchmark)
+    return [
+        path
+        for benchmark in STUDY.benchmarks_of(wildcards.exhibit)
+        for path in samples(model, rows, benchmark)
+    ]
 
 
 def exhibit_policies(wildcards):

@@ -50,3 +50,34 @@ rule metrics:
         bootstrap=STUDY.study.evaluation.bootstrap,
     script:
         "../scripts/metrics.py"
+
+
+# The same of one exhibit, so that a table or figure needs no runs but those it shows.
+rule exhibit_metrics:
+    input:
+        samples=exhibit_samples,
+        code=code_of("sage.evaluation.metrics"),
+    output:
+        pass_at_k=result("metrics/{exhibit}/pass_at_k.parquet"),
+        comparisons=result("metrics/{exhibit}/comparisons.parquet"),
+        paper_reading=result("metrics/{exhibit}/paper_reading.parquet"),
+    log:
+        log_of("metrics/{exhibit}"),
+    wildcard_constraints:
+        exhibit=one_of(exhibits_of("accuracy")),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        bootstrap=STUDY.study.evaluation.bootstrap,
+    script:
+        "../scripts/metrics.py"
+
+
+use rule exhibit_metrics as exhibit_curves with:
+    output:
+        pass_at_k=result("metrics/{exhibit}/pass_at_k.parquet"),
+    wildcard_constraints:
+        exhibit=one_of(exhibits_of("ablation", "curves")),

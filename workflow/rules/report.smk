@@ -3,9 +3,9 @@
 
 rule accuracy_table:
     input:
-        pass_at_k=rules.metrics.output.pass_at_k,
-        comparisons=rules.metrics.output.comparisons,
-        paper_reading=rules.metrics.output.paper_reading,
+        pass_at_k=rules.exhibit_metrics.output.pass_at_k,
+        comparisons=rules.exhibit_metrics.output.comparisons,
+        paper_reading=rules.exhibit_metrics.output.paper_reading,
         code=code_of("sage.reporting.accuracy", "sage.reporting.paper_reading"),
     output:
         csv=report(
@@ -39,7 +39,7 @@ rule accuracy_table:
 
 rule ablation_table:
     input:
-        pass_at_k=rules.metrics.output.pass_at_k,
+        pass_at_k=rules.exhibit_curves.output.pass_at_k,
         code=code_of("sage.reporting.ablation"),
     output:
         csv=report(
@@ -174,7 +174,7 @@ rule perplexity_figure:
 
 rule curves_figure:
     input:
-        pass_at_k=rules.metrics.output.pass_at_k,
+        pass_at_k=rules.exhibit_curves.output.pass_at_k,
         code=code_of("sage.reporting.figures_measured"),
     output:
         svg=report(
