@@ -16,7 +16,7 @@ run-vllm := OMP_NUM_THREADS=1 PATH="$(abspath $(VENV_VLLM))/bin:$$PATH"
 
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
-.PHONY: install install-test install-vllm study test test-vllm bench bench-vllm clean help
+.PHONY: install install-test install-vllm study test test-vllm test-paper bench bench-vllm clean help
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 the same for another study (config/studies), on two cores
@@ -31,6 +31,11 @@ test: install-test
 ## make test-vllm           set up vLLM, in an environment of its own, and run the tests that need it
 test-vllm: install-vllm
 	$(run-vllm) pytest -m vllm tests/test_vllm.py $(PYTEST_ARGS)
+
+## make test-paper          the paper's whole study, its models replaced by small random ones, and
+##                          vLLM on them; SAGE_MIRROR names the folder with the benchmarks' files
+test-paper: install-vllm
+	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest -m paper tests/test_paper_study.py $(PYTEST_ARGS)
 
 ## make bench               speed against the naive way: ratios of paired runs
 ## make bench ONLY=training one of benchmarks/*.py
@@ -49,7 +54,7 @@ install-test:
 	@$(PYTHON) workflow/install.py "$(VENV)" --extra test
 
 install-vllm:
-	@$(PYTHON) workflow/install.py "$(VENV_VLLM)" --extra test --extra vllm
+	@$(PYTHON) workflow/install.py "$(VENV_VLLM)" --extra test --extra vllm --extra gpu
 
 ## make clean               remove caches; results and environments stay
 clean:

@@ -6,6 +6,7 @@ The paper's study then runs as it is written, on the real benchmark files, withi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,8 @@ def write_sft_examples(mirror: Path, problems: Sequence[str]) -> None:
 def shortened(study: Path, engine: str) -> dict[str, Any]:
     """The paper's study with fewer problems, steps and samples; what shapes a run stays.
 
-    Models, data sets, LoRA, precision, optimizer, templates, lengths, rows and exhibits are
-    the study's own.
+    Models, data sets, LoRA, precision, templates, lengths, rows and exhibits are the study's
+    own, and so is the optimizer where bitsandbytes is installed.
     """
     content: dict[str, Any] = yaml.safe_load(study.read_text(encoding="utf-8"))
     for name, problems in content["problems"].items():
@@ -114,6 +115,9 @@ def shortened(study: Path, engine: str) -> dict[str, Any]:
         if "sft" in model:
             model["sft"]["examples"] = 4
         model["rl"] |= {"steps": 2, "engine": "transformers"}
+        if find_spec("bitsandbytes") is None:
+            for stage in (model["rl"], model.get("sft", {})):
+                stage["optimizer"] = "adamw"
         evaluations += [model["evaluation"]] if "evaluation" in model else []
     for evaluation in evaluations:
         evaluation |= {"samples": 4, "seeds": [0, 1], "engine": engine, "bootstrap": 100}
