@@ -79,7 +79,8 @@ def job_of(wildcards):
 
 
 def gpus(wildcards):
-    return job_of(wildcards).gpus
+    """GPUs of a job; `device: cuda` gives one to models that ask for none."""
+    return max(job_of(wildcards).gpus, int(SETTINGS.device == "cuda"))
 
 
 def memory(wildcards, attempt):

@@ -12,6 +12,7 @@ rule rl:
         ENVIRONMENT
     resources:
         gpu=gpus,
+        gpus_asked=gpus,
         mem_mb=memory,
         runtime=minutes,
     params:
