@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -334,3 +335,57 @@ def test_a_request_that_snakemake_cut_down_is_refused(monkeypatch: pytest.Monkey
     assert gpus_asked(cut, "cpu") == 0
     assert gpus_asked({}, "auto") == 0
     assert gpus_asked({"gpu": 2}, "cuda") == 2
+
+
+WORKFLOW = """
+rule all:
+    input: expand("{n}.json", n=range(3))
+
+rule train:
+    output: "{n}.json"
+    log: "{n}.log"
+    resources: gpu=int(config["gpus"]), gpus_asked=int(config["gpus"])
+    params: device="auto"
+    script: "train.py"
+"""
+
+TRAIN = """
+import time
+from sage.runtime.job import job
+
+with job(snakemake) as manifest:
+    time.sleep(0.5)
+    manifest.write(snakemake.output[0])
+"""
+
+
+@pytest.mark.e2e
+def test_jobs_of_snakemake_get_their_own_devices(place: Path) -> None:
+    (place / "Snakefile").write_text(WORKFLOW)
+    (place / "train.py").write_text(TRAIN)
+
+    def run(gpus: int) -> int:
+        tool = Path(sys.executable).parent / "snakemake"
+        limits = ["--cores", "3", "--resources", "gpu=2", "--config", f"gpus={gpus}"]
+        environment = {
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "4,5",
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+        }
+        return subprocess.run(
+            [tool, "--keep-going", *limits], cwd=place, env=environment, capture_output=True
+        ).returncode
+
+    assert run(3) != 0
+    log = (place / "0.log").read_text()
+    assert "asks for 3 GPUs" in log
+    assert "Snakemake may use 2 only" in log
+    assert run(1) == 0
+    manifests = [json.loads((place / f"{n}.json").read_text()) for n in range(3)]
+    assert {manifest["devices"] for manifest in manifests} == {"4", "5"}
+
+
+def test_every_rule_that_asks_for_gpus_says_how_many_it_means() -> None:
+    rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    assert rules.count("gpu=gpus,") == rules.count("gpus_asked=gpus,") >= 4
