@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE = 30.0
-"""Seconds that nvidia-smi may take; without persistence mode it first wakes the driver."""
+"""Seconds that a tool may take: nvidia-smi may have to wake the driver first."""
 
 _LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
 
@@ -61,15 +61,11 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]
     return list(devices.values())
 
 
-def nvidia_smi(*arguments: str, patience: float = PATIENCE) -> str | None:
-    """What nvidia-smi prints; None if it is not there, fails or takes too long."""
+def printed_by(*command: str) -> str | None:
+    """What a tool prints; None if it is not there, fails or takes too long."""
     try:
         done = subprocess.run(
-            ["nvidia-smi", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=patience,
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -78,7 +74,7 @@ def nvidia_smi(*arguments: str, patience: float = PATIENCE) -> str | None:
 
 def _present() -> list[_Gpu]:
     found: list[_Gpu] = []
-    for line in (nvidia_smi("-L") or "").splitlines():
+    for line in (printed_by("nvidia-smi", "-L") or "").splitlines():
         match = _LINE.match(line)
         if match and match["index"]:
             found.append(_Gpu(match["index"], match["uuid"], ()))

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from sage.runtime.devices import nvidia_smi
+from sage.runtime.devices import printed_by
 
 FILE = "SAGE_USAGE"
 """The environment variable with the path of the file of peaks."""
@@ -89,8 +89,12 @@ def memory_of_processes(pid: int) -> int:
 
 def gpu_state(devices: Sequence[str]) -> list[tuple[int, float | None]] | None:
     """Bytes in use and utilisation (0 to 1) of each device now; None where it cannot be had."""
-    asked = "--query-gpu=memory.used,utilization.gpu"
-    text = nvidia_smi(asked, "--format=csv,noheader,nounits", f"--id={','.join(devices)}")
+    text = printed_by(
+        "nvidia-smi",
+        "--query-gpu=memory.used,utilization.gpu",
+        "--format=csv,noheader,nounits",
+        f"--id={','.join(devices)}",
+    )
     try:
         return [_state(line) for line in (text or "").splitlines() if line.strip()] or None
     except ValueError:

@@ -83,6 +83,16 @@ def gpus(wildcards):
     return max(job_of(wildcards).gpus, int(SETTINGS.device == "cuda"))
 
 
+def gpus_of_largest_job(wildcards):
+    asked = [model.job.gpus for model in STUDY.study.models.values()]
+    return max(*asked, int(SETTINGS.device == "cuda"))
+
+
+def executor(wildcards):
+    """What runs the jobs: `local`, `slurm`."""
+    return workflow.executor_plugin.name if workflow.executor_plugin else "local"
+
+
 def memory(wildcards, attempt):
     return 1000 * job_of(wildcards).memory_gb * attempt
 
