@@ -18,6 +18,7 @@ from typing import TextIO
 import pytest
 from conftest import ROOT
 
+from sage.runtime import job
 from sage.runtime.devices import Device, visible_devices
 from sage.runtime.job import gpus_asked, leased
 from sage.runtime.lease import FOLDER, TooFewDevices, lease
@@ -171,11 +172,11 @@ def test_jobs_never_share_a_device_whoever_is_killed(place: Path, start: Start) 
         start(JOB, marks, chance.choice([1, 1, 2, 3]), chance.uniform(0, 0.1), end, devices=DEVICES)
         for end in ends
     ]
-    for job in chance.sample(jobs, 5):  # while they start, wait or hold
+    for one in chance.sample(jobs, 5):  # while they start, wait or hold
         time.sleep(0.1)
-        job.kill()
-    told = [job.communicate(timeout=60)[0] for job in jobs]
-    codes = [job.returncode for job in jobs]
+        one.kill()
+    told = [one.communicate(timeout=60)[0] for one in jobs]
+    codes = [one.returncode for one in jobs]
     assert not [text for text in told if "is used by" in text or "Traceback" in text]
     assert set(codes) <= {0, -signal.SIGKILL}
     assert codes.count(0) >= ends.count("well") - 5
@@ -335,6 +336,41 @@ def test_a_request_that_snakemake_cut_down_is_refused(monkeypatch: pytest.Monkey
     assert gpus_asked(cut, "cpu") == 0
     assert gpus_asked({}, "auto") == 0
     assert gpus_asked({"gpu": 2}, "cuda") == 2
+
+
+LEAVING = """#!/bin/sh
+case "$1" in
+-L) echo "GPU 0: Some GPU (UUID: GPU-a)" ;;
+*)
+    echo >> {calls}
+    echo "GPU-other, 1, 10 MiB"
+    test {forever} -gt $(wc -l < {calls}) && echo "GPU-a, 4242, 500 MiB"
+    exit 0 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("forever", "said"), [(3, "Waiting"), (10**6, "Going on beside")])
+def test_what_a_killed_job_left_on_a_device_is_waited_for_but_not_for_ever(
+    forever: int,
+    said: str,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tool = place / "nvidia-smi"
+    tool.write_text(LEAVING.format(calls=place / "calls", forever=forever))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(job, "LEAVING_SECONDS", 1.0)
+    with leased(1, "job"):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    told = capsys.readouterr().out
+    assert said in told
+    assert "process 4242 on GPU 0 (500 MiB)" in told
+    assert "process 1" not in told
+    assert ("Going on" in told) == (forever > 3)
 
 
 WORKFLOW = """

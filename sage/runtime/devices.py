@@ -61,6 +61,20 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]
     return list(devices.values())
 
 
+def occupants(devices: Sequence[Device]) -> list[str]:
+    """Who computes on the devices now, in words; nobody, where nvidia-smi cannot be asked."""
+    asked = "--query-compute-apps=gpu_uuid,pid,used_memory"
+    found = []
+    for line in (printed_by("nvidia-smi", asked, "--format=csv,noheader") or "").splitlines():
+        uuid, process, memory = (word.strip() for word in [*line.split(","), "", ""][:3])
+        found += [
+            f"process {process} on GPU {device.name} ({memory})"
+            for device in devices
+            if device.key == uuid
+        ]
+    return found
+
+
 def printed_by(*command: str) -> str | None:
     """What a tool prints; None if it is not there, fails or takes too long."""
     try:

@@ -11,15 +11,18 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sage.runtime.devices import VISIBLE, Device, visible_devices
+from sage.runtime.devices import VISIBLE, Device, occupants, visible_devices
 from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
 from sage.runtime.usage import watched
+
+LEAVING_SECONDS = 60.0
+"""How long a job waits for processes without a lease to leave its GPUs."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -90,7 +93,21 @@ def leased(count: int, job: str) -> Iterator[list[Device]]:
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     with lease(count, devices, job) as held:
         os.environ[VISIBLE] = ",".join(device.name for device in held)
+        _await_leaving(held)
         yield held
+
+
+def _await_leaving(devices: Sequence[Device]) -> None:
+    """Wait a moment for what a killed job has left on its devices; others may stay for ever."""
+    deadline, said = time.monotonic() + LEAVING_SECONDS, False
+    while others := "; ".join(occupants(devices)):
+        if time.monotonic() >= deadline:
+            print(f"Going on beside what holds no lease: {others}", flush=True)
+            return
+        if not said:
+            print(f"Waiting for what is left on the devices: {others}", flush=True)
+        said = True
+        time.sleep(LEAVING_SECONDS / 20)
 
 
 def device_of(setting: str) -> str:
