@@ -175,7 +175,7 @@ def test_jobs_never_share_a_device_whoever_is_killed(place: Path, start: Start) 
     for one in chance.sample(jobs, 5):  # while they start, wait or hold
         time.sleep(0.1)
         one.kill()
-    told = [one.communicate(timeout=60)[0] for one in jobs]
+    told = [one.communicate(timeout=200)[0] for one in jobs]
     codes = [one.returncode for one in jobs]
     assert not [text for text in told if "is used by" in text or "Traceback" in text]
     assert set(codes) <= {0, -signal.SIGKILL}
@@ -192,15 +192,15 @@ from sage.runtime.devices import visible_devices
 from sage.runtime.lease import lease
 
 with lease(1, visible_devices(), "parent"):
-    started = subprocess.Popen(["sleep", "60"], close_fds=False)
+    started = subprocess.Popen(["sleep", "600"], close_fds=False)
     if (forked := os.fork()) == 0:
         if sys.argv[1] == "unwinds":
             sys.exit("the child's end runs through the parent's with block")
-        time.sleep(60)
+        time.sleep(600)
     if sys.argv[1] == "unwinds":
         os.waitpid(forked, 0)
     print(started.pid, forked, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -214,7 +214,7 @@ def test_children_neither_keep_a_dead_jobs_device_nor_lose_a_live_ones(
     try:
         began = time.monotonic()
         with lease(1, FOUR[:1], "the next"):
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 60
         for child in children:
             os.kill(child, 0)  # they live on
     finally:
@@ -231,11 +231,11 @@ def test_children_neither_keep_a_dead_jobs_device_nor_lose_a_live_ones(
     assert waiting.poll() is None
     os.kill(started, signal.SIGKILL)
     parent.kill()
-    assert "leased 0" in waiting.communicate(timeout=20)[0]
+    assert "leased 0" in waiting.communicate(timeout=100)[0]
 
 
 def test_a_job_for_two_devices_is_not_passed_by_later_ones(place: Path, start: Start) -> None:
-    holder = start(JOB, place, 1, 60, "well", devices="0,1")
+    holder = start(JOB, place, 1, 600, "well", devices="0,1")
     assert "leased 0" in line(holder)
     large = start(JOB, place, 2, 1, "well", devices="0,1")
     assert "Waiting for 2 GPUs" in line(large)
@@ -244,11 +244,11 @@ def test_a_job_for_two_devices_is_not_passed_by_later_ones(place: Path, start: S
     assert f"GPU 0 is held by process {holder.pid}" in said
     assert f"GPU 1 is kept for process {large.pid}" in said
     elsewhere = start(JOB, place, 1, 0, "well", devices="2,1")  # nobody waits for device 2
-    assert "leased 2" in elsewhere.communicate(timeout=20)[0]
+    assert "leased 2" in elsewhere.communicate(timeout=100)[0]
     holder.kill()
     (place / "0").unlink()
-    assert "leased 0 1" in large.communicate(timeout=20)[0]
-    assert "leased" in small.communicate(timeout=20)[0]
+    assert "leased 0 1" in large.communicate(timeout=100)[0]
+    assert "leased" in small.communicate(timeout=100)[0]
 
 
 def test_more_than_there_is_fails_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

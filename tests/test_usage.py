@@ -52,11 +52,14 @@ def test_memory_of_children_counts_together_and_outlives_them() -> None:
         for child in children:
             assert child.stdout is not None
             child.stdout.readline()
-        time.sleep(0.5)
+        deadline = time.monotonic() + 60
+        while usage().memory < before + 290 * MIB:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         for child in children:
             child.communicate()
         peak = usage().memory
-        assert peak > before + 290 * MIB
+        assert peak >= before + 290 * MIB
         # A process that the job has started writes of the whole job.
         code = "from sage.runtime.usage import usage; print(usage().memory)"
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -71,7 +74,7 @@ def test_gpus_are_sampled_until_they_cannot_be(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with watched(["GPU-a", "GPU-b"]):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not calls.exists() or len(calls.read_text().splitlines()) < 5:
             assert time.monotonic() < deadline
             time.sleep(0.05)

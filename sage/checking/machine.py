@@ -108,10 +108,10 @@ def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
     """Devices of this machine or of the cluster, and what Snakemake lets a job have of them."""
     devices = visible_devices()
     here = f"{len(devices)}: {', '.join(_described())}" if devices else "none"
-    offered = _offered_by_slurm() if machine.is_cluster or not devices else ""
     if not gpus:
         yield Finding("GPUs", "none", here, "not needed")
         return
+    offered = _offered_by_slurm() if machine.is_cluster or not devices else ""
     limited = f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""
     yield Finding(
         "GPUs",
