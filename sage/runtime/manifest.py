@@ -49,7 +49,7 @@ class Manifest:
             "versions": versions(),
             "git_commit": git_commit(),
             "hardware": {**hardware(), "threads": self.threads},
-            "devices": os.environ.get(VISIBLE),
+            "devices": os.environ.get(VISIBLE) or None,
             "wall_seconds": round(seconds, 1),
             "tokens": tokens,
             "tokens_per_second": None if tokens is None else round(tokens / max(seconds, 1e-3), 1),
