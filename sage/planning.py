@@ -2,12 +2,14 @@
 
 Tokens are upper bounds: every completion as long as it may be. Times come from manifests of
 runs already on disk, else from the throughput that the model's `job` section names; where there
-is neither the plan says so and does not guess.
+is neither the plan says so and does not guess. Beside the memory that jobs ask for stands what
+runs have taken.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,21 @@ from sage.study import BASE, ResolvedStudy
 
 BYTES_PER_TOKEN = 8.0
 """On disk per completion token, before compression: its text, and its id as four bytes."""
+
+GENEROUS, TIGHT = 2.0, 1.2
+"""A request for more than so many times the measured peak is a waste, for less a risk."""
+
+ROOM = 1.5
+"""Times the measured peak: what a request should be."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What runs on disk have taken: tokens per second over all, and peaks of memory in GB."""
+
+    tokens_per_second: float | None = None
+    memory_gb: float | None = None
+    gpu_memory_gb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -30,6 +47,8 @@ class Stage:
     tokens_per_second: float | None
     gpus: int
     disk_bytes: float | None
+    memory_gb: int
+    measured: Measured
 
     @property
     def hours(self) -> float | None:
@@ -55,15 +74,21 @@ def plan(study: ResolvedStudy, results: Path) -> list[Stage]:
 def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
     """The plan as text: a line per stage, and what is summed over all of them."""
     rows = list(stages)
-    names = ("stage", "model", "jobs", "tokens", "tokens/s", "hours", "GPUs")
-    widths = ("10", "26", ">5", ">9", ">9", ">8", ">5")
+    names = ("stage", "model", "jobs", "tokens", "tokens/s", "hours", "GPUs", "GB", "used", "GPU")
+    widths = ("10", "26", ">5", ">9", ">9", ">8", ">5", ">5", ">6", ">6")
     head = " ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
     lines = [f"Study {study.name}: {study.study.title}", head]
     for row in rows:
         lines.append(
             f"{row.name:10} {row.model:26} {row.jobs:5d} {_large(row.tokens):>9} "
-            f"{_large(row.tokens_per_second):>9} {_hours(row.hours):>8} {row.gpus:5d}"
+            f"{_large(row.tokens_per_second):>9} {_hours(row.hours):>8} {row.gpus:5d} "
+            f"{row.memory_gb:5d} {_gb(row.measured.memory_gb):>6} "
+            f"{_gb(row.measured.gpu_memory_gb):>6}"
         )
+    lines.append(
+        "GB is the host memory a job asks for (`memory_gb`), used the most that one has taken, "
+        "GPU the same of a device."
+    )
     known = [row for row in rows if row.hours is not None]
     hours = sum(row.hours or 0.0 for row in known)
     gpu_hours = sum((row.hours or 0.0) * row.gpus for row in known)
@@ -78,7 +103,29 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
             f"Not in these hours, for no throughput is known: {', '.join(unknown)}. Run one job, "
             "or set training and sampling in the model's job section."
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *memory_hints(rows)])
+
+
+def memory_hints(stages: Iterable[Stage]) -> list[str]:
+    """A line for each model whose `memory_gb` is far from the most that one of its jobs took."""
+    highest: dict[str, Stage] = {}
+    for stage in stages:
+        held = highest.get(stage.model)
+        if _peak(stage) > (_peak(held) if held else 0.0):
+            highest[stage.model] = stage
+    hints = []
+    for model, stage in highest.items():
+        peak, asked, better = _peak(stage), stage.memory_gb, math.ceil(ROOM * _peak(stage))
+        found = f"{model}: its jobs ask for {asked} GB, and {stage.name} has taken {peak:.1f}"
+        if asked < TIGHT * peak:
+            hints.append(f"{found}, which leaves little room: set memory_gb to {better}.")
+        elif asked > GENEROUS * peak and better < asked:
+            hints.append(f"{found} at most so far: memory_gb {better} would do.")
+    return hints
+
+
+def _peak(stage: Stage) -> float:
+    return stage.measured.memory_gb or 0.0
 
 
 def _sft(study: ResolvedStudy, model: str, results: Path) -> list[Stage]:
@@ -119,23 +166,29 @@ def _stage(
     model: str,
     jobs: int,
     tokens: int | None,
-    measured: float | None,
+    measured: Measured,
     named: float | None,
 ) -> Stage:
     disk = BYTES_PER_TOKEN * tokens if name == "sample" and tokens is not None else None
-    return Stage(name, model, jobs, tokens, measured or named, study.model(model).job.gpus, disk)
+    asked, speed = study.model(model).job, measured.tokens_per_second or named
+    return Stage(name, model, jobs, tokens, speed, asked.gpus, disk, asked.memory_gb, measured)
 
 
-def _measured(manifests: Iterable[Path]) -> float | None:
-    """Tokens per second over all runs that left a manifest."""
-    tokens, seconds = 0.0, 0.0
-    for path in manifests:
-        if path.is_file():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content.get("tokens") and content.get("wall_seconds"):
-                tokens += content["tokens"]
-                seconds += content["wall_seconds"]
-    return tokens / seconds if seconds else None
+def _measured(manifests: Iterable[Path]) -> Measured:
+    """What all runs have taken that left a manifest."""
+    contents = [json.loads(p.read_text(encoding="utf-8")) for p in manifests if p.is_file()]
+    timed = [c for c in contents if c.get("tokens") and c.get("wall_seconds")]
+    seconds = sum(content["wall_seconds"] for content in timed)
+
+    def peak(key: str) -> float | None:
+        gib = max((content.get(key) or 0.0 for content in contents), default=0.0)
+        return gib * 2**30 / 1e9 or None
+
+    return Measured(
+        sum(content["tokens"] for content in timed) / seconds if seconds else None,
+        peak("peak_memory_gib"),
+        peak("peak_gpu_memory_gib"),
+    )
 
 
 def _problems(study: ResolvedStudy, name: str, results: Path) -> int | None:
@@ -163,3 +216,7 @@ def _large(number: float | None) -> str:
 
 def _hours(hours: float | None) -> str:
     return "?" if hours is None else f"{hours:.2f}" if hours < 10 else f"{hours:,.0f}"
+
+
+def _gb(size: float | None) -> str:
+    return "?" if size is None else f"{size:.1f}"

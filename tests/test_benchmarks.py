@@ -503,7 +503,7 @@ def test_a_slow_hub_is_not_taken_for_no_network(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(fetching, "get_session", Slow)
-    assert fetching._silence() is None
+    assert fetching.silence() is None
 
 
 # Studies

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from sage.planning import plan, render_plan
+from sage.planning import Stage, memory_hints, plan, render_plan
 from sage.study import load_study
 
 
-def stages(study: str, results: Path) -> dict[tuple[str, str], object]:
+def stages(study: str, results: Path) -> dict[tuple[str, str], Stage]:
     loaded = load_study(study, ROOT / "config")
     return {(stage.name, stage.model): stage for stage in plan(loaded, results)}
 
@@ -36,6 +36,29 @@ def test_hours_come_from_manifests_and_only_from_them(tmp_path: Path) -> None:
     rl = stages("smoke", tmp_path)["rl", "tiny"]
     assert rl.tokens_per_second == pytest.approx(50.0)
     assert rl.hours == pytest.approx(rl.tokens / 50.0 / 3600)
+
+
+@pytest.mark.parametrize(
+    ("rl_gib", "sample_gib", "hint"),
+    [
+        (0.5, 0.3, "tiny: its jobs ask for 4 GB, and rl has taken 0.5 at most so far: memory_gb 1"),
+        (0.5, 2.2, None),  # 4 GB are 1.7 times what sampling takes
+        (0.5, 3.5, "sample has taken 3.8, which leaves little room: set memory_gb to 6"),
+        (None, None, None),
+    ],
+)
+def test_requests_for_memory_are_held_against_the_highest_peak(
+    rl_gib: float | None, sample_gib: float | None, hint: str | None, tmp_path: Path
+) -> None:
+    for place, peak in (
+        ("models/tiny/grpo/seed1/manifest.json", rl_gib),
+        ("samples/tiny/grpo/seed1/arithmetic.json", sample_gib),
+    ):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text(json.dumps({"peak_memory_gib": peak}))
+    hints = memory_hints(stages("smoke", tmp_path).values())
+    assert len(hints) == (hint is not None)
+    assert hint is None or hint in hints[0]
 
 
 @pytest.mark.parametrize("study", sorted(p.stem for p in (ROOT / "config/studies").glob("*.yaml")))

@@ -84,9 +84,9 @@ def fetch(
     Files come from `mirror` if it holds them all, in the hub's layout (``owner/name/path``)
     or under the names the entry lists. Raises DataError.
     """
-    copies = _copies(name, entry, mirror, wanted) if mirror else []
-    if copies:
-        for file, path in copies:
+    found = copies(name, entry, mirror, wanted) if mirror else []
+    if found:
+        for file, path in found:
             rows = read_rows(file, path)
             yield Rows(rows, file, f"mirror:{file.path}", f"sha256:{checksum(path)}")
         return
@@ -154,7 +154,7 @@ def _parquet(path: Path) -> list[Row]:
     return parquet.read_table(path).to_pylist()
 
 
-def _copies(
+def copies(
     name: str, entry: Benchmark, mirror: Path, wanted: Callable[[DataFile], bool]
 ) -> Sequence[tuple[DataFile, Path]]:
     """The wanted files in the mirror; none if it holds not a single one of them.
@@ -202,16 +202,14 @@ def _download(name: str, hub: HubFiles, file: DataFile, mirror: Path | None, for
     the hub cannot be reached to ask for a newer.
     """
     what = f"benchmark {name!r}: {hub.repository}/{file.path}"
-    cached = try_to_load_from_cache(
-        hub.repository, file.path, revision=hub.revision, repo_type="dataset"
-    )
-    if hub.revision and isinstance(cached, str) and not force:
-        return Path(cached)
-    silence = _silence()
-    if silence and isinstance(cached, str) and not force:
-        return Path(cached)
-    if silence:
-        raise DataError(f"{what}: {_advice(hub, mirror)} ({silence})")
+    held = cached(hub, file)
+    if hub.revision and held and not force:
+        return held
+    reason = silence()
+    if reason and held and not force:
+        return held
+    if reason:
+        raise DataError(f"{what}: {_advice(hub, mirror)} ({reason})")
     for pause in (*PAUSES, None):
         try:
             return Path(
@@ -240,6 +238,14 @@ def _download(name: str, hub: HubFiles, file: DataFile, mirror: Path | None, for
     raise AssertionError("the last try returns or raises")
 
 
+def cached(hub: HubFiles, file: DataFile) -> Path | None:
+    """The file in huggingface_hub's cache, if it is there."""
+    held = try_to_load_from_cache(
+        hub.repository, file.path, revision=hub.revision, repo_type="dataset"
+    )
+    return Path(held) if isinstance(held, str) else None
+
+
 def _passes(error: Exception) -> bool:
     """Whether trying again may help: after a broken transfer, or a server's passing fault."""
     if isinstance(error, HfHubHTTPError):
@@ -248,15 +254,15 @@ def _passes(error: Exception) -> bool:
     return not isinstance(error, ValueError | LocalEntryNotFoundError)
 
 
-def _silence() -> str | None:
-    """Why the hub cannot be reached; None if it can.
+def silence(pauses: Sequence[float] | None = None) -> str | None:
+    """Why the hub cannot be reached; None if it can. A try comes before each of `pauses`.
 
     Asked first, because huggingface_hub spends half a minute on a machine without network.
     """
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     reason = ""
-    for pause in (PAUSES[0], 0.0):
+    for pause in pauses or (PAUSES[0], 0.0):
         try:
             get_session().head(constants.ENDPOINT, timeout=PATIENCE)
             return None

@@ -1,8 +1,8 @@
-"""The frame of a Snakemake job: its log, its threads, its manifest.
+"""The frame of a Snakemake job: its log, its threads, its GPUs, its manifest.
 
 Output is redirected at file-descriptor level, so that what C++ libraries and child
-processes print ends up in the rule's log as well. Thread counts are set in the environment
-before torch is imported: import heavy modules inside the `with` block.
+processes print ends up in the rule's log as well. Thread counts and GPUs are set in the
+environment before torch is imported: import heavy modules inside the `with` block.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sage.runtime.devices import VISIBLE, Device, occupants, visible_devices
+from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
+from sage.runtime.usage import watched
+
+LEAVING_SECONDS = 60.0
+"""How long a job waits for processes without a lease to leave its GPUs."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -25,8 +31,9 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 def job(snakemake: Any) -> Iterator[Manifest]:
     """Run the body of a script under `snakemake`, the object Snakemake gives to scripts.
 
-    Yields the job's manifest, to be written beside its results. An exception is written to
-    the log and goes on to Snakemake.
+    Yields the job's manifest, to be written beside its results. Its GPUs are leased for the
+    whole block and are all that CUDA shows it. An exception is written to the log and goes on to
+    Snakemake.
     """
     for variable in _THREAD_VARIABLES:
         os.environ[variable] = str(snakemake.threads)
@@ -38,10 +45,69 @@ def job(snakemake: Any) -> Iterator[Manifest]:
     with _output_to(log):
         try:
             settings = {name: _plain(value) for name, value in snakemake.params.items()}
-            yield Manifest(settings=settings, threads=snakemake.threads, started=time.time())
+            asked = gpus_asked(snakemake.resources, snakemake.params.get("device", "auto"))
+            with leased(asked, str(log)) as devices, watched([device.key for device in devices]):
+                yield Manifest(settings=settings, threads=snakemake.threads, started=time.time())
         except BaseException:
             traceback.print_exc()
             raise
+
+
+def gpus_asked(resources: Mapping[str, Any], device: str) -> int:
+    """How many GPUs a job asks for; none where the machine's setting `device` is `cpu`.
+
+    Snakemake cuts `gpu` down to its own limit without a word, but leaves `gpus_asked` as it is.
+    Raises RuntimeError if the two differ.
+    """
+    if device == "cpu":
+        return 0
+    granted = int(resources.get("gpu", 0))
+    asked = int(resources.get("gpus_asked", granted))
+    if granted < asked and visible_devices():
+        raise RuntimeError(
+            f"this job asks for {asked} GPUs (`gpus` in the job section of its model), but "
+            f"Snakemake may use {granted} only: raise the limit with `--resources gpu={asked}`, or "
+            "in profiles/default/profile.yaml, or ask for fewer"
+        )
+    return asked
+
+
+@contextmanager
+def leased(count: int, job: str) -> Iterator[list[Device]]:
+    """Show CUDA `count` GPUs that no other job has, and none to a job that asks for none.
+
+    On a machine where no GPU can be found nothing is changed. SLURM's own choice stands where it
+    gives as many as are asked for; of a larger allocation its jobs lease their parts.
+    """
+    if not count:
+        os.environ[VISIBLE] = ""
+        yield []
+        return
+    devices = visible_devices()
+    if not devices:
+        yield []
+        return
+    if "SLURM_JOB_ID" in os.environ and VISIBLE in os.environ and len(devices) == count:
+        yield devices
+        return
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    with lease(count, devices, job) as held:
+        os.environ[VISIBLE] = ",".join(device.name for device in held)
+        _await_leaving(held)
+        yield held
+
+
+def _await_leaving(devices: Sequence[Device]) -> None:
+    """Wait a moment for what a killed job has left on its devices; others may stay for ever."""
+    deadline, said = time.monotonic() + LEAVING_SECONDS, False
+    while others := "; ".join(occupants(devices)):
+        if time.monotonic() >= deadline:
+            print(f"Going on beside what holds no lease: {others}", flush=True)
+            return
+        if not said:
+            print(f"Waiting for what is left on the devices: {others}", flush=True)
+        said = True
+        time.sleep(LEAVING_SECONDS / 20)
 
 
 def device_of(setting: str) -> str:

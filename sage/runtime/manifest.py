@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -13,7 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from sage.runtime.devices import VISIBLE
 from sage.runtime.files import write_json_atomic
+from sage.runtime.usage import usage
 
 PACKAGES = (
     "torch",
@@ -41,15 +42,20 @@ class Manifest:
 
     def content(self, tokens: int | None = None) -> dict[str, Any]:
         """The manifest now; `tokens` is the number of tokens drawn or trained on."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = time.time() - self.started
+        used = usage()
         return {
             "settings": self.settings,
             "versions": versions(),
             "git_commit": git_commit(),
             "hardware": {**hardware(), "threads": self.threads},
-            "wall_seconds": round(time.time() - self.started, 1),
+            "devices": os.environ.get(VISIBLE) or None,
+            "wall_seconds": round(seconds, 1),
             "tokens": tokens,
-            "peak_memory_gib": round(usage.ru_maxrss * _RSS_UNIT / 2**30, 3),
+            "tokens_per_second": None if tokens is None else round(tokens / max(seconds, 1e-3), 1),
+            "peak_memory_gib": _gib(used.memory),
+            "peak_gpu_memory_gib": _gib(used.gpu_memory),
+            "gpu_utilisation": used.gpu_utilisation,
         }
 
     def write(self, path: Path | str, tokens: int | None = None) -> None:
@@ -57,7 +63,8 @@ class Manifest:
         write_json_atomic(Path(path), self.content(tokens))
 
 
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+def _gib(size: int | None) -> float | None:
+    return None if size is None else round(size / 2**30, 3)
 
 
 def versions() -> dict[str, str]:

@@ -118,6 +118,7 @@ RESERVED = frozenset(
         "adopt",
         "all",
         "appendix_c",
+        "check",
         "claims",
         "contamination",
         "curves_figure",

@@ -41,6 +41,7 @@ rule perplexity:
         ENVIRONMENT
     resources:
         gpu=gpus,
+        gpus_asked=gpus,
         mem_mb=memory,
         runtime=minutes,
     params:
@@ -107,6 +108,7 @@ rule trajectory:
         ENVIRONMENT
     resources:
         gpu=gpus,
+        gpus_asked=gpus,
         mem_mb=memory,
         runtime=minutes,
     params:

@@ -59,6 +59,7 @@ rule sft:
     threads: 2
     resources:
         gpu=gpus,
+        gpus_asked=gpus,
         mem_mb=memory,
         runtime=minutes,
     params:

@@ -81,7 +81,18 @@ def job_of(wildcards):
 
 
 def gpus(wildcards):
-    return job_of(wildcards).gpus
+    """GPUs of a job; `device: cuda` gives one to models that ask for none."""
+    return max(job_of(wildcards).gpus, int(SETTINGS.device == "cuda"))
+
+
+def gpus_of_largest_job(wildcards):
+    asked = [model.job.gpus for model in STUDY.study.models.values()]
+    return max(*asked, int(SETTINGS.device == "cuda"))
+
+
+def executor(wildcards):
+    """What runs the jobs: `local`, `slurm`."""
+    return workflow.executor_plugin.name if workflow.executor_plugin else "local"
 
 
 def memory(wildcards, attempt):

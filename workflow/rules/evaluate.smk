@@ -16,6 +16,7 @@ rule sample:
         ENVIRONMENT
     resources:
         gpu=gpus,
+        gpus_asked=gpus,
         mem_mb=memory,
         runtime=minutes,
     params:

@@ -22,6 +22,7 @@ rule report:
 
 localrules:
     plan,
+    check,
 
 
 # Prints what the study will cost, from runs on disk or the throughput its models name.
@@ -35,3 +36,22 @@ rule plan:
         folder=study_folder,
     script:
         "../scripts/plan.py"
+
+
+# Holds the study's needs against this machine; fails if one is not met. Snakemake's limit of
+# `gpu` cuts the request down, which is how the script knows it.
+rule check:
+    log:
+        log_of("check"),
+    retries: 0
+    conda:
+        ENVIRONMENT
+    resources:
+        gpu=gpus_of_largest_job,
+    params:
+        study=STUDY.model_dump(mode="json"),
+        folder=study_folder,
+        device=SETTINGS.device,
+        executor=executor,
+    script:
+        "../scripts/check.py"

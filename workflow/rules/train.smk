@@ -13,6 +13,7 @@ rule rl:
         ENVIRONMENT
     resources:
         gpu=gpus,
+        gpus_asked=gpus,
         mem_mb=memory,
         runtime=minutes,
     params:

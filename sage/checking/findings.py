@@ -1,0 +1,44 @@
+"""What a check finds, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from sage.study import ResolvedStudy
+
+State = Literal["ok", "failed", "not needed"]
+
+_COLUMNS = ("what", "needed", "here", "state")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One need of a study, what the machine has, and the way out where that is not enough."""
+
+    what: str
+    needed: str
+    here: str
+    state: State
+    way_out: str = ""
+
+
+def met(is_met: bool) -> State:
+    """The state of a need that there is."""
+    return "ok" if is_met else "failed"
+
+
+def render_findings(study: ResolvedStudy, findings: Iterable[Finding]) -> str:
+    """The findings as a table, and a line with the way out for each that failed."""
+    rows = list(findings)
+    cells = [_COLUMNS, *((row.what, row.needed, row.here, row.state) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(3)]
+    lines = [f"What study {study.name} needs of this machine"]
+    for row in cells:
+        padded = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=False))
+        lines.append("  ".join((*padded, row[3])))
+    failed = [row for row in rows if row.state == "failed"]
+    lines += [f"{row.what}: {row.way_out}" for row in failed]
+    lines.append(f"Needs not met: {len(failed)}." if failed else "All needs are met.")
+    return "\n".join(lines)

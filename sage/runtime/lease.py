@@ -1,0 +1,290 @@
+"""GPUs for one job alone: Snakemake counts them, this says which, to every job of the machine.
+
+A device is leased by an flock on its file in one folder of the machine, so the kernel gives
+it back however the job ends. The lease is the job's own: programs it starts never see the
+descriptor and forked children drop theirs at once, so that no orphan keeps a device and no
+child can give it up. Either all devices that a job asks for are taken or none, in the order of
+asking: a free device waits for the job that has waited longest for it. Nobody waits while
+holding a device, hence nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import json
+import os
+import random
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+from weakref import WeakSet
+
+from sage.runtime.devices import VISIBLE, Device
+
+FOLDER = "SAGE_GPU_LEASES"
+"""The environment variable that moves the folder of leases from `DEFAULT_FOLDER`."""
+
+DEFAULT_FOLDER = Path("/tmp/sage-gpu-leases")
+"""Not the TMPDIR, which differs from user to user: all must find the same files."""
+
+NOTICE_SECONDS = 60.0
+"""How often a waiting job says for whom it waits."""
+
+_POLL_SECONDS = 0.1
+"""Between two tries of the first in the queue; the further behind, the longer."""
+
+_SLOWEST_POLL = 2.0
+
+
+class TooFewDevices(RuntimeError):
+    """A job asks for more GPUs than it could ever have."""
+
+
+@contextmanager
+def lease(count: int, devices: Sequence[Device], job: str) -> Iterator[list[Device]]:
+    """Hold `count` of `devices`, waiting for them if need be; `job` is how others see the holder.
+
+    Raises TooFewDevices if there are not so many, PermissionError if the folder of leases cannot
+    be used.
+    """
+    if count > len(devices):
+        raise TooFewDevices(
+            f"this job asks for {count} GPUs, but {_said(devices)} here; lower `gpus` in the job "
+            "section of its model, run it where there are more, or use `--config device=cpu`"
+        )
+    if count > 1 and any(device.name.startswith("MIG-") for device in devices):
+        raise TooFewDevices(
+            f"this job asks for {count} GPUs, but CUDA gives a process one part of a divided GPU "
+            f"(MIG) at most; set `gpus: 1`, or name whole GPUs in {VISIBLE}"
+        )
+    held = _acquire(count, devices, job, _folder())
+    try:
+        yield [device for device in devices if device.key in held]
+    finally:
+        for lock in held.values():
+            lock.close()
+
+
+class _Lock:
+    """An exclusive flock, given up by closing: unlocking would also free it for the parent."""
+
+    open_ones: ClassVar[WeakSet[_Lock]] = WeakSet()
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        _Lock.open_ones.add(self)
+
+    @classmethod
+    def take(cls, path: Path, wait: bool = False) -> _Lock | None:
+        """The lock on `path`, made if it is not there; None if another holds it."""
+        while True:
+            lock = cls(_open(path))
+            try:
+                fcntl.flock(lock.descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                lock.close()
+                return None
+            except BaseException:
+                lock.close()
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.descriptor), os.stat(path)):
+                    return lock
+            lock.close()  # of a file that was deleted meanwhile
+
+    @property
+    def descriptor(self) -> int:
+        assert self._descriptor is not None
+        return self._descriptor
+
+    def write(self, content: dict[str, Any]) -> None:
+        """What others read while it is held."""
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, json.dumps(content).encode(), 0)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _drop_in_child() -> None:
+    for lock in list(_Lock.open_ones):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_drop_in_child)
+
+
+def _acquire(count: int, devices: Sequence[Device], job: str, folder: Path) -> dict[str, _Lock]:
+    """The locks of `count` devices by key; returns when all are held."""
+    me = {"pid": os.getpid(), "user": _user(), "job": job, "since": time.time()}
+    started, said = time.monotonic(), -NOTICE_SECONDS
+    with _gate(folder):
+        ticket, place = _queue(count, devices, me, folder)
+    try:
+        while True:
+            with _gate(folder):
+                earlier = list(_waiting_before(place, folder))
+                held, busy = _take(count, devices, earlier, folder)
+            if len(held) == count:
+                for lock in held.values():
+                    lock.write({**me, "since": time.time()})
+                return held
+            waited = time.monotonic() - started
+            if waited - said >= NOTICE_SECONDS:
+                said = waited
+                print(f"Waiting for {count} GPUs since {waited:.0f} s: {busy}", flush=True)
+            pause = min(_POLL_SECONDS * (1 + len(earlier)), _SLOWEST_POLL)
+            time.sleep(pause * random.uniform(0.5, 1.0))
+    finally:
+        place.unlink(missing_ok=True)
+        ticket.close()
+
+
+def _queue(
+    count: int, devices: Sequence[Device], me: dict[str, Any], folder: Path
+) -> tuple[_Lock, Path]:
+    """A place in the queue: a file locked while its job waits, named after its time."""
+    place = folder / f"waiting-{time.time_ns():020d}-{os.getpid()}"
+    ticket = _Lock.take(place)
+    assert ticket is not None  # the name is this process's alone
+    ticket.write({**me, "count": count, "keys": [device.key for device in devices]})
+    return ticket, place
+
+
+def _take(
+    count: int, devices: Sequence[Device], earlier: Sequence[dict[str, Any]], folder: Path
+) -> tuple[dict[str, _Lock], str]:
+    """All `count` locks or none, and in words who has the others; only behind the gate.
+
+    Free devices that those who wait since `earlier` want are kept for them.
+    """
+    free: dict[str, _Lock] = {}
+    busy: list[str] = []
+    for device in devices:
+        path = _file_of(device.key, folder)
+        lock = _Lock.take(path)
+        if lock is None:
+            busy.append(f"GPU {device.name} is held by {_holder(path)}")
+        else:
+            free[device.key] = lock
+    left = list(free)
+    for other in earlier:
+        kept = [key for key in left if key in other["keys"]][: other["count"]]
+        left = [key for key in left if key not in kept]
+        busy += [f"GPU {d.name} is kept for {_named(other)}" for d in devices if d.key in kept]
+    chosen = left[:count] if len(left) >= count else []
+    for key, lock in free.items():
+        if key not in chosen:
+            lock.close()
+    return {key: free[key] for key in chosen}, "; ".join(busy)
+
+
+def _waiting_before(place: Path, folder: Path) -> Iterator[dict[str, Any]]:
+    """What the jobs ahead in the queue wait for; places of dead jobs are cleared away."""
+    for path in sorted(folder.glob("waiting-*")):
+        if path.name >= place.name:
+            return
+        lock = _Lock.take(path)
+        if lock is None:
+            if content := _content(path):
+                yield content
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            lock.close()
+
+
+@contextmanager
+def _gate(folder: Path) -> Iterator[None]:
+    """One process at a time; whoever is behind the gate waits for nobody."""
+    lock = _Lock.take(folder / "gate", wait=True)
+    assert lock is not None
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def _folder() -> Path:
+    """The folder of leases, usable by all users, for whom files of others cannot be deleted."""
+    folder = Path(os.environ.get(FOLDER) or DEFAULT_FOLDER)
+    try:
+        with _open_to_all(), contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o1777)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    if not stat.S_ISDIR(folder.lstat().st_mode) or not os.access(folder, os.R_OK | os.W_OK):
+        raise _unusable(folder, "it must be a folder that everyone may write to")
+    return folder
+
+
+def _unusable(folder: Path, reason: object) -> PermissionError:
+    return PermissionError(
+        f"GPU leases cannot be kept in {folder}: {reason}. Name another folder, the same for all "
+        f"users of this machine and on a local disk, in the environment variable {FOLDER}"
+    )
+
+
+def _open(path: Path) -> int:
+    """A descriptor that programs started from here do not inherit.
+
+    Where others may write, the kernel may refuse O_CREAT on files of theirs: first without.
+    """
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with contextlib.suppress(FileExistsError), _open_to_all():
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+@contextmanager
+def _open_to_all() -> Iterator[None]:
+    """What is made meanwhile has the mode it is given, at once."""
+    mask = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(mask)
+
+
+def _file_of(key: str, folder: Path) -> Path:
+    return folder / f"device-{re.sub(r'[^A-Za-z0-9.-]', '_', key)}"
+
+
+def _holder(path: Path) -> str:
+    content = _content(path)
+    return _named(content) if content else "a process that has not said its name"
+
+
+def _named(content: dict[str, Any]) -> str:
+    since = time.strftime("%d %b %H:%M:%S", time.localtime(content["since"]))
+    return f"process {content['pid']} of {content['user']} since {since} ({content['job']})"
+
+
+def _content(path: Path) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())
+
+
+def _said(devices: Sequence[Device]) -> str:
+    named = os.environ.get(VISIBLE)
+    limit = f" ({VISIBLE}={named})" if named is not None else ""
+    return f"{len(devices)} {'is' if len(devices) == 1 else 'are'} visible{limit}"

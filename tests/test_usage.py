@@ -1,0 +1,102 @@
+"""What a manifest tells of a job's use of the machine: all its processes, and leased GPUs alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sage.runtime import usage as module
+from sage.runtime.manifest import Manifest
+from sage.runtime.usage import usage, watched
+
+MIB = 2**20
+
+CHILD = """
+import sys
+held = bytearray(int(sys.argv[1]) * 2**20)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+# A sample a second of two devices; on its third call the driver has gone.
+SMI = """#!/bin/sh
+echo "$*" >> {calls}
+case $(wc -l < {calls}) in
+1) echo "1000, 50"; echo "3000, 100" ;;
+2) echo "5000, [N/A]"; echo "100, 0" ;;
+*) echo "Unable to determine the device handle"; exit 15 ;;
+esac
+"""
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.05)
+
+
+def test_memory_of_children_counts_together_and_outlives_them() -> None:
+    before = module.memory_of_processes(os.getpid())
+    with watched():
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-c", CHILD, "150"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            for _ in range(2)
+        ]
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
+        deadline = time.monotonic() + 60
+        while usage().memory < before + 290 * MIB:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for child in children:
+            child.communicate()
+        peak = usage().memory
+        assert peak >= before + 290 * MIB
+        # A process that the job has started writes of the whole job.
+        code = "from sage.runtime.usage import usage; print(usage().memory)"
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert int(told.stdout) >= peak
+
+
+def test_gpus_are_sampled_until_they_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, tool = tmp_path / "calls", tmp_path / "nvidia-smi"
+    tool.write_text(SMI.format(calls=calls))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with watched(["GPU-a", "GPU-b"]):
+        deadline = time.monotonic() + 60
+        while not calls.exists() or len(calls.read_text().splitlines()) < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        seen = usage()
+        content = Manifest(settings={}, threads=1, started=time.time() - 2).content(tokens=100)
+    assert (seen.gpu_memory, seen.gpu_utilisation) == (5000 * MIB, 0.5)
+    assert calls.read_text().splitlines()[0].endswith("--id=GPU-a,GPU-b")
+    assert len(calls.read_text().splitlines()) == 5  # three failures in a row end it
+    assert content["peak_gpu_memory_gib"] == round(5000 / 1024, 3)
+    assert content["gpu_utilisation"] == 0.5
+    assert 40 < content["tokens_per_second"] <= 50
+    json.dumps(content)
+
+
+def test_without_gpus_none_is_asked_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with watched():
+        time.sleep(0.3)
+        seen = usage()
+    assert (seen.gpu_memory, seen.gpu_utilisation) == (None, None)
+    assert not (tmp_path / "asked").exists()

@@ -1,0 +1,14 @@
+import sys
+from pathlib import Path
+
+from sage.checking import Machine, check, render_findings
+from sage.runtime.files import write_text_atomic
+from sage.study import ResolvedStudy
+
+study, params = ResolvedStudy.model_validate(snakemake.params.study), snakemake.params
+limit = snakemake.resources.gpu
+findings = check(study, Machine(Path(params.folder), params.device, limit, params.executor))
+text = render_findings(study, findings)
+write_text_atomic(Path(snakemake.log[0]), text + "\n")
+print(text, flush=True)
+sys.exit(any(finding.state == "failed" for finding in findings))
