@@ -11,17 +11,18 @@ rule pretrain:
         ENVIRONMENT
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         base=base_settings,
     script:
         "../scripts/pretrain.py"
 
 
-# Where Snakemake runs, for compute nodes often have no network.
+# Where Snakemake runs, for compute nodes often have no network; the other sets links.
 localrules:
     fetch,
+    adopt,
 
 
 rule fetch:
@@ -36,8 +37,8 @@ rule fetch:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         base=base_settings,
     script:

@@ -90,6 +90,15 @@ def minutes(wildcards, attempt):
     return 60 * job_of(wildcards).hours * attempt
 
 
+def growing(amount):
+    """A resource of which a job that failed asks for more at its next attempt."""
+
+    def of(wildcards, attempt):
+        return amount * attempt
+
+    return of
+
+
 def study_folder(wildcards):
     return result("")
 
