@@ -122,6 +122,7 @@ RESERVED = frozenset(
         "contamination",
         "curves_figure",
         "decontaminate",
+        "examples",
         "excerpts",
         "fetch",
         "figure1",

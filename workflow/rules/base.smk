@@ -19,9 +19,10 @@ rule pretrain:
         "../scripts/pretrain.py"
 
 
-# Where Snakemake runs, for compute nodes often have no network; the other sets links.
+# Where Snakemake runs: two may need the network, which compute nodes often lack, and one sets links.
 localrules:
     fetch,
+    examples,
     adopt,
 
 
@@ -45,9 +46,31 @@ rule fetch:
         "../scripts/fetch.py"
 
 
+rule examples:
+    input:
+        code=code_of("sage.training.examples"),
+    output:
+        examples=result("models/{model}/examples.jsonl"),
+    log:
+        log_of("models/{model}/examples"),
+    wildcard_constraints:
+        model=one_of(models_with_sft()),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(30),
+    params:
+        examples=example_settings,
+        source=sft_source,
+    script:
+        "../scripts/examples.py"
+
+
 rule sft:
     input:
         checkpoint=result("models/{model}/pretrained"),
+        examples=result("models/{model}/examples.jsonl"),
         code=code_of("sage.training.sft"),
     output:
         checkpoint=directory(result("models/{model}/base")),

@@ -92,11 +92,7 @@ def minutes(wildcards, attempt):
 
 def growing(amount):
     """A resource of which a job that failed asks for more at its next attempt."""
-
-    def of(wildcards, attempt):
-        return amount * attempt
-
-    return of
+    return lambda wildcards, attempt: amount * attempt
 
 
 def study_folder(wildcards):
@@ -137,6 +133,12 @@ def models_with_sft():
 
 def sft_settings(wildcards):
     return STUDY.model(wildcards.model).sft.model_dump()
+
+
+def example_settings(wildcards):
+    """What decides which examples SFT gets, besides their source."""
+    sft = STUDY.model(wildcards.model).sft
+    return {"data": sft.data, "examples": sft.examples, "seed": sft.seed}
 
 
 def sft_source(wildcards):

@@ -1,0 +1,228 @@
+"""The profile for SLURM: what it asks for in the paper's study, and a run on a real cluster.
+
+`make test-slurm` brings the executor plugin; the cluster is one node, started by the tests where
+Debian's slurm-wlm and munge are installed. In the one run there, an RL job is cancelled and
+another hangs until its time is over, each after a checkpoint; the end must be that of a run
+without SLURM.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+import slurm_cluster
+import yaml
+from conftest import ROOT, copy_project, snakemake_in
+
+NO_PLUGIN = "snakemake-executor-plugin-slurm is not installed: make test-slurm"
+ABSENT = slurm_cluster.missing() if find_spec("snakemake_executor_plugin_slurm") else NO_PLUGIN
+
+CHECKPOINT = 8
+STEPS = 5 * CHECKPOINT
+CANCELLED, LATE = "grpo", "grpo_branch"
+TARGET = "metrics/pass_at_k.parquet"
+
+
+def cut_study(folder: Path) -> None:
+    """Write the smoke study, cut to two RL jobs and what they stand on, as `config/studies/cut`."""
+    study = yaml.safe_load((folder / "config/studies/smoke.yaml").read_text())
+    tiny = study["models"]["tiny"]
+    del tiny["sft"]
+    tiny["base"]["pretraining"] |= {"documents": 2000, "steps": 60}
+    tiny["rl"] |= {"steps": STEPS, "checkpoint_every": CHECKPOINT}
+    tiny |= {"algorithms": [CANCELLED, LATE], "benchmarks": ["arithmetic"]}
+    tiny |= {"job": {"gpus": 1, "memory_gb": 3, "hours": 2}}
+    study["models"] = {"tiny": tiny}
+    study["exhibits"] = {"table1": {"kind": "accuracy", "title": "Accuracy", "model": "tiny"}}
+    (folder / "config/studies/cut.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The results of the same study with and without SLURM, and the jobs that SLURM had."""
+
+    alone: Path
+    cluster: Path
+    jobs: list[slurm_cluster.Job]
+    interrupted_at: dict[str, int]
+
+    def of(self, rule: str) -> list[slurm_cluster.Job]:
+        """Jobs of a rule, or of a rule with the given wildcards, in the order of submission."""
+        pattern = rf"rule_{rule}(_wildcards_.*)?"
+        return [job for job in self.jobs if re.fullmatch(pattern, job.comment)]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    folders = [copy_project(tmp_path_factory.mktemp(name) / "sage") for name in ("alone", "slurm")]
+    for folder in folders:
+        cut_study(folder)
+    alone, shared = (folder / "results/cut" for folder in folders)
+    asked = [f"results/cut/{TARGET}", "--config", "study=cut", "device=cpu"]
+    done = snakemake_in(folders[0])("--cores", "2", *asked)
+    assert done.returncode == 0, done.stdout
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("cluster")):
+        # Of these options only the first says what the cluster is like; the others save time.
+        quick = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
+        quick += ["--slurm-init-seconds-before-status-checks", "1"]
+        process = subprocess.Popen(
+            [*snakemake(), *asked, "--workflow-profile", "profiles/slurm", *quick],
+            cwd=folders[1],
+            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+            stdout=(shared.parents[1] / "snakemake.log").open("w"),
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            interrupted_at = interrupt(shared, process)
+            process.wait(600)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(60)
+        assert process.returncode == 0, (folders[1] / "snakemake.log").read_text()
+        yield Runs(alone, shared, slurm_cluster.jobs(), interrupted_at)
+
+
+def snakemake() -> list[str]:
+    return [str(Path(sys.executable).parent / "snakemake")]
+
+
+def interrupt(results: Path, process: subprocess.Popen[Any]) -> dict[str, int]:
+    """Cancel one RL job and freeze another past its time, each after its first checkpoint.
+
+    Returns the step of the last checkpoint of each.
+    """
+    steps: dict[str, int] = {}
+    while set(steps) != {CANCELLED, LATE}:
+        assert process.poll() is None, (results.parents[1] / "snakemake.log").read_text()
+        for row in {CANCELLED, LATE} - set(steps):
+            scratch = results / f"scratch/tiny/{row}/seed3407"
+            if not (saved := list(scratch.glob("checkpoint-*/trainer_state.json"))):
+                continue
+            time.sleep(0.3)
+            (job,) = (
+                job
+                for job in slurm_cluster.jobs()
+                if job.comment == f"rule_rl_wildcards_tiny_{row}_3407"
+            )
+            if row == LATE:
+                freeze(job.slurm_id)
+                limit = [f"JobId={job.slurm_id}", "TimeLimit=1"]
+                subprocess.run(["scontrol", "update", *limit], check=True)
+            else:
+                subprocess.run(["scancel", job.slurm_id], check=True)
+            steps[row] = max(int(path.parent.name.split("-")[1]) for path in saved)
+        time.sleep(0.05)
+    return steps
+
+
+def freeze(slurm_id: str) -> None:
+    """Stop the processes of a job where they are; SLURM's clock goes on."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            of_job = process.environ().get("SLURM_JOB_ID") == slurm_id
+            if of_job and process.name().startswith("python"):
+                process.suspend()
+
+
+@pytest.mark.slurm
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
+class TestOnACluster:
+    def test_jobs_get_what_they_ask_for(self, runs: Runs) -> None:
+        first = {job.comment: job for job in reversed(runs.jobs)}
+        rl = first[f"rule_rl_wildcards_tiny_{CANCELLED}_3407"]
+        assert (rl.gpus, rl.nodes, rl.cpus, rl.memory, rl.minutes) == (1, "1", 8, 3000, 120)
+        (sample, *others) = runs.of("sample")
+        assert len(others) == 2
+        assert (sample.gpus, sample.cpus, sample.memory, sample.minutes) == (1, 8, 3000, 120)
+        (metrics,) = runs.of("metrics")
+        assert (metrics.gpus, metrics.cpus, metrics.memory, metrics.minutes) == (0, 1, 2000, 30)
+        (pretrain,) = runs.of("pretrain")
+        assert (pretrain.gpus, pretrain.cpus, pretrain.memory) == (0, 2, 4000)
+
+    def test_light_rules_do_not_queue(self, runs: Runs) -> None:
+        assert (runs.cluster / "problems/arithmetic.jsonl").is_file()
+        assert not runs.of("problems") + runs.of("adopt")
+
+    def test_a_cancelled_job_comes_back_with_more(self, runs: Runs) -> None:
+        cancelled, second = runs.of(f"rl_wildcards_tiny_{CANCELLED}_3407")
+        assert (cancelled.state, second.state) == ("CANCELLED", "COMPLETED")
+        assert (second.memory, second.minutes) == (2 * cancelled.memory, 2 * cancelled.minutes)
+
+    def test_a_job_past_its_time_comes_back(self, runs: Runs) -> None:
+        late, second = runs.of(f"rl_wildcards_tiny_{LATE}_3407")
+        assert (late.state, second.state) == ("TIMEOUT", "COMPLETED")
+
+    @pytest.mark.parametrize("row", [CANCELLED, LATE])
+    def test_training_goes_on_from_its_checkpoint(self, runs: Runs, row: str) -> None:
+        log = (runs.cluster / f"logs/models/tiny/{row}/seed3407.log").read_text()
+        assert 0 < log.count("rewards/correct/mean") <= STEPS - runs.interrupted_at[row]
+        folder = runs.cluster / f"models/tiny/{row}/seed3407"
+        history = [json.loads(line)["step"] for line in (folder / "history.jsonl").open()]
+        assert history == list(range(1, STEPS + 1))
+
+    def test_results_are_those_of_a_run_without_slurm(self, runs: Runs) -> None:
+        for row in (CANCELLED, LATE):
+            weights = f"models/tiny/{row}/seed3407/adapter_model.safetensors"
+            assert (runs.cluster / weights).read_bytes() == (runs.alone / weights).read_bytes()
+        left, right = (pd.read_parquet(folder / TARGET) for folder in (runs.alone, runs.cluster))
+        assert set(left["algorithm"]) == {"base", CANCELLED, LATE}
+        pd.testing.assert_frame_equal(left, right, check_exact=True)
+
+
+def planned(folder: Path, *arguments: str) -> dict[str, list[dict[str, str]]]:
+    """Resources of every job that a dry run plans, by rule."""
+    done = snakemake_in(folder)("-n", "--executor", "dryrun", *arguments)
+    assert done.returncode == 0, done.stdout
+    found: dict[str, list[dict[str, str]]] = {}
+    for rule, block in re.findall(r"^rule (\w+):\n((?:    .*\n)+)", done.stdout, re.M):
+        (line,) = re.findall(r"^    resources: (.*)$", block, re.M) or [""]
+        found.setdefault(rule, []).append(dict(re.findall(r"(\w+)=([^,]+)", line)))
+    return found
+
+
+def test_the_profile_asks_for_what_the_papers_jobs_need(tmp_path: Path) -> None:
+    folder = copy_project(tmp_path / "sage")
+    profile = folder / "profiles/slurm/profile.yaml"
+    # Without the plugin Snakemake knows neither the executor nor its options.
+    settings = yaml.safe_load(profile.read_text())
+    kept = {key: value for key, value in settings.items() if not key.startswith("slurm-")}
+    profile.write_text(yaml.safe_dump({**kept, "executor": "local"}))
+    jobs = planned(folder, "--workflow-profile", "profiles/slurm", "--config", "study=paper")
+    on_gpus = {rule for rule, asked in jobs.items() if any("gpu" in job for job in asked)}
+    assert on_gpus == {"sft", "rl", "sample", "perplexity", "trajectory"}
+    for rule in on_gpus:
+        for job in jobs[rule]:
+            assert int(job["gpu"]) >= 1
+            assert int(job["mem_mb"]) >= 16_000
+            assert int(job["runtime"]) >= 60
+    for rule in set(jobs) - {"all"}:
+        for job in jobs[rule]:
+            assert job["slurm_partition"] == settings["default-resources"]["slurm_partition"]
+            assert job["nodes"] == "1"
+            assert int(job["mem_mb"]) <= settings["resources"]["mem_mb"]
+            assert 10 <= int(job["runtime"]) <= settings["resources"]["runtime"]
+
+
+def test_both_profiles_rerun_for_the_same_reasons() -> None:
+    default, slurm = (
+        yaml.safe_load((ROOT / f"profiles/{name}/profile.yaml").read_text())
+        for name in ("default", "slurm")
+    )
+    assert default["rerun-triggers"] == slurm["rerun-triggers"]
+    assert "gpu" not in slurm["resources"]  # a cap there would cut what jobs ask for
