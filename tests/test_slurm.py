@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ from conftest import ROOT, copy_project, snakemake_in
 
 NO_PLUGIN = "snakemake-executor-plugin-slurm is not installed: make test-slurm"
 ABSENT = slurm_cluster.missing() if find_spec("snakemake_executor_plugin_slurm") else NO_PLUGIN
+
+PROFILE = yaml.safe_load((ROOT / "profiles/slurm/profile.yaml").read_text())
+Jobs = dict[str, list[dict[str, str]]]
 
 CHECKPOINT = 8
 STEPS = 5 * CHECKPOINT
@@ -185,44 +189,55 @@ class TestOnACluster:
         pd.testing.assert_frame_equal(left, right, check_exact=True)
 
 
-def planned(folder: Path, *arguments: str) -> dict[str, list[dict[str, str]]]:
-    """Resources of every job that a dry run plans, by rule."""
-    done = snakemake_in(folder)("-n", "--executor", "dryrun", *arguments)
-    assert done.returncode == 0, done.stdout
-    found: dict[str, list[dict[str, str]]] = {}
-    for rule, block in re.findall(r"^rule (\w+):\n((?:    .*\n)+)", done.stdout, re.M):
-        (line,) = re.findall(r"^    resources: (.*)$", block, re.M) or [""]
-        found.setdefault(rule, []).append(dict(re.findall(r"(\w+)=([^,]+)", line)))
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Jobs]:
+    """What the profile asks for in the paper's study: jobs by rule, for the attempts 1 and 3."""
+    folder = copy_project(tmp_path_factory.mktemp("planned") / "sage")
+    # Without the plugin Snakemake knows neither the executor nor its options.
+    kept = {key: value for key, value in PROFILE.items() if not key.startswith("slurm-")}
+    (folder / "profiles/slurm/profile.yaml").write_text(yaml.safe_dump(kept))
+    plan = ["-n", "--executor", "dryrun", "--workflow-profile", "profiles/slurm"]
+    found: dict[int, Jobs] = {}
+    for attempt in (1, 3):
+        asked = [*plan, "--attempt", str(attempt), "--config", "study=paper"]
+        done = snakemake_in(folder)(*asked)
+        assert done.returncode == 0, done.stdout
+        found[attempt] = {}
+        for rule, block in re.findall(r"^rule (\w+):\n((?:    .*\n)+)", done.stdout, re.M):
+            for line in re.findall(r"^    resources: (.*)$", block, re.M):
+                resources = dict(re.findall(r"(\w+)=([^,]+)", line))
+                found[attempt].setdefault(rule, []).append(resources)
     return found
 
 
-def test_the_profile_asks_for_what_the_papers_jobs_need(tmp_path: Path) -> None:
-    folder = copy_project(tmp_path / "sage")
-    profile = folder / "profiles/slurm/profile.yaml"
-    # Without the plugin Snakemake knows neither the executor nor its options.
-    settings = yaml.safe_load(profile.read_text())
-    kept = {key: value for key, value in settings.items() if not key.startswith("slurm-")}
-    profile.write_text(yaml.safe_dump({**kept, "executor": "local"}))
-    jobs = planned(folder, "--workflow-profile", "profiles/slurm", "--config", "study=paper")
-    on_gpus = {rule for rule, asked in jobs.items() if any("gpu" in job for job in asked)}
+def test_the_papers_jobs_ask_for_what_they_need(planned: dict[int, Jobs]) -> None:
+    assert "gpu" not in PROFILE["resources"]  # it would cut what a job asks for
+    jobs = planned[1]
+    on_gpus = {rule for rule in jobs if any("gpu" in job for job in jobs[rule])}
     assert on_gpus == {"sft", "rl", "sample", "perplexity", "trajectory"}
     for rule in on_gpus:
         for job in jobs[rule]:
             assert int(job["gpu"]) >= 1
             assert int(job["mem_mb"]) >= 16_000
             assert int(job["runtime"]) >= 60
-    for rule in set(jobs) - {"all"}:
-        for job in jobs[rule]:
-            assert job["slurm_partition"] == settings["default-resources"]["slurm_partition"]
-            assert job["nodes"] == "1"
-            assert int(job["mem_mb"]) <= settings["resources"]["mem_mb"]
-            assert 10 <= int(job["runtime"]) <= settings["resources"]["runtime"]
+    for job in chain.from_iterable(jobs.values()):
+        assert job["slurm_partition"] == PROFILE["default-resources"]["slurm_partition"]
+        assert job["nodes"] == "1"
+
+
+@pytest.mark.parametrize("resource", ["mem_mb", "runtime"])
+def test_a_third_attempt_asks_for_more_up_to_the_limit(
+    planned: dict[int, Jobs], resource: str
+) -> None:
+    limit = PROFILE["resources"][resource]
+    cut = 0
+    for rule in planned[1]:
+        for first, third in zip(planned[1][rule], planned[3][rule], strict=True):
+            assert int(third[resource]) == min(3 * int(first[resource]), limit)
+            cut += int(third[resource]) < 3 * int(first[resource])
+    assert (cut > 0) == (resource == "runtime")
 
 
 def test_both_profiles_rerun_for_the_same_reasons() -> None:
-    default, slurm = (
-        yaml.safe_load((ROOT / f"profiles/{name}/profile.yaml").read_text())
-        for name in ("default", "slurm")
-    )
-    assert default["rerun-triggers"] == slurm["rerun-triggers"]
-    assert "gpu" not in slurm["resources"]  # a cap there would cut what jobs ask for
+    default = yaml.safe_load((ROOT / "profiles/default/profile.yaml").read_text())
+    assert default["rerun-triggers"] == PROFILE["rerun-triggers"]
