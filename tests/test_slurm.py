@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -71,7 +70,7 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folders = [copy_project(tmp_path_factory.mktemp(name) / "sage") for name in ("alone", "slurm")]
     for folder in folders:
         cut_study(folder)
@@ -79,7 +78,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     asked = [f"results/cut/{TARGET}", "--config", "study=cut", "device=cpu"]
     done = snakemake_in(folders[0])("--cores", "2", *asked)
     assert done.returncode == 0, done.stdout
-    with slurm_cluster.cluster(tmp_path_factory.mktemp("cluster")):
+    printed = folders[1] / "snakemake.log"
+    with slurm_cluster.cluster(tmp_path_factory.mktemp("cluster")), printed.open("w") as log:
         # Of these options only the first says what the cluster is like; the others save time.
         quick = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
         quick += ["--slurm-init-seconds-before-status-checks", "1"]
@@ -87,37 +87,37 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
             [*snakemake(), *asked, "--workflow-profile", "profiles/slurm", *quick],
             cwd=folders[1],
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-            stdout=(shared.parents[1] / "snakemake.log").open("w"),
+            stdout=log,
             stderr=subprocess.STDOUT,
         )
         try:
-            interrupted_at = interrupt(shared, process)
+            interrupted_at = interrupt(shared, process, printed)
             process.wait(600)
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait(60)
-        assert process.returncode == 0, (folders[1] / "snakemake.log").read_text()
-        yield Runs(alone, shared, slurm_cluster.jobs(), interrupted_at)
+        assert process.returncode == 0, printed.read_text()
+        return Runs(alone, shared, slurm_cluster.jobs(), interrupted_at)
 
 
 def snakemake() -> list[str]:
     return [str(Path(sys.executable).parent / "snakemake")]
 
 
-def interrupt(results: Path, process: subprocess.Popen[Any]) -> dict[str, int]:
+def interrupt(results: Path, process: subprocess.Popen[Any], printed: Path) -> dict[str, int]:
     """Cancel one RL job and freeze another past its time, each after its first checkpoint.
 
     Returns the step of the last checkpoint of each.
     """
     steps: dict[str, int] = {}
     while set(steps) != {CANCELLED, LATE}:
-        assert process.poll() is None, (results.parents[1] / "snakemake.log").read_text()
+        assert process.poll() is None, printed.read_text()
         for row in {CANCELLED, LATE} - set(steps):
             scratch = results / f"scratch/tiny/{row}/seed3407"
             if not (saved := list(scratch.glob("checkpoint-*/trainer_state.json"))):
                 continue
-            time.sleep(0.3)
+            time.sleep(0.3)  # for the other files of the checkpoint
             (job,) = (
                 job
                 for job in slurm_cluster.jobs()
