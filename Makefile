@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_VLLM ?= .venv-vllm
+VENV_SLURM ?= .venv-slurm
 CORES ?= all
 STUDY ?=
 PYTEST_ARGS ?=
@@ -13,10 +14,15 @@ ONLY ?=
 run := PATH="$(abspath $(VENV))/bin:$$PATH"
 # One thread: the models there are tiny, and threads of a busy machine wait for one another.
 run-vllm := OMP_NUM_THREADS=1 PATH="$(abspath $(VENV_VLLM))/bin:$$PATH"
+run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
+<<<<<<< HEAD
 .PHONY: install install-test install-vllm study test test-vllm test-paper bench bench-vllm clean help
+=======
+.PHONY: install install-test install-vllm install-slurm study test test-vllm test-slurm bench bench-vllm clean help
+>>>>>>> slurm
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 the same for another study (config/studies), on two cores
@@ -32,10 +38,17 @@ test: install-test
 test-vllm: install-vllm
 	$(run-vllm) pytest -m vllm tests/test_vllm.py $(PYTEST_ARGS)
 
+<<<<<<< HEAD
 ## make test-paper          the paper's whole study, its models replaced by small random ones, and
 ##                          vLLM on them; SAGE_MIRROR names the folder with the benchmarks' files
 test-paper: install-vllm
 	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest -m paper tests/test_paper_study.py $(PYTEST_ARGS)
+=======
+## make test-slurm          set up the SLURM executor, in an environment of its own, and test it on a
+##                          cluster of one node: as root, after apt-get install slurm-wlm munge
+test-slurm: install-slurm
+	$(run-slurm) pytest -rs -m slurm tests/test_slurm.py $(PYTEST_ARGS)
+>>>>>>> slurm
 
 ## make bench               speed against the naive way: ratios of paired runs
 ## make bench ONLY=training one of benchmarks/*.py
@@ -55,6 +68,9 @@ install-test:
 
 install-vllm:
 	@$(PYTHON) workflow/install.py "$(VENV_VLLM)" --extra test --extra vllm --extra gpu
+
+install-slurm:
+	@$(PYTHON) workflow/install.py "$(VENV_SLURM)" --extra test --extra slurm
 
 ## make clean               remove caches; results and environments stay
 clean:

@@ -67,7 +67,7 @@ def write_stand_ins(mirror: Path, texts: Sequence[str]) -> None:
         model = Qwen2ForCausalLM(
             Qwen2Config(
                 vocab_size=len(tokenizer),
-                hidden_size=64,
+                hidden_size=128,  # heads of 32, the least that vLLM knows on a CPU
                 intermediate_size=128,
                 num_hidden_layers=2,
                 num_attention_heads=4,

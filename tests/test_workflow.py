@@ -14,6 +14,7 @@ from conftest import copy_project, snakemake_in
 from sage.problems.record import read_problems
 from sage.study import ResolvedStudy
 from sage.study.exhibits import RESERVED
+from sage.training.examples import read_solutions
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
 
@@ -40,6 +41,14 @@ def test_every_problem_set_has_the_asked_size(smoke: Path, smoke_study: Resolved
         name: s.count if s.source == "arithmetic" else s.per_size * len(s.people)
         for name, s in sets.items()
     }
+
+
+def test_examples_for_sft_are_a_file_of_their_own(smoke: Path, smoke_study: ResolvedStudy) -> None:
+    solutions = read_solutions(smoke / "models/tiny/examples.jsonl")
+    settings = smoke_study.model("tiny").sft
+    assert settings
+    assert len({solution.problem for solution in solutions}) > 1
+    assert len(solutions) == settings.examples
 
 
 def test_every_run_has_one_history_row_per_step(smoke: Path, smoke_study: ResolvedStudy) -> None:

@@ -123,6 +123,7 @@ RESERVED = frozenset(
         "contamination",
         "curves_figure",
         "decontaminate",
+        "examples",
         "excerpts",
         "exhibit_curves",
         "exhibit_metrics",

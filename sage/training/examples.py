@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sage.problems.benchmarks import solved_problems
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import mirror_folder
-from sage.study import SFT, Corpus
+from sage.runtime.files import write_text_atomic
+from sage.study import Corpus
 from sage.training.pretrain import corpus_solutions
 
 
@@ -23,15 +26,30 @@ class Solution:
     answer: str
 
 
-def read_solutions(settings: SFT, source: Mapping[str, Any]) -> list[Solution]:
-    """The examples of `settings`: `source` is the entry of its data set, or a corpus."""
-    if settings.data is None:
+def find_solutions(
+    data: str | None, examples: int | None, seed: int, source: Mapping[str, Any]
+) -> list[Solution]:
+    """The first `examples` of the data set `data`, or all of them; without one, of a corpus.
+
+    `source` is the entry of the data set, or the corpus.
+    """
+    if data is None:
         corpus = Corpus.model_validate(dict(source))
-        stream = itertools.islice(corpus_solutions(corpus, settings.seed), settings.examples)
+        stream = itertools.islice(corpus_solutions(corpus, seed), examples)
         return [Solution(worked.problem, worked.working, worked.answer) for worked in stream]
-    entry = Benchmark.model_validate(dict(source))
-    solved = solved_problems(settings.data, entry, mirror_folder())
+    solved = solved_problems(data, Benchmark.model_validate(dict(source)), mirror_folder())
     return [
-        Solution(one.problem.problem, one.solution, one.problem.answer)
-        for one in solved[: settings.examples]
+        Solution(one.problem.problem, one.solution, one.problem.answer) for one in solved[:examples]
     ]
+
+
+def write_solutions(solutions: Iterable[Solution], path: Path) -> None:
+    """Write one JSON line per solution."""
+    lines = [json.dumps(asdict(solution), ensure_ascii=False) + "\n" for solution in solutions]
+    write_text_atomic(path, "".join(lines))
+
+
+def read_solutions(path: Path) -> list[Solution]:
+    """Read what `write_solutions` wrote."""
+    with open(path, encoding="utf-8") as file:
+        return [Solution(**json.loads(line)) for line in file]

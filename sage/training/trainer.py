@@ -26,6 +26,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from sage.anchors import forward_kl_exact, shaped_anchor
 from sage.guides import GuideFunction, Moment, Signals, guide_log_factors
+from sage.training.passes import PassSampler
 from sage.training.rollouts import informative_groups, join, take_groups
 
 Divergence = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -108,6 +109,10 @@ class SageTrainer(GRPOTrainer):
             )
         if self._shaping.replaces_k3 and getattr(self.args, "use_bias_correction_kl", False):
             raise ValueError("use_bias_correction_kl corrects k3 only; another divergence is set")
+
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> PassSampler:
+        """TRL's, made to keep its order when a run is resumed after its first pass."""
+        return PassSampler.like(super()._get_train_sampler(*args, **kwargs))
 
     # The anchor --------------------------------------------------------------------------
 

@@ -1,6 +1,11 @@
 # What samples and histories show beyond pass@k; one file an exhibit.
 
 
+# Seconds of work: on a cluster it is done where Snakemake runs, not queued.
+localrules:
+    gradient_norms,
+
+
 rule patterns:
     input:
         samples=exhibit_samples,
@@ -15,8 +20,8 @@ rule patterns:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         bootstrap=STUDY.study.evaluation.bootstrap,
         exhibit=exhibit_settings,
@@ -84,7 +89,7 @@ rule select_case:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
+        mem_mb=growing(2000),
     params:
         algorithms=exhibit_rows,
     script:

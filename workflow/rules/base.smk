@@ -11,17 +11,19 @@ rule pretrain:
         ENVIRONMENT
     threads: 2
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         base=base_settings,
     script:
         "../scripts/pretrain.py"
 
 
-# Where Snakemake runs, for compute nodes often have no network.
+# Where Snakemake runs: two may need the network, which compute nodes often lack, and one sets links.
 localrules:
     fetch,
+    examples,
+    adopt,
 
 
 rule fetch:
@@ -36,17 +38,39 @@ rule fetch:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=8000,
-        runtime=240,
+        mem_mb=growing(8000),
+        runtime=growing(240),
     params:
         base=base_settings,
     script:
         "../scripts/fetch.py"
 
 
+rule examples:
+    input:
+        code=code_of("sage.training.examples"),
+    output:
+        examples=result("models/{model}/examples.jsonl"),
+    log:
+        log_of("models/{model}/examples"),
+    wildcard_constraints:
+        model=one_of(models_with_sft()),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(30),
+    params:
+        examples=example_settings,
+        source=sft_source,
+    script:
+        "../scripts/examples.py"
+
+
 rule sft:
     input:
         checkpoint=result("models/{model}/pretrained"),
+        examples=result("models/{model}/examples.jsonl"),
         code=code_of("sage.training.sft"),
     output:
         checkpoint=directory(result("models/{model}/base")),

@@ -103,6 +103,11 @@ def minutes(wildcards, attempt):
     return 60 * job_of(wildcards).hours * attempt
 
 
+def growing(amount):
+    """A resource of which a job that failed asks for more at its next attempt."""
+    return lambda wildcards, attempt: amount * attempt
+
+
 def study_folder(wildcards):
     return result("")
 
@@ -141,6 +146,12 @@ def models_with_sft():
 
 def sft_settings(wildcards):
     return STUDY.model(wildcards.model).sft.model_dump()
+
+
+def example_settings(wildcards):
+    """What decides which examples SFT gets, besides their source."""
+    sft = STUDY.model(wildcards.model).sft
+    return {"data": sft.data, "examples": sft.examples, "seed": sft.seed}
 
 
 def sft_source(wildcards):

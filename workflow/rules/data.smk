@@ -1,6 +1,9 @@
-# On a cluster this runs where Snakemake does: compute nodes often have no network.
+# On a cluster these run where Snakemake does: the first may need the network, which compute nodes
+# often lack, and the others take seconds.
 localrules:
     problems,
+    contamination,
+    decontaminate,
 
 
 rule problems:
@@ -13,8 +16,8 @@ rule problems:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=growing(1000),
+        runtime=growing(10),
     params:
         problem_set=problem_set,
     script:
@@ -35,8 +38,8 @@ rule contamination:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=10,
+        mem_mb=growing(2000),
+        runtime=growing(10),
     params:
         ngram=STUDY.study.contamination.ngram,
         share=STUDY.study.contamination.share,
@@ -56,8 +59,8 @@ rule decontaminate:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=10,
+        mem_mb=growing(2000),
+        runtime=growing(10),
     params:
         ngram=STUDY.study.contamination.ngram,
         share=STUDY.study.contamination.share,

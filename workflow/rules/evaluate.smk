@@ -45,8 +45,8 @@ rule metrics:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         bootstrap=STUDY.study.evaluation.bootstrap,
     script:

@@ -1,6 +1,23 @@
 # Tables, figures and the page: light jobs that read metrics and histories.
 
 
+# Seconds of work each: on a cluster they are done where Snakemake runs, not queued. Not so
+# `excerpts`, which reads every sample.
+localrules:
+    accuracy_table,
+    ablation_table,
+    patterns_table,
+    gradient_table,
+    perplexity_table,
+    perplexity_figure,
+    curves_figure,
+    training_figure,
+    trajectory_figure,
+    claims,
+    page,
+    report_partial,
+
+
 rule accuracy_table:
     input:
         pass_at_k=rules.exhibit_metrics.output.pass_at_k,
@@ -29,8 +46,8 @@ rule accuracy_table:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -56,8 +73,8 @@ rule ablation_table:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -83,8 +100,8 @@ rule patterns_table:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -110,8 +127,8 @@ rule gradient_table:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -137,8 +154,8 @@ rule perplexity_table:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -164,8 +181,8 @@ rule perplexity_figure:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -191,8 +208,8 @@ rule curves_figure:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -218,8 +235,8 @@ rule training_figure:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -246,8 +263,8 @@ rule trajectory_figure:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -274,8 +291,8 @@ rule claims:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -294,8 +311,8 @@ rule excerpts:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=4000,
-        runtime=60,
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         study=STUDY.model_dump(mode="json"),
     script:
@@ -330,17 +347,13 @@ rule page:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
         folder=study_folder,
     script:
         "../scripts/page.py"
-
-
-localrules:
-    report_partial,
 
 
 # A report of what is there. It has no inputs, for it must not make any, and no outputs, so that

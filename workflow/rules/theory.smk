@@ -1,6 +1,13 @@
 # What needs no run: figures and numbers of the theory, and the settings as tables.
 
 
+# Seconds of work: on a cluster it is done where Snakemake runs, not queued.
+localrules:
+    theory_figure,
+    toy_table,
+    settings_tables,
+
+
 rule theory_figure:
     input:
         code=code_of("sage.reporting.figures_theory"),
@@ -19,8 +26,8 @@ rule theory_figure:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     script:
         "../scripts/theory_figure.py"
 
@@ -41,8 +48,8 @@ rule toy_table:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     script:
         "../scripts/toy_table.py"
 
@@ -70,8 +77,8 @@ rule settings_tables:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
     script:

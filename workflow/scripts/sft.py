@@ -10,7 +10,7 @@ with job(snakemake) as manifest:
     settings = SFT.model_validate(snakemake.params.sft)
     fine_tune(
         Path(snakemake.input.checkpoint),
-        read_solutions(settings, snakemake.params.source),
+        read_solutions(Path(snakemake.input.examples)),
         settings,
         device_of(snakemake.params.device),
         scratch=Path(snakemake.params.scratch),
