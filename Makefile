@@ -18,11 +18,8 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
-<<<<<<< HEAD
-.PHONY: install install-test install-vllm study test test-vllm test-paper bench bench-vllm clean help
-=======
-.PHONY: install install-test install-vllm install-slurm study test test-vllm test-slurm bench bench-vllm clean help
->>>>>>> slurm
+.PHONY: install install-test install-vllm install-slurm study test test-vllm test-paper test-slurm \
+	bench bench-vllm clean help
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 the same for another study (config/studies), on two cores
@@ -38,17 +35,15 @@ test: install-test
 test-vllm: install-vllm
 	$(run-vllm) pytest -m vllm tests/test_vllm.py $(PYTEST_ARGS)
 
-<<<<<<< HEAD
 ## make test-paper          the paper's whole study, its models replaced by small random ones, and
 ##                          vLLM on them; SAGE_MIRROR names the folder with the benchmarks' files
 test-paper: install-vllm
 	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest -m paper tests/test_paper_study.py $(PYTEST_ARGS)
-=======
+
 ## make test-slurm          set up the SLURM executor, in an environment of its own, and test it on a
 ##                          cluster of one node: as root, after apt-get install slurm-wlm munge
 test-slurm: install-slurm
 	$(run-slurm) pytest -rs -m slurm tests/test_slurm.py $(PYTEST_ARGS)
->>>>>>> slurm
 
 ## make bench               speed against the naive way: ratios of paired runs
 ## make bench ONLY=training one of benchmarks/*.py
