@@ -2,7 +2,8 @@
 
 Four models, every row, five training seeds, some 320,000 completions (`paper_files`). First come
 the metrics, then what is called rendering: tables, figures, claims, excerpts and the page, from
-metrics and samples on disk. Snakemake runs both, on two cores; its own time and memory count.
+metrics and samples on disk. Snakemake runs both, on two cores; its own time and memory count, and
+pages that processes share count in each.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +27,22 @@ from sage.study import load_study
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "environment.yml")
 CORES, SECONDS, GIB, MEGABYTES = 2, 60.0, 2.0, 15.0
-BEFORE = {"fetch", "pretrain", "sft", "adopt", "rl", "sample", "perplexity", "trajectory"}
-"""Rules whose results are stand-ins here; with `problems` and `decontaminate` all that may not run."""
+STOOD_IN_FOR = {
+    "problems",
+    "decontaminate",
+    "fetch",
+    "pretrain",
+    "sft",
+    "adopt",
+    "rl",
+    "sample",
+    "perplexity",
+    "trajectory",
+}
+"""Rules whose results are drawn here. They need models or a network and may not run."""
 
+_SNAKEMAKE = str(Path(sys.executable).parent / "snakemake")
+_STUDY = ("--config", "study=paper.yaml")
 _POLL = 0.05
 
 
@@ -69,10 +84,9 @@ def comparisons() -> Iterator[Comparison]:
                 if shown.kind in ("patterns", "gradient_norms", "case_study")
             ),
         ]
-        targets = [f"results/paper/{path}" for path in measured]
-        report_watched("metrics", watched(project, targets))
+        _print("metrics", watched(project, [f"results/paper/{path}" for path in measured]))
         rendering = watched(project, ["results/paper/report/index.html"])
-        report_watched("rendering", rendering)
+        _print("rendering", rendering)
         page = (results / "report/index.html").stat().st_size / 1e6
         name = "rendering a report of the paper's size, against a minute"
         yield _against(name, rendering.seconds, SECONDS, "s")
@@ -95,11 +109,10 @@ def copy_project(target: Path) -> Path:
 
 def watched(project: Path, targets: Sequence[str]) -> Watched:
     """Run Snakemake for `targets`. Raises RuntimeError where it fails, with what it printed."""
-    command = [str(Path(sys.executable).parent / "snakemake"), *targets]
-    command += ["--cores", str(CORES), "--rerun-triggers", "mtime"]
-    command += ["--config", "study=paper.yaml", "--allowed-rules", *allowed_rules(project)]
+    command = [_SNAKEMAKE, *targets, "--cores", str(CORES), "--rerun-triggers", "mtime"]
+    command += [*_STUDY, "--allowed-rules", *allowed_rules(project)]
     seen: dict[int, Process] = {}
-    peak, start = 0.0, time.time()
+    peak, start = 0.0, time.perf_counter()
     with open(project / "snakemake.log", "w+") as log:
         snakemake = subprocess.Popen(
             command, cwd=project, stdout=log, stderr=subprocess.STDOUT, text=True
@@ -107,7 +120,7 @@ def watched(project: Path, targets: Sequence[str]) -> Watched:
         while snakemake.poll() is None:
             peak = max(peak, _look(snakemake.pid, seen))
             time.sleep(_POLL)
-        seconds = time.time() - start
+        seconds = time.perf_counter() - start
         log.seek(0)
         if snakemake.returncode:
             raise RuntimeError(log.read())
@@ -116,20 +129,13 @@ def watched(project: Path, targets: Sequence[str]) -> Watched:
 
 
 def allowed_rules(project: Path) -> list[str]:
-    """The workflow's rules but for those that need a model or a network."""
-    tool = Path(sys.executable).parent / "snakemake"
-    done = subprocess.run(
-        [str(tool), "--list-rules", "--config", "study=paper.yaml"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [rule for rule in done.stdout.split() if rule not in BEFORE | {"problems", "decontaminate"}]
+    """The workflow's rules but for those stood in for."""
+    command = [_SNAKEMAKE, "--list-rules", *_STUDY]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
+    return [rule for rule in done.stdout.split() if rule not in STOOD_IN_FOR]
 
 
-def report_watched(name: str, found: Watched) -> None:
-    """Print a line for the whole and one for each job."""
+def _print(name: str, found: Watched) -> None:
     print(f"{name}: {found.seconds:.1f} s, {found.peak:.2f} GiB", flush=True)
     for job in found.jobs:
         print(f"  {job.name:20} {job.ended - job.started:6.1f} s  {job.peak:.2f} GiB", flush=True)
@@ -137,28 +143,26 @@ def report_watched(name: str, found: Watched) -> None:
 
 def _look(pid: int, seen: dict[int, Process]) -> float:
     """Note every process under `pid`; their resident memory together, in GiB."""
-    total, now = 0.0, time.time()
-    try:
-        parent = psutil.Process(pid)
-        for process in (parent, *parent.children(recursive=True)):
+    total, now, family = 0.0, time.time(), [psutil.Process(pid)]
+    with suppress(psutil.NoSuchProcess):
+        family += family[0].children(recursive=True)
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
             gib = process.memory_info().rss / 2**30
-            if process.pid not in seen:
-                name = _script_of(process.cmdline())
-                seen[process.pid] = Process(name, process.create_time(), now)
-            mine = seen[process.pid]
+            if not (mine := seen.get(process.pid)) or not mine.name:  # before it runs a script
+                mine = Process(_script_of(process.cmdline()), process.create_time(), now)
+                seen[process.pid] = mine
             mine.ended, mine.peak = now, max(mine.peak, gib)
             total += gib
-    except psutil.NoSuchProcess:
-        pass
     return total
 
 
 def _script_of(command: Sequence[str]) -> str:
     """The script of workflow/scripts that a process runs, or nothing."""
-    for word in command[1:2]:
-        if "/scripts/" in word:
-            return Path(word).name.partition(".")[2].removesuffix(".py")
-    return ""
+    script = Path(command[1] if len(command) > 1 else "")
+    if script.parent.name != "scripts" or script.suffix != ".py":
+        return ""
+    return script.stem.partition(".")[2]
 
 
 def _against(name: str, value: float, limit: float, unit: str) -> Comparison:
