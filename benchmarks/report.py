@@ -48,19 +48,21 @@ _POLL = 0.05
 
 @dataclass
 class Process:
-    """What has been seen of a process: `peak` is resident memory in GiB."""
+    """What has been seen of a process: `cpu` seconds, `peak` resident memory in GiB."""
 
     name: str
     started: float
     ended: float
+    cpu: float = 0.0
     peak: float = 0.0
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A call of Snakemake: seconds, peak of all its processes together in GiB, and its jobs."""
+    """A call of Snakemake: seconds, `cpu` and `peak` of all its processes, and its jobs."""
 
     seconds: float
+    cpu: float
     peak: float
     jobs: tuple[Process, ...]
 
@@ -125,7 +127,7 @@ def watched(project: Path, targets: Sequence[str]) -> Watched:
         if snakemake.returncode:
             raise RuntimeError(log.read())
     jobs = sorted((job for job in seen.values() if job.name), key=lambda job: job.started)
-    return Watched(seconds, peak, tuple(jobs))
+    return Watched(seconds, sum(process.cpu for process in seen.values()), peak, tuple(jobs))
 
 
 def allowed_rules(project: Path) -> list[str]:
@@ -136,9 +138,10 @@ def allowed_rules(project: Path) -> list[str]:
 
 
 def _print(name: str, found: Watched) -> None:
-    print(f"{name}: {found.seconds:.1f} s, {found.peak:.2f} GiB", flush=True)
-    for job in found.jobs:
-        print(f"  {job.name:20} {job.ended - job.started:6.1f} s  {job.peak:.2f} GiB", flush=True)
+    rows = [(name, found.seconds, found.cpu, found.peak)]
+    rows += [(f"  {job.name}", job.ended - job.started, job.cpu, job.peak) for job in found.jobs]
+    for title, seconds, cpu, peak in rows:
+        print(f"{title:20} {seconds:6.1f} s {cpu:6.1f} s of CPU {peak:5.2f} GiB", flush=True)
 
 
 def _look(pid: int, seen: dict[int, Process]) -> float:
@@ -149,10 +152,11 @@ def _look(pid: int, seen: dict[int, Process]) -> float:
     for process in family:
         with suppress(psutil.NoSuchProcess):
             gib = process.memory_info().rss / 2**30
-            if not (mine := seen.get(process.pid)) or not mine.name:  # before it runs a script
-                mine = Process(_script_of(process.cmdline()), process.create_time(), now)
-                seen[process.pid] = mine
-            mine.ended, mine.peak = now, max(mine.peak, gib)
+            mine = seen.setdefault(process.pid, Process("", process.create_time(), now))
+            mine.name = mine.name or _script_of(process.cmdline())
+            times = process.cpu_times()
+            mine.cpu, mine.ended = max(mine.cpu, times.user + times.system), now
+            mine.peak = max(mine.peak, gib)
             total += gib
     return total
 

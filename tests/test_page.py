@@ -534,7 +534,9 @@ class TestPaper:
 
 class TestBrowser:
     def test_the_first_of_each_status_are_chosen(self) -> None:
-        choice = browser.choose(sample_rows(), ["p0", "p2"], (1, 2, 1))
+        choice = browser.choose(
+            browser.candidates(sample_rows()), ["p0", "p2"], (1, 2, 1)
+        )
         assert choice.rows.index.tolist() == [0, 1, 3, 4, 12, 13, 15, 16]
         assert choice.counts == {"p0": (2, 6), "p2": (2, 6)}
 
