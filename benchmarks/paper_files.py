@@ -1,9 +1,9 @@
 """Stand-ins for the files of a paper-sized study: everything that a model would have made.
 
-The study is config/studies/paper.yaml with five training seeds. Its models, rows, benchmarks, numbers
-of problems and file schemas are the real ones, texts and numbers are drawn: completions of some
-thousand characters with LaTeX and, now and then, hostile markup. Files are written in the order in
-which the workflow makes them, so Snakemake takes them for its own.
+The study is config/studies/paper.yaml with five training seeds. Its models, rows, benchmarks,
+numbers of problems and file schemas are the real ones, texts and numbers are drawn: completions of
+some thousand characters with LaTeX and, now and then, hostile markup. Files are written in the
+order in which the workflow makes them, so Snakemake takes them for its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SENTENCES = (
     r"Suppose for contradiction that $n = %d$ is prime; then $%d \mid n^2 - %d$, which cannot be.",
     r"We set up the equation $%dx^2 - %dx + %d = 0$ and factor the left side.",
     r"Working backwards from the last step, $f(%d) = \frac{%d}{%d}$.",
-    r"\begin{align*} S &= \sum_{k=1}^{%d} \frac{1}{k(k+1)} \\ &= 1 - \frac{1}{%d} < %d \end{align*}",
+    r"\begin{align*} S &= \sum_{k=1}^{%d} \frac{1}{k(k+1)} \\ &= 1 - \frac{1}{%d} < %d\end{align*}",
     r"Case %d: if $y < %d$, the inequality holds whenever $y > -%d$, so only integers are left.",
     r"Hence $\angle ABC = %d^\circ$, and the triangle's area is $\tfrac{1}{2} \cdot %d \cdot %d$.",
     r"Wait, let me check that again: %d + %d is not %d.",
@@ -203,7 +203,8 @@ def _write_samples(
         np.cumsum(lengths)[:-1],
     )
     written = [
-        completion(" ".join(pick), answer or "") for pick, answer in zip(picks, answers, strict=True)
+        completion(" ".join(pick), answer or "")
+        for pick, answer in zip(picks, answers, strict=True)
     ]
     tokens = np.array([len(text) // 3 for text in written])
     starts = rng.integers(0, len(texts.tokens) - tokens.max(), count)

@@ -534,9 +534,7 @@ class TestPaper:
 
 class TestBrowser:
     def test_the_first_of_each_status_are_chosen(self) -> None:
-        choice = browser.choose(
-            browser.candidates(sample_rows()), ["p0", "p2"], (1, 2, 1)
-        )
+        choice = browser.choose(browser.candidates(sample_rows()), ["p0", "p2"], (1, 2, 1))
         assert choice.rows.index.tolist() == [0, 1, 3, 4, 12, 13, 15, 16]
         assert choice.counts == {"p0": (2, 6), "p2": (2, 6)}
 
@@ -659,12 +657,12 @@ class TestInABrowser:
             for _, name, value in Markings(markup).attributes
             if name == "data-seen"
         ]
-        all_, without_correct, problem, completion, heads, elements, reached, resources, title = seen
+        all_, without_correct, problem, completion, heads, inside, reached, loaded, title = seen
         assert (all_, without_correct) == (12, 8)
         assert problem == f"2 + 1 {HOSTILE}"
         assert completion == f"try 1 of p2 {HOSTILE}"
         assert heads == ["Base", "GRPO"]
-        assert (elements, resources, reached) == (0, 0, True)
+        assert (inside, loaded, reached) == (0, 0, True)
         assert title == "A study · SAGE report"
         assert not_skipping(heading_levels(markup))
 
