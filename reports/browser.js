@@ -19,6 +19,13 @@
     return made;
   };
 
+  // Long texts scroll in their own box, which the keyboard must reach.
+  const written = (text) => {
+    const made = element("pre", text);
+    made.tabIndex = 0;
+    return made;
+  };
+
   const fill = (select, entries) => {
     const before = select.value;
     select.replaceChildren(...entries.map(([value, text]) => {
@@ -74,8 +81,8 @@
     statement.replaceChildren();
     if (!problem) return;
     statement.append(
-      element("p", `Problem ${problem.id}`, "browser-label"), element("pre", problem.text),
-      element("p", "Reference answer", "browser-label"), element("pre", problem.answer));
+      element("p", `Problem ${problem.id}`, "browser-label"), written(problem.text),
+      element("p", "Reference answer", "browser-label"), written(problem.answer));
     [pick.left, pick.right].forEach((select, side) => {
       const run = runs.find((one) => runName(one) === select.value);
       showSide(sides[side], run && run.cells[pick.problem.value], run && runTitle(run, runs));
@@ -83,7 +90,7 @@
   };
 
   const showSide = (side, cell, title) => {
-    side.replaceChildren(element("h4", title || "not run"));
+    side.replaceChildren(element("h3", title || "not run"));
     if (!cell) {
       side.append(element("p", "No completions of this problem.", "note"));
       return;
@@ -99,7 +106,7 @@
       const read = answer === null ? "no answer read" : `read as ${answer}`;
       head.append(` · ${read} · ${tokens} tokens · sample ${index}, seed ${seed}`);
       if (truncated) head.append(" · truncated at the token limit");
-      box.append(head, element("pre", text));
+      box.append(head, written(text));
       if (cut) box.append(element("p", `Only the first ${text.length} characters are kept here.`, "note"));
       side.append(box);
     }

@@ -10,10 +10,14 @@ import time
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from xml.etree import ElementTree
 
+import html5lib
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,10 +36,12 @@ from sage.problems.record import Problem, write_problems
 from sage.reporting import browser
 from sage.reporting.accuracy import accuracy_table
 from sage.reporting.cautions import cautions, changes, commit_cautions, grading_cautions
+from sage.reporting.claims import load_claims
 from sage.reporting.content import PageContent, read_sources
 from sage.reporting.figures_measured import curves_figure, training_figure
 from sage.reporting.grading import grading_table
 from sage.reporting.layout import page_files
+from sage.reporting.ledger import Measured, ledger
 from sage.reporting.looks import PALETTE, save_figure
 from sage.reporting.page import json_block, render_page
 from sage.reporting.paper import compared, paper_values, read_mapping
@@ -49,6 +55,7 @@ HOSTILE = (
     "<!--<script &amp;\u2028 \x00"
 )
 RESULTS = Path("results/smoke")
+SVG = "{http://www.w3.org/2000/svg}"
 RATES = pd.DataFrame(
     [
         ("tiny", algorithm, seed, "easy", status, share, count)
@@ -60,6 +67,9 @@ RATES = pd.DataFrame(
         for status, share in zip(("correct", "wrong", "unparsed", "truncated"), shares, strict=True)
     ],
     columns=["model", "algorithm", "train_seed", "benchmark", "status", "share", "n_samples"],
+)
+MEASURED = Measured(
+    COMPARISONS.assign(algorithm="branch", other="grpo", low=-0.1, high=0.1, p=0.2, n_problems=40)
 )
 MANIFEST = {
     "versions": {"python": "3.13", "trl": "1.16.0"},
@@ -141,8 +151,9 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     solutions = tuple(
         Solution(name, f"so {HOSTILE}", "2", 0, 1, 3, 4) for name in study.rows_of("case_study")
     )
+    claims = ledger(load_claims(ROOT / "config/claims.yaml"), study, MEASURED)
     return PageContent(
-        metrics={"pass_at_k": pass_at_k(METRICS), "rates": RATES},
+        metrics={"pass_at_k": pass_at_k(METRICS), "rates": RATES, "claims": claims},
         tables={"table1": accuracy_table(pass_at_k(METRICS), COMPARISONS, study, "table1")},
         figures=svgs(),
         cases={"case_study": CaseStudy(a_problem("p1", HOSTILE), solutions, 1, 3)},
@@ -186,6 +197,48 @@ class Markings(HTMLParser):
 
     def values(self, *names: str) -> list[str]:
         return [value for _, name, value in self.attributes if name in names]
+
+
+def parsed(page: str) -> ElementTree.Element:
+    """The page as a tree. Raises html5lib's ParseError at the first fault."""
+    return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+
+
+def words_of(element: ElementTree.Element | None) -> str:
+    return "" if element is None else "".join(element.itertext()).strip()
+
+
+def heading_levels(page: str) -> list[int]:
+    return [int(tag[1]) for tag in Markings(page).tags if re.fullmatch("h[1-6]", tag)]
+
+
+def not_skipping(levels: list[int]) -> bool:
+    return all(below - above <= 1 for above, below in pairwise([0, *levels]))
+
+
+def css_colours(style: str) -> dict[str, dict[str, str]]:
+    """The colours that the style names, on light ground and on dark."""
+    found: dict[str, dict[str, str]] = {"light": {}, "dark": {}}
+    for dark, block in re.findall(r"(dark\)\s*\{\s*)?:root\s*\{([^}]*)\}", style):
+        names = dict(re.findall(r"--([\w-]+):\s*([^;]+);", block))
+        found["dark"] |= names
+        found["light"] |= {} if dark else names
+    for names in found.values():
+        for name, value in names.items():
+            names[name] = names[value[6:-1]] if value.startswith("var(") else value
+    return found
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours such as #25292e, 1 to 21 (WCAG 2.2)."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -248,15 +301,6 @@ class TestPage:
         assert "<i>" not in page
         assert page.count("&lt;i&gt;alert") == 3  # title, heading, settings
 
-    def test_ids_are_unique_and_every_reference_finds_one(self, page: str) -> None:
-        markings = Markings(page)
-        ids = markings.values("id")
-        assert len(ids) == len(set(ids))
-        links = {link[1:] for link in markings.values("href")}
-        links |= set(re.findall(r"url\(#([^)]*)\)", page))
-        links |= set(markings.values("aria-labelledby"))
-        assert links <= set(ids)
-
     def test_sections_follow_the_study_and_then_what_every_report_has(self, page: str) -> None:
         sections = re.findall(r'<section id="([^"]+)"', page)
         exhibits = [f"exhibit-{name}" for name in with_a_case(a_study()).study.exhibits]
@@ -309,6 +353,91 @@ class TestPage:
     def test_a_problem_that_no_row_shares_leaves_no_case(self, tmp_path: Path) -> None:
         page = a_page(with_a_case(a_study()), tmp_path, cases={"case_study": None})
         assert "No problem was solved by every row" in page
+
+
+class TestMarkup:
+    def test_it_is_valid_html(self, page: str) -> None:
+        assert len(parsed(page).findall(".//section")) > 10
+
+    def test_a_figure_is_xml_by_itself(self) -> None:
+        for svg in svgs().values():
+            assert ElementTree.fromstring(svg).tag == f"{SVG}svg"
+
+    def test_ids_are_unique_and_every_reference_finds_one(self, page: str) -> None:
+        markings = Markings(page)
+        ids = markings.values("id")
+        assert len(ids) == len(set(ids))
+        links = {link[1:] for link in markings.values("href")}
+        links |= set(re.findall(r"url\(#([^)]*)\)", page))
+        named = "aria-labelledby", "aria-describedby", "aria-controls", "for", "headers"
+        links |= {word for value in markings.values(*named) for word in value.split()}
+        assert links <= set(ids)
+
+    def test_headings_skip_no_level(self, page: str) -> None:
+        levels = heading_levels(page)
+        assert levels.count(1) == 1
+        assert not_skipping(levels)
+
+    def test_every_figure_is_told_or_hidden(self, page: str) -> None:
+        figures = parsed(page).findall(f".//{SVG}svg")
+        told = [svg for svg in figures if svg.get("aria-hidden") != "true"]
+        assert len(told) == len(svgs())
+        assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in told)
+
+    def test_every_table_has_a_caption_and_heads_that_say_of_what(self, page: str) -> None:
+        tables = parsed(page).findall(".//table")
+        assert tables
+        for table in tables:
+            assert words_of(table.find("caption"))
+            heads = table.findall(".//th")
+            assert all(head.get("scope") and words_of(head) for head in heads)
+
+    def test_the_rows_of_a_claim_are_as_wide_as_its_head(self, page: str) -> None:
+        (table,) = parsed(page).findall(".//table[@class='ledger']")
+        for body in table.findall("tbody"):
+            spans = [int(cell.get("rowspan", 1)) - 1 for cell in body.findall("tr/th")]
+            cells = sum(int(cell.get("colspan", 1)) for cell in body.findall("tr/*"))
+            assert cells + sum(spans) == 7 * len(body.findall("tr"))
+
+    def test_what_scrolls_is_reached_by_keyboard_and_named(self, page: str) -> None:
+        tree = parsed(page)
+        boxes = tree.findall(".//div[@class='scroll']")
+        names = [box.get("aria-labelledby") for box in boxes]
+        assert boxes
+        assert len(names) == len(set(names) - {None})
+        for box in [*boxes, *tree.findall(".//pre")]:
+            assert box.get("tabindex") == "0"
+        assert set(Markings(page).values("tabindex")) == {"0"}
+
+    def test_every_control_has_a_label(self, page: str) -> None:
+        tree = parsed(page)
+        for control in ("select", "input"):
+            labelled = tree.findall(f".//label/{control}")
+            assert labelled
+            assert len(labelled) == len(tree.findall(f".//{control}"))
+        assert tree.get("lang") == "en"
+
+    @pytest.mark.parametrize("ground", ["light", "dark"])
+    def test_all_text_stands_out_from_its_ground(self, page: str, ground: str) -> None:
+        style = page[page.index("<style>") : page.index("</style>")]
+        colours = css_colours(style)[ground]
+        used = set(re.findall(r"(?<![-\w])color:\s*var\(--([\w-]+)\)", style))
+        figure_texts = re.findall(r"<text [^>]*>", page)
+        fills = [re.search(r"fill: var\(--([\w-]+)\)", text) for text in figure_texts]
+        assert fills
+        assert all(fills)  # text without a colour is black, on dark ground too
+        used |= {fill[1] for fill in fills if fill}
+        grounds = set(re.findall(r"background:\s*var\(--([\w-]+)\)", style))
+        assert {"ink", "muted", "link"} <= used
+        assert {"paper", "wash"} <= grounds
+        low = {
+            (text, below): ratio
+            for text in used
+            for below in grounds
+            if (ratio := contrast(colours[text], colours[below])) < 4.5
+        }
+        assert low == {}
+        assert "#" not in re.sub(r":root\s*\{[^}]*\}", "", style)  # no colour but these
 
 
 class TestCautions:
@@ -405,7 +534,7 @@ class TestPaper:
 
 class TestBrowser:
     def test_the_first_of_each_status_are_chosen(self) -> None:
-        choice = browser.choose(sample_rows(), ["p0", "p2"], (1, 2, 1))
+        choice = browser.choose(browser.candidates(sample_rows()), ["p0", "p2"], (1, 2, 1))
         assert choice.rows.index.tolist() == [0, 1, 3, 4, 12, 13, 15, 16]
         assert choice.counts == {"p0": (2, 6), "p2": (2, 6)}
 
@@ -480,8 +609,9 @@ pick("problem").selectedIndex = 2;
 change(pick("problem"));
 seen.push(document.querySelector("#browser .statement pre").textContent);
 seen.push(document.querySelector("#browser .side pre").textContent);
-seen.push([...document.querySelectorAll("#browser h4")].map((head) => head.textContent));
+seen.push([...document.querySelectorAll("#browser h3")].map((head) => head.textContent));
 seen.push(document.querySelectorAll("#browser img, #browser script").length);
+seen.push([...document.querySelectorAll("#browser pre")].every((text) => text.tabIndex === 0));
 seen.push(performance.getEntriesByType("resource").length);
 seen.push(document.title);
 document.body.dataset.seen = JSON.stringify(seen);
@@ -527,13 +657,14 @@ class TestInABrowser:
             for _, name, value in Markings(markup).attributes
             if name == "data-seen"
         ]
-        all_, without_correct, problem, completion, heads, elements, resources, title = seen
+        all_, without_correct, problem, completion, heads, inside, reached, loaded, title = seen
         assert (all_, without_correct) == (12, 8)
         assert problem == f"2 + 1 {HOSTILE}"
         assert completion == f"try 1 of p2 {HOSTILE}"
         assert heads == ["Base", "GRPO"]
-        assert (elements, resources) == (0, 0)
+        assert (inside, loaded, reached) == (0, 0, True)
         assert title == "A study · SAGE report"
+        assert not_skipping(heading_levels(markup))
 
     def test_a_script_that_is_not_the_pages_own_is_refused(
         self, chromium: str, page: str, tmp_path: Path

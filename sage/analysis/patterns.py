@@ -137,7 +137,11 @@ def write_pattern_table(
 ) -> None:
     """Read graded samples and phrase lists, and write Table 2 as parquet."""
     columns = ["problem_id", "sample_index", "completion", "status"]
-    frames = {run_of(path): pd.read_parquet(path, columns=columns) for path in samples}
+    # Of hundreds of samples the first few: the others' texts would fill memory.
+    first = [("sample_index", "<", samples_per_problem)] if samples_per_problem else None
+    frames = {
+        run_of(path): pd.read_parquet(path, columns=columns, filters=first) for path in samples
+    }
     table = pattern_table(frames, load_patterns(patterns), draws, samples_per_problem)
     with atomic_file(output) as temporary:
         table.to_parquet(temporary, index=False)

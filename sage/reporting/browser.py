@@ -38,6 +38,29 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
+class Candidates:
+    """What plans choose from: of one sample file, all rows that the largest quota could take.
+
+    `rows` has the light columns and the row's place in the file as its index; for each of them
+    `problem` is a place in `names`, `kind` one in correct, wrong, other, and `rank` counts the
+    rows of that kind before it. `counts` maps a problem to (correct, all).
+    """
+
+    rows: pd.DataFrame
+    names: Sequence[str]
+    problem: np.ndarray
+    kind: np.ndarray
+    rank: np.ndarray
+    counts: Mapping[str, tuple[int, int]]
+
+    def taken(self, problems: Sequence[str], quota: tuple[int, int, int]) -> np.ndarray:
+        """Which rows are among the first of their kind of one of `problems`; booleans `[N]`."""
+        wanted = set(problems)
+        asked = np.array([name in wanted for name in self.names], dtype=bool)
+        return np.asarray(asked[self.problem] & (self.rank < np.array(quota)[self.kind]))
+
+
+@dataclass(frozen=True)
 class Choice:
     """Rows of one sample file to show, in the order of the file, and counts by problem.
 
@@ -57,18 +80,20 @@ def write_excerpts(
     `problems` maps benchmarks to their files.
     """
     records = {name: read_problems(path) for name, path in problems.items()}
-    light = {path: pd.read_parquet(path, columns=_LIGHT) for path in samples}
+    light = {path: candidates(pd.read_parquet(path, columns=_LIGHT)) for path in samples}
     by_benchmark: dict[str, int] = {}
     for path in samples:
         by_benchmark[path.stem] = len(records.get(path.stem, ()))
     for quota, most in plans(by_benchmark):
         shown = {name: spread(records[name], most) for name in by_benchmark if name in records}
-        chosen = {
-            path: choose(frame, [p.problem_id for p in shown.get(path.stem, ())], quota)
-            for path, frame in light.items()
-        }
-        if estimated_bytes(chosen.values()) > BUDGET:
+        asked = {path: [p.problem_id for p in shown.get(path.stem, ())] for path in light}
+        lengths = [
+            of.rows["n_tokens"].to_numpy()[of.taken(asked[path], quota)]
+            for path, of in light.items()
+        ]
+        if estimated_bytes(np.concatenate(lengths)) > BUDGET:
             continue
+        chosen = {path: choose(of, asked[path], quota) for path, of in light.items()}
         texts = {path: read_texts(path, choice.rows.index) for path, choice in chosen.items()}
         text = json.dumps(
             excerpts(study, chosen, texts, shown), ensure_ascii=False, separators=(",", ":")
@@ -101,24 +126,32 @@ def spread(problems: Sequence[Problem], most: int) -> list[Problem]:
     return [problems[place] for place in places]
 
 
-def choose(frame: pd.DataFrame, problems: Sequence[str], quota: tuple[int, int, int]) -> Choice:
+def candidates(frame: pd.DataFrame) -> Candidates:
+    """What can be chosen of a frame of light columns, in its order."""
+    codes, names = pd.factorize(frame["problem_id"], sort=True)
+    kinds = frame["status"].map({"correct": 0, "wrong": 1}).fillna(2).to_numpy(dtype=int)
+    ranks = frame.groupby([codes, kinds], sort=False).cumcount().to_numpy()
+    drawn = np.bincount(codes, minlength=len(names))
+    correct = np.bincount(codes[kinds == 0], minlength=len(names))
+    counts = {
+        str(name): (int(right), int(all_))
+        for name, right, all_ in zip(names, correct, drawn, strict=True)
+    }
+    kept = ranks < np.array(QUOTAS[0])[kinds]
+    return Candidates(frame[kept], list(counts), codes[kept], kinds[kept], ranks[kept], counts)
+
+
+def choose(of: Candidates, problems: Sequence[str], quota: tuple[int, int, int]) -> Choice:
     """The first correct, wrong and other completions of each problem, as many as `quota`."""
-    mine = frame[frame["problem_id"].isin(list(problems))]
-    kinds = mine["status"].where(mine["status"].isin(["correct", "wrong"]), "other")
-    limits = kinds.map(dict(zip(("correct", "wrong", "other"), quota, strict=True)))
-    place = mine.groupby([mine["problem_id"], kinds], sort=False).cumcount()
-    correct = (mine["status"] == "correct").groupby(mine["problem_id"]).agg(["sum", "size"])
-    counts = {str(name): (int(row["sum"]), int(row["size"])) for name, row in correct.iterrows()}
-    return Choice(mine[place < limits], counts)
+    wanted = set(problems)
+    counts = {name: count for name, count in of.counts.items() if name in wanted}
+    return Choice(of.rows[of.taken(problems, quota)], counts)
 
 
-def estimated_bytes(choices: Iterable[Choice]) -> int:
-    """A cautious guess at the size of the chosen texts, from their tokens."""
-    total = 0
-    for choice in choices:
-        lengths = (_CHARACTERS_PER_TOKEN * choice.rows["n_tokens"]).clip(upper=LONGEST)
-        total += int(lengths.sum()) + 40 * len(choice.rows)
-    return total
+def estimated_bytes(tokens: np.ndarray) -> int:
+    """A cautious guess at the size of texts of that many tokens."""
+    characters = np.minimum(_CHARACTERS_PER_TOKEN * tokens, LONGEST)
+    return int(characters.sum()) + 40 * len(tokens)
 
 
 def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:

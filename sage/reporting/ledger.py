@@ -201,9 +201,10 @@ def unit(test: Comparison) -> str:
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """A finding as text."""
+    """A finding as text. `span`: how many findings its test has, 0 in all but the first of them."""
 
     says: str
+    span: int
     place: str
     effect: str
     interval: str
@@ -231,19 +232,21 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
     claims = []
     for name, rows in frame.groupby("claim", sort=False):
         first = rows.iloc[0]
-        views, last = [], 0
-        for row in rows.to_dict("records"):
-            views.append(_row_view(row, titles, again=row["test"] == last))
-            last = row["test"]
+        again = rows["test"].duplicated()
+        spans = rows.groupby("test")["test"].transform("size").mask(again, 0)
+        views = [
+            _row_view(row, titles, int(span))
+            for row, span in zip(rows.to_dict("records"), spans, strict=True)
+        ]
         texts = str(first["text"]), str(first["source"]), str(first["verdict"])
         claims.append(LedgerClaim(str(name), *texts, tuple(views)))
     return claims
 
 
-def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], again: bool) -> LedgerRow:
-    says_ = "" if again else str(row["says"])
+def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> LedgerRow:
+    says_ = str(row["says"]) if span else ""
     if math.isnan(row["effect"]):
-        return LedgerRow(says_, str(row["reason"]), NONE, "", NONE, "", "not run")
+        return LedgerRow(says_, span, str(row["reason"]), NONE, "", NONE, "", "not run")
     effect, low, high = row["effect"], row["low"], row["high"]
     if row["unit"]:
         sign = "\u202f%" if row["unit"] == "percent" else ""
@@ -254,6 +257,7 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], again: bool) ->
     place = str(row["place"])
     return LedgerRow(
         says=says_,
+        span=span,
         place=titles.get(place, f"problem {place}" if row["over"] == "responses" else place),
         effect=text,
         interval=limits,
