@@ -3,14 +3,18 @@
 Translates a study's settings into TRL's, trains from the SFT checkpoint, and leaves a
 policy and one history row per optimizer step. The reference of the KL term is the parent
 checkpoint: the same model with the fresh adapter switched off, or a frozen copy of it.
-A killed run goes on from its last checkpoint in the scratch folder.
+A killed run goes on from its last checkpoint in the scratch folder. In several processes
+(`sage.training.processes`) each holds the whole model and an equal share of the completions
+of every micro-batch or of the micro-batches of every step; the first writes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ from sage.prompting import messages
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
+from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, correctness, soft_overlong
 from sage.training.sft import DTYPES, OPTIMIZERS, lora_config
 from sage.training.trainer import SageTrainer, Shaping
@@ -77,13 +82,14 @@ def train_rl(
     reference: Path | None = None,
     snapshots: int = 0,
 ) -> None:
-    """Train `algorithm` from the checkpoint `parent`.
+    """Train `algorithm` from the checkpoint `parent`, in this process or in all of its world.
 
     The KL term refers to `parent`, or to the checkpoint `reference` (fidelity `released`).
     Writes the adapter (or the full checkpoint), `history.jsonl` and `manifest.json` into the
     folder `output`, and the policy at `snapshots` evenly spaced steps into `snapshots/step{n}`
     there; `scratch` holds checkpoints for resuming and is removed at the end. Raises
-    ValueError if there are fewer problems than a generation takes.
+    ValueError if there are fewer problems than a generation takes, or if a step cannot be
+    divided among the processes.
     """
     needed = settings.prompts_per_step * settings.steps_per_generation
     if len(problems) < needed:
@@ -91,30 +97,38 @@ def train_rl(
             f"{len(problems)} problems, but a generation takes {needed} (prompts_per_step x "
             "steps_per_generation); lower these or name a larger problem set"
         )
-    _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
-    with Grader() as grader:
+    processes = world_size()
+    config = grpo_config(settings, algorithm, seed, device, scratch, processes)
+    if processes > 1:
+        manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
+    if rank() == 0:
+        _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
+    config.distributed_state.wait_for_everyone()
+    with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
         trainer = SageTrainer(
             model=load_model(parent, weights_dtype(settings)),
             reward_funcs=reward_functions(settings, algorithm, grader),
-            args=grpo_config(settings, algorithm, seed, device, scratch),
+            args=config,
             train_dataset=prompt_dataset(problems),
             processing_class=load_tokenizer(parent),
             peft_config=lora_config(settings.lora) if settings.lora else None,
             shaping=shaping_of(algorithm),
             stop_texts=settings.sampling.stop,
             reference=load_model(reference, weights_dtype(settings)) if reference else None,
+            micro_batches=settings.micro_batches,
         )
         if snapshots:
             trainer.add_callback(Snapshots(settings.steps, snapshots, scratch / SNAPSHOTS))
         trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
-    policy: Any = trainer.model
-    with atomic_directory(output) as folder:
-        policy.save_pretrained(folder, safe_serialization=True)
-        write_history(trainer.state.log_history, folder / "history.jsonl")
-        if snapshots:
-            shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
-        manifest.write(folder / "manifest.json", int(trainer.state.num_input_tokens_seen))
-    shutil.rmtree(scratch, ignore_errors=True)
+    if rank() == 0:
+        policy: Any = trainer.model
+        with atomic_directory(output) as folder:
+            policy.save_pretrained(folder, safe_serialization=True)
+            write_history(trainer.state.log_history, folder / "history.jsonl")
+            if snapshots:
+                shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
+            manifest.write(folder / "manifest.json", int(trainer.state.num_input_tokens_seen))
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 class Snapshots(TrainerCallback):
@@ -127,7 +141,7 @@ class Snapshots(TrainerCallback):
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write the policy if its moment has come; a step done again after a kill is kept."""
         target = self._folder / f"step{state.global_step}"
-        if state.global_step in self._steps and not target.is_dir():
+        if rank() == 0 and state.global_step in self._steps and not target.is_dir():
             with atomic_directory(target) as folder:
                 kwargs["model"].save_pretrained(folder, safe_serialization=True)
 
@@ -179,21 +193,28 @@ def prompt_dataset(problems: Sequence[Problem]) -> Dataset:
 
 
 def grpo_config(
-    settings: RL, algorithm: Algorithm, seed: int, device: str, scratch: Path
+    settings: RL,
+    algorithm: Algorithm,
+    seed: int,
+    device: str,
+    scratch: Path,
+    processes: int = 1,
 ) -> GRPOConfig:
     """TRL's configuration of a row; every setting that matters is set, none left to defaults.
 
-    TRL counts a batch per micro-batch, and micro-batches per generation.
+    TRL counts a batch per process and micro-batch, and micro-batches per generation. Raises
+    ValueError if a step cannot be divided among the processes.
     """
     sampling = settings.sampling
-    completions = settings.prompts_per_step * settings.rollouts
+    accumulated = micro_batches_of_each(settings, processes)
+    completions = settings.prompts_per_step * settings.rollouts // processes
     return GRPOConfig(
         output_dir=str(scratch),
         seed=seed,
         max_steps=settings.steps,
-        per_device_train_batch_size=completions // settings.micro_batches,
-        gradient_accumulation_steps=settings.micro_batches,
-        steps_per_generation=settings.micro_batches * settings.steps_per_generation,
+        per_device_train_batch_size=completions // accumulated,
+        gradient_accumulation_steps=accumulated,
+        steps_per_generation=accumulated * settings.steps_per_generation,
         num_generations=settings.rollouts,
         num_iterations=settings.iterations,
         max_completion_length=sampling.max_tokens,
@@ -225,6 +246,7 @@ def grpo_config(
         bf16=settings.precision == "bfloat16",
         gradient_checkpointing=settings.gradient_checkpointing,
         use_cpu=device == "cpu",
+        ddp_find_unused_parameters=False,
         save_strategy="steps",
         save_steps=settings.checkpoint_every,
         save_total_limit=1,
@@ -232,6 +254,23 @@ def grpo_config(
         report_to="none",
         disable_tqdm=False,
     )
+
+
+def micro_batches_of_each(settings: RL, processes: int) -> int:
+    """How many micro-batches each process runs in a step.
+
+    They share the micro-batches out, or each micro-batch where these are fewer. Raises ValueError
+    if that leaves a remainder.
+    """
+    parts = max(settings.micro_batches, processes)
+    completions = settings.prompts_per_step * settings.rollouts
+    if parts % settings.micro_batches or parts % processes or completions % parts:
+        raise ValueError(
+            f"{processes} processes (job.gpus) cannot share a step evenly: of micro_batches "
+            f"{settings.micro_batches} and {processes} one must be a multiple of the other, and "
+            f"prompts_per_step x rollouts = {completions} a multiple of both"
+        )
+    return parts // processes
 
 
 def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
