@@ -63,7 +63,7 @@ def run(processes: int, function: Callable[..., object], /, *arguments: Any, **n
     if processes == 1:
         function(*arguments, **named)
         return
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="sage-") as folder:

@@ -100,6 +100,7 @@ def train_rl(
     processes = world_size()
     config = grpo_config(settings, algorithm, seed, device, scratch, processes)
     if processes > 1:
+        torch.serialization.register_package(0, lambda _: None, _to_cpu)
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
         _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
@@ -284,6 +285,11 @@ def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
         if "reward" in row
     ]
     write_text_atomic(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _to_cpu(storage: Any, location: str) -> Any:
+    """Load to "cpu:0", as transformers asks on CPUs in several processes and torch refuses."""
+    return storage if location.startswith("cpu:") else None
 
 
 def _claim_scratch(scratch: Path, identity: Any) -> None:

@@ -34,6 +34,7 @@ from trl.trainer.utils import add_fused_lm_head
 from sage.anchors import forward_kl_exact, shaped_anchor
 from sage.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
 from sage.training.rollouts import gathered, informative_groups, join, take_groups
+from sage.training.tally import GuideTally
 
 Divergence = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Advantage = Callable[[torch.Tensor], torch.Tensor]
@@ -108,6 +109,7 @@ class SageTrainer(GRPOTrainer):
         self._micro_batches = micro_batches or self.args.gradient_accumulation_steps
         # How many processes run one micro-batch together.
         self._sharing = max(1, self.accelerator.num_processes // self._micro_batches)
+        self._tally = GuideTally(self.accelerator, self._shaping.clamp)
         self._loss_inputs: dict[str, Any] = {}
         self._entropies = torch.empty(0)
         self._rewards = torch.empty(0)
@@ -196,7 +198,9 @@ class SageTrainer(GRPOTrainer):
             *self._shaping.clamp,
         )
         inputs["ref_per_token_logps"] = shaped_anchor(inputs["ref_per_token_logps"], log_factors)
-        self._log_guide(torch.exp(log_factors), mask.bool(), mode)
+        moment = (mode, self.state.global_step)
+        for name, value in self._tally.add(moment, log_factors.exp(), mask.bool()).items():
+            self._metrics[mode][f"sage/{name}"] = [value]
 
     def _exact_forward_kl(
         self, model: Any, input_ids: Any, attention_mask: Any, length: int
@@ -232,30 +236,6 @@ class SageTrainer(GRPOTrainer):
             place = self.accelerator.process_index // self._sharing
             step = step * self._micro_batches + call * at_once + place
         return Moment(step, self.state.max_steps, noise)
-
-    def _log_guide(self, factors: torch.Tensor, mask: torch.Tensor, mode: str) -> None:
-        """Log q over the tokens of all processes; `[B, T]`."""
-        lowest, highest = self._shaping.clamp
-        near = 1e-6  # exp(log q) need not give back the clamp to the last bit
-        clamped = (factors <= lowest + near) | (factors >= highest - near)
-        parts = (torch.ones_like(factors), factors, factors > 1.0, clamped)
-        sums = torch.stack([(part * mask).sum(dtype=torch.float64) for part in parts])
-        least = factors.masked_fill(~mask, torch.inf).min()
-        most = factors.masked_fill(~mask, -torch.inf).max()
-        sums = self.accelerator.reduce(sums, reduction="sum")
-        ends = self.accelerator.gather(torch.stack([least, -most])[None]).amin(dim=0)
-        tokens, total, amplified, at_clamp = sums.tolist()
-        if tokens == 0:
-            return
-        summary = {
-            "q_mean": total / tokens,
-            "q_min": ends[0].item(),
-            "q_max": -ends[1].item(),
-            "amplified_share": amplified / tokens,
-            "clamped_share": at_clamp / tokens,
-        }
-        for name, value in summary.items():
-            self._metrics[mode][f"sage/{name}"].append(value)
 
     # Ends of completions -----------------------------------------------------------------
 
