@@ -286,12 +286,12 @@ def test_no_process_outlives_a_killed_job() -> None:
     assert not psutil.wait_procs(workers, timeout=60)[1]
 
 
-def test_a_step_that_cannot_be_shared_is_refused(tmp_path: Path) -> None:
+def test_a_step_that_cannot_be_shared_is_refused() -> None:
     def parts(processes: int, **changes: int) -> int:
-        return rl.micro_batches_of_each(SETTINGS.model_copy(update=changes), processes)
+        return SETTINGS.model_copy(update=changes).micro_batches_each(processes)
 
     assert [parts(n, micro_batches=4) for n in (1, 2, 4, 8)] == [4, 2, 1, 1]
-    with pytest.raises(ValueError, match=r"3 processes .* prompts_per_step x rollouts = 16"):
+    with pytest.raises(ValueError, match=r"3 GPUs .* prompts_per_step x rollouts = 16"):
         parts(3)
     with pytest.raises(ValueError, match="one must be a multiple of the other"):
         parts(2, micro_batches=3, prompts_per_step=3)

@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from conftest import ROOT
 from peft import LoraConfig, get_peft_model
 from scipy.stats import chisquare
 from transformers import PreTrainedModel
@@ -385,11 +387,27 @@ def test_settings_of_another_meaning_are_refused(changes: dict[str, float], mess
 
 
 @pytest.mark.parametrize(
-    ("gpus", "heads", "groups", "used"),
-    [(1, 28, 4, 1), (3, 28, 4, 2), (4, 28, 4, 4), (8, 28, 4, 4), (8, 16, 2, 8), (0, 12, 2, 1)],
+    ("gpus", "heads", "groups", "allowed"),
+    [
+        (3, 28, 4, "1, 2, 4, 28"),
+        (8, 28, 4, "1, 2, 4, 28"),
+        (3, 16, 2, "1, 2, 4, 8, 16"),
+        (0, 12, 2, "1, 2, 4, 6, 12"),
+    ],
 )
-def test_a_model_is_spread_over_as_many_gpus_as_its_heads_allow(
-    gpus: int, heads: int, groups: int, used: int
+def test_a_number_of_gpus_that_heads_cannot_be_split_over_is_refused(
+    gpus: int, heads: int, groups: int, allowed: str
 ) -> None:
     config = SimpleNamespace(num_attention_heads=heads, num_key_value_heads=groups)
-    assert vllm_engine.parallelism(gpus, config) == used
+    with pytest.raises(ValueError, match=rf"over {gpus} GPUs; set job.gpus to one of {allowed}$"):
+        vllm_engine.check_parallelism(gpus, config)
+    for fitting in map(int, allowed.split(", ")):
+        vllm_engine.check_parallelism(fitting, config)
+
+
+def test_a_process_that_vllm_spawns_does_not_run_the_job_again() -> None:
+    """Spawned processes run the script that Python was started with once more, as `__mp_main__`."""
+    script = ROOT / "workflow/scripts/sample.py"
+    with pytest.raises(NameError, match="snakemake"):
+        run_path(str(script), run_name="__main__")
+    run_path(str(script), run_name="__mp_main__")

@@ -30,7 +30,7 @@ from sage.grading import Grader
 from sage.guides import build_guide
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
-from sage.prompting import messages
+from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
@@ -43,6 +43,9 @@ from sage.training.trainer import SageTrainer, Shaping
 DIVERGENCES = {"k2": k2, "sampled": forward_kl_sampled}
 
 SNAPSHOTS = "snapshots"
+
+VLLM_MEMORY = 0.3
+"""Share of a GPU for the weights and the cache of a vLLM that draws rollouts beside training."""
 
 # TRL's names of what a history row holds; a key that a run does not log is left out.
 HISTORY_KEYS = {
@@ -98,7 +101,9 @@ def train_rl(
             "steps_per_generation); lower these or name a larger problem set"
         )
     processes = world_size()
-    config = grpo_config(settings, algorithm, seed, device, scratch, processes)
+    tokenizer = load_tokenizer(parent)
+    longest = max(len(prompt_ids(tokenizer, problem.problem)) for problem in problems)
+    config = grpo_config(settings, algorithm, seed, device, scratch, processes, longest)
     if processes > 1:
         torch.serialization.register_package(0, lambda _: None, _to_cpu)
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
@@ -111,7 +116,7 @@ def train_rl(
             reward_funcs=reward_functions(settings, algorithm, grader),
             args=config,
             train_dataset=prompt_dataset(problems),
-            processing_class=load_tokenizer(parent),
+            processing_class=tokenizer,
             peft_config=lora_config(settings.lora) if settings.lora else None,
             shaping=shaping_of(algorithm),
             stop_texts=settings.sampling.stop,
@@ -200,14 +205,16 @@ def grpo_config(
     device: str,
     scratch: Path,
     processes: int = 1,
+    longest_prompt: int | None = None,
 ) -> GRPOConfig:
     """TRL's configuration of a row; every setting that matters is set, none left to defaults.
 
-    TRL counts a batch per process and micro-batch, and micro-batches per generation. Raises
-    ValueError if a step cannot be divided among the processes.
+    TRL counts a batch per process and micro-batch, and micro-batches per generation.
+    `longest_prompt` (tokens) bounds the memory of vLLM. Raises ValueError if a step cannot be
+    divided among the processes.
     """
     sampling = settings.sampling
-    accumulated = micro_batches_of_each(settings, processes)
+    accumulated = settings.micro_batches_each(processes)
     completions = settings.prompts_per_step * settings.rollouts // processes
     return GRPOConfig(
         output_dir=str(scratch),
@@ -223,13 +230,7 @@ def grpo_config(
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         min_p=sampling.min_p,
-        use_vllm=settings.engine == "vllm",
-        vllm_mode="colocate",
-        generation_kwargs=(
-            {"stop": list(sampling.stop), "include_stop_str_in_output": True}
-            if settings.engine == "vllm"
-            else None
-        ),
+        **(_vllm_settings(settings, device, longest_prompt) if settings.engine == "vllm" else {}),
         loss_type=algorithm.loss,
         importance_sampling_level=algorithm.importance,
         beta=kl_coefficient(settings, algorithm),
@@ -257,21 +258,32 @@ def grpo_config(
     )
 
 
-def micro_batches_of_each(settings: RL, processes: int) -> int:
-    """How many micro-batches each process runs in a step.
+def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dict[str, Any]:
+    """TRL's settings of a vLLM in each training process, for the policy of that moment.
 
-    They share the micro-batches out, or each micro-batch where these are fewer. Raises ValueError
-    if that leaves a remainder.
+    Each holds the whole model, as its trainer does: no tokens wait for another process, and the
+    processes need not draw in step. On a GPU it gives its memory back while the policy is
+    trained. Its probabilities differ a little from the trained policy's, and with min-p or top-p
+    they are those of the filtered distribution; each token's loss is weighted by the ratio, up
+    to 3. TRL's default, one ratio for a whole completion, would be a product of thousands.
     """
-    parts = max(settings.micro_batches, processes)
-    completions = settings.prompts_per_step * settings.rollouts
-    if parts % settings.micro_batches or parts % processes or completions % parts:
-        raise ValueError(
-            f"{processes} processes (job.gpus) cannot share a step evenly: of micro_batches "
-            f"{settings.micro_batches} and {processes} one must be a multiple of the other, and "
-            f"prompts_per_step x rollouts = {completions} a multiple of both"
-        )
-    return parts // processes
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_tensor_parallel_size": 1,
+        "vllm_gpu_memory_utilization": VLLM_MEMORY,
+        "vllm_max_model_length": (
+            None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
+        ),
+        "vllm_enable_sleep_mode": device == "cuda",
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": 3.0,
+        "generation_kwargs": {
+            "stop": list(settings.sampling.stop),
+            "include_stop_str_in_output": True,
+        },
+    }
 
 
 def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
