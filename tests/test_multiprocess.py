@@ -186,8 +186,11 @@ def die_at_the_fourth_step(parent: Path, output: Path) -> None:
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_parent(tmp_path_factory.mktemp("parent") / "base")
+
+
+def write_parent(folder: Path) -> Path:
     """A random tiny model; what it lacks in sense it has in entropy."""
-    folder = tmp_path_factory.mktemp("parent") / "base"
     tokenizer = train_tokenizer([p.problem for p in PROBLEMS], ARCHITECTURE.vocab_size)
     save_checkpoint(build_tiny(ARCHITECTURE, tokenizer, 0), tokenizer, folder)
     (folder / "manifest.json").write_text("{}")
