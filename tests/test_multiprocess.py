@@ -25,10 +25,12 @@ import torch
 import yaml
 from conftest import ROOT
 from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
 
 from sage.guides import BranchGuide
 from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
+from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import RL, SFT, Algorithm, Architecture
 from sage.training import rl, sft
@@ -96,6 +98,11 @@ def rollouts(prompts: list[Any], trainer: SageTrainer) -> dict[str, Any]:
     return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
 
 
+def whole(weight: torch.Tensor) -> torch.Tensor:
+    """All of a weight that processes may hold parts of."""
+    return weight.full_tensor() if isinstance(weight, DTensor) else weight
+
+
 def third(completion_ids: list[list[int]], **_: Any) -> list[float]:
     """1 for a third of the lengths, so that some groups have no gradient."""
     return [float(len(ids) % 3 == 0) for ids in completion_ids]
@@ -124,9 +131,9 @@ def train_cases(parent: Path, output: Path) -> None:
             micro_batches=settings.micro_batches,
         )
         trainer.train()
+        weights = {n: whole(p.detach()).clone() for n, p in trainer.model.named_parameters()}
         if rank() == 0:
             log = [entry for entry in trainer.state.log_history if "loss" in entry]
-            weights = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
             output.mkdir(parents=True, exist_ok=True)
             torch.save((log, weights), output / f"{name}.pt")
 
@@ -141,21 +148,20 @@ def fine_tune(parent: Path, output: Path) -> None:
     sft.fine_tune(parent, solutions, settings, "cpu", scratch, output, Manifest({}, 1, time.time()))
 
 
-def train(parent: Path, output: Path) -> None:
+def train(parent: Path, output: Path, **changes: Any) -> None:
     """`train_rl` with its own sampling; notes which process writes results."""
     torch.set_num_threads(1)
-    write = rl.atomic_directory
 
     def noted(path: Path) -> Any:
         with open(output.with_name(output.name + "_writers"), "a") as file:
             file.write(f"{rank()} {path.name}\n")
-        return write(path)
+        return atomic_directory(path)
 
     rl.atomic_directory = noted
     rl.train_rl(
         parent,
         PROBLEMS,
-        SETTINGS,
+        SETTINGS.model_copy(update=changes),
         Algorithm.model_validate(ROWS["grpo_random"]),
         seed=1,
         device="cpu",
@@ -170,6 +176,7 @@ def everything(parent: Path, output: Path) -> None:
     train_cases(parent, output / "cases")
     fine_tune(parent, output / "sft")
     train(parent, output / "whole")
+    train(parent, output / "full", lora=None)
 
 
 def die_at_the_fourth_step(parent: Path, output: Path) -> None:
@@ -252,6 +259,18 @@ def test_only_the_first_process_writes(two: Path) -> None:
     lengths = sum(16 * row["mean_length"] for row in history)
     assert lengths < history[-1]["tokens"] == manifest["tokens"]
     assert not (two / "whole_scratch").exists()
+
+
+def test_a_policy_in_parts_is_written_whole(parent: Path, two: Path) -> None:
+    before, trained, last = (
+        load_model(folder).state_dict()
+        for folder in (parent, two / "full", two / "full/snapshots/step4")
+    )
+    assert before.keys() == trained.keys()
+    assert all(before[name].shape == trained[name].shape for name in before)
+    assert any(not torch.equal(before[name], trained[name]) for name in before)
+    assert all(torch.equal(last[name], trained[name]) for name in before)
+    assert (two / "full_writers").read_text() == "0 step2\n0 step4\n0 full\n"
 
 
 def test_a_killed_process_ends_the_job_and_a_new_one_goes_on(

@@ -43,7 +43,10 @@ from sage.runtime.manifest import Manifest
 from sage.sampling import Completion, Request, Sampler, vllm_engine
 from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.engines import engine_versions, open_sampler
-from sage.study import Architecture, Evaluation, Sampling
+from sage.study import RL, Algorithm, Architecture, Evaluation, LoRA, Sampling
+from sage.training import rl
+from sage.training.sft import lora_config
+from sage.training.trainer import SageTrainer
 
 _MARKS = [
     pytest.mark.vllm,
@@ -364,6 +367,51 @@ def test_evaluation_writes_graded_samples(
     more = samples(8)
     kept = more[more["sample_index"] < 6].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, frame)
+
+
+@needs_vllm
+def test_rollouts_of_vllm_are_those_of_the_policy(base: Path, tmp_path: Path) -> None:
+    """TRL's vLLM beside training, for one step, whose policy is still the checkpoint.
+
+    That stands in for the one thing a CPU cannot do: giving vLLM the weights of later steps.
+    """
+    settings = RL.model_validate(
+        {"problems": "sums", "steps": 1, "prompts_per_step": 16, "rollouts": 4, "engine": "vllm"}
+        | {"sampling": {"temperature": 1.0, "max_tokens": 24, "min_p": 0.02}, "schedule": "linear"}
+        | {"learning_rate": 1e-3, "warmup_ratio": 0.0, "weight_decay": 0.0, "kl_coefficient": 0.05}
+        | {"lora": {"rank": 4, "alpha": 8}}
+    )
+    row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
+    config = rl.grpo_config(settings, row, 1, "cpu", tmp_path, longest_prompt=40)
+    config.save_strategy = "no"
+    problems = [Problem(p, p, SUMS[p], "math", "1", "test", "0") for p in PROBLEMS]
+    texts: list[str] = []
+
+    def length(completions: list[Any], **_: Any) -> list[float]:
+        texts.extend(completion[0]["content"] for completion in completions)
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    trainer = SageTrainer(
+        model=load_model(base),
+        reward_funcs=[length],
+        args=config,
+        train_dataset=rl.prompt_dataset(problems),
+        processing_class=load_tokenizer(base),
+        peft_config=lora_config(LoRA(rank=4, alpha=8)),
+        stop_texts=settings.sampling.stop,
+    )
+    _KEPT.append(trainer.vllm_generation.llm)
+    trainer.vllm_generation.sync_weights = lambda: None
+    trainer.train()
+    log = next(entry for entry in trainer.state.log_history if "loss" in entry)
+    assert len(texts) == 64
+    assert len(set(texts)) > 16
+    ended = [text for text in texts if text.endswith(SOLUTION_CLOSE)]
+    assert log["completions/clipped_ratio"] == pytest.approx(1 - len(ended) / len(texts))
+    assert len(ended) > 32
+    # vLLM's probabilities are of what min-p leaves, so the policy's are a little smaller.
+    assert 0.9 < log["sampling/importance_sampling_ratio/mean"] < 1.01
+    assert log["grad_norm"] > 0.0
 
 
 def test_missing_vllm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

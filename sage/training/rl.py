@@ -4,8 +4,8 @@ Translates a study's settings into TRL's, trains from the SFT checkpoint, and le
 policy and one history row per optimizer step. The reference of the KL term is the parent
 checkpoint: the same model with the fresh adapter switched off, or a frozen copy of it.
 A killed run goes on from its last checkpoint in the scratch folder. In several processes
-(`sage.training.processes`) each holds the whole model and an equal share of the completions
-of every micro-batch or of the micro-batches of every step; the first writes.
+(`sage.training.processes`) each runs an equal share of the completions of every micro-batch or
+of the micro-batches of every step; the first writes.
 """
 
 from __future__ import annotations
@@ -91,14 +91,19 @@ def train_rl(
     Writes the adapter (or the full checkpoint), `history.jsonl` and `manifest.json` into the
     folder `output`, and the policy at `snapshots` evenly spaced steps into `snapshots/step{n}`
     there; `scratch` holds checkpoints for resuming and is removed at the end. Raises
-    ValueError if there are fewer problems than a generation takes, or if a step cannot be
-    divided among the processes.
+    ValueError if there are fewer problems than a generation takes, if a step cannot be divided
+    among the processes, and for vLLM without a GPU.
     """
     needed = settings.prompts_per_step * settings.steps_per_generation
     if len(problems) < needed:
         raise ValueError(
             f"{len(problems)} problems, but a generation takes {needed} (prompts_per_step x "
             "steps_per_generation); lower these or name a larger problem set"
+        )
+    if settings.engine == "vllm" and device == "cpu":
+        raise ValueError(
+            "rl.engine: vllm needs a GPU: on a CPU vLLM packs its weights when it loads them, and "
+            "the policy's new ones cannot take their place; use engine: transformers"
         )
     processes = world_size()
     tokenizer = load_tokenizer(parent)
@@ -124,12 +129,13 @@ def train_rl(
             micro_batches=settings.micro_batches,
         )
         if snapshots:
-            trainer.add_callback(Snapshots(settings.steps, snapshots, scratch / SNAPSHOTS))
+            trainer.add_callback(Snapshots(trainer, snapshots, scratch / SNAPSHOTS))
         trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
+    weights = whole_weights(trainer)
     if rank() == 0:
         policy: Any = trainer.model
         with atomic_directory(output) as folder:
-            policy.save_pretrained(folder, safe_serialization=True)
+            policy.save_pretrained(folder, state_dict=weights, safe_serialization=True)
             write_history(trainer.state.log_history, folder / "history.jsonl")
             if snapshots:
                 shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
@@ -137,19 +143,32 @@ def train_rl(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def whole_weights(trainer: SageTrainer) -> dict[str, torch.Tensor] | None:
+    """The policy's weights where processes hold parts of them; all must call it. Else None."""
+    if not trainer.is_fsdp_enabled:
+        return None
+    weights: dict[str, torch.Tensor] = trainer.accelerator.get_state_dict(trainer.model)
+    return weights
+
+
 class Snapshots(TrainerCallback):
     """Keeps the policy at `count` evenly spaced steps, the last of them the end."""
 
-    def __init__(self, steps: int, count: int, folder: Path) -> None:
+    def __init__(self, trainer: SageTrainer, count: int, folder: Path) -> None:
+        steps = trainer.args.max_steps
+        self._trainer = trainer
         self._steps = {round(steps * (i + 1) / count) for i in range(count)}
         self._folder = folder
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write the policy if its moment has come; a step done again after a kill is kept."""
         target = self._folder / f"step{state.global_step}"
-        if rank() == 0 and state.global_step in self._steps and not target.is_dir():
+        if state.global_step not in self._steps:
+            return
+        weights = whole_weights(self._trainer)
+        if rank() == 0 and not target.is_dir():
             with atomic_directory(target) as folder:
-                kwargs["model"].save_pretrained(folder, safe_serialization=True)
+                kwargs["model"].save_pretrained(folder, state_dict=weights, safe_serialization=True)
 
 
 def shaping_of(algorithm: Algorithm) -> Shaping:
@@ -249,6 +268,8 @@ def grpo_config(
         gradient_checkpointing=settings.gradient_checkpointing,
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=False,
+        fsdp=shards_weights(settings, processes),
+        fsdp_config={"version": 2, "state_dict_type": "FULL_STATE_DICT"},
         save_strategy="steps",
         save_steps=settings.checkpoint_every,
         save_total_limit=1,
@@ -256,6 +277,14 @@ def grpo_config(
         report_to="none",
         disable_tqdm=False,
     )
+
+
+def shards_weights(settings: RL, processes: int) -> bool:
+    """Whether the processes share one copy of weights, gradients and optimizer (FSDP).
+
+    They do where every weight is trained; an adapter is small, and its base is only read.
+    """
+    return processes > 1 and settings.lora is None
 
 
 def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dict[str, Any]:

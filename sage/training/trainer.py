@@ -101,6 +101,9 @@ class SageTrainer(GRPOTrainer):
         self._stop_texts = tuple(stop_texts)
         if not self.use_vllm and not all(map(self._ends_with_one_token, self._stop_texts)):
             self._stop_at_texts()
+        if self.is_fsdp_enabled:  # parts of the weights are with processes that draw more tokens
+            policy = self.accelerator.unwrap_model(self.model)
+            policy.generate = partial(policy.generate, synced_gpus=True)
         if self._shaping.shapes_kl:
             self._check_seam()
         if reference is not None and self.beta != 0.0:
