@@ -179,7 +179,7 @@ def everything(parent: Path, output: Path) -> None:
     train(parent, output / "full", lora=None)
 
 
-def die_at_the_fourth_step(parent: Path, output: Path) -> None:
+def die_at_the_fourth_step(parent: Path, output: Path, **changes: Any) -> None:
     step = SageTrainer.training_step
 
     def dying(self: SageTrainer, *arguments: Any) -> torch.Tensor:
@@ -188,7 +188,7 @@ def die_at_the_fourth_step(parent: Path, output: Path) -> None:
         return step(self, *arguments)
 
     SageTrainer.training_step = dying
-    train(parent, output)
+    train(parent, output, **changes)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
@@ -268,7 +268,7 @@ def grpo_config(
         gradient_checkpointing=settings.gradient_checkpointing,
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=False,
-        fsdp=shards_weights(settings, processes),
+        fsdp=cast(Any, shards_weights(settings, processes)),  # typed as text, but a switch
         fsdp_config={"version": 2, "state_dict_type": "FULL_STATE_DICT"},
         save_strategy="steps",
         save_steps=settings.checkpoint_every,
