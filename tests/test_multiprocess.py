@@ -278,14 +278,12 @@ def test_a_killed_process_ends_the_job_and_a_new_one_goes_on(
 ) -> None:
     output = tmp_path / "run"
     with pytest.raises(RuntimeError, match="process 1 was ended by SIGKILL"):
-        run(2, die_at_the_fourth_step, parent, output)
+        run(2, die_at_the_fourth_step, parent, output, lora=None)
     assert not psutil.Process().children()
     assert not output.exists()
     assert (tmp_path / "run_scratch/checkpoint-2").is_dir()
-    run(2, train, parent, output)
-    resumed, whole = (
-        load_file(run / "adapter_model.safetensors") for run in (output, two / "whole")
-    )
+    run(2, train, parent, output, lora=None)
+    resumed, whole = (load_file(run / "model.safetensors") for run in (output, two / "full"))
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
