@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -110,7 +111,7 @@ def train_rl(
     longest = max(len(prompt_ids(tokenizer, problem.problem)) for problem in problems)
     config = grpo_config(settings, algorithm, seed, device, scratch, processes, longest)
     if processes > 1:
-        torch.serialization.register_package(0, lambda _: None, _to_cpu)
+        _allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
         _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
@@ -328,9 +329,12 @@ def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
     write_text_atomic(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _to_cpu(storage: Any, location: str) -> Any:
-    """Load to "cpu:0", as transformers asks on CPUs in several processes and torch refuses."""
-    return storage if location.startswith("cpu:") else None
+@cache
+def _allow_numbered_cpus() -> None:
+    """Let torch load to "cpu:0", as transformers asks on CPUs in several processes."""
+    torch.serialization.register_package(
+        0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
+    )
 
 
 def _claim_scratch(scratch: Path, identity: Any) -> None:
