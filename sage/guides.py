@@ -9,13 +9,15 @@ with its name in `GUIDES`, or in any module that can be imported: `module:Class`
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 
@@ -33,12 +35,49 @@ class Signals:
 
 
 @dataclass(frozen=True)
+class Noise:
+    """Random numbers of a batch, in streams named by `name`, the completion and the draw.
+
+    `rows` number the completions, by default from 0. What a completion gets depends neither on
+    what is batched with it nor on padding, so that it is the same on one GPU or on several.
+    """
+
+    name: str
+    rows: Sequence[int] | None = None
+
+    def normal(self, draw: str, like: torch.Tensor) -> torch.Tensor:
+        """Standard normal numbers of the draw of that name, in the shape `[B, T]` of `like`."""
+        width = like.shape[1]
+        return self._rows(
+            draw, like, lambda stream: stream.standard_normal(width, dtype=np.float32)
+        )
+
+    def uniform(self, draw: str, like: torch.Tensor) -> torch.Tensor:
+        """Numbers in [0, 1), likewise."""
+        width = like.shape[1]
+        return self._rows(draw, like, lambda stream: stream.random(width, dtype=np.float32))
+
+    def _rows(
+        self, draw: str, like: torch.Tensor, numbers: Callable[[np.random.Generator], np.ndarray]
+    ) -> torch.Tensor:
+        rows = range(len(like)) if self.rows is None else self.rows
+        if len(rows) != len(like):
+            raise ValueError(f"{len(rows)} completions are numbered, but the batch has {len(like)}")
+        drawn = np.empty(tuple(like.shape), dtype=np.float32)
+        for place, row in enumerate(rows):
+            digest = hashlib.sha256(f"{self.name}|{row}|{draw}".encode()).digest()
+            key = np.frombuffer(digest[:16], dtype="<u8")
+            drawn[place] = numbers(np.random.Generator(np.random.Philox(key=key)))
+        return torch.from_numpy(drawn).to(like.device)
+
+
+@dataclass(frozen=True)
 class Moment:
     """When a guide is asked: optimizer step `step` of `total_steps`, and its own noise."""
 
     step: int
     total_steps: int
-    generator: torch.Generator
+    noise: Noise
 
 
 class GuideFunction(Protocol):
@@ -93,8 +132,8 @@ class RandomGuide:
         """See the class; shape `[B, T]`."""
         epsilon = _scheduled(self, self.epsilon_high, self.epsilon_low, moment)
         sigma = _scheduled(self, self.sigma_high, self.sigma_low, moment)
-        chosen = _uniform(signals.log_probs, moment) < epsilon
-        return 1.0 + chosen * sigma * _normal(signals.log_probs, moment)
+        chosen = moment.noise.uniform("chosen", signals.log_probs) < epsilon
+        return 1.0 + chosen * sigma * moment.noise.normal("value", signals.log_probs)
 
 
 @dataclass(frozen=True)
@@ -127,7 +166,7 @@ class TokenGuide:
         alpha = _scheduled(self, self.alpha_high, self.alpha_low, moment)
         sigma = _scheduled(self, self.sigma_high, self.sigma_low, moment)
         surprisal = NORMALISATIONS[self.normalisation](-signals.log_probs, signals.mask)
-        return 1.0 + surprisal * (alpha + sigma * _normal(signals.log_probs, moment))
+        return 1.0 + surprisal * (alpha + sigma * moment.noise.normal("value", signals.log_probs))
 
 
 @dataclass(frozen=True)
@@ -245,14 +284,6 @@ def _unit(values: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.
 def _scheduled(guide: RandomGuide | TokenGuide, high: float, low: float, moment: Moment) -> float:
     schedule = CosineRestarts(high, low, guide.periods, guide.decay)
     return schedule.value(moment.step, moment.total_steps)
-
-
-def _normal(like: torch.Tensor, moment: Moment) -> torch.Tensor:
-    return torch.randn(like.shape, generator=moment.generator).to(like.device)
-
-
-def _uniform(like: torch.Tensor, moment: Moment) -> torch.Tensor:
-    return torch.rand(like.shape, generator=moment.generator).to(like.device)
 
 
 def _check_range(name: str, low: float, high: float, highest: float = math.inf) -> None:

@@ -13,6 +13,7 @@ from sage.guides import (
     BranchGuide,
     CosineRestarts,
     Moment,
+    Noise,
     RandomGuide,
     Signals,
     TokenGuide,
@@ -34,7 +35,7 @@ def signals(entropies: list[list[float]], mask: list[list[int]] | None = None) -
 
 
 def moment(step: int = 0, total: int = 80, seed: int = 0) -> Moment:
-    return Moment(step, total, torch.Generator().manual_seed(seed))
+    return Moment(step, total, Noise(str(seed)))
 
 
 def test_branch_amplifies_above_the_threshold_only() -> None:
@@ -108,6 +109,17 @@ def test_random_touches_a_share_epsilon_with_deviation_sigma() -> None:
     assert touched.numel() / factors.numel() == pytest.approx(0.1, abs=0.005)
     assert touched.mean().item() == pytest.approx(1.0, abs=0.01)
     assert touched.std().item() == pytest.approx(0.15, abs=0.01)
+
+
+def test_noise_belongs_to_the_completion_whatever_it_is_batched_with() -> None:
+    wide, narrow = torch.zeros(4, 50), torch.zeros(2, 17)
+    for draw in (Noise.normal, Noise.uniform):
+        whole = draw(Noise("a"), "x", wide)
+        assert torch.equal(draw(Noise("a", [3, 1]), "x", narrow), whole[[3, 1], :17])
+        assert not torch.equal(draw(Noise("a"), "y", wide), whole)
+        assert len(whole.unique()) == whole.numel()
+    with pytest.raises(ValueError, match="3 completions are numbered, but the batch has 2"):
+        Noise("a", [0, 1, 2]).normal("x", narrow)
 
 
 def test_noise_is_named_by_its_moment() -> None:

@@ -223,7 +223,7 @@ class Watched(BranchGuide):
         object.__setattr__(self, "moments", [])
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
-        self.moments.append((moment.step, torch.rand(1, generator=moment.generator).item()))
+        self.moments.append((moment.step, moment.noise.uniform("x", signals.mask)[0, 0].item()))
         return super().factors(signals, moment)
 
 

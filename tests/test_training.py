@@ -123,9 +123,13 @@ def test_vllm_draws_rollouts_with_the_same_meaning(
     smoke_study: ResolvedStudy, tmp_path: Path
 ) -> None:
     settings = smoke_study.model("tiny").rl.model_copy(update={"engine": "vllm"})
-    config = rl.grpo_config(settings, smoke_study.algorithms["grpo"], 7, "cpu", tmp_path)
+    row = smoke_study.algorithms["grpo"]
+    config = rl.grpo_config(settings, row, 7, "cpu", tmp_path, longest_prompt=40)
     assert config.use_vllm
     assert config.vllm_mode == "colocate"
+    assert config.vllm_max_model_length == 40 + settings.sampling.max_tokens
+    # One ratio for a whole completion, TRL's default, goes to nothing where min-p cuts.
+    assert config.vllm_importance_sampling_mode == "token_truncate"
     # vLLM leaves out the stop text unless told otherwise; the grader needs it.
     assert config.generation_kwargs == {"stop": ["</SOLUTION>"], "include_stop_str_in_output": True}
 

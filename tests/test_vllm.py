@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from runpy import run_path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from conftest import ROOT
 from peft import LoraConfig, get_peft_model
 from scipy.stats import chisquare
 from transformers import PreTrainedModel
@@ -41,7 +43,10 @@ from sage.runtime.manifest import Manifest
 from sage.sampling import Completion, Request, Sampler, vllm_engine
 from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.engines import engine_versions, open_sampler
-from sage.study import Architecture, Evaluation, Sampling
+from sage.study import RL, Algorithm, Architecture, Evaluation, LoRA, Sampling
+from sage.training import rl
+from sage.training.sft import lora_config
+from sage.training.trainer import SageTrainer
 
 _MARKS = [
     pytest.mark.vllm,
@@ -364,6 +369,51 @@ def test_evaluation_writes_graded_samples(
     pd.testing.assert_frame_equal(kept, frame)
 
 
+@needs_vllm
+def test_rollouts_of_vllm_are_those_of_the_policy(base: Path, tmp_path: Path) -> None:
+    """TRL's vLLM beside training, for one step, whose policy is still the checkpoint.
+
+    That stands in for the one thing a CPU cannot do: giving vLLM the weights of later steps.
+    """
+    settings = RL.model_validate(
+        {"problems": "sums", "steps": 1, "prompts_per_step": 16, "rollouts": 4, "engine": "vllm"}
+        | {"sampling": {"temperature": 1.0, "max_tokens": 24, "min_p": 0.02}, "schedule": "linear"}
+        | {"learning_rate": 1e-3, "warmup_ratio": 0.0, "weight_decay": 0.0, "kl_coefficient": 0.05}
+        | {"lora": {"rank": 4, "alpha": 8}}
+    )
+    row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
+    config = rl.grpo_config(settings, row, 1, "cpu", tmp_path, longest_prompt=40)
+    config.save_strategy = "no"
+    problems = [Problem(p, p, SUMS[p], "math", "1", "test", "0") for p in PROBLEMS]
+    texts: list[str] = []
+
+    def length(completions: list[Any], **_: Any) -> list[float]:
+        texts.extend(completion[0]["content"] for completion in completions)
+        return [float(len(completion[0]["content"])) for completion in completions]
+
+    trainer = SageTrainer(
+        model=load_model(base),
+        reward_funcs=[length],
+        args=config,
+        train_dataset=rl.prompt_dataset(problems),
+        processing_class=load_tokenizer(base),
+        peft_config=lora_config(LoRA(rank=4, alpha=8)),
+        stop_texts=settings.sampling.stop,
+    )
+    _KEPT.append(trainer.vllm_generation.llm)
+    trainer.vllm_generation.sync_weights = lambda: None
+    trainer.train()
+    log = next(entry for entry in trainer.state.log_history if "loss" in entry)
+    assert len(texts) == 64
+    assert len(set(texts)) > 16
+    ended = [text for text in texts if text.endswith(SOLUTION_CLOSE)]
+    assert log["completions/clipped_ratio"] == pytest.approx(1 - len(ended) / len(texts))
+    assert len(ended) > 32
+    # vLLM's probabilities are of what min-p leaves, so the policy's are a little smaller.
+    assert 0.9 < log["sampling/importance_sampling_ratio/mean"] < 1.01
+    assert log["grad_norm"] > 0.0
+
+
 def test_missing_vllm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_engine, "BUILDS", ("no-such-build",))
     with pytest.raises(ModuleNotFoundError, match=r"install\.py .*--extra vllm.*transformers"):
@@ -385,11 +435,27 @@ def test_settings_of_another_meaning_are_refused(changes: dict[str, float], mess
 
 
 @pytest.mark.parametrize(
-    ("gpus", "heads", "groups", "used"),
-    [(1, 28, 4, 1), (3, 28, 4, 2), (4, 28, 4, 4), (8, 28, 4, 4), (8, 16, 2, 8), (0, 12, 2, 1)],
+    ("gpus", "heads", "groups", "allowed"),
+    [
+        (3, 28, 4, "1, 2, 4, 28"),
+        (8, 28, 4, "1, 2, 4, 28"),
+        (3, 16, 2, "1, 2, 4, 8, 16"),
+        (0, 12, 2, "1, 2, 4, 6, 12"),
+    ],
 )
-def test_a_model_is_spread_over_as_many_gpus_as_its_heads_allow(
-    gpus: int, heads: int, groups: int, used: int
+def test_a_number_of_gpus_that_heads_cannot_be_split_over_is_refused(
+    gpus: int, heads: int, groups: int, allowed: str
 ) -> None:
     config = SimpleNamespace(num_attention_heads=heads, num_key_value_heads=groups)
-    assert vllm_engine.parallelism(gpus, config) == used
+    with pytest.raises(ValueError, match=rf"over {gpus} GPUs; set job.gpus to one of {allowed}$"):
+        vllm_engine.check_parallelism(gpus, config)
+    for fitting in map(int, allowed.split(", ")):
+        vllm_engine.check_parallelism(fitting, config)
+
+
+def test_a_process_that_vllm_spawns_does_not_run_the_job_again() -> None:
+    """Spawned processes run the script that Python was started with once more, as `__mp_main__`."""
+    script = ROOT / "workflow/scripts/sample.py"
+    with pytest.raises(NameError, match="snakemake"):
+        run_path(str(script), run_name="__main__")
+    run_path(str(script), run_name="__mp_main__")

@@ -1,7 +1,9 @@
 """What completions were made with, as digests: of checkpoints, of source code, of any value.
 
-Two draws with equal digests give the same completions. What changes speed alone (the batch
-size, how samples are split into shards) stays out.
+Draws with equal digests are from the same distribution, and give the same completions but for
+floating-point ties. What changes speed alone (the batch size, the number of GPUs, how samples
+are split into shards) stays out: it can move the last bit of a logit, and so now and then a
+token, but not what is sampled from.
 """
 
 from __future__ import annotations

@@ -7,9 +7,12 @@ Each request draws with a seed of its own, made from the name of its stream, but
 depend, in their last bits, on the requests that are decoded beside it. So samples are
 reproducible in distribution, and bit for bit only if the same call (the same requests in the
 same order, that is the same shard) is made again with the same `batch_size`, versions, and
-kind and number of devices. To that end the scheduler runs in this process, and cached
-prompts are forgotten between calls; VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment gives
-it a process of its own, and that promise up.
+kind and number of devices. The number is, like the batch size, no part of what samples on disk
+are known by (`sage.sampling.identity`): it changes roundings, not the distribution.
+
+To be repeatable the scheduler runs in this process, and cached prompts are forgotten between
+calls; VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment gives it a process of its own, and
+that promise up.
 """
 
 from __future__ import annotations
@@ -51,8 +54,8 @@ class VllmSampler:
 
     `checkpoint` is the folder of a full model, `tokenizer` the one that made the prompts and
     `tokenizer_folder` where vLLM finds it. `adapter` is the folder of a LoRA adapter to
-    `checkpoint`. `tensor_parallel` is the number of GPUs the model is spread over; by default
-    the largest number of visible ones that its attention heads can be split into.
+    `checkpoint`. `tensor_parallel` is the number of devices that each layer is spread over; by
+    default all visible GPUs, which are those of the job.
 
     Raises ModuleNotFoundError without vLLM, and ValueError for what vLLM cannot do.
     """
@@ -76,7 +79,9 @@ class VllmSampler:
 
         config = AutoConfig.from_pretrained(str(checkpoint)).get_text_config()
         _check_platform(device, config)
-        visible = torch.cuda.device_count() if device.startswith("cuda") else 1
+        if tensor_parallel is None:
+            tensor_parallel = torch.cuda.device_count() if device.startswith("cuda") else 1
+        check_parallelism(tensor_parallel, config)
         lora = {"enable_lora": True, "max_lora_rank": lora_rank(adapter)} if adapter else {}
         # A prompt read in parts would rewind the request's generator, which CPU generators cannot.
         of_cpu = {"enforce_eager": True, "enable_chunked_prefill": False} if device == "cpu" else {}
@@ -91,7 +96,7 @@ class VllmSampler:
             trust_remote_code=False,
             generation_config="vllm",
             max_num_seqs=batch_size,
-            tensor_parallel_size=tensor_parallel or parallelism(visible, config),
+            tensor_parallel_size=tensor_parallel,
             seed=0,
             **lora,
             **of_cpu,
@@ -191,12 +196,19 @@ def check_sampling(sampling: Sampling) -> None:
         )
 
 
-def parallelism(gpus: int, config: Any) -> int:
-    """The most of `gpus` GPUs that a model's attention heads can be split over; at least 1."""
+def check_parallelism(devices: int, config: Any) -> None:
+    """Raise ValueError unless the attention heads of the model can be split over `devices`.
+
+    Every device gets as many heads, and as many key-value heads or a copy of one.
+    """
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
-    fitting = (n for n in range(gpus, 1, -1) if not heads % n and not (groups % n and n % groups))
-    return next(fitting, 1)
+    allowed = [n for n in range(1, heads + 1) if not heads % n and not (groups % n and n % groups)]
+    if devices not in allowed:
+        raise ValueError(
+            f"{heads} attention heads with {groups} key-value heads cannot be split over {devices} "
+            f"GPUs; set job.gpus to one of {', '.join(map(str, allowed))}"
+        )
 
 
 def lora_rank(adapter: Path) -> int:

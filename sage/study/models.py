@@ -197,6 +197,22 @@ class RL(Strict):
             )
         return self
 
+    def micro_batches_each(self, processes: int) -> int:
+        """How many micro-batches of a step each of `processes` runs.
+
+        They share the micro-batches out, or each micro-batch where these are fewer. Raises
+        ValueError if that leaves a remainder.
+        """
+        parts = max(self.micro_batches, processes)
+        completions = self.prompts_per_step * self.rollouts
+        if parts % self.micro_batches or parts % processes or completions % parts:
+            raise ValueError(
+                f"{processes} GPUs (job.gpus) cannot share a step evenly: of micro_batches "
+                f"{self.micro_batches} and {processes} one must be a multiple of the other, and "
+                f"prompts_per_step x rollouts = {completions} a multiple of both"
+            )
+        return parts // processes
+
 
 class Evaluation(Strict):
     """Samples per problem and evaluation seed, how they are drawn, and their intervals."""
@@ -241,6 +257,11 @@ class Model(Strict):
     benchmarks: Annotated[list[Name], Field(min_length=1)]
     evaluation: Evaluation | None = None
     job: Job = Field(default_factory=Job)
+
+    @model_validator(mode="after")
+    def _gpus_share_a_step(self) -> Model:
+        self.rl.micro_batches_each(max(1, self.job.gpus))
+        return self
 
     @model_validator(mode="after")
     def _sft_has_examples(self) -> Model:

@@ -19,6 +19,7 @@ from sage.guides import (
     BranchGuide,
     GuideFunction,
     Moment,
+    Noise,
     RandomGuide,
     Signals,
     TokenGuide,
@@ -80,7 +81,7 @@ def guided_anchors(seed: int = 0, guides: Mapping[str, GuideFunction] = GUIDES) 
     order = log_reference.argsort(descending=True, stable=True)
     factors, anchors = {}, {}
     for name, guide in guides.items():
-        moment = Moment(step=0, total_steps=1, generator=torch.Generator().manual_seed(seed))
+        moment = Moment(step=0, total_steps=1, noise=Noise(str(seed)))
         log_factors = guide_log_factors(guide, signals, moment, LOWEST, HIGHEST)
         log_anchor = shaped_anchor(log_tokens, log_factors).sum(dim=-1)
         factors[name] = log_factors.sum(dim=-1).exp()[order].numpy()
@@ -188,7 +189,7 @@ def mode_fits(
     rarer = torch.softmax(of_modes, dim=0)[1]
     passed = (branch_entropy * rarer)[:, None].expand(-1, branch_tokens)
     signals = Signals(torch.zeros_like(passed), passed, torch.ones_like(passed))
-    moment = Moment(step=0, total_steps=1, generator=torch.Generator())
+    moment = Moment(step=0, total_steps=1, noise=Noise("none"))
     log_factor = guide_log_factors(BranchGuide(), signals, moment, LOWEST, HIGHEST).sum(dim=-1)
     log_anchor = shaped_anchor(log_reference, log_factor)
     return ModeFits(

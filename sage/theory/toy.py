@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sage.guides import BranchGuide, Moment, Signals, guide_log_factors
+from sage.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
 from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
 from sage.theory.support import support_expansion
 
@@ -82,7 +82,7 @@ def toy_example(
     table = reference_table() if log_reference is None else log_reference
     log_tokens = per_token(TREE, table)
     signals = Signals(log_tokens, entropies(table)[TREE.states], torch.ones_like(log_tokens))
-    moment = Moment(step=0, total_steps=1, generator=torch.Generator())
+    moment = Moment(step=0, total_steps=1, noise=Noise("none"))
     guide = BranchGuide(ratio, threshold)
     log_factors = guide_log_factors(guide, signals, moment, LOWEST, HIGHEST)
     log_guide = log_factors.sum(dim=-1)

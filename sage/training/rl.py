@@ -3,16 +3,21 @@
 Translates a study's settings into TRL's, trains from the SFT checkpoint, and leaves a
 policy and one history row per optimizer step. The reference of the KL term is the parent
 checkpoint: the same model with the fresh adapter switched off, or a frozen copy of it.
-A killed run goes on from its last checkpoint in the scratch folder.
+A killed run goes on from its last checkpoint in the scratch folder. In several processes
+(`sage.training.processes`) each runs an equal share of the completions of every micro-batch or
+of the micro-batches of every step; the first writes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
@@ -26,10 +31,11 @@ from sage.grading import Grader
 from sage.guides import build_guide
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
-from sage.prompting import messages
+from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
+from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, correctness, soft_overlong
 from sage.training.sft import DTYPES, OPTIMIZERS, lora_config
 from sage.training.trainer import SageTrainer, Shaping
@@ -38,6 +44,9 @@ from sage.training.trainer import SageTrainer, Shaping
 DIVERGENCES = {"k2": k2, "sampled": forward_kl_sampled}
 
 SNAPSHOTS = "snapshots"
+
+VLLM_MEMORY = 0.3
+"""Share of a GPU for the weights and the cache of a vLLM that draws rollouts beside training."""
 
 # TRL's names of what a history row holds; a key that a run does not log is left out.
 HISTORY_KEYS = {
@@ -77,13 +86,14 @@ def train_rl(
     reference: Path | None = None,
     snapshots: int = 0,
 ) -> None:
-    """Train `algorithm` from the checkpoint `parent`.
+    """Train `algorithm` from the checkpoint `parent`, in this process or in all of its world.
 
     The KL term refers to `parent`, or to the checkpoint `reference` (fidelity `released`).
     Writes the adapter (or the full checkpoint), `history.jsonl` and `manifest.json` into the
     folder `output`, and the policy at `snapshots` evenly spaced steps into `snapshots/step{n}`
     there; `scratch` holds checkpoints for resuming and is removed at the end. Raises
-    ValueError if there are fewer problems than a generation takes.
+    ValueError if there are fewer problems than a generation takes, if a step cannot be divided
+    among the processes, and for vLLM without a GPU.
     """
     needed = settings.prompts_per_step * settings.steps_per_generation
     if len(problems) < needed:
@@ -91,45 +101,75 @@ def train_rl(
             f"{len(problems)} problems, but a generation takes {needed} (prompts_per_step x "
             "steps_per_generation); lower these or name a larger problem set"
         )
-    _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
-    with Grader() as grader:
+    if settings.engine == "vllm" and device == "cpu":
+        raise ValueError(
+            "rl.engine: vllm needs a GPU: on a CPU vLLM packs its weights when it loads them, and "
+            "the policy's new ones cannot take their place; use engine: transformers"
+        )
+    processes = world_size()
+    tokenizer = load_tokenizer(parent)
+    longest = max(len(prompt_ids(tokenizer, problem.problem)) for problem in problems)
+    config = grpo_config(settings, algorithm, seed, device, scratch, processes, longest)
+    if processes > 1:
+        _allow_numbered_cpus()
+        manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
+    if rank() == 0:
+        _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
+    config.distributed_state.wait_for_everyone()
+    with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
         trainer = SageTrainer(
             model=load_model(parent, weights_dtype(settings)),
             reward_funcs=reward_functions(settings, algorithm, grader),
-            args=grpo_config(settings, algorithm, seed, device, scratch),
+            args=config,
             train_dataset=prompt_dataset(problems),
-            processing_class=load_tokenizer(parent),
+            processing_class=tokenizer,
             peft_config=lora_config(settings.lora) if settings.lora else None,
             shaping=shaping_of(algorithm),
             stop_texts=settings.sampling.stop,
             reference=load_model(reference, weights_dtype(settings)) if reference else None,
+            micro_batches=settings.micro_batches,
         )
         if snapshots:
-            trainer.add_callback(Snapshots(settings.steps, snapshots, scratch / SNAPSHOTS))
+            trainer.add_callback(Snapshots(trainer, snapshots, scratch / SNAPSHOTS))
         trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
-    policy: Any = trainer.model
-    with atomic_directory(output) as folder:
-        policy.save_pretrained(folder, safe_serialization=True)
-        write_history(trainer.state.log_history, folder / "history.jsonl")
-        if snapshots:
-            shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
-        manifest.write(folder / "manifest.json", int(trainer.state.num_input_tokens_seen))
-    shutil.rmtree(scratch, ignore_errors=True)
+    weights = whole_weights(trainer)
+    if rank() == 0:
+        policy: Any = trainer.model
+        with atomic_directory(output) as folder:
+            policy.save_pretrained(folder, state_dict=weights, safe_serialization=True)
+            write_history(trainer.state.log_history, folder / "history.jsonl")
+            if snapshots:
+                shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
+            manifest.write(folder / "manifest.json", int(trainer.state.num_input_tokens_seen))
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def whole_weights(trainer: SageTrainer) -> dict[str, torch.Tensor] | None:
+    """The policy's weights where processes hold parts of them; all must call it. Else None."""
+    if not trainer.is_fsdp_enabled:
+        return None
+    weights: dict[str, torch.Tensor] = trainer.accelerator.get_state_dict(trainer.model)
+    return weights
 
 
 class Snapshots(TrainerCallback):
     """Keeps the policy at `count` evenly spaced steps, the last of them the end."""
 
-    def __init__(self, steps: int, count: int, folder: Path) -> None:
+    def __init__(self, trainer: SageTrainer, count: int, folder: Path) -> None:
+        steps = trainer.args.max_steps
+        self._trainer = trainer
         self._steps = {round(steps * (i + 1) / count) for i in range(count)}
         self._folder = folder
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write the policy if its moment has come; a step done again after a kill is kept."""
         target = self._folder / f"step{state.global_step}"
-        if state.global_step in self._steps and not target.is_dir():
+        if state.global_step not in self._steps:
+            return
+        weights = whole_weights(self._trainer)
+        if rank() == 0 and not target.is_dir():
             with atomic_directory(target) as folder:
-                kwargs["model"].save_pretrained(folder, safe_serialization=True)
+                kwargs["model"].save_pretrained(folder, state_dict=weights, safe_serialization=True)
 
 
 def shaping_of(algorithm: Algorithm) -> Shaping:
@@ -179,21 +219,30 @@ def prompt_dataset(problems: Sequence[Problem]) -> Dataset:
 
 
 def grpo_config(
-    settings: RL, algorithm: Algorithm, seed: int, device: str, scratch: Path
+    settings: RL,
+    algorithm: Algorithm,
+    seed: int,
+    device: str,
+    scratch: Path,
+    processes: int = 1,
+    longest_prompt: int | None = None,
 ) -> GRPOConfig:
     """TRL's configuration of a row; every setting that matters is set, none left to defaults.
 
-    TRL counts a batch per micro-batch, and micro-batches per generation.
+    TRL counts a batch per process and micro-batch, and micro-batches per generation.
+    `longest_prompt` (tokens) bounds the memory of vLLM. Raises ValueError if a step cannot be
+    divided among the processes.
     """
     sampling = settings.sampling
-    completions = settings.prompts_per_step * settings.rollouts
+    accumulated = settings.micro_batches_each(processes)
+    completions = settings.prompts_per_step * settings.rollouts // processes
     return GRPOConfig(
         output_dir=str(scratch),
         seed=seed,
         max_steps=settings.steps,
-        per_device_train_batch_size=completions // settings.micro_batches,
-        gradient_accumulation_steps=settings.micro_batches,
-        steps_per_generation=settings.micro_batches * settings.steps_per_generation,
+        per_device_train_batch_size=completions // accumulated,
+        gradient_accumulation_steps=accumulated,
+        steps_per_generation=accumulated * settings.steps_per_generation,
         num_generations=settings.rollouts,
         num_iterations=settings.iterations,
         max_completion_length=sampling.max_tokens,
@@ -201,13 +250,7 @@ def grpo_config(
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         min_p=sampling.min_p,
-        use_vllm=settings.engine == "vllm",
-        vllm_mode="colocate",
-        generation_kwargs=(
-            {"stop": list(sampling.stop), "include_stop_str_in_output": True}
-            if settings.engine == "vllm"
-            else None
-        ),
+        **(_vllm_settings(settings, device, longest_prompt) if settings.engine == "vllm" else {}),
         loss_type=algorithm.loss,
         importance_sampling_level=algorithm.importance,
         beta=kl_coefficient(settings, algorithm),
@@ -225,6 +268,9 @@ def grpo_config(
         bf16=settings.precision == "bfloat16",
         gradient_checkpointing=settings.gradient_checkpointing,
         use_cpu=device == "cpu",
+        ddp_find_unused_parameters=False,
+        fsdp=cast(Any, shards_weights(settings, processes)),  # typed as text, but a switch
+        fsdp_config={"version": 2, "state_dict_type": "FULL_STATE_DICT"},
         save_strategy="steps",
         save_steps=settings.checkpoint_every,
         save_total_limit=1,
@@ -232,6 +278,42 @@ def grpo_config(
         report_to="none",
         disable_tqdm=False,
     )
+
+
+def shards_weights(settings: RL, processes: int) -> bool:
+    """Whether the processes share one copy of weights, gradients and optimizer (FSDP).
+
+    They do where every weight is trained; an adapter is small, and its base is only read.
+    """
+    return processes > 1 and settings.lora is None
+
+
+def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dict[str, Any]:
+    """TRL's settings of a vLLM in each training process, for the policy of that moment.
+
+    Each holds the whole model, as its trainer does: no tokens wait for another process, and the
+    processes need not draw in step. On a GPU it gives its memory back while the policy is
+    trained. Its probabilities differ a little from the trained policy's, and with min-p or top-p
+    they are those of the filtered distribution; each token's loss is weighted by the ratio, up
+    to 3. TRL's default, one ratio for a whole completion, would be a product of thousands.
+    """
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_tensor_parallel_size": 1,
+        "vllm_gpu_memory_utilization": VLLM_MEMORY,
+        "vllm_max_model_length": (
+            None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
+        ),
+        "vllm_enable_sleep_mode": device == "cuda",
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": 3.0,
+        "generation_kwargs": {
+            "stop": list(settings.sampling.stop),
+            "include_stop_str_in_output": True,
+        },
+    }
 
 
 def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
@@ -245,6 +327,14 @@ def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
         if "reward" in row
     ]
     write_text_atomic(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+@cache
+def _allow_numbered_cpus() -> None:
+    """Let torch load to "cpu:0", as transformers asks on CPUs in several processes."""
+    torch.serialization.register_package(
+        0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
+    )
 
 
 def _claim_scratch(scratch: Path, identity: Any) -> None:

@@ -1,6 +1,6 @@
 """Batches of rollouts as TRL hands them on: choosing groups and joining batches.
 
-Pure functions for dynamic sampling (DAPO, arXiv 2503.14476): groups whose rollouts all
+For dynamic sampling (DAPO, arXiv 2503.14476): groups whose rollouts all
 have the same reward give no gradient and are replaced by groups of other prompts.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch.nn.functional import pad
 
 _LEFT_PADDED = ("prompt_ids", "prompt_mask")
@@ -28,6 +29,22 @@ def take_groups(batch: Mapping[str, Any], groups: torch.Tensor, rollouts: int) -
     offsets = torch.arange(rollouts, device=groups.device)
     rows = (groups[:, None] * rollouts + offsets).flatten()
     return {key: value[rows] for key, value in batch.items() if key not in _OF_THE_BATCH}
+
+
+def gathered(
+    batch: Mapping[str, Any], accelerator: Accelerator, padding: Mapping[str, float]
+) -> Rollouts:
+    """The rows of all processes in their order, padded as by `join`, on each of them."""
+    rows = {}
+    for key, value in batch.items():
+        if key not in _OF_THE_BATCH:
+            padded = value
+            if value.ndim > 1:
+                padded = accelerator.pad_across_processes(
+                    value, dim=1, pad_index=padding.get(key, 0), pad_first=key in _LEFT_PADDED
+                )
+            rows[key] = accelerator.gather(padded)
+    return rows
 
 
 def join(parts: Sequence[Mapping[str, Any]], padding: Mapping[str, float]) -> Rollouts:

@@ -23,6 +23,7 @@ from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import SFT, LoRA
 from sage.training.examples import Solution
+from sage.training.processes import rank, world_size
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_8bit": "adamw_8bit"}
@@ -77,14 +78,20 @@ def fine_tune(
     output: Path,
     manifest: Manifest,
 ) -> None:
-    """Train an adapter on `base`, merge it; write checkpoint and manifest into `output`."""
+    """Train an adapter on `base`, merge it; write checkpoint and manifest into `output`.
+
+    In several processes each takes an equal share of every batch, and the first writes. Raises
+    ValueError if the batch cannot be shared evenly.
+    """
+    if settings.batch_size % world_size():
+        raise ValueError(f"batch_size {settings.batch_size} among {world_size()} processes")
     tokenizer = load_tokenizer(base)
     trainer = SFTTrainer(
         model=load_model(base, DTYPES[settings.precision]),
         args=SFTConfig(
             output_dir=str(scratch),
             num_train_epochs=settings.epochs,
-            per_device_train_batch_size=settings.batch_size,
+            per_device_train_batch_size=settings.batch_size // world_size(),
             learning_rate=settings.learning_rate,
             weight_decay=settings.weight_decay,
             lr_scheduler_type="linear",
@@ -99,18 +106,25 @@ def fine_tune(
             logging_steps=20,
             report_to="none",
             use_cpu=device == "cpu",
+            ddp_find_unused_parameters=False,
         ),
         train_dataset=Dataset.from_list(conversations(solutions, tokenizer, settings.max_tokens)),
         processing_class=tokenizer,
         peft_config=lora_config(settings.lora),
     )
     trainer.train()
-    adapted: Any = trainer.model
-    merged = adapted.merge_and_unload()
-    with atomic_directory(output) as folder:
-        save_checkpoint(merged, tokenizer, folder)
-        manifest.write(folder / "manifest.json", _tokens_read(trainer.state.log_history))
-    shutil.rmtree(scratch, ignore_errors=True)
+    if rank() == 0:
+        adapted: Any = trainer.model
+        merged = adapted.merge_and_unload()
+        with atomic_directory(output) as folder:
+            save_checkpoint(merged, tokenizer, folder)
+            manifest.write(folder / "manifest.json", _tokens_read(trainer.state.log_history))
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def processes_for(settings: SFT, processes: int) -> int:
+    """The most processes, up to `processes`, that can share a batch evenly."""
+    return max(n for n in range(1, processes + 1) if settings.batch_size % n == 0)
 
 
 def _tokens_read(log: list[dict[str, Any]]) -> int:

@@ -9,6 +9,11 @@ forward pass. The buffered inputs are never changed, so nothing compounds over i
 Other divergences use the same seam (`as_k3_input`); the exact forward KL alone reads the
 completions once more, with the policy and with the reference. Other advantages and dynamic
 sampling sit where TRL hands on scored rollouts.
+
+In several processes each holds a slice of the completions of a generation. What is done here
+does not depend on how many there are: noise is named by a completion's place in the whole
+generation, dynamic sampling chooses from the groups of all processes, and means over the
+tokens of a micro-batch are taken over all processes that share it.
 """
 
 from __future__ import annotations
@@ -20,14 +25,17 @@ from functools import partial
 from typing import Any
 
 import torch
+from accelerate.utils import set_seed
 from transformers import PreTrainedModel
 from trl import GRPOTrainer
+from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
 from sage.anchors import forward_kl_exact, shaped_anchor
-from sage.guides import GuideFunction, Moment, Signals, guide_log_factors
+from sage.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
 from sage.training.passes import PassSampler
-from sage.training.rollouts import informative_groups, join, take_groups
+from sage.training.rollouts import gathered, informative_groups, join, take_groups
+from sage.training.tally import GuideTally
 
 Divergence = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 Advantage = Callable[[torch.Tensor], torch.Tensor]
@@ -72,9 +80,10 @@ class SageTrainer(GRPOTrainer):
     """GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     `reference` takes the place of the policy at the start as what the KL term refers to. A
-    completion also ends once it holds one of `stop_texts`, whatever tokens they take. Raises
-    ValueError for a guide or a divergence without a KL term, and for settings of TRL that go
-    past the seam.
+    completion also ends once it holds one of `stop_texts`, whatever tokens they take.
+    `micro_batches` is the number of parts that all processes together run a step in; by default
+    each accumulates that of its own arguments. Raises ValueError for a guide or a divergence
+    without a KL term, and for settings of TRL that go past the seam.
     """
 
     def __init__(
@@ -83,19 +92,30 @@ class SageTrainer(GRPOTrainer):
         shaping: Shaping | None = None,
         reference: PreTrainedModel | None = None,
         stop_texts: Sequence[str] = (),
+        micro_batches: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
+            set_seed(self.args.seed, device_specific=True)
         self._shaping = shaping or Shaping()
         self._stop_texts = tuple(stop_texts)
         if not self.use_vllm and not all(map(self._ends_with_one_token, self._stop_texts)):
             self._stop_at_texts()
+        if self.is_fsdp_enabled:  # parts of the weights are with processes that draw more tokens
+            policy = self.accelerator.unwrap_model(self.model)
+            policy.generate = partial(policy.generate, synced_gpus=True)
         if self._shaping.shapes_kl:
             self._check_seam()
         if reference is not None and self.beta != 0.0:
             add_fused_lm_head(reference, temperature=self.temperature)
-            self.ref_model = self.accelerator.prepare_model(reference, evaluation_mode=True)
-        self._loss_inputs: dict[str, Any] | None = None
+            self.ref_model = self._prepared_reference(reference)
+        self._micro_batches = micro_batches or self.args.gradient_accumulation_steps
+        # How many processes run one micro-batch together.
+        self._sharing = max(1, self.accelerator.num_processes // self._micro_batches)
+        self._tally = GuideTally(self.accelerator, self._shaping.clamp)
+        self._loss_inputs: dict[str, Any] = {}
+        self._entropies = torch.empty(0)
         self._rewards = torch.empty(0)
         self._asked = (-1, 0)  # optimizer step, and how often the guide was asked in it
 
@@ -114,19 +134,40 @@ class SageTrainer(GRPOTrainer):
         """TRL's, made to keep its order when a run is resumed after its first pass."""
         return PassSampler.like(super()._get_train_sampler(*args, **kwargs))
 
+    def _prepared_reference(self, reference: PreTrainedModel) -> Any:
+        if self.is_fsdp_enabled:
+            return prepare_fsdp(reference, self.accelerator)
+        return self.accelerator.prepare_model(reference, evaluation_mode=True)
+
     # The anchor --------------------------------------------------------------------------
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        if not self._shaping.shapes_kl:
-            return super()._compute_loss(model, inputs)
         self._loss_inputs = dict(inputs)
         try:
             loss = super()._compute_loss(model, self._loss_inputs)
+            if self._sharing > 1 and model.training:
+                loss = self._over_the_micro_batch(loss, inputs)
         finally:
-            self._loss_inputs = None
+            self._loss_inputs, self._entropies = {}, torch.empty(0)
         if self._shaping.replaces_k3:
             self._metrics[self._mode(model)]["kl"][-1] -= _LINEAR - 1.0
         return loss
+
+    def _over_the_micro_batch(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """`loss` with TRL's means over this process's tokens turned into means over all tokens
+        of the micro-batch that it shares with others; averaged over processes, as gradients are.
+        """
+        if self.loss_type != "bnpo" and not self.entropy_coef:
+            return loss
+        mask = _loss_mask(inputs)
+        own = mask.sum().clamp(min=1)
+        counts = self.accelerator.gather(mask.sum()).view(-1, self._sharing).sum(dim=1)
+        total = counts[self.accelerator.process_index // self._sharing].clamp(min=1)
+        weight = mask.sum() * self._sharing / total
+        if self.loss_type == "bnpo":
+            return loss * weight
+        entropy = (self._entropies * mask).sum() / own
+        return loss - (weight - 1.0) * self.entropy_coef * entropy
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
@@ -135,7 +176,8 @@ class SageTrainer(GRPOTrainer):
             model, input_ids, attention_mask, logits_to_keep, **kwargs
         )
         inputs, log_probs = self._loss_inputs, output[0]
-        if inputs is not None:
+        if inputs:
+            self._entropies = output[1]
             if self._shaping.guide is not None:
                 self._shape_anchor(
                     self._shaping.guide, inputs, log_probs, output[1], self._mode(model)
@@ -156,17 +198,17 @@ class SageTrainer(GRPOTrainer):
         entropies: torch.Tensor,
         mode: str,
     ) -> None:
-        mask = inputs["completion_mask"]
-        if "tool_mask" in inputs:
-            mask = mask * inputs["tool_mask"]
+        mask = _loss_mask(inputs)
         log_factors = guide_log_factors(
             guide,
             Signals(log_probs=log_probs.detach(), entropies=entropies.detach(), mask=mask),
-            self._moment(mode),
+            self._moment(mode, inputs["rollout"].tolist()),
             *self._shaping.clamp,
         )
         inputs["ref_per_token_logps"] = shaped_anchor(inputs["ref_per_token_logps"], log_factors)
-        self._log_guide(torch.exp(log_factors[mask.bool()]), mode)
+        moment = (mode, self.state.global_step)
+        for name, value in self._tally.add(moment, log_factors.exp(), mask.bool()).items():
+            self._metrics[mode][f"sage/{name}"] = [value]
 
     def _exact_forward_kl(
         self, model: Any, input_ids: Any, attention_mask: Any, length: int
@@ -187,8 +229,8 @@ class SageTrainer(GRPOTrainer):
                     reference = logits(model)
         return forward_kl_exact(policy, reference)
 
-    def _moment(self, mode: str) -> Moment:
-        """The step, from the trainer's own state, and noise named by seed, step and call.
+    def _moment(self, mode: str, rollouts: list[int]) -> Moment:
+        """The step, from the trainer's own state, and noise named by seed, step and completion.
 
         Both come back with a checkpoint, and evaluation neither advances nor disturbs them.
         """
@@ -196,27 +238,12 @@ class SageTrainer(GRPOTrainer):
         if mode == "train":
             call = self._asked[1] + 1 if self._asked[0] == step else 0
             self._asked = (step, call)
-        generator = self._generator(f"{mode}|{step}|{call}")
-        if self._shaping.schedule_per_call:
-            step = step * self.args.gradient_accumulation_steps + call
-        return Moment(step, self.state.max_steps, generator)
-
-    def _log_guide(self, factors: torch.Tensor, mode: str) -> None:
-        if factors.numel() == 0:
-            return
-        lowest, highest = self._shaping.clamp
-        near = 1e-6  # exp(log q) need not give back the clamp to the last bit
-        summary = {
-            "q_mean": factors.mean(),
-            "q_min": factors.min(),
-            "q_max": factors.max(),
-            "amplified_share": (factors > 1.0).float().mean(),
-            "clamped_share": (
-                ((factors <= lowest + near) | (factors >= highest - near)).float().mean()
-            ),
-        }
-        for name, value in summary.items():
-            self._metrics[mode][f"sage/{name}"].append(value.item())
+        noise = Noise(f"{self.args.seed}|{mode}|{step}", rollouts)
+        if self._shaping.schedule_per_call:  # the calls of all processes, one after the other
+            at_once = min(self.accelerator.num_processes, self._micro_batches)
+            place = self.accelerator.process_index // self._sharing
+            step = step * self._micro_batches + call * at_once + place
+        return Moment(step, self.state.max_steps, noise)
 
     # Ends of completions -----------------------------------------------------------------
 
@@ -264,9 +291,15 @@ class SageTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = self._scored(inputs)
-        if self._shaping.max_refills == 0 or not self.model_wrapped.training:
-            return batch
-        return self._refilled(batch, inputs)
+        if self._shaping.max_refills > 0 and self.model_wrapped.training:
+            batch = self._refilled(batch, len(inputs))
+        # A completion's place in the generation; on the CPU, where its noise is drawn.
+        batch["rollout"] = torch.arange(len(inputs)) + self._first_row(len(inputs))
+        return batch
+
+    def _first_row(self, rows: int) -> int:
+        """Where this process's `rows` completions begin among those of all processes."""
+        return int(self.accelerator.process_index * rows)
 
     def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
@@ -282,61 +315,63 @@ class SageTrainer(GRPOTrainer):
             advantages = self._shaping.advantage(
                 weighted.view(-1, int(self.num_generations or 1))
             ).flatten()
-            start = self.accelerator.process_index * len(inputs)
+            start = self._first_row(len(inputs))
             batch["advantages"] = advantages[start : start + len(inputs)]
         return batch
 
-    def _refilled(self, batch: dict[str, Any], inputs: list[dict[str, Any]]) -> dict[str, Any]:
+    def _refilled(self, batch: dict[str, Any], rows: int) -> dict[str, Any]:
         """Dynamic sampling: groups without a gradient give way to groups of other prompts.
 
-        Every process draws as often as any needs to. What is still missing after
-        `max_refills` draws is filled with groups that have no gradient.
+        All processes hold the groups of all, choose alike, and take their own `rows` of what is
+        chosen. What is still missing after `max_refills` draws is filled with groups that have
+        no gradient.
         """
         rollouts = int(self.num_generations or 1)
-        groups = len(inputs) // rollouts
+        padding = dict.fromkeys(("prompt_ids", "completion_ids"), self._tokenizer.pad_token_id)
+        groups = rows * self.accelerator.num_processes // rollouts
         good: list[dict[str, Any]] = []
         spare: list[dict[str, Any]] = []
         refills = 0
         while True:
-            informative = informative_groups(batch["advantages"], rollouts)
+            whole = gathered(batch, self.accelerator, padding)
+            informative = informative_groups(whole["advantages"], rollouts)
             for part, chosen in ((good, informative), (spare, ~informative)):
-                indices = chosen.nonzero()[:, 0]
-                part.append(take_groups(batch, indices, rollouts))
+                part.append(take_groups(whole, chosen.nonzero()[:, 0], rollouts))
             found = sum(len(part["advantages"]) for part in good) // rollouts
-            missing = torch.tensor(max(groups - found, 0), device=self.accelerator.device)
-            if self.accelerator.gather(missing).max() == 0 or refills == self._shaping.max_refills:
+            if found >= groups or refills == self._shaping.max_refills:
                 break
             refills += 1
-            batch = self._scored(self._other_prompts(groups, refills))
-        padding = dict.fromkeys(("prompt_ids", "completion_ids"), self._tokenizer.pad_token_id)
+            batch = self._scored(self._other_prompts(groups, refills, rows))
         joined = join([*good, *spare], padding)
-        result = take_groups(
-            joined, torch.arange(groups, device=joined["advantages"].device), rollouts
-        )
+        first = self._first_row(rows)
+        result = {key: value[first : first + rows] for key, value in joined.items()}
         result["num_items_in_batch"] = self._tokens_of(result)
         self._metrics["train"]["refills"].append(float(refills))
         return result
 
     def _tokens_of(self, batch: dict[str, Any]) -> torch.Tensor:
         """Completion tokens with loss, over all processes."""
-        mask = batch["completion_mask"] * batch.get("tool_mask", 1)
-        return self.accelerator.gather(mask.sum()).sum()
+        return self.accelerator.gather(_loss_mask(batch).sum()).sum()
 
-    def _other_prompts(self, groups: int, refill: int) -> list[dict[str, Any]]:
-        """Rows of the training set drawn at random, each repeated for its group."""
-        generator = self._generator(f"refill|{self.state.global_step}|{refill}")
+    def _other_prompts(self, groups: int, refill: int, rows: int) -> list[dict[str, Any]]:
+        """This process's rows of `groups` prompts drawn at random, each repeated for its group."""
+        name = f"{self.args.seed}|refill|{self.state.global_step}|{refill}"
+        digest = hashlib.sha256(name.encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         dataset: Any = self.train_dataset
         indices = torch.randperm(len(dataset), generator=generator)[:groups].tolist()
-        return [dataset[i] for i in indices for _ in range(int(self.num_generations or 1))]
-
-    def _generator(self, name: str) -> torch.Generator:
-        """A generator of the run's seed, this process and `name`."""
-        text = f"{self.args.seed}|{self.accelerator.process_index}|{name}"
-        digest = hashlib.sha256(text.encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        repeated = [i for i in indices for _ in range(int(self.num_generations or 1))]
+        first = self._first_row(rows)
+        return [dataset[i] for i in repeated[first : first + rows]]
 
     def _mode(self, model: Any) -> str:
         return "train" if model.training else "eval"
+
+
+def _loss_mask(inputs: dict[str, Any]) -> torch.Tensor:
+    """1 on completion tokens with loss, `[B, T]`."""
+    mask: torch.Tensor = inputs["completion_mask"]
+    return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
 
 
 def as_k3_input(log_probs: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

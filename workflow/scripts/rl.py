@@ -5,15 +5,19 @@ from sage.runtime.job import device_of, job
 with job(snakemake) as manifest:
     from sage.problems.record import read_problems
     from sage.study import RL, Algorithm
+    from sage.training.processes import most_processes, run
     from sage.training.rl import train_rl
 
-    train_rl(
+    device = device_of(snakemake.params.device)
+    run(
+        most_processes(snakemake.resources.gpu, device),
+        train_rl,
         Path(snakemake.input.parent),
         read_problems(Path(snakemake.input.problems)),
         RL.model_validate(snakemake.params.rl),
         Algorithm.model_validate(snakemake.params.algorithm),
         seed=int(snakemake.wildcards.seed),
-        device=device_of(snakemake.params.device),
+        device=device,
         scratch=Path(snakemake.params.scratch),
         output=Path(snakemake.output.policy),
         manifest=manifest,

@@ -2,26 +2,27 @@ from pathlib import Path
 
 from sage.runtime.job import device_of, job
 
-with job(snakemake) as manifest:
-    from sage.evaluation.samples import evaluate
-    from sage.problems.record import read_problems
-    from sage.study import Evaluation
+if __name__ == "__main__":  # not in processes that vLLM spawns, which run this file again
+    with job(snakemake) as manifest:
+        from sage.evaluation.samples import evaluate
+        from sage.problems.record import read_problems
+        from sage.study import Evaluation
 
-    settings = {
-        **snakemake.params.evaluation,
-        "batch_size": snakemake.params.batch_size,
-        "shard_size": snakemake.params.shard_size,
-    }
-    evaluate(
-        base=Path(snakemake.input.base),
-        policy=Path(snakemake.input.policy) if snakemake.input.get("policy") else None,
-        problems=read_problems(Path(snakemake.input.problems)),
-        settings=Evaluation.model_validate(settings),
-        device=device_of(snakemake.params.device),
-        model=snakemake.wildcards.model,
-        benchmark=snakemake.wildcards.benchmark,
-        train_seed=int(snakemake.wildcards.seed),
-        shards=Path(snakemake.params.shards),
-        output=Path(snakemake.output.samples),
-        manifest=manifest,
-    )
+        settings = {
+            **snakemake.params.evaluation,
+            "batch_size": snakemake.params.batch_size,
+            "shard_size": snakemake.params.shard_size,
+        }
+        evaluate(
+            base=Path(snakemake.input.base),
+            policy=Path(snakemake.input.policy) if snakemake.input.get("policy") else None,
+            problems=read_problems(Path(snakemake.input.problems)),
+            settings=Evaluation.model_validate(settings),
+            device=device_of(snakemake.params.device),
+            model=snakemake.wildcards.model,
+            benchmark=snakemake.wildcards.benchmark,
+            train_seed=int(snakemake.wildcards.seed),
+            shards=Path(snakemake.params.shards),
+            output=Path(snakemake.output.samples),
+            manifest=manifest,
+        )

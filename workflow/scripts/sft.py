@@ -5,14 +5,18 @@ from sage.runtime.job import device_of, job
 with job(snakemake) as manifest:
     from sage.study import SFT
     from sage.training.examples import read_solutions
-    from sage.training.sft import fine_tune
+    from sage.training.processes import most_processes, run
+    from sage.training.sft import fine_tune, processes_for
 
     settings = SFT.model_validate(snakemake.params.sft)
-    fine_tune(
+    device = device_of(snakemake.params.device)
+    run(
+        processes_for(settings, most_processes(snakemake.resources.gpu, device)),
+        fine_tune,
         Path(snakemake.input.checkpoint),
         read_solutions(Path(snakemake.input.examples)),
         settings,
-        device_of(snakemake.params.device),
+        device,
         scratch=Path(snakemake.params.scratch),
         output=Path(snakemake.output.checkpoint),
         manifest=manifest,

@@ -1,0 +1,49 @@
+"""What a run logs of its guide: q over the tokens of a step, whatever parts it is run in."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from accelerate import Accelerator
+
+_NEAR = 1e-6  # exp(log q) need not give back the clamp to the last bit
+
+
+class GuideTally:
+    """Sums over all processes and over all micro-batches of the same moment."""
+
+    def __init__(self, accelerator: Accelerator, clamp: tuple[float, float]) -> None:
+        self._accelerator = accelerator
+        self._clamp = clamp
+        self._moment: Hashable = None
+        self._sums = [0.0] * 4
+        self._ends = [float("inf")] * 2
+
+    def add(self, moment: Hashable, factors: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
+        """The log of `moment` so far, with `factors` where `mask`, both `[B, T]`, counted in.
+
+        Every process must call it. Without a token there is nothing to log.
+        """
+        lowest, highest = self._clamp
+        clamped = (factors <= lowest + _NEAR) | (factors >= highest - _NEAR)
+        parts = (torch.ones_like(factors), factors, factors > 1.0, clamped)
+        sums = torch.stack([(part * mask).sum(dtype=torch.float64) for part in parts])
+        least = factors.masked_fill(~mask, torch.inf).min()
+        most = factors.masked_fill(~mask, -torch.inf).max()
+        sums = self._accelerator.reduce(sums, reduction="sum")
+        ends = self._accelerator.gather(torch.stack([least, -most])[None]).amin(dim=0)
+        if moment != self._moment:
+            self._moment, self._sums, self._ends = moment, [0.0] * 4, [float("inf")] * 2
+        self._sums = [a + b for a, b in zip(self._sums, sums.tolist(), strict=True)]
+        self._ends = [min(a, b) for a, b in zip(self._ends, ends.tolist(), strict=True)]
+        tokens, total, amplified, at_clamp = self._sums
+        if tokens == 0:
+            return {}
+        return {
+            "q_mean": total / tokens,
+            "q_min": self._ends[0],
+            "q_max": -self._ends[1],
+            "amplified_share": amplified / tokens,
+            "clamped_share": at_clamp / tokens,
+        }

@@ -1,0 +1,319 @@
+"""Training in two processes: the numbers of one, one writer, and a clean end when one dies.
+
+The processes are real, with gloo between them. Where numbers are compared, completions are a
+function of the prompt and of their place in the group, for what is drawn differs from process
+to process; all that follows is the trainer's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import yaml
+from conftest import ROOT
+from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
+
+from sage.guides import BranchGuide
+from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.problems.record import Problem
+from sage.runtime.files import atomic_directory
+from sage.runtime.manifest import Manifest
+from sage.study import RL, SFT, Algorithm, Architecture
+from sage.training import rl, sft
+from sage.training.examples import Solution
+from sage.training.processes import rank, run, world_size
+from sage.training.trainer import SageTrainer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
+ARCHITECTURE = Architecture(
+    hidden_size=32,
+    intermediate_size=64,
+    layers=2,
+    heads=2,
+    key_value_heads=1,
+    max_positions=128,
+    vocab_size=300,
+)
+PROBLEMS = [
+    Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0")
+    for a in range(5)
+    for b in range(5)
+]
+SETTINGS = RL.model_validate(
+    {
+        "problems": "sums",
+        "steps": 4,
+        "prompts_per_step": 4,
+        "rollouts": 4,
+        "sampling": {"temperature": 1.0, "max_tokens": 12},
+        "learning_rate": 3e-3,
+        "schedule": "linear",
+        "warmup_ratio": 0.0,
+        "weight_decay": 0.01,
+        "kl_coefficient": 0.2,
+        "lora": {"rank": 4, "alpha": 8},
+        "checkpoint_every": 2,
+    }
+)
+# What is compared: each row has something of its own that a split could change.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "grpo_random": (ROWS["grpo_random"], {}),
+    "grpo_branch": (ROWS["grpo_branch"], {"micro_batches": 2}),
+    "grpo_token": (ROWS["grpo_token"], {"micro_batches": 4}),
+    "dapo_full": (ROWS["dapo_full"] | {"overlong": None}, {"prompts_per_step": 3}),
+    "bnpo_beta": (ROWS["bnpo_beta"], {}),
+    "grpo_entropy": (ROWS["grpo_entropy"] | {"entropy_bonus": 0.5}, {}),
+    "full": (ROWS["grpo_branch"], {"lora": None}),
+}
+
+
+def rollouts(prompts: list[Any], trainer: SageTrainer) -> dict[str, Any]:
+    """Completions of 3 to 12 tokens that follow from the prompt and the place in the group."""
+    ends = trainer.eos_token_ids
+    completions = []
+    for row, prompt in enumerate(prompts):
+        place = (trainer.accelerator.process_index * len(prompts) + row) % trainer.num_generations
+        name = f"{prompt}|{place}".encode()
+        rng = random.Random(hashlib.sha256(name).digest())
+        length = rng.randint(3, 12)
+        ids = [rng.randrange(20, 200) for _ in range(length)]
+        completions.append(ids if length == 12 else [*ids[:-1], ends[0]])
+    ids = trainer._tokenize_prompts(prompts)[0]
+    return {"prompt_ids": ids, "completion_ids": completions, "logprobs": None}
+
+
+def whole(weight: torch.Tensor) -> torch.Tensor:
+    """All of a weight that processes may hold parts of."""
+    return weight.full_tensor() if isinstance(weight, DTensor) else weight
+
+
+def third(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """1 for a third of the lengths, so that some groups have no gradient."""
+    return [float(len(ids) % 3 == 0) for ids in completion_ids]
+
+
+def train_cases(parent: Path, output: Path) -> None:
+    """Train every case; the first process writes what was logged and the weights."""
+    torch.set_num_threads(1)
+    for name, (row, changes) in CASES.items():
+        settings = RL.model_validate(SETTINGS.model_dump() | changes)
+        algorithm = Algorithm.model_validate(row)
+        config = rl.grpo_config(settings, algorithm, 1, "cpu", output / "x", world_size())
+        config.save_strategy = "no"
+        shaping = rl.shaping_of(algorithm)
+        if isinstance(shaping.guide, BranchGuide):  # the entropies of this model are high
+            shaping = replace(shaping, guide=BranchGuide(ratio=0.3, threshold=5.0))
+        trainer = SageTrainer(
+            model=load_model(parent),
+            reward_funcs=[third],
+            args=config,
+            train_dataset=rl.prompt_dataset(PROBLEMS),
+            processing_class=load_tokenizer(parent),
+            peft_config=sft.lora_config(settings.lora) if settings.lora else None,
+            rollout_func=rollouts,
+            shaping=shaping,
+            micro_batches=settings.micro_batches,
+        )
+        trainer.train()
+        weights = {n: whole(p.detach()).clone() for n, p in trainer.model.named_parameters()}
+        if rank() == 0:
+            log = [entry for entry in trainer.state.log_history if "loss" in entry]
+            output.mkdir(parents=True, exist_ok=True)
+            torch.save((log, weights), output / f"{name}.pt")
+
+
+def fine_tune(parent: Path, output: Path) -> None:
+    settings = SFT.model_validate(
+        {"epochs": 2, "batch_size": 4, "max_tokens": 96, "learning_rate": 1e-2, "warmup_steps": 0}
+        | {"weight_decay": 0.0, "lora": {"rank": 4, "alpha": 8}, "seed": 1}
+    )
+    solutions = [Solution(p.problem, "so " * len(p.answer), p.answer) for p in PROBLEMS[:24]]
+    scratch = output.with_name(output.name + "_scratch")
+    sft.fine_tune(parent, solutions, settings, "cpu", scratch, output, Manifest({}, 1, time.time()))
+
+
+def train(parent: Path, output: Path, **changes: Any) -> None:
+    """`train_rl` with its own sampling; notes which process writes results."""
+    torch.set_num_threads(1)
+
+    def noted(path: Path) -> Any:
+        with open(output.with_name(output.name + "_writers"), "a") as file:
+            file.write(f"{rank()} {path.name}\n")
+        return atomic_directory(path)
+
+    rl.atomic_directory = noted
+    rl.train_rl(
+        parent,
+        PROBLEMS,
+        SETTINGS.model_copy(update=changes),
+        Algorithm.model_validate(ROWS["grpo_random"]),
+        seed=1,
+        device="cpu",
+        scratch=output.with_name(output.name + "_scratch"),
+        output=output,
+        manifest=Manifest({}, 1, time.time()),
+        snapshots=2,
+    )
+
+
+def everything(parent: Path, output: Path) -> None:
+    train_cases(parent, output / "cases")
+    fine_tune(parent, output / "sft")
+    train(parent, output / "whole")
+    train(parent, output / "full", lora=None)
+
+
+def die_at_the_fourth_step(parent: Path, output: Path, **changes: Any) -> None:
+    step = SageTrainer.training_step
+
+    def dying(self: SageTrainer, *arguments: Any) -> torch.Tensor:
+        if self.state.global_step == 3 and rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, *arguments)
+
+    SageTrainer.training_step = dying
+    train(parent, output, **changes)
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_parent(tmp_path_factory.mktemp("parent") / "base")
+
+
+def write_parent(folder: Path) -> Path:
+    """A random tiny model; what it lacks in sense it has in entropy."""
+    tokenizer = train_tokenizer([p.problem for p in PROBLEMS], ARCHITECTURE.vocab_size)
+    save_checkpoint(build_tiny(ARCHITECTURE, tokenizer, 0), tokenizer, folder)
+    (folder / "manifest.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(parent: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes make of everything, in one launch."""
+    output = tmp_path_factory.mktemp("two")
+    run(2, everything, parent, output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def one(parent: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("one")
+    threads = torch.get_num_threads()
+    run(1, train_cases, parent, output / "cases")
+    run(1, fine_tune, parent, output / "sft")
+    torch.set_num_threads(threads)
+    return output
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_compute_what_one_computes(one: Path, two: Path, case: str) -> None:
+    (log, weights), (log_of_two, weights_of_two) = (
+        torch.load(run / f"cases/{case}.pt") for run in (one, two)
+    )
+    assert len(log) == SETTINGS.steps
+    for left, right in zip(log, log_of_two, strict=True):
+        compared = {"loss", "grad_norm", "reward", "learning_rate", "num_tokens", "refills"}
+        compared |= {name for name in left if name.startswith("sage/")}
+        if CASES[case][1].get("micro_batches", 1) == 1:  # else TRL averages it over other parts
+            compared |= {"kl", "entropy", "reward_std", "completions/clipped_ratio"}
+        assert left.keys() == right.keys()
+        for name in compared & left.keys():
+            assert right[name] == pytest.approx(left[name], rel=2e-4, abs=2e-6), name
+    assert sum(entry["grad_norm"] > 1e-3 for entry in log) >= 3
+    assert any(entry.get("sage/q_max", 2.0) > 1.0 for entry in log)
+    if case == "dapo_full":
+        assert any(entry["refills"] > 0 for entry in log)
+    for name, weight in weights.items():
+        torch.testing.assert_close(weights_of_two[name], weight, rtol=1e-3, atol=2e-5)
+
+
+def test_fine_tuning_in_two_processes_gives_the_weights_of_one(one: Path, two: Path) -> None:
+    weights, weights_of_two = (load_file(run / "sft/model.safetensors") for run in (one, two))
+    for name, weight in weights.items():
+        torch.testing.assert_close(weights_of_two[name], weight, rtol=1e-3, atol=2e-5)
+
+
+def test_only_the_first_process_writes(two: Path) -> None:
+    assert (two / "whole_writers").read_text() == "0 step2\n0 step4\n0 whole\n"
+    manifest = json.loads((two / "whole/manifest.json").read_text())
+    assert manifest["settings"]["processes"] == 2
+    history = [json.loads(line) for line in (two / "whole/history.jsonl").open()]
+    # Tokens of both: 64 completions of up to 12 tokens, and their prompts of some 20.
+    lengths = sum(16 * row["mean_length"] for row in history)
+    assert lengths < history[-1]["tokens"] == manifest["tokens"]
+    assert not (two / "whole_scratch").exists()
+
+
+def test_a_policy_in_parts_is_written_whole(parent: Path, two: Path) -> None:
+    before, trained, last = (
+        load_model(folder).state_dict()
+        for folder in (parent, two / "full", two / "full/snapshots/step4")
+    )
+    assert before.keys() == trained.keys()
+    assert all(before[name].shape == trained[name].shape for name in before)
+    assert any(not torch.equal(before[name], trained[name]) for name in before)
+    assert all(torch.equal(last[name], trained[name]) for name in before)
+    assert (two / "full_writers").read_text() == "0 step2\n0 step4\n0 full\n"
+
+
+def test_a_killed_process_ends_the_job_and_a_new_one_goes_on(
+    parent: Path, two: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    with pytest.raises(RuntimeError, match="process 1 was ended by SIGKILL"):
+        run(2, die_at_the_fourth_step, parent, output, lora=None)
+    assert not psutil.Process().children()
+    assert not output.exists()
+    assert (tmp_path / "run_scratch/checkpoint-2").is_dir()
+    run(2, train, parent, output, lora=None)
+    resumed, whole = (load_file(run / "model.safetensors") for run in (output, two / "full"))
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+def test_an_error_in_a_process_is_the_error_of_the_job(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match=r"of 2 processes .* failed with exit status 1"):
+        run(2, os.listdir, "/no such folder")
+    assert "FileNotFoundError" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with their parent")
+def test_no_process_outlives_a_killed_job() -> None:
+    code = "import time; from sage.training.processes import run; run(2, time.sleep, 1000)"
+    job = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    limit = time.monotonic() + 120
+    while len(workers := psutil.Process(job.pid).children()) < 2 and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert len(workers) == 2
+    job.kill()
+    job.wait()
+    assert not psutil.wait_procs(workers, timeout=60)[1]
+
+
+def test_a_step_that_cannot_be_shared_is_refused() -> None:
+    def parts(processes: int, **changes: int) -> int:
+        return SETTINGS.model_copy(update=changes).micro_batches_each(processes)
+
+    assert [parts(n, micro_batches=4) for n in (1, 2, 4, 8)] == [4, 2, 1, 1]
+    with pytest.raises(ValueError, match=r"3 GPUs .* prompts_per_step x rollouts = 16"):
+        parts(3)
+    with pytest.raises(ValueError, match="one must be a multiple of the other"):
+        parts(2, micro_batches=3, prompts_per_step=3)
+    few = SFT.model_construct(batch_size=6)
+    assert [sft.processes_for(few, n) for n in (1, 2, 4, 8)] == [1, 2, 3, 6]
