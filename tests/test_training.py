@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,10 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         train(smoke, smoke_study, branch, tmp_path / "killed")
     monkeypatch.undo()
     assert not (tmp_path / "killed").exists()
-    assert (tmp_path / "killed_scratch" / "checkpoint-2").is_dir()
+    kept = tmp_path / "killed_scratch" / "checkpoint-2"
+    half = kept.with_name("checkpoint-3")  # as a kill in the middle of writing leaves it
+    half.mkdir()
+    shutil.copy(kept / "adapter_model.safetensors", half)
     assert same(whole, train(smoke, smoke_study, branch, tmp_path / "killed"))
     histories = [
         [json.loads(line) for line in (tmp_path / run / "history.jsonl").open()]
@@ -98,6 +102,7 @@ def test_checkpoints_of_other_settings_are_not_resumed(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     rl._claim_scratch(scratch, {"steps": 1})
     (scratch / "checkpoint-1").mkdir()
+    (scratch / "checkpoint-1/trainer_state.json").write_text("{}")
     rl._claim_scratch(scratch, {"steps": 1})
     assert (scratch / "checkpoint-1").is_dir()
     rl._claim_scratch(scratch, {"steps": 2})

@@ -22,6 +22,7 @@ from typing import Any, cast
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
@@ -338,9 +339,18 @@ def _allow_numbered_cpus() -> None:
 
 
 def _claim_scratch(scratch: Path, identity: Any) -> None:
-    """Keep the checkpoints in `scratch` only if a run of the same identity left them."""
+    """Keep the checkpoints in `scratch` only if a run of the same identity left them, and whole.
+
+    The trainer's state is what a checkpoint gets last: one without was being written at a kill.
+    """
     text = json.dumps(identity, sort_keys=True)
     mark = scratch / "identity.json"
     if not mark.is_file() or mark.read_text(encoding="utf-8") != text:
         shutil.rmtree(scratch, ignore_errors=True)
         write_text_atomic(mark, text)
+    for checkpoint in scratch.glob("checkpoint-*"):
+        try:
+            json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            print(f"{checkpoint} is not whole and is removed", flush=True)
+            shutil.rmtree(checkpoint)
