@@ -1,5 +1,6 @@
 """The report's figures: drawn from the rows given, alike in every study, the same bytes twice."""
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,15 @@ class TestTraining:
         ]
         without = training_figure({("grpo", 1): history(5)}, a_study(), "training").axes
         assert len(without) == 3
+
+    def test_a_single_spike_does_not_flatten_the_other_steps(self) -> None:
+        rows = history(400, kl=0.1)
+        for row in rows:
+            row["kl"] = 0.1 + 0.01 * math.sin(row["step"])
+        rows[200]["kl"] = 50.0
+        _, panel, *_ = training_figure({("grpo", 1): rows}, a_study(), "training").axes
+        assert panel.get_title(loc="left") == "KL to the anchor"
+        assert 0.11 < panel.get_ylim()[1] < 0.2
 
     def test_training_without_histories_says_so(self) -> None:
         (axes,) = training_figure({}, a_study(), "training").axes

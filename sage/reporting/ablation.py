@@ -54,7 +54,7 @@ def ablation_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) ->
     first, *second = shown.grid
     ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
     layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
-    own = " Underlined: the settings of every other table." if table["own"].any() else ""
+    own = " Marked: the settings of every other table." if table["own"].any() else ""
     return (
         f"{exhibit_heading(study, exhibit)}, {row_title(study, shown.algorithm)} on "
         f"{benchmark_titles(study)[shown.benchmark]}: {ks} in percent. {layout}{own} Beneath each "

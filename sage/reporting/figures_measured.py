@@ -96,8 +96,8 @@ def training_figure(histories: Histories, study: ResolvedStudy, exhibit: str) ->
 
     `histories` maps (algorithm, training seed) to the rows of its `history.jsonl`. Thin lines
     are the seeds step by step; thick ones their mean, smoothed by a running mean over a
-    twentieth of the steps. A quantity no run recorded has no panel; without any history the
-    figure says so.
+    twentieth of the steps. A step far above all others does not set the scale and leaves the
+    panel. A quantity no run recorded has no panel; without any history the figure says so.
     """
     frame = history_frame(histories, study.rows_of(exhibit))
     recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
@@ -116,6 +116,7 @@ def training_figure(histories: Histories, study: ResolvedStudy, exhibit: str) ->
             draw_lines(axes, _smoothed(known, key), "step", key, names, styles, markers=False)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
+            _cut_spikes(axes, known[key])
             _widen_if_flat(axes, known[key])
         if recorded:
             add_legend(figure, names, styles, study, markers=False)
@@ -130,7 +131,8 @@ def trajectory_figure(
     `accuracies` has the columns algorithm, train_seed, step, value, low, high of the exhibit's
     metrics; rewards are means over a twentieth of the run around each checkpoint, see
     `reward_and_accuracy`, which raises for what does not fit. Crosses are the base, before the
-    first step; an arrow points to the last; numbers are steps; upright bars are 95 % intervals.
+    first step; an arrow points to the last; numbers are steps, of the first checkpoint and the
+    last; upright bars are 95 % intervals.
     """
     names = [name for name in study.rows_of(exhibit) if name in set(accuracies["algorithm"])]
     shown = accuracies[accuracies["algorithm"].isin(names)]
@@ -236,8 +238,9 @@ def _way(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
             xytext=tuple(places[-2]),
             arrowprops={"arrowstyle": "-|>", "color": look.hex, "shrinkA": 0, "shrinkB": 4},
         )
+    trained_steps = [step for step in run["step"] if step > 0]
     for step, (reward, accuracy) in zip(run["step"], places, strict=True):
-        if step > 0:
+        if step in (trained_steps[:1] + trained_steps[-1:]):  # between them labels would crowd
             axes.annotate(
                 f"{step}",
                 (reward, accuracy),
@@ -323,6 +326,17 @@ def _share_limits(rows: pd.DataFrame) -> tuple[float, float]:
     low, high = max(0.0, min(low, high - 0.1)), min(1.0, max(high, low + 0.1))
     margin = 0.04 * (high - low)
     return low - margin, high + margin
+
+
+def _cut_spikes(axes: Axes, values: pd.Series) -> None:
+    """End the axis above all but the highest hundredth of `values`, where those are spikes.
+
+    They are if they reach further above the median than three times all the others.
+    """
+    middle, most, highest = np.quantile(values, [0.5, 0.99, 1.0])
+    lowest = float(values.min())
+    if highest - middle > 3 * (most - middle) > 0:
+        axes.set_ylim(lowest - 0.05 * (most - lowest), most + 0.5 * (most - lowest))
 
 
 def _widen_if_flat(axes: Axes, values: pd.Series) -> None:

@@ -283,8 +283,8 @@ FIGURE_CAPTIONS = {
     "curves": "Share of problems solved by at least one of k samples, the unbiased estimate; bands "
     "are 95 % intervals. Where a curve falls below the base’s, problems that the base solves with "
     "enough samples have been lost.",
-    "training": "Thin lines are single optimizer steps, thick lines their running mean, averaged "
-    "over training seeds.",
+    "training": "Thin lines are single optimizer steps (single spikes may leave the panel), thick "
+    "lines their running mean, averaged over training seeds.",
     "trajectory": "Training reward against test accuracy at moments of training. Where the one "
     "rises and the other does not, the policy has learnt the reward and not the task.",
     "perplexity": "Each mark is a response, at its perplexity under the policy before RL: further "
