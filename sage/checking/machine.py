@@ -181,7 +181,7 @@ def _bitsandbytes(study: ResolvedStudy) -> Finding:
         "for adamw_8bit" if is_needed else "no optimizer uses it",
         version or "not installed",
         met(version is not None) if is_needed else "not needed",
-        "run `pip install bitsandbytes`, or set `optimizer: adamw`",
+        "run `python3 workflow/install.py .venv --extra gpu`, or set `optimizer: adamw`",
     )
 
 
