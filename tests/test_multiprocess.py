@@ -277,9 +277,10 @@ def test_a_killed_process_ends_the_job_and_a_new_one_goes_on(
     parent: Path, two: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "run"
+    others = set(psutil.Process().children())
     with pytest.raises(RuntimeError, match="process 1 was ended by SIGKILL"):
         run(2, die_at_the_fourth_step, parent, output, lora=None)
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= others
     assert not output.exists()
     assert (tmp_path / "run_scratch/checkpoint-2").is_dir()
     run(2, train, parent, output, lora=None)
