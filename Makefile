@@ -38,7 +38,7 @@ test-vllm: install-vllm
 ## make test-paper          the paper's whole study, its models replaced by small random ones, and
 ##                          vLLM on them; SAGE_MIRROR names the folder with the benchmarks' files
 test-paper: install-vllm
-	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest -m paper tests/test_paper_study.py $(PYTEST_ARGS)
+	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest tests/test_paper_study.py $(PYTEST_ARGS)
 
 ## make test-slurm          set up the SLURM executor, in an environment of its own, and test it on a
 ##                          cluster of one node: as root, after apt-get install slurm-wlm munge

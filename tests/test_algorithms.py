@@ -93,6 +93,7 @@ def batch_for(vocabulary: int, padding: int) -> dict[str, torch.Tensor]:
         "advantages": torch.tensor([1.0, -1.0, 0.5, -0.5]),
         "ref_per_token_logps": 0.5 * torch.randn(4, 6, generator=generator),
         "num_items_in_batch": mask.sum(),
+        "rollout": torch.arange(4),
     }
 
 

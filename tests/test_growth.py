@@ -56,7 +56,7 @@ def grown(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 def test_only_what_is_new_is_trained_and_sampled(grown: tuple[Path, str]) -> None:
     _, printed = grown
     counts = dict(re.findall(r"^(\w+) +(\d+)$", printed, re.M))
-    assert (counts["rl"], counts["sample"], counts["adopt"]) == ("2", "5", "1")
+    assert (counts["rl"], counts["sample"], counts["adopt"]) == ("2", "7", "1")
     assert not {"pretrain", "sft"} & counts.keys()
 
 
@@ -66,7 +66,7 @@ def test_the_report_grows_by_a_row_and_a_table(grown: tuple[Path, str]) -> None:
     assert (report / "tables/table10.csv").is_file()
     page = (report / "index.html").read_text(encoding="utf-8")
     assert "GRPO + Bold" in page
-    assert 'id="table10"' in page
+    assert 'id="exhibit-table10"' in page
 
 
 def test_a_guide_of_ones_own_shapes_the_anchor(grown: tuple[Path, str]) -> None:

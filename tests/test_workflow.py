@@ -185,7 +185,15 @@ def test_a_second_run_has_nothing_to_do(project: Path) -> None:
 PAGE = {"page"}
 AFTER_METRICS = {"accuracy_table", "ablation_table", "curves_figure", "claims", *PAGE}
 OF_SAMPLES = {
-    *("metrics", "patterns", "patterns_table", "perplexity", "perplexity_figure"),
+    *(
+        "metrics",
+        "exhibit_metrics",
+        "exhibit_curves",
+        "patterns",
+        "patterns_table",
+        "perplexity",
+        "perplexity_figure",
+    ),
     *("perplexity_table", "select_case", "excerpts", *AFTER_METRICS),
 }
 OF_HISTORIES = {"gradient_norms", "gradient_table", "training_figure", "trajectory_figure"}

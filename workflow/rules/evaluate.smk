@@ -45,8 +45,8 @@ rule metrics:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
+        mem_mb=growing(8000),
+        runtime=growing(60),
     params:
         bootstrap=STUDY.study.evaluation.bootstrap,
     script:
@@ -69,8 +69,8 @@ rule exhibit_metrics:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         bootstrap=STUDY.study.evaluation.bootstrap,
     script:
