@@ -34,7 +34,8 @@ def page_sources():
     """Templates, style and script of the page, and the paper's tables."""
     folder = Path(workflow.basedir) / "reports"
     ends = "j2", "css", "js", "csv", "yaml"
-    found = [path for end in ends for path in folder.rglob(f"*.{end}")]
+    found = {path for end in ends for path in folder.rglob(f"*.{end}")}
+    found -= set((folder / "reference").rglob("*"))  # finished runs, to compare with
     return sorted(str(path.relative_to(workflow.basedir)) for path in found)
 
 
