@@ -155,7 +155,7 @@ class TestOnACluster:
         assert len(others) == 2
         assert (sample.gpus, sample.cpus, sample.memory, sample.minutes) == (1, 8, 3000, 120)
         (metrics,) = runs.of("metrics")
-        assert (metrics.gpus, metrics.cpus, metrics.memory, metrics.minutes) == (0, 1, 2000, 30)
+        assert (metrics.gpus, metrics.cpus, metrics.memory, metrics.minutes) == (0, 1, 8000, 60)
         (pretrain,) = runs.of("pretrain")
         assert (pretrain.gpus, pretrain.cpus, pretrain.memory) == (0, 2, 4000)
 
