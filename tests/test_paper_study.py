@@ -51,8 +51,10 @@ def project_with(study: dict[str, object], folder: Path, mirror: Path) -> Snakem
     copy_project(folder)
     (folder / "config/studies/paper.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
     run = snakemake_in(folder)
+    # Its jobs ask for a GPU each, of which the default profile has one, and here there is none.
+    machine = "--cores", "2", "--resources", "gpu=2"
     return lambda *arguments: run(
-        "--cores", "2", *arguments, "--config", "study=paper", f"mirror={mirror}"
+        *machine, *arguments, "--config", "study=paper", f"mirror={mirror}"
     )
 
 
