@@ -115,7 +115,7 @@ def shortened(study: Path, engine: str) -> dict[str, Any]:
     for model in content["models"].values():
         if "sft" in model:
             model["sft"]["examples"] = 4
-        model["rl"] |= {"steps": 2, "engine": "transformers"}
+        model["rl"] |= {"steps": 3, "engine": "transformers"}
         if find_spec("bitsandbytes") is None:
             for stage in (model["rl"], model.get("sft", {})):
                 stage["optimizer"] = "adamw"

@@ -96,7 +96,7 @@ def test_adapters_are_trained_on_every_projection_and_move(results: Path, model:
     weights = load_file(policy / "adapter_model.safetensors")
     assert len(weights) == 2 * 2 * 7  # two layers, two matrices for each projection
     history = [json.loads(line) for line in (policy / "history.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in history] == [1, 2]
+    assert [row["step"] for row in history] == [1, 2, 3]
 
 
 @of_whole
