@@ -54,7 +54,7 @@ def project_with(study: dict[str, object], folder: Path, mirror: Path) -> Snakem
     # Its jobs ask for a GPU each, of which the default profile has one, and here there is none.
     machine = "--cores", "2", "--resources", "gpu=2"
     return lambda *arguments: run(
-        *machine, *arguments, "--config", "study=paper", f"mirror={mirror}"
+        *arguments, *machine, "--config", "study=paper", f"mirror={mirror}"
     )
 
 
@@ -121,8 +121,10 @@ def test_completions_are_graded_against_the_real_golds(results: Path) -> None:
     samples = pd.read_parquet(results / "samples/qwen_math_7b/grpo/seed3407/minerva.parquet")
     assert len(samples) == 2 * 4 * 2
     assert set(samples["status"]) <= {"correct", "wrong", "unparsed", "timeout"}
-    assert samples["n_tokens"].max() > 256  # nothing but the model's own end cuts a completion
-    assert set(samples["finish_reason"]) == {"stop"}
+    assert samples["n_tokens"].max() > 256
+    ended = samples["finish_reason"] == "stop"  # by the model itself; the others at the limit
+    assert ended.any()
+    assert (samples.loc[~ended, "n_tokens"] == 2048).all()
     assert len(pd.read_csv(results / "report/tables/table9.csv")) == 3
 
 
