@@ -37,6 +37,7 @@ STOOD_IN_FOR = {
     "rl",
     "sample",
     "perplexity",
+    "step_times",
     "trajectory",
 }
 """Rules whose results are drawn here. They need models or a network and may not run."""

@@ -22,12 +22,11 @@ from transformers import TrainerCallback
 
 from benchmarks.paired import Comparison, overhead
 from sage.grading import Grader
-from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.problems.sets import draw_problems
 from sage.study import RL, Algorithm, load_study
 from sage.training import rl
 from sage.training.pretrain import draw_documents
-from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,15 +84,7 @@ def _trainer(row: str, parent: Path, scratch: Path, device: str, steps: int) -> 
     )
     config = rl.grpo_config(settings, algorithm, 1, device, scratch / row)
     config.save_strategy, config.disable_tqdm = "no", True
-    return SageTrainer(
-        model=load_model(parent),
-        reward_funcs=rl.reward_functions(settings, algorithm, Grader()),
-        args=config,
-        train_dataset=rl.prompt_dataset(problems),
-        processing_class=load_tokenizer(parent),
-        peft_config=lora_config(settings.lora) if settings.lora else None,
-        shaping=rl.shaping_of(algorithm),
-    )
+    return rl.build_trainer(SageTrainer, parent, problems, settings, algorithm, config, Grader())
 
 
 def _step_times(parent: Path, scratch: Path, device: str, steps: int) -> list[tuple[float, float]]:

@@ -14,6 +14,7 @@ from sage.study.exhibits import (
     GradientTable,
     PatternTable,
     PerplexityFigure,
+    StepTimesTable,
     TrainingFigure,
     TrajectoryFigure,
 )
@@ -54,6 +55,9 @@ EXHIBITS: dict[str, Any] = {
     "figure3": CurvesFigure(kind="curves", title="Curves", model="tiny"),
     "figure7": PerplexityFigure(
         kind="perplexity", title="Perplexity", model="tiny", benchmark="easy", responses=4
+    ),
+    "overhead": StepTimesTable(
+        kind="step_times", title="Cost", model="tiny", algorithms=["grpo", "branch"]
     ),
     "training": TrainingFigure(kind="training", title="Training", model="tiny"),
 }

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from pydantic import TypeAdapter
 from report_frames import ROOT, a_study, history
 
 from sage.reporting.claims import (
+    AnyTest,
     Claim,
     Comparison,
     PassAtK,
@@ -21,10 +23,12 @@ from sage.reporting.evidence import (
     of_histories,
     of_pass_at_k,
     of_patterns,
+    of_step_times,
     of_tails,
 )
 from sage.reporting.ledger import COLUMNS, Measured, findings, ledger, ledger_view, says
 from sage.study import ResolvedStudy, load_study
+from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 
 def a_test(direction: str = "up", margin: float | None = None) -> Comparison:
@@ -185,20 +189,48 @@ class TestEvidence:
         half = 12.706 * 0.01 * 15.5  # t with one degree of freedom, standard error 0.01 x 15.5
         assert one.high - one.effect == pytest.approx(half, rel=1e-3)
 
-    def test_one_run_is_cut_into_parts_and_too_short_a_run_has_no_interval(self) -> None:
-        (one,) = of_histories({1: history(40, slope=0.02)}, {1: history(40)}, "reward")
-        assert (one.n, one.over) == (10, "parts of one run")
-        assert one.low < one.effect < one.high
-        (short,) = of_histories({1: history(10, slope=0.02)}, {1: history(10)}, "reward")
-        assert math.isnan(short.low)
-        assert short.effect == pytest.approx(0.01 * 5.5)
+    def test_one_run_says_nothing_of_others_however_long_it_is(self) -> None:
+        (one,) = of_histories({1: history(400, slope=0.02)}, {1: history(400)}, "reward")
+        assert one.effect == pytest.approx(0.01 * 200.5)
+        assert math.isnan(one.low + one.high + one.p)
+        assert (one.n, one.over) == (1, "training run: others may differ")
+        test = TypeAdapter(AnyTest).validate_python(
+            {"test": "history", "exhibit": "figure2", "row": "a", "other": "b", "key": "reward"}
+            | {"direction": "up"}
+        )
+        assert verdicts(test, [one]) == ["inconclusive"]
 
-    def test_a_ratio_is_of_medians_per_another_quantity(self) -> None:
-        ours = [{"step": i, "seconds": 2.2, "mean_length": 20.0} for i in range(1, 41)]
-        theirs = [{"step": i, "seconds": 1.0, "mean_length": 10.0} for i in range(1, 41)]
-        ours[3]["seconds"] = 100.0  # a hiccup
-        (one,) = of_histories({1: ours}, {1: theirs}, "seconds", relative=True, per="mean_length")
-        assert one.effect == pytest.approx(0.10)
+    def test_a_ratio_over_runs_is_their_geometric_mean(self) -> None:
+        def norms(size: float) -> list[dict[str, float]]:
+            return [{"step": i, "grad_norm": size} for i in range(1, 7)]
+
+        ours, theirs = {1: norms(0.5), 2: norms(2.0)}, {1: norms(1.0), 2: norms(1.0)}
+        (one,) = of_histories(ours, theirs, "grad_norm", relative=True)
+        assert one.effect == pytest.approx(0.0)
+        (late,) = of_histories({1: norms(0.5)}, {1: norms(1.0)}, "grad_norm", True, True)
+        assert late.effect == pytest.approx(-0.5)
+
+    def test_times_are_compared_round_by_round(self) -> None:
+        rounds = range(40)
+        times = pd.DataFrame(
+            [("grpo", i, 1.0 + i, 8, 64) for i in rounds]  # a machine that gets ever slower
+            + [("branch", i, (1.01 if i % 2 else 1.03) * (1.0 + i), 8, 64) for i in rounds],
+            columns=STEP_TIMES,
+        )
+        (one,) = of_step_times(times, "branch", "grpo")
+        assert one.effect == pytest.approx(0.02)
+        assert (one.low, one.high) == pytest.approx((0.01, 0.03))
+        assert (one.n, one.p) == (40, pytest.approx(2 * 0.5**40))
+        assert of_step_times(times, "token", "grpo") == []
+        # Nothing measurable, and more than the margin allows: a verdict of each kind.
+        (test,) = [
+            test
+            for test in load_claims(ROOT / "config/claims.yaml")["overhead"].tests
+            if test.row == "grpo_branch"
+        ]
+        assert verdicts(test, [one]) == ["supported"]
+        slower = times.assign(seconds=times["seconds"] * (1 + 0.2 * (times["algorithm"] != "grpo")))
+        assert verdicts(test, of_step_times(slower, "branch", "grpo")) == ["contradicted"]
 
     def test_what_was_not_recorded_is_not_found(self) -> None:
         assert of_histories({1: history(40)}, {1: history(40)}, "kl") == []
@@ -260,5 +292,5 @@ class TestLedger:
         ]
         texts = [says(test, mini) for test in tests]
         assert all(": " in text for text in texts)
-        assert "seconds per mean length: GRPO + Branch not > GRPO" in texts
+        assert "time to learn from the same completions: GRPO + Branch not > GRPO" in texts
         assert isinstance(tests[0], PassAtK)

@@ -512,6 +512,12 @@ EXHIBIT_FAULTS = [
     ("figure4.benchmarks", ["knight"], "exhibits.figure4.benchmarks[0]: 'knight' is not a problem"),
     ("table2.benchmark", "sums", "exhibits.table2.benchmark: 'sums' is not a problem set"),
     ("table6.algorithm", "grpo", "exhibits.table6.algorithm: 'grpo' has no guide whose settings"),
+    (
+        "overhead.algorithms",
+        ["grpo", "grpo_forward_kl"],
+        "exhibits.overhead.algorithms: 'grpo_forward_kl' and 'grpo' differ in kl, estimator; name",
+    ),
+    ("overhead.algorithms", ["grpo"], "exhibits.overhead.algorithms: must have 2 or more entries"),
     ("table6.grid", {"treshold": [1.0]}, "exhibits.table6.grid.treshold: 'treshold' is not a sett"),
     ("table2.samples", 5, "exhibits.table2.samples: 5, but only 4 samples of a problem are drawn"),
     ("figure7.responses", 5, "exhibits.figure7.responses: 5, but only 4 samples of a problem"),

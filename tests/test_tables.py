@@ -32,6 +32,9 @@ from sage.reporting.measures import (
     patterns_caption,
     patterns_latex,
     patterns_table,
+    step_times_caption,
+    step_times_latex,
+    step_times_table,
     tails_caption,
     tails_latex,
     tails_table,
@@ -50,6 +53,7 @@ from sage.reporting.toy import toy_caption, toy_latex, toy_table
 from sage.reporting.wording import benchmark_titles
 from sage.study import load_study
 from sage.theory.toy import toy_example
+from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 
 def table1(metrics: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -277,6 +281,11 @@ class TestMeasures:
         ],
         columns=["algorithm", "stage", "value", "low", "high"],
     ).assign(coverage=0.5, n_seeds=2, steps=30)
+    TIMES = pd.DataFrame(
+        [("branch", turn, 1.01 + 0.02 * (turn % 2), 8, 64) for turn in range(8)]
+        + [("grpo", turn, 1.0, 8, 64) for turn in range(8)],
+        columns=STEP_TIMES,
+    )
     PERPLEXITIES = pd.DataFrame(
         [
             (problem, algorithm, value)
@@ -309,6 +318,17 @@ class TestMeasures:
         assert r"Branch & 0.040 (0.030--0.050) & 0.030 (0.020--0.040) &" in latex
         assert "range of 2 training runs" in latex
         assert "with probability 0.5" in latex
+
+    def test_costs_are_over_the_first_row(self) -> None:
+        table = step_times_table(self.TIMES, a_study(), "overhead")
+        assert table["title"].tolist() == ["GRPO", "Branch"]
+        assert table["seconds"].tolist() == [1.0, pytest.approx(1.02)]
+        assert math.isnan(table["excess"][0])
+        assert table["excess"][1] == pytest.approx(0.02)
+        latex = step_times_latex(table, step_times_caption(table, a_study(), "overhead"))
+        assert r"GRPO & 1.000 & -- \\" in latex
+        assert r"Branch & 1.020 & $+2.0$ ($+1.0$ to $+3.0$) \\" in latex
+        assert "8 rounds on one machine" in latex
 
     def test_tails_are_of_each_problem_and_against_the_base(self) -> None:
         found = tail_table(self.PERPLEXITIES)
@@ -385,6 +405,7 @@ def test_every_table_compiles(tmp_path: Path) -> None:
     patterns = patterns_table(found.PATTERNS, study, "table2")
     gradients = gradient_table(found.GRADIENTS, study, "table5")
     tails = tails_table(tail_table(found.PERPLEXITIES), study, "figure7")
+    costs = step_times_table(found.TIMES, study, "overhead")
     sft, rl, example = sft_settings_table(smoke), rl_settings_table(smoke), toy_example()
     caption = accuracy_caption(pass_at_k(METRICS), study, "table1")
     tables = [
@@ -394,6 +415,7 @@ def test_every_table_compiles(tmp_path: Path) -> None:
         patterns_latex(patterns, patterns_caption(patterns, study, "table2")),
         gradient_latex(gradients, gradient_caption(gradients, study, "table5")),
         tails_latex(tails, tails_caption(tails, study, "figure7")),
+        step_times_latex(costs, step_times_caption(costs, study, "overhead")),
         settings_latex(sft, sft_caption(smoke), smoke),
         settings_latex(rl, rl_caption(smoke), smoke),
         toy_latex(toy_table(example), toy_caption(example)),

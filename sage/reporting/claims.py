@@ -74,17 +74,24 @@ class Tail(Comparison):
 class Recorded(Comparison):
     """A quantity of the training histories, over the whole run or its last third.
 
-    `relative` compares ratios instead of differences; `per` divides by another quantity first.
+    `relative` compares ratios instead of differences.
     """
 
     test: Literal["history"]
     key: Name
     stage: Literal["all", "late"] = "all"
     relative: bool = False
-    per: Name | None = None
 
 
-AnyTest = Annotated[PassAtK | PatternShare | Tail | Recorded, Field(discriminator="test")]
+class StepTime(Comparison):
+    """The time of learning from the same completions, as a ratio (the exhibit's metrics)."""
+
+    test: Literal["step_time"]
+
+
+AnyTest = Annotated[
+    PassAtK | PatternShare | Tail | Recorded | StepTime, Field(discriminator="test")
+]
 
 
 class Claim(Strict):

@@ -15,11 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import fisher_exact, norm, t
 
+from sage.analysis.step_times import time_ratio
 from sage.study import BASE
-
-BLOCKS = 10
-"""Parts that a single run's steps are cut into: steps of one part depend on each other, parts
-hardly do."""
 
 History = Sequence[Mapping[str, Any]]
 
@@ -122,50 +119,45 @@ def of_histories(
     key: str,
     late: bool = False,
     relative: bool = False,
-    per: str | None = None,
 ) -> list[Finding]:
-    """A recorded quantity of two rows' runs by training seed, paired by seed and step.
+    """A recorded quantity of two rows' runs by training seed, paired by seed, means over steps.
 
-    With several seeds the interval is Student's t over runs. With one it is over BLOCKS parts of
-    that run and says nothing of other runs; too few steps leave it NaN. `relative` gives the
-    ratio minus one, of medians, which a slow step or two do not move. `late` takes the last third.
+    The interval is Student's t over runs. The steps of one run depend on each other and on its
+    seed, so a single run has an effect and neither interval nor p. `relative` gives the ratio
+    minus one, over runs the geometric mean. `late` takes the last third.
     """
-    pairs = []
+    contrasts = []
     for seed in sorted(set(ours) & set(theirs)):
-        one, two = (_series(runs[seed], key, per) for runs in (ours, theirs))
+        one, two = (_series(runs[seed], key) for runs in (ours, theirs))
         steps = min(len(one), len(two))
         start = 2 * steps // 3 if late else 0
         if steps:
-            pairs.append((one[start:steps], two[start:steps]))
-    if not pairs:
+            means = one[start:steps].mean(), two[start:steps].mean()
+            ends = np.log(means) if relative else means
+            contrasts.append(float(ends[0] - ends[1]))
+    if not contrasts:
         return []
-    if len(pairs) > 1:
-        values = np.array([_contrast(one, two, relative) for one, two in pairs])
-        over = "training runs"
-    else:
-        one, two = pairs[0]
-        parts = np.array_split(np.arange(len(one)), BLOCKS) if len(one) >= 2 * BLOCKS else []
-        values = np.array([_contrast(one[part], two[part], relative) for part in parts])
-        over = "parts of one run"
-    whole = [np.concatenate(side) for side in zip(*pairs, strict=True)]
-    effect = float(values.mean()) if len(values) > 1 else _contrast(whole[0], whole[1], relative)
-    low, high, p = _student(values)
+    effect, (low, high, p) = float(np.mean(contrasts)), _student(np.array(contrasts))
     if relative:
         effect, low, high = (math.expm1(value) for value in (effect, low, high))
-    return [Finding("", effect, low, high, p, len(values), over)]
+    over = "training runs" if len(contrasts) > 1 else "training run: others may differ"
+    return [Finding("", effect, low, high, p, len(contrasts), over)]
 
 
-def _contrast(one: np.ndarray, two: np.ndarray, relative: bool) -> float:
-    if relative:
-        return float(np.log(np.median(one)) - np.log(np.median(two)))
-    return float(one.mean() - two.mean())
+def of_step_times(times: pd.DataFrame, row: str, other: str) -> list[Finding]:
+    """What a row's guide costs over another row, as a ratio minus one; nothing if not timed."""
+    if not {row, other} <= set(times["algorithm"]):
+        return []
+    cost = time_ratio(times, row, other)
+    over = "rounds on one machine"
+    return [Finding("", cost.excess, cost.low, cost.high, cost.p, cost.rounds, over)]
 
 
-def _series(history: History, key: str, per: str | None) -> np.ndarray:
+def _series(history: History, key: str) -> np.ndarray:
     """The quantity by step; empty if a step lacks it."""
-    if not all(key in row and (per is None or per in row) for row in history):
+    if not all(key in row for row in history):
         return np.empty(0)
-    return np.array([float(row[key]) / (float(row[per]) if per else 1.0) for row in history])
+    return np.array([float(row[key]) for row in history])
 
 
 def _student(values: np.ndarray) -> tuple[float, float, float]:

@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sage.study import BASE, ResolvedStudy
-from sage.study.exhibits import CaseStudyText, PerplexityFigure, TrajectoryFigure
+from sage.study.exhibits import (
+    CaseStudyText,
+    PerplexityFigure,
+    StepTimesTable,
+    TrajectoryFigure,
+)
 
 Run = tuple[str, str, int]
 """model, algorithm, training seed (0 for `base`)."""
 
-TABLE_KINDS = ("accuracy", "patterns", "gradient_norms", "ablation", "perplexity")
+TABLE_KINDS = ("accuracy", "patterns", "gradient_norms", "ablation", "perplexity", "step_times")
 FIGURE_KINDS = ("curves", "training", "trajectory", "perplexity")
 SETTINGS_TABLES = ("table7", "table8")
 THEORY_FIGURES = ("figure1", "figure5")
@@ -128,7 +133,7 @@ def page_files(
         further={
             name: folder / f"metrics/{name}.json"
             for name, shown in exhibits.items()
-            if isinstance(shown, TrajectoryFigure | PerplexityFigure)
+            if isinstance(shown, TrajectoryFigure | PerplexityFigure | StepTimesTable)
         },
         paper=reports / "paper",
         templates=reports,

@@ -21,6 +21,7 @@ from sage.reporting.claims import (
     PassAtK,
     PatternShare,
     Recorded,
+    StepTime,
     Tail,
     load_claims,
     of_claim,
@@ -33,6 +34,7 @@ from sage.reporting.evidence import (
     of_histories,
     of_pass_at_k,
     of_patterns,
+    of_step_times,
     of_tails,
 )
 from sage.reporting.views import NONE, interval_of_points, p_text, points
@@ -159,12 +161,14 @@ def findings(
             }
             for name in (test.row, test.other)
         )
-        found = of_histories(ours, theirs, test.key, test.stage == "late", test.relative, test.per)
+        found = of_histories(ours, theirs, test.key, test.stage == "late", test.relative)
     elif test.exhibit not in measured.exhibits:
         return [], f"{test.exhibit} has not been measured"
     elif isinstance(test, PatternShare):
         table = measured.exhibits[test.exhibit]
         found = of_patterns(table, test.pattern, test.row, test.other)
+    elif isinstance(test, StepTime):
+        found = of_step_times(measured.exhibits[test.exhibit], test.row, test.other)
     else:
         assert isinstance(test, Tail)
         found = of_tails(measured.exhibits[test.exhibit], test.row, test.other, level=0.95)
@@ -183,17 +187,20 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
         what = test.pattern.replace("_", " ")
     elif isinstance(test, Tail):
         what = "upper tail of perplexity"
+    elif isinstance(test, StepTime):
+        what = "time to learn from the same completions"
     else:
         assert isinstance(test, Recorded)
-        per = f" per {test.per.replace('_', ' ')}" if test.per else ""
         late = ", last third" if test.stage == "late" else ""
-        what = f"{test.key.replace('_', ' ')}{per}{late}"
+        what = f"{test.key.replace('_', ' ')}{late}"
     sign = {"up": ">", "down": "<", "same": "≈", "not up": "not >"}[test.direction]
     return f"{what}: {row} {sign} {other}"
 
 
 def unit(test: Comparison) -> str:
     """The unit of a test's effect: points, percent or that of the quantity (empty)."""
+    if isinstance(test, StepTime):
+        return "percent"
     if isinstance(test, Recorded):
         return "percent" if test.relative else "points" if test.key == "reward" else ""
     return "points"

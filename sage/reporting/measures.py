@@ -1,4 +1,4 @@
-"""Tables of what samples and histories show beyond pass@k: patterns, gradients, perplexity.
+"""Tables of what is measured beyond pass@k: patterns, gradients, perplexity, time.
 
 Each takes the frame that the analysis wrote, keeps the exhibit's rows in their order and adds
 the names people read; the numbers stay as they came.
@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from sage.analysis.step_times import time_ratio
 from sage.reporting.latex import NOTHING, escape, latex_table, row_of, share, small_interval
 from sage.reporting.pooled import require
 from sage.reporting.wording import benchmark_titles, exhibit_heading, listed, row_title
@@ -43,6 +44,7 @@ GRADIENT_COLUMNS = [
     "n_seeds",
     "steps",
 ]
+STEP_TIME_COLUMNS = ["algorithm", "title", "seconds", "excess", "low", "high", "rounds"]
 TAIL_COLUMNS = ["problem_id", "algorithm", "title", "n", "median", "upper", "tail_share"]
 
 _STAGES = {"early": "Early", "mid": "Mid", "late": "Late"}
@@ -119,6 +121,49 @@ def gradient_latex(table: pd.DataFrame, caption: str) -> str:
         cells = [escape(str(rows["title"].iloc[0]))]
         body.append(row_of(cells + [_with_range(of.get(stage, {})) for stage in _STAGES]))
     return latex_table(caption, "lccc", [row_of(["Algorithm", *_STAGES.values()])], body)
+
+
+def step_times_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
+    """What guides cost, with STEP_TIME_COLUMNS: median seconds, and `excess` over the first row.
+
+    `found` is what `sage.training.stopwatch` wrote. The first row has no excess of its own.
+    """
+    first = study.rows_of(exhibit)[0]
+    rows = []
+    for row, times in found.groupby("algorithm", sort=False):
+        seconds, rounds = float(times["seconds"].median()), len(times)
+        excess, low, high = math.nan, math.nan, math.nan
+        if row != first:
+            cost = time_ratio(found, str(row), first)
+            excess, low, high = cost.excess, cost.low, cost.high
+        rows.append((row, seconds, excess, low, high, rounds))
+    columns = [name for name in STEP_TIME_COLUMNS if name != "title"]
+    return _titled(pd.DataFrame(rows, columns=columns), STEP_TIME_COLUMNS, study, exhibit)
+
+
+def step_times_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
+    """What the table of step times shows, in plain text."""
+    rounds, first = int(table["rounds"].max()) if len(table) else 0, study.rows_of(exhibit)[0]
+    return (
+        f"{exhibit_heading(study, exhibit)}: time for loss and gradient of the same micro-batch of "
+        f"completions, in turn, {rounds} rounds on one machine. The median in seconds (of the "
+        "clock on a GPU, of the processor on a CPU), and the median over rounds of the ratio to "
+        f"{row_title(study, first)}, less one, in percent with its 95 % interval. Drawing the "
+        "completions takes further time, the same for all rows."
+    )
+
+
+def step_times_latex(table: pd.DataFrame, caption: str) -> str:
+    """A frame of step times as a LaTeX table."""
+    body = []
+    for row in table.to_dict("records"):
+        cost = NOTHING
+        if not math.isnan(row["excess"]):
+            bounds = (f"{100 * row[name]:+.1f}" for name in ("low", "high"))
+            cost = f"${100 * row['excess']:+.1f}$ (${'$ to $'.join(bounds)}$)"
+        body.append(row_of([escape(row["title"]), f"{row['seconds']:.3f}", cost]))
+    head = [row_of(["Algorithm", "Seconds", r"Excess (\%)"])]
+    return latex_table(caption, "lrr", head, body)
 
 
 def tails_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:

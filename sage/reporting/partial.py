@@ -52,6 +52,7 @@ from sage.study.exhibits import (
     GradientTable,
     PatternTable,
     PerplexityFigure,
+    StepTimesTable,
     TrajectoryFigure,
 )
 from sage.theory.toy import toy_example
@@ -180,7 +181,7 @@ def _exhibit(
         if set(rows) <= there:
             problems = folder / f"problems/{shown.benchmark}.jsonl"
             write_case(drawn, problems, rows, made / f"metrics/{name}.json")
-    elif isinstance(shown, PerplexityFigure | TrajectoryFigure):
+    elif isinstance(shown, PerplexityFigure | TrajectoryFigure | StepTimesTable):
         _made_by_a_model(study, name, folder / f"metrics/{name}.parquet", folders, svg, csv)
 
 
@@ -190,8 +191,13 @@ def _made_by_a_model(
     """Figure and table of metrics that only the workflow makes; nothing where they are not."""
     if not metrics.is_file():
         return
-    found = pd.read_parquet(metrics)
-    if isinstance(study.study.exhibits[name], TrajectoryFigure):
+    found, shown = pd.read_parquet(metrics), study.study.exhibits[name]
+    if isinstance(shown, StepTimesTable):
+        table = measures.step_times_table(found, study, name)
+        latex = measures.step_times_latex(table, measures.step_times_caption(table, study, name))
+        write_table(table, latex, csv, csv.with_suffix(".tex"))
+        return
+    if isinstance(shown, TrajectoryFigure):
         histories = read_histories(folders)
         save_figure(figures_measured.trajectory_figure(histories, found, study, name), svg)
         return
@@ -244,9 +250,9 @@ def _claims(
 ) -> None:
     comparisons = made / "metrics/comparisons.parquet"
     wanted = {
-        name: (folder if isinstance(shown, PerplexityFigure) else made) / f"metrics/{name}.parquet"
+        name: (made if isinstance(shown, PatternTable) else folder) / f"metrics/{name}.parquet"
         for name, shown in study.study.exhibits.items()
-        if isinstance(shown, PatternTable | PerplexityFigure)
+        if isinstance(shown, PatternTable | PerplexityFigure | StepTimesTable)
     }
     write_ledger(
         study,

@@ -6,6 +6,7 @@ added here. What is not there is said to be not run, with the name that runs it.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -18,8 +19,14 @@ from sage.reporting.beside import paper_parts
 from sage.reporting.content import PageContent
 from sage.reporting.layout import PageFiles, trained_runs
 from sage.reporting.looks import line_styles
-from sage.reporting.measures import gradient_caption, patterns_caption, tails_caption
+from sage.reporting.measures import (
+    gradient_caption,
+    patterns_caption,
+    step_times_caption,
+    tails_caption,
+)
 from sage.reporting.views import (
+    NONE,
     Cell,
     Group,
     Head,
@@ -29,9 +36,11 @@ from sage.reporting.views import (
     algorithm_row,
     grouped,
     inline_svg,
+    interval_of_points,
     line_key,
     listing,
     norm_cell,
+    points,
     share_cell,
 )
 from sage.reporting.wording import benchmark_titles, exhibit_heading, percent, row_title
@@ -240,6 +249,19 @@ def tails_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
     return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
 
 
+def step_times_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
+    """A frame of step times: medians, and what each row costs over the first."""
+    rows = []
+    for row in table.to_dict("records"):
+        cost = Cell(NONE)
+        if not math.isnan(row["excess"]):
+            cost = Cell(points(row["excess"]), interval_of_points(row["low"], row["high"]))
+        seconds = Cell(f"{row['seconds']:.3f}")
+        rows.append(algorithm_row(study, str(row["algorithm"]), [seconds, cost]))
+    heads = tuple(Head("", (name,)) for name in ("Seconds", "Excess in percent"))
+    return Table("Algorithm", heads, (Group("", tuple(rows)),))
+
+
 def _mark(table: pd.DataFrame, row: int, benchmark: str, k: int) -> str:
     mark = table[f"{benchmark} pass@{k} mark"].iloc[row]
     return str(mark) if isinstance(mark, str) else ""
@@ -259,6 +281,8 @@ def _table_part(study: ResolvedStudy, name: str, content: PageContent, files: Pa
         caption, view = patterns_caption(frame, study, name), patterns_view(frame, study)
     elif shown.kind == "gradient_norms":
         caption, view = gradient_caption(frame, study, name), gradient_view(frame, study)
+    elif shown.kind == "step_times":
+        caption, view = step_times_caption(frame, study, name), step_times_view(frame, study)
     elif isinstance(shown, AblationTable):
         caption, view = ablation_caption(frame, study, name), ablation_view(frame, shown)
     else:

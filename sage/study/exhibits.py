@@ -111,6 +111,16 @@ class TrainingFigure(Exhibit):
     kind: Literal["training"]
 
 
+class StepTimesTable(Exhibit):
+    """What a guide costs: the time of learning from the same completions, in `rounds` of one
+    measurement a row, against the first of `algorithms` (section 4.3). The rows differ in their
+    guide alone."""
+
+    kind: Literal["step_times"]
+    algorithms: Annotated[list[Name], Field(min_length=2)]
+    rounds: Annotated[int, Field(ge=6)] = 40
+
+
 RESERVED = frozenset(
     {
         "ablation_table",
@@ -149,6 +159,8 @@ RESERVED = frozenset(
         "select_case",
         "settings_tables",
         "sft",
+        "step_times",
+        "step_times_table",
         "table7",
         "table8",
         "theory",
@@ -161,7 +173,7 @@ RESERVED = frozenset(
 )
 """Names of rules, and of exhibits that every report has: no exhibit of a study may take them."""
 
-OF_TRAINING = (GradientTable, TrajectoryFigure, TrainingFigure)
+OF_TRAINING = (GradientTable, TrajectoryFigure, TrainingFigure, StepTimesTable)
 """Exhibits of training itself: the policy before RL is no row of theirs."""
 
 AnyExhibit = Annotated[
@@ -173,7 +185,8 @@ AnyExhibit = Annotated[
     | TrajectoryFigure
     | PerplexityFigure
     | CaseStudyText
-    | TrainingFigure,
+    | TrainingFigure
+    | StepTimesTable,
     Field(discriminator="kind"),
 ]
 

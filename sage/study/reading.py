@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -202,6 +203,8 @@ def _exhibit_faults(
                 f"{key}.algorithms[{index}]", row, an_algorithm, [*rows, *before_rl]
             )
         yield from _repeated(f"{key}.algorithms", names)
+        if exhibit.get("kind") == "step_times":
+            yield from _cost_faults(key, names, rows)
         benchmarks = _sequence(exhibit.get("benchmarks"))
         for index, benchmark in enumerate(benchmarks):
             yield from _unknown(f"{key}.benchmarks[{index}]", benchmark, a_set, sets)
@@ -218,6 +221,22 @@ def _exhibit_faults(
                 for setting in _mapping(exhibit.get("grid")):
                     what = f"a setting of the guide {guide['kind']!r}"
                     yield from _unknown(f"{key}.grid.{setting}", setting, what, known)
+
+
+def _cost_faults(key: str, names: Sequence[Any], rows: Mapping[Any, Any]) -> Iterator[str]:
+    """Rows whose times would differ for more than their guide; faulty rows are passed over."""
+    plain = {}
+    for name in names:
+        with suppress(ValidationError, TypeError):
+            row = Algorithm.model_validate(rows.get(name))
+            plain[name] = row.model_dump(exclude={"title", "guide"})
+    first = next(iter(plain), None)
+    for name, settings in plain.items():
+        if differing := [k for k, value in settings.items() if value != plain[first][k]]:
+            yield (
+                f"{key}.algorithms: {name!r} and {first!r} differ in {', '.join(differing)}; "
+                "name rows that differ in their guide alone"
+            )
 
 
 def _sample_faults(content: Mapping[Any, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from datasets import Dataset
@@ -45,6 +45,8 @@ from sage.training.trainer import SageTrainer, Shaping
 DIVERGENCES = {"k2": k2, "sampled": forward_kl_sampled}
 
 SNAPSHOTS = "snapshots"
+
+AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
 
 VLLM_MEMORY = 0.3
 """Share of a GPU for the weights and the cache of a vLLM that draws rollouts beside training."""
@@ -118,17 +120,8 @@ def train_rl(
         _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
     config.distributed_state.wait_for_everyone()
     with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
-        trainer = SageTrainer(
-            model=load_model(parent, weights_dtype(settings)),
-            reward_funcs=reward_functions(settings, algorithm, grader),
-            args=config,
-            train_dataset=prompt_dataset(problems),
-            processing_class=tokenizer,
-            peft_config=lora_config(settings.lora) if settings.lora else None,
-            shaping=shaping_of(algorithm),
-            stop_texts=settings.sampling.stop,
-            reference=load_model(reference, weights_dtype(settings)) if reference else None,
-            micro_batches=settings.micro_batches,
+        trainer = build_trainer(
+            SageTrainer, parent, problems, settings, algorithm, config, grader, reference
         )
         if snapshots:
             trainer.add_callback(Snapshots(trainer, snapshots, scratch / SNAPSHOTS))
@@ -143,6 +136,31 @@ def train_rl(
                 shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
             manifest.write(folder / "manifest.json", int(trainer.state.num_input_tokens_seen))
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def build_trainer(
+    kind: type[AnyTrainer],
+    parent: Path,
+    problems: Sequence[Problem],
+    settings: RL,
+    algorithm: Algorithm,
+    config: GRPOConfig,
+    grader: Grader,
+    reference: Path | None = None,
+) -> AnyTrainer:
+    """A trainer of `algorithm` from the checkpoint `parent`; `config` is that of `grpo_config`."""
+    return kind(
+        model=load_model(parent, weights_dtype(settings)),
+        reward_funcs=reward_functions(settings, algorithm, grader),
+        args=config,
+        train_dataset=prompt_dataset(problems),
+        processing_class=load_tokenizer(parent),
+        peft_config=lora_config(settings.lora) if settings.lora else None,
+        shaping=shaping_of(algorithm),
+        stop_texts=settings.sampling.stop,
+        reference=load_model(reference, weights_dtype(settings)) if reference else None,
+        micro_batches=settings.micro_batches,
+    )
 
 
 def whole_weights(trainer: SageTrainer) -> dict[str, torch.Tensor] | None:

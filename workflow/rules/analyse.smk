@@ -75,6 +75,35 @@ rule gradient_norms:
         "../scripts/gradient_norms.py"
 
 
+rule step_times:
+    input:
+        parent=exhibit_base,
+        problems=training_problems,
+        code=code_of("sage.training.stopwatch"),
+        guides=exhibit_guides,
+    output:
+        table=result("metrics/{exhibit}.parquet"),
+        manifest=result("metrics/{exhibit}.json"),
+    log:
+        log_of("metrics/{exhibit}"),
+    wildcard_constraints:
+        exhibit=one_of(exhibits_of("step_times")),
+    conda:
+        ENVIRONMENT
+    resources:
+        gpu=gpus,
+        gpus_asked=gpus,
+        mem_mb=memory,
+        runtime=minutes,
+    params:
+        rl=rl_settings,
+        algorithms=exhibit_algorithms,
+        exhibit=exhibit_settings,
+        device=SETTINGS.device,
+    script:
+        "../scripts/step_times.py"
+
+
 rule select_case:
     input:
         samples=exhibit_samples,

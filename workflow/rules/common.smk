@@ -74,10 +74,15 @@ def code_of(*modules):
     return sorted(str(Path(file).relative_to(workflow.basedir)) for file in files)
 
 
-def job_of(wildcards):
-    """What a job of the wildcard's model, or of its exhibit's, asks of the machine."""
+def model_of(wildcards):
+    """The wildcard's model, or its exhibit's."""
     model = getattr(wildcards, "model", None)
-    return STUDY.model(model or STUDY.study.exhibits[wildcards.exhibit].model).job
+    return model or STUDY.study.exhibits[wildcards.exhibit].model
+
+
+def job_of(wildcards):
+    """What a job of a model asks of the machine."""
+    return STUDY.model(model_of(wildcards)).job
 
 
 def gpus(wildcards):
@@ -171,21 +176,30 @@ def untuned_parent(wildcards):
 
 
 def rl_settings(wildcards):
-    return STUDY.model(wildcards.model).rl.model_dump()
+    return STUDY.model(model_of(wildcards)).rl.model_dump()
 
 
 def algorithm_settings(wildcards):
     return STUDY.algorithms[wildcards.algorithm].model_dump()
 
 
+def code_of_guides(rows):
+    """The files of some rows' guides where these are classes of the user's own."""
+    guides = [STUDY.algorithms[row].guide for row in rows]
+    own = {guide.kind for guide in guides if guide and guide.kind not in GUIDES}
+    files = {Path(inspect.getfile(guide_class(kind))) for kind in own}
+    return sorted(
+        str(
+            file.relative_to(workflow.basedir)
+            if file.is_relative_to(workflow.basedir)
+            else file
+        )
+        for file in files
+    )
+
+
 def guide_code(wildcards):
-    """The file of an algorithm's guide where that is a class of the user's own."""
-    guide = STUDY.algorithms[wildcards.algorithm].guide
-    if guide is None or guide.kind in GUIDES:
-        return []
-    file = Path(inspect.getfile(guide_class(guide.kind)))
-    beside = file.is_relative_to(workflow.basedir)
-    return str(file.relative_to(workflow.basedir) if beside else file)
+    return code_of_guides([wildcards.algorithm])
 
 
 def evaluation_settings(wildcards):
@@ -218,7 +232,7 @@ def sample_shards(wildcards):
 def training_problems(wildcards):
     """What RL trains on: the whole set, or what is left of it where overlaps are dropped."""
     folder = "problems/decontaminated" if STUDY.study.contamination.drop else "problems"
-    return result(f"{folder}/{STUDY.model(wildcards.model).rl.problems}.jsonl")
+    return result(f"{folder}/{STUDY.model(model_of(wildcards)).rl.problems}.jsonl")
 
 
 def training_sets():
@@ -331,6 +345,16 @@ def exhibit_policies(wildcards):
 
 def exhibit_problems(wildcards):
     return result(f"problems/{STUDY.study.exhibits[wildcards.exhibit].benchmark}.jsonl")
+
+
+def exhibit_algorithms(wildcards):
+    """The definitions of an exhibit's rows."""
+    rows = STUDY.rows_of(wildcards.exhibit)
+    return {row: STUDY.algorithms[row].model_dump() for row in rows}
+
+
+def exhibit_guides(wildcards):
+    return code_of_guides(STUDY.rows_of(wildcards.exhibit))
 
 
 def exhibit_base(wildcards):

@@ -6,7 +6,10 @@ THEORY_FIGURES = ["figure1", "figure5"]
 
 def table_files():
     """CSV files of every table: the study's exhibits, the settings and the theory."""
-    kinds = "accuracy", "patterns", "gradient_norms", "ablation", "perplexity"
+    kinds = (
+        *("accuracy", "patterns", "gradient_norms", "ablation", "perplexity"),
+        "step_times",
+    )
     readings = [f"{name}_reading" for name in exhibits_of("accuracy")]
     names = [*exhibits_of(*kinds), *readings, *THEORY_TABLES]
     return [result(f"report/tables/{name}.csv") for name in names]
@@ -21,7 +24,7 @@ def figure_files():
 
 def measured_exhibits():
     """Metrics of the exhibits that claims are tested on."""
-    names = exhibits_of("patterns", "perplexity")
+    names = exhibits_of("patterns", "perplexity", "step_times")
     return [result(f"metrics/{name}.parquet") for name in names]
 
 

@@ -9,6 +9,7 @@ localrules:
     patterns_table,
     gradient_table,
     perplexity_table,
+    step_times_table,
     perplexity_figure,
     curves_figure,
     training_figure,
@@ -160,6 +161,33 @@ rule perplexity_table:
         study=STUDY.model_dump(mode="json"),
     script:
         "../scripts/perplexity_table.py"
+
+
+rule step_times_table:
+    input:
+        table=rules.step_times.output.table,
+        code=code_of("sage.reporting.measures"),
+    output:
+        csv=report(
+            result("report/tables/{exhibit}.csv"),
+            caption="../../reports/captions/step_times.rst",
+            category="Tables",
+            labels={"exhibit": "{exhibit}", "shows": "what guides cost"},
+        ),
+        tex=result("report/tables/{exhibit}.tex"),
+    log:
+        log_of("report/tables/{exhibit}"),
+    wildcard_constraints:
+        exhibit=one_of(exhibits_of("step_times")),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
+    params:
+        study=STUDY.model_dump(mode="json"),
+    script:
+        "../scripts/step_times_table.py"
 
 
 rule perplexity_figure:

@@ -1,0 +1,45 @@
+"""What a guide costs, from times of the same work with and without it (section 4.3).
+
+The times are measured in turn, round by round, so a round's ratio of two rows is what counts and
+not their times; and the median over rounds, which a stalled round does not move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import quantile_test
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median of a row's time over another's by round, less one; `low` and `high` bound it at 95 %.
+
+    Interval and p (of no difference) are of the sign test: nothing is assumed of the times but
+    that rounds do not depend on each other.
+    """
+
+    excess: float
+    low: float
+    high: float
+    p: float
+    rounds: int
+
+
+def time_ratio(times: pd.DataFrame, row: str, other: str) -> Ratio:
+    """What `row` costs over `other`; `times` is what `sage.training.stopwatch` measured.
+
+    Raises ValueError where one of the two was not timed.
+    """
+    by_round = times.pivot(index="round", columns="algorithm", values="seconds")
+    if missing := [name for name in (row, other) if name not in by_round]:
+        raise ValueError(
+            f"{' and '.join(missing)} not timed; there are {', '.join(map(str, by_round))}"
+        )
+    ratios = (by_round[row] / by_round[other]).to_numpy()
+    test = quantile_test(ratios, q=1.0, p=0.5)
+    bounds = test.confidence_interval(0.95)
+    excess = float(np.median(ratios)) - 1.0
+    return Ratio(excess, bounds.low - 1.0, bounds.high - 1.0, float(test.pvalue), len(ratios))
