@@ -20,28 +20,20 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks.paired import Comparison
-from sage.policies import build_tiny, load_model, load_tokenizer, train_tokenizer
+from benchmarks.random_policy import random_policy
+from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.prompting import prompt_ids
 from sage.sampling import Request, TransformersSampler
-from sage.study import Architecture, Sampling
+from sage.study import Sampling
 
 PROBLEMS, SAMPLES, MAX_TOKENS, BATCH, ROUNDS = 40, 64, 64, 640, 5
-ARCHITECTURE = Architecture(
-    hidden_size=96,
-    intermediate_size=256,
-    layers=3,
-    heads=4,
-    key_value_heads=2,
-    max_positions=256,
-    vocab_size=384,
-)
 
 
 def comparisons() -> Iterator[Comparison]:
     """Tokens per second at equal work: the same prompts, numbers of samples and settings."""
     with _one_thread():
-        model, tokenizer = _policy()
+        model, tokenizer = random_policy(hidden_size=96)
         problems = [f"Calculate {i % 9}+{i % 7}-{i % 5}." for i in range(PROBLEMS)]
         prompts = [tuple(prompt_ids(tokenizer, problem)) for problem in problems]
 
@@ -68,17 +60,6 @@ def comparisons() -> Iterator[Comparison]:
 
 _SAMPLES = range(SAMPLES)
 _SETTINGS = Sampling(temperature=1.0, max_tokens=MAX_TOKENS, stop=[])
-
-
-def _policy() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    texts = [f"Calculate {a}+{b}-{a * b}. The sum is {a + b}." for a in range(30) for b in range(9)]
-    tokenizer = train_tokenizer(texts, ARCHITECTURE.vocab_size)
-    model = build_tiny(ARCHITECTURE, tokenizer, seed=0)
-    model.generation_config.eos_token_id = [
-        tokenizer.eos_token_id,
-        *range(100, 100 + len(tokenizer) // 20),
-    ]
-    return model, tokenizer
 
 
 def _generated(

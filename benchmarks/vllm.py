@@ -56,7 +56,8 @@ def measure() -> dict[str, list[tuple[float, float]]]:
     """Tokens per second of (our engine, bare calls) and of bare calls (with, without) seeds."""
     from vllm import SamplingParams
 
-    from sage.policies import load_tokenizer
+    from benchmarks.random_policy import random_policy
+    from sage.policies import save_checkpoint
     from sage.prompting import prompt_ids
     from sage.sampling import Request
     from sage.sampling.vllm_engine import VllmSampler, seed_of
@@ -65,8 +66,8 @@ def measure() -> dict[str, list[tuple[float, float]]]:
     settings = Sampling(temperature=1.0, max_tokens=64)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ends = _write_policy(folder)
-        tokenizer = load_tokenizer(folder)
+        model, tokenizer = random_policy(hidden_size=128)
+        save_checkpoint(model, tokenizer, folder)
         sampler = VllmSampler(folder, tokenizer, folder, _device(), "float32", batch_size=BATCH)
     llm: Any = sampler._llm
     prompts = [prompt_ids(tokenizer, f"Calculate {i}+{i * i}.") for i in range(PROBLEMS)]
@@ -79,7 +80,7 @@ def measure() -> dict[str, list[tuple[float, float]]]:
         "temperature": settings.temperature,
         "max_tokens": settings.max_tokens,
         "stop": settings.stop,
-        "stop_token_ids": ends,
+        "stop_token_ids": model.generation_config.eos_token_id,
     }
 
     def ours() -> int:
@@ -107,31 +108,6 @@ def _device() -> str:
     from vllm.platforms import current_platform
 
     return str(current_platform.device_type)
-
-
-def _write_policy(folder: Path) -> list[int]:
-    """Write the policy with its tokenizer; returns the tokens that end a completion."""
-    from transformers import GenerationConfig
-
-    from sage.policies import build_tiny, save_checkpoint, train_tokenizer
-    from sage.study import Architecture
-
-    architecture = Architecture(
-        hidden_size=128,
-        intermediate_size=256,
-        layers=3,
-        heads=4,
-        key_value_heads=2,
-        max_positions=256,
-        vocab_size=384,
-    )
-    texts = [f"Calculate {a}+{b}-{a * b}. The sum is {a + b}." for a in range(30) for b in range(9)]
-    tokenizer = train_tokenizer(texts, architecture.vocab_size)
-    model = build_tiny(architecture, tokenizer, seed=0)
-    ends = [tokenizer.eos_token_id, *range(100, 100 + len(tokenizer) // 20)]
-    model.generation_config = GenerationConfig(eos_token_id=ends)
-    save_checkpoint(model, tokenizer, folder)
-    return ends
 
 
 def _in_turn(one: Callable[[], int], other: Callable[[], int]) -> list[tuple[float, float]]:
