@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from trl import SFTTrainer
 
 from sage.problems.record import read_problems
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, Guide, ResolvedStudy
-from sage.training import rl
+from sage.training import rl, sft
+from sage.training.checkpoints import claim
+from sage.training.examples import Solution
 from sage.training.pretrain import _collate
 from sage.training.trainer import SageTrainer
 
@@ -98,14 +101,56 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         assert {**left, "seconds": 0} == {**right, "seconds": 0}
 
 
+def test_killed_fine_tuning_goes_on_to_the_same_weights(
+    smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = read_problems(smoke / "problems/arithmetic_train.jsonl")[:24]
+    solutions = [Solution(p.problem, "so " * len(p.answer), p.answer) for p in problems]
+    settings = smoke_study.model("tiny").sft
+    assert settings
+    # Dropout draws numbers in every step, which must go on where they were.
+    lora = settings.lora.model_copy(update={"dropout": 0.1})
+    changes = {"epochs": 1, "batch_size": 4, "checkpoint_every": 2, "lora": lora}
+    settings = settings.model_copy(update=changes)
+
+    def tuned(output: Path) -> tuple[dict[str, torch.Tensor], int]:
+        scratch, manifest = output.with_name(output.name + "_scratch"), Manifest({}, 1, time.time())
+        pretrained = smoke / "models/tiny/pretrained"
+        sft.fine_tune(pretrained, solutions, settings, "cpu", scratch, output, manifest)
+        assert not scratch.exists()
+        tokens = json.loads((output / "manifest.json").read_text())["tokens"]
+        return load_file(output / "model.safetensors"), tokens
+
+    whole, tokens = tuned(tmp_path / "whole")
+    assert tokens > 24 * 10
+    steps: list[int] = []
+    step = SFTTrainer.training_step
+
+    def die_at_sixth(self: SFTTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if len(steps) == 5:
+            raise KeyboardInterrupt
+        steps.append(self.state.global_step)
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(SFTTrainer, "training_step", die_at_sixth)
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "killed")
+    assert not (tmp_path / "killed").exists()
+    steps.clear()
+    again, tokens_again = tuned(tmp_path / "killed")
+    assert steps == [4, 5]
+    assert same(whole, again)
+    assert tokens_again == tokens
+
+
 def test_checkpoints_of_other_settings_are_not_resumed(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
-    rl._claim_scratch(scratch, {"steps": 1})
+    claim(scratch, {"steps": 1})
     (scratch / "checkpoint-1").mkdir()
     (scratch / "checkpoint-1/trainer_state.json").write_text("{}")
-    rl._claim_scratch(scratch, {"steps": 1})
+    claim(scratch, {"steps": 1})
     assert (scratch / "checkpoint-1").is_dir()
-    rl._claim_scratch(scratch, {"steps": 2})
+    claim(scratch, {"steps": 2})
     assert not (scratch / "checkpoint-1").exists()
 
 

@@ -127,7 +127,9 @@ def device_of(setting: str) -> str:
 def _output_to(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = os.dup(1), os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    if os.fstat(file).st_size:  # of an earlier attempt, whose end may say why there is another
+        os.write(file, f"\n==== {time.strftime('%Y-%m-%d %H:%M:%S')} ====\n".encode())
     sys.stdout.flush()
     sys.stderr.flush()
     os.dup2(file, 1)

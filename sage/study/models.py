@@ -147,6 +147,7 @@ class SFT(Strict):
     precision: Precision = "float32"
     optimizer: Optimizer = "adamw"
     seed: Seed
+    checkpoint_every: Positive = 200
 
 
 class Sampling(Strict):

@@ -22,7 +22,6 @@ from typing import Any, TypeVar, cast
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
@@ -36,6 +35,7 @@ from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
+from sage.training.checkpoints import claim
 from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, correctness, soft_overlong
 from sage.training.sft import DTYPES, OPTIMIZERS, lora_config
@@ -117,7 +117,7 @@ def train_rl(
         _allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
-        _claim_scratch(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
+        claim(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
     config.distributed_state.wait_for_everyone()
     with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
         trainer = build_trainer(
@@ -354,21 +354,3 @@ def _allow_numbered_cpus() -> None:
     torch.serialization.register_package(
         0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
     )
-
-
-def _claim_scratch(scratch: Path, identity: Any) -> None:
-    """Keep the checkpoints in `scratch` only if a run of the same identity left them, and whole.
-
-    The trainer's state is what a checkpoint gets last: one without was being written at a kill.
-    """
-    text = json.dumps(identity, sort_keys=True)
-    mark = scratch / "identity.json"
-    if not mark.is_file() or mark.read_text(encoding="utf-8") != text:
-        shutil.rmtree(scratch, ignore_errors=True)
-        write_text_atomic(mark, text)
-    for checkpoint in scratch.glob("checkpoint-*"):
-        try:
-            json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            print(f"{checkpoint} is not whole and is removed", flush=True)
-            shutil.rmtree(checkpoint)

@@ -6,6 +6,8 @@ completion carries loss.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerBase
+from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTConfig, SFTTrainer
 
 from sage import prompting
@@ -22,6 +25,7 @@ from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import SFT, LoRA
+from sage.training.checkpoints import claim
 from sage.training.examples import Solution
 from sage.training.processes import rank, world_size
 
@@ -80,52 +84,64 @@ def fine_tune(
 ) -> None:
     """Train an adapter on `base`, merge it; write checkpoint and manifest into `output`.
 
-    In several processes each takes an equal share of every batch, and the first writes. Raises
+    A killed run goes on from its last checkpoint in `scratch`, which is removed at the end. In
+    several processes each takes an equal share of every batch, and the first writes. Raises
     ValueError if the batch cannot be shared evenly.
     """
     if settings.batch_size % world_size():
         raise ValueError(f"batch_size {settings.batch_size} among {world_size()} processes")
     tokenizer = load_tokenizer(base)
+    examples = conversations(solutions, tokenizer, settings.max_tokens)
+    config = _config(settings, device, scratch)
+    if rank() == 0:
+        made = (base / "manifest.json").read_text(encoding="utf-8")
+        told = hashlib.sha256(json.dumps(examples).encode()).hexdigest()
+        claim(scratch, [manifest.settings, made, told])
+    config.distributed_state.wait_for_everyone()
     trainer = SFTTrainer(
         model=load_model(base, DTYPES[settings.precision]),
-        args=SFTConfig(
-            output_dir=str(scratch),
-            num_train_epochs=settings.epochs,
-            per_device_train_batch_size=settings.batch_size // world_size(),
-            learning_rate=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            lr_scheduler_type="linear",
-            warmup_steps=settings.warmup_steps,
-            max_length=settings.max_tokens,
-            completion_only_loss=True,
-            gradient_checkpointing=False,
-            bf16=settings.precision == "bfloat16",
-            optim=OPTIMIZERS[settings.optimizer],
-            seed=settings.seed,
-            save_strategy="no",
-            logging_steps=20,
-            report_to="none",
-            use_cpu=device == "cpu",
-            ddp_find_unused_parameters=False,
-        ),
-        train_dataset=Dataset.from_list(conversations(solutions, tokenizer, settings.max_tokens)),
+        args=config,
+        train_dataset=Dataset.from_list(examples),
         processing_class=tokenizer,
         peft_config=lora_config(settings.lora),
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
     if rank() == 0:
         adapted: Any = trainer.model
         merged = adapted.merge_and_unload()
         with atomic_directory(output) as folder:
             save_checkpoint(merged, tokenizer, folder)
-            manifest.write(folder / "manifest.json", _tokens_read(trainer.state.log_history))
+            tokens = int(trainer.state.num_input_tokens_seen)
+            manifest.write(folder / "manifest.json", tokens)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _config(settings: SFT, device: str, scratch: Path) -> SFTConfig:
+    return SFTConfig(
+        output_dir=str(scratch),
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size // world_size(),
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        lr_scheduler_type="linear",
+        warmup_steps=settings.warmup_steps,
+        max_length=settings.max_tokens,
+        completion_only_loss=True,
+        gradient_checkpointing=False,
+        bf16=settings.precision == "bfloat16",
+        optim=OPTIMIZERS[settings.optimizer],
+        seed=settings.seed,
+        save_strategy="steps",
+        save_steps=settings.checkpoint_every,
+        save_total_limit=1,
+        logging_steps=20,
+        include_num_input_tokens_seen="non_padding",
+        report_to="none",
+        use_cpu=device == "cpu",
+        ddp_find_unused_parameters=False,
+    )
 
 
 def processes_for(settings: SFT, processes: int) -> int:
     """The most processes, up to `processes`, that can share a batch evenly."""
     return max(n for n in range(1, processes + 1) if settings.batch_size % n == 0)
-
-
-def _tokens_read(log: list[dict[str, Any]]) -> int:
-    return int(max((row["num_tokens"] for row in log if "num_tokens" in row), default=0))
