@@ -126,4 +126,6 @@ def shortened(study: Path, engine: str) -> dict[str, Any]:
         for key, few in {"samples": 2, "snapshots": 2, "responses": 4}.items():
             if key in exhibit or (exhibit["kind"], key) == ("perplexity", "responses"):
                 exhibit[key] = few
+        if exhibit["kind"] == "step_times":
+            exhibit["rounds"] = 6
     return content

@@ -19,6 +19,8 @@ from sage.study import Guide, ResolvedStudy
 from sage.training.rl import build_trainer, grpo_config, shaping_of
 from sage.training.stopwatch import COLUMNS, Stopwatch, one_micro_batch, step_times
 
+pytestmark = [pytest.mark.timeout(900)]
+
 PROBLEMS = "problems/arithmetic_train.jsonl"
 
 
