@@ -43,8 +43,8 @@ def a_test(direction: str = "up", margin: float | None = None) -> Comparison:
     )
 
 
-def found(low: float, high: float, p: float = math.nan) -> Finding:
-    return Finding("easy", (low + high) / 2, low, high, p, 40, "problems")
+def found(low: float, high: float, p: float = math.nan, runs: int | None = 3) -> Finding:
+    return Finding("easy", (low + high) / 2, low, high, p, 40, "problems", runs)
 
 
 def compared(
@@ -52,7 +52,7 @@ def compared(
 ) -> pd.DataFrame:
     columns = ["algorithm", "other", "benchmark", "k", "value", "low", "high", "p"]
     frame = pd.DataFrame(rows, columns=columns)
-    return frame.assign(model="tiny", metric="pass@k", n_problems=40)
+    return frame.assign(model="tiny", metric="pass@k", n_problems=40, n_seeds=3)
 
 
 RAISED = compared(
@@ -80,10 +80,18 @@ class TestVerdicts:
             ("same", 0.02, found(-0.01, 0.03, 0.90), "inconclusive"),
             ("same", 0.02, found(0.03, 0.05, 0.01), "contradicted"),
             ("not up", 0.02, found(-0.30, 0.01, 0.50), "supported"),
-            ("not up", 0.02, found(0.01, 0.05, 0.01), "contradicted"),
+            ("not up", 0.02, found(0.005, 0.015, 0.001), "supported"),  # clear, and within it
+            ("not up", 0.02, found(0.03, 0.05, 0.01), "contradicted"),
+            ("not up", 0.02, found(0.01, 0.05, 0.01), "inconclusive"),  # perhaps within it
             ("not up", 0.02, found(-0.01, 0.05, 0.40), "inconclusive"),
             ("not up", 0.02, found(0.0, 0.0, 1.0), "inconclusive"),  # without width
             ("up", None, found(math.nan, math.nan, 0.01), "inconclusive"),
+            # one training run speaks for itself; what is not about training has none
+            ("up", None, found(0.01, 0.05, 0.01, runs=1), "so in one run"),
+            ("up", None, found(-0.05, -0.01, 0.01, runs=1), "not so in one run"),
+            ("up", None, found(-0.01, 0.05, 0.20, runs=1), "inconclusive"),
+            ("not up", 0.02, found(-0.30, 0.01, runs=1), "so in one run"),
+            ("not up", 0.02, found(-0.30, 0.01, runs=None), "supported"),
         ],
     )
     def test_a_verdict_follows_from_the_interval_and_p(
@@ -97,11 +105,21 @@ class TestVerdicts:
         assert verdicts(a_test(), [one, found(-0.01, 0.05, 0.40)])[0] == "inconclusive"  # 2 x 0.03
 
     def test_a_test_is_clear_somewhere_and_nowhere_against_it(self) -> None:
-        assert of_test(["supported", "inconclusive"]) == "supported"
-        assert of_test(["contradicted", "inconclusive"]) == "contradicted"
-        assert of_test(["supported", "contradicted"]) == "inconclusive"
-        assert of_test(["inconclusive"]) == "inconclusive"
-        assert of_test([]) == "not run"
+        test = a_test()
+        assert of_test(test, ["supported", "inconclusive"]) == "supported"
+        assert of_test(test, ["contradicted", "inconclusive"]) == "contradicted"
+        assert of_test(test, ["supported", "contradicted"]) == "inconclusive"
+        assert of_test(test, ["inconclusive"]) == "inconclusive"
+        assert of_test(test, ["so in one run", "so in one run"]) == "inconclusive"
+        assert of_test(test, ["not so in one run"]) == "inconclusive"
+        assert of_test(test, []) == "not run"
+
+    def test_what_keeps_to_a_margin_must_do_so_everywhere(self) -> None:
+        test = a_test("not up", 0.01)
+        assert of_test(test, ["supported", "supported"]) == "supported"
+        assert of_test(test, ["supported", "inconclusive"]) == "inconclusive"
+        assert of_test(test, ["supported", "contradicted"]) == "contradicted"
+        assert of_test(test, []) == "not run"
 
     def test_a_claim_needs_all_of_its_tests(self) -> None:
         assert of_claim(["supported", "supported"]) == "supported"
@@ -158,12 +176,13 @@ class TestEvidence:
         table = pd.DataFrame(
             [("branch", 0.30, 0.20, 0.42), ("grpo", 0.10, 0.06, 0.18), ("base", 0.0, 0.0, 0.0)],
             columns=["algorithm", "pooled", "low", "high"],
-        ).assign(pattern="contradiction", benchmark="easy", n_problems=40)
+        ).assign(pattern="contradiction", benchmark="easy", n_problems=40, n_runs=[2, 3, 1])
         (one,) = of_patterns(table, "contradiction", "branch", "grpo")
         assert one.effect == pytest.approx(0.20)
         assert one.low == pytest.approx(0.20 - math.hypot(0.10, 0.08))
         assert one.high == pytest.approx(0.20 + math.hypot(0.12, 0.04))
         assert math.isnan(one.p)
+        assert one.runs == 2
         (against_none,) = of_patterns(table, "contradiction", "branch", "base")
         bound = 1 - 0.025 ** (1 / 40)  # what 40 problems without the pattern allow
         assert against_none.low == pytest.approx(0.30 - math.hypot(0.10, bound))
@@ -173,7 +192,7 @@ class TestEvidence:
         rows += [("grpo", 1.0)] * 40 + [("branch", 200.0)] * 20 + [("branch", 1.0)] * 20
         frame = pd.DataFrame(rows, columns=["algorithm", "perplexity"]).assign(problem_id="p")
         (tail,) = of_tails(frame, "branch", "grpo", level=0.95)
-        assert tail.effect == 0.5
+        assert (tail.effect, tail.runs) == (0.5, 1)
         assert tail.low > 0.3
         assert tail.p < 1e-6
         (none,) = of_tails(frame, "grpo", "grpo", level=0.95)
@@ -185,7 +204,7 @@ class TestEvidence:
         (one,) = of_histories(ours, theirs, "reward")
         # mean step 15.5; differences of slopes 0.02 and 0.04
         assert one.effect == pytest.approx(0.03 * 15.5)
-        assert (one.n, one.over) == (2, "training runs")
+        assert (one.n, one.runs, one.over) == (2, 2, "training runs")
         half = 12.706 * 0.01 * 15.5  # t with one degree of freedom, standard error 0.01 x 15.5
         assert one.high - one.effect == pytest.approx(half, rel=1e-3)
 
@@ -193,7 +212,7 @@ class TestEvidence:
         (one,) = of_histories({1: history(400, slope=0.02)}, {1: history(400)}, "reward")
         assert one.effect == pytest.approx(0.01 * 200.5)
         assert math.isnan(one.low + one.high + one.p)
-        assert (one.n, one.over) == (1, "training run: others may differ")
+        assert (one.n, one.runs, one.over) == (1, 1, "training run")
         test = TypeAdapter(AnyTest).validate_python(
             {"test": "history", "exhibit": "figure2", "row": "a", "other": "b", "key": "reward"}
             | {"direction": "up"}
@@ -207,8 +226,15 @@ class TestEvidence:
         ours, theirs = {1: norms(0.5), 2: norms(2.0)}, {1: norms(1.0), 2: norms(1.0)}
         (one,) = of_histories(ours, theirs, "grad_norm", relative=True)
         assert one.effect == pytest.approx(0.0)
-        (late,) = of_histories({1: norms(0.5)}, {1: norms(1.0)}, "grad_norm", True, True)
-        assert late.effect == pytest.approx(-0.5)
+
+    def test_a_stage_is_a_third_of_training(self) -> None:
+        ours, theirs = {1: history(7, slope=1.01)}, {1: history(7)}
+        effects = [
+            of_histories(ours, theirs, "reward", stage)[0].effect
+            for stage in (None, "early", "mid", "late")
+        ]
+        # steps 1 to 3, 4 and 5, 6 and 7
+        assert effects == pytest.approx([4.0, 2.0, 4.5, 6.5])
 
     def test_times_are_compared_round_by_round(self) -> None:
         rounds = range(40)
@@ -262,6 +288,23 @@ class TestLedger:
         assert frame["test_verdict"].tolist() == ["supported"] * 2 + ["inconclusive"] * 2
         assert set(frame["verdict"]) == {"inconclusive"}
 
+    def test_one_training_run_decides_no_claim_and_says_so(self, study: ResolvedStudy) -> None:
+        at_one = CLAIM.model_copy(update={"tests": CLAIM.tests[:1]})
+        frame = ledger({"rise": at_one}, study, Measured(RAISED))
+        assert set(frame["verdict"]) == {"supported"}
+        frame = ledger({"rise": at_one}, study, Measured(RAISED.assign(n_seeds=1)))
+        assert set(frame["verdict"]) == {"inconclusive"}
+        (claim,) = ledger_view(frame, study)
+        assert claim.because == "one training run"
+        assert [row.verdict for row in claim.rows] == ["so in one run", "inconclusive"]
+        assert claim.rows[0].over == "40 problems, one training run"
+
+    def test_a_margin_has_no_p(self, study: ResolvedStudy) -> None:
+        within = CLAIM.tests[0].model_copy(update={"direction": "not up", "margin": 0.2})
+        found_, _ = findings(within, study, Measured(RAISED))
+        assert all(math.isnan(finding.p) for finding in found_)
+        assert verdicts(within, found_) == ["supported", "supported"]
+
     def test_what_was_not_measured_says_why(self, study: ResolvedStudy) -> None:
         frame = ledger({"rise": CLAIM}, study, Measured())
         assert frame["verdict"].tolist() == ["not run", "not run"]
@@ -292,5 +335,8 @@ class TestLedger:
         ]
         texts = [says(test, mini) for test in tests]
         assert all(": " in text for text in texts)
-        assert "time to learn from the same completions: GRPO + Branch not > GRPO" in texts
+        time = "time to learn from the same completions"
+        assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
+        assert "pass@1: GRPO + Forward KL ≤ GRPO + 1.0 points" in texts
+        assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
         assert isinstance(tests[0], PassAtK)

@@ -34,6 +34,7 @@ COLUMNS = [
     "per_problem_high",
     "n_correct",
     "n_problems",
+    "n_runs",
 ]
 
 
@@ -92,7 +93,8 @@ def pattern_table(
 
     Training seeds of a row are taken together. `samples_per_problem` keeps the first samples of
     every problem and evaluation seed (the paper: 16), None all. `low` and `high` belong to
-    `pooled`; `n_problems` counts the problems with a correct solution. Raises ValueError if the
+    `pooled`; `n_problems` counts the problems with a correct solution, `n_runs` the
+    training seeds. Raises ValueError if the
     training seeds of a row were sampled on different problems.
     """
     counts: dict[tuple[str, str, str], list[pd.DataFrame]] = {}
@@ -123,6 +125,7 @@ def pattern_table(
                 *found.per_problem_interval,
                 int(correct.sum()),
                 int(correct.any(axis=0).sum()),
+                len(by_seed),
             )
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -123,12 +123,18 @@ def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str
         f"Beneath each value is its {interval_name(study)}.",
         seeds_said(study),
         problems_worth(sizes),
-        "Bold: above every other row in a paired comparison over problems "
-        f"(p < {LEVEL:g}, adjusted after Holm for all comparisons of this table at that k); "
+        f"Bold: above every other row in a paired comparison {_compared_over(study)} "
+        f"(p < {LEVEL:g}, adjusted after Holm for all comparisons of this model at that k); "
         "≈: no such row, this one is the highest or not told from it.",
         "Averages are not compared." if len(sizes) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
+
+
+def _compared_over(study: ResolvedStudy) -> str:
+    if len(study.study.seeds) == 1:
+        return "over problems, which speaks of these training runs and not of others"
+    return "over problems and over training runs, of whose p the larger counts"
 
 
 def accuracy_latex(

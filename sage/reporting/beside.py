@@ -21,13 +21,26 @@ from sage.reporting.views import (
     Table,
     algorithm_row,
     interval_of_points,
-    norm_cell,
     points,
     share_cell,
 )
 from sage.reporting.wording import benchmark_titles, percent
 from sage.study import ResolvedStudy
 from sage.study.exhibits import AblationTable, PatternTable
+
+PAPER_CAPTIONS = {
+    "accuracy": "The paper’s numbers (reports/paper) beside the measured ones, which are of the "
+    "same problems. ± is the standard deviation over evaluation seeds, here of the paper’s "
+    "reading. The difference is measured minus paper. Its 95 % interval is of the noise of "
+    "evaluating these very policies; how training runs differ is not in it, for the paper has "
+    "one. Inside: the interval holds nought, so that this noise alone could explain it.",
+    "ablation": "The paper’s numbers (reports/paper) beside the measured ones. The paper gives no "
+    "deviations here, so the difference has no interval.",
+    "patterns": "The paper’s numbers (reports/paper) beside the measured ones. They are not alike: "
+    "the phrase lists that decide here are this project’s own.",
+    "gradient_norms": "The paper’s numbers (reports/paper) beside the measured ones. The paper’s "
+    "are of one training run: nothing is known about how its runs differ.",
+}
 
 
 def paper_parts(
@@ -42,12 +55,7 @@ def paper_parts(
     if measured is not None and len(measured) and len(paper):
         both = compared(paper, measured, on)
         if len(both):
-            caption = (
-                "The paper’s numbers (reports/paper) beside the measured ones. The difference is "
-                "measured minus paper, with the interval of the measured value; the paper’s ± is a "
-                "standard deviation over evaluation seeds and does not enter. Inside: the paper’s "
-                "value lies within the measured interval."
-            )
+            caption = PAPER_CAPTIONS[shown.kind]
             view = beside_view(both, study, shown.kind)
             path = files.tables[name].as_posix()
             parts.append(Part(f"paper-{name}", caption, path, name, table=view))
@@ -89,30 +97,27 @@ def reading_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
 
 
 def beside_view(table: pd.DataFrame, study: ResolvedStudy, kind: str) -> Table:
-    """Paper's value, measured value, difference, and whether the paper's lies in the interval."""
+    """Paper's value, measured value, difference, and whether evaluation noise could explain it."""
     titles = benchmark_titles(study)
     in_percent = kind != "gradient_norms"
+
+    def number(value: float) -> str:
+        return percent(value) if in_percent else f"{value:.3f}"
+
+    def spread(std: float) -> str:
+        return "" if pd.isna(std) else f"± {number(std)}"
+
     groups = []
     for (benchmark, quantity), of in table.groupby(["benchmark", "quantity"], sort=False):
         rows = []
         for row in of.to_dict("records"):
-            spread = (
-                ""
-                if pd.isna(row["std"])
-                else (f"± {percent(row['std'])}" if in_percent else f"± {row['std']:.3f}")
-            )
+            difference = row["difference"]
+            text = points(difference) if in_percent else f"{difference:+.3f}"
             inside = {True: "yes", False: "no", None: NONE}[row["inside"]]
             cells = (
-                Cell(percent(row["value"]) if in_percent else f"{row['value']:.3f}", spread),
-                share_cell(row["measured"], row["low"], row["high"])
-                if in_percent
-                else norm_cell(row["measured"], row["low"], row["high"]),
-                Cell(
-                    points(row["difference"]) if in_percent else f"{row['difference']:+.3f}",
-                    interval_of_points(row["difference_low"], row["difference_high"])
-                    if in_percent
-                    else "",
-                ),
+                Cell(number(row["value"]), spread(row["std"])),
+                Cell(number(row["measured"]), spread(row["measured_std"])),
+                Cell(text, interval_of_points(row["low"], row["high"])),
                 Cell(inside, mark="nil" if inside == NONE else ""),
             )
             rows.append(algorithm_row(study, row["algorithm"], cells))
@@ -140,8 +145,14 @@ def _measured(
             & pass_at_k["benchmark"].isin(study.benchmarks_of(name))
             & (pass_at_k["train_seed"] == POOLED)
         ]
-        named = rows.assign(quantity=[f"pass@{k}" for k in rows["k"]])
-        return named, ["benchmark", "algorithm", "quantity"]
+        on = ["benchmark", "algorithm", "quantity"]
+        named = rows.assign(quantity=[f"pass@{k}" for k in rows["k"]])[[*on, "value"]]
+        reading = content.tables.get(f"{name}_reading")
+        if reading is None:
+            return named, on
+        noise = reading.rename(columns={"std": "measured_std", "n_eval_seeds": "measured_seeds"})
+        noise = noise.assign(quantity=[f"pass@{k}" for k in noise["k"]])
+        return named.merge(noise[[*on, "measured_std", "measured_seeds"]], on=on, how="left"), on
     if isinstance(shown, AblationTable):
         named = table.assign(benchmark=shown.benchmark, quantity=[f"pass@{k}" for k in table["k"]])
         return named, ["benchmark", "algorithm", "quantity"]

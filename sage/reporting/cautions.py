@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from sage.evaluation.curves import POOLED
 from sage.reporting.accuracy import column_groups, estimate
 from sage.reporting.content import PageContent
 from sage.reporting.grading import grading_table
@@ -54,12 +55,36 @@ def cautions(study: ResolvedStudy, content: PageContent, files: PageFiles) -> li
     for name, shown in study.study.exhibits.items():
         if shown.kind == "accuracy" and name in content.tables:
             flat += flat_intervals(content.tables[name], study, shown.title)
+    pass_at_k = content.metrics.get("pass_at_k")
+    if pass_at_k is not None:
+        found += twin_cautions(pass_at_k, study)
     if flat:
         text = (
             "Where every problem fared alike an interval has no width; the uncertainty is not nil."
         )
         found.append(Caution(text, flat))
     return [*found, *commit_cautions(manifests)]
+
+
+def twin_cautions(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Caution]:
+    """Rows of a model with the same pass@k everywhere: one computation under two names."""
+    runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
+    lines = []
+    for model, of_model in runs.groupby("model", sort=False):
+        keys = ["train_seed", "benchmark", "k"]
+        columns = of_model.pivot_table("value", keys, "algorithm", sort=False)
+        alike: dict[tuple[Any, ...], list[str]] = {}
+        for row, values in columns.items():
+            there = values.dropna()
+            if there.between(0, 1, inclusive="neither").any():  # all or nothing is no coincidence
+                alike.setdefault(tuple(there.items()), []).append(row_title(study, str(row)))
+        title = study.model(str(model)).title
+        lines += [f"{title}: {' = '.join(rows)}" for rows in alike.values() if len(rows) > 1]
+    text = (
+        "Rows with the same numbers throughout were the same computation here, and are no two "
+        "pieces of evidence."
+    )
+    return [Caution(text, lines)] if lines else []
 
 
 def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Caution]:

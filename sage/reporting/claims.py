@@ -24,6 +24,11 @@ LEVEL = 0.05
 """A finding is clear where its p, adjusted after Holm for the places of its test, is below this."""
 
 Verdict = Literal["supported", "contradicted", "inconclusive", "not run"]
+"""Of a test or a claim."""
+
+Seen = Literal["supported", "contradicted", "inconclusive", "so in one run", "not so in one run"]
+"""Of a finding. What one training run shows is true of that run, and no verdict on a method."""
+
 Direction = Literal["up", "down", "same", "not up"]
 
 
@@ -31,7 +36,8 @@ class Comparison(Strict):
     """A difference, `row` minus `other`, that goes one way. `exhibit` lends model and benchmarks.
 
     `up` and `down` say that the difference is clear. `same` says that it lies within `margin`,
-    `not up` that it is below `margin`: absence of evidence is no evidence of absence.
+    `not up` that it is below `margin`, in every place: absence of evidence is no evidence of
+    absence, and one place that keeps to it says nothing of the others.
     """
 
     exhibit: Name
@@ -72,14 +78,14 @@ class Tail(Comparison):
 
 
 class Recorded(Comparison):
-    """A quantity of the training histories, over the whole run or its last third.
+    """A quantity of the training histories, over the whole run or a third of it.
 
     `relative` compares ratios instead of differences.
     """
 
     test: Literal["history"]
     key: Name
-    stage: Literal["all", "late"] = "all"
+    stage: Literal["early", "mid", "late"] | None = None
     relative: bool = False
 
 
@@ -119,10 +125,11 @@ def load_claims(path: Path) -> dict[str, Claim]:
         raise ValueError(f"{path}: {faults}") from error
 
 
-def verdicts(test: Comparison, findings: Sequence[Finding]) -> list[Verdict]:
+def verdicts(test: Comparison, findings: Sequence[Finding]) -> list[Seen]:
     """The verdict of each finding, p adjusted after Holm over those that have one.
 
-    A finding without a p is judged by its interval alone; one without either is inconclusive.
+    A finding without a p, and any of a margin, is judged by its interval alone; one without
+    either is inconclusive.
     """
     adjusted = holm(np.array([finding.p for finding in findings]))
     return [
@@ -130,10 +137,17 @@ def verdicts(test: Comparison, findings: Sequence[Finding]) -> list[Verdict]:
     ]
 
 
-def of_test(found: Sequence[Verdict]) -> Verdict:
-    """One verdict of a test's findings: clear somewhere and nowhere against it, or reversed."""
+def of_test(test: Comparison, found: Sequence[Seen]) -> Verdict:
+    """One verdict of a test's findings: clear somewhere and nowhere against it, or reversed.
+
+    What keeps to a margin must do so everywhere, and fails where one place is beyond it.
+    """
     if not found:
         return "not run"
+    if test.margin is not None:
+        if "contradicted" in found:
+            return "contradicted"
+        return "supported" if set(found) == {"supported"} else "inconclusive"
     if "supported" in found and "contradicted" not in found:
         return "supported"
     if "contradicted" in found and "supported" not in found:
@@ -150,17 +164,20 @@ def of_claim(tests: Sequence[Verdict]) -> Verdict:
     return "not run" if all(verdict == "not run" for verdict in tests) else "inconclusive"
 
 
-def _verdict(test: Comparison, finding: Finding, p: float) -> Verdict:
+def _verdict(test: Comparison, finding: Finding, p: float) -> Seen:
     low, high = finding.low, finding.high
     if math.isnan(low + high) or low == high:  # without width it says nothing of others
         return "inconclusive"
-    clear = math.isnan(p) or p < LEVEL
-    above, below = clear and low > 0, clear and high < 0
     if test.margin is None:
+        clear = math.isnan(p) or p < LEVEL
+        above, below = clear and low > 0, clear and high < 0
         right, wrong = (above, below) if test.direction == "up" else (below, above)
-    elif test.direction == "same":
-        right = -test.margin < low and high < test.margin
-        wrong = low > test.margin or high < -test.margin
     else:
-        right, wrong = high < test.margin, above and not high < test.margin
-    return "supported" if right else "contradicted" if wrong else "inconclusive"
+        right, wrong = high < test.margin, low > test.margin
+        if test.direction == "same":
+            right, wrong = right and low > -test.margin, wrong or high < -test.margin
+    if not (right or wrong):
+        return "inconclusive"
+    if finding.runs == 1:
+        return "so in one run" if right else "not so in one run"
+    return "supported" if right else "contradicted"

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import fisher_exact, norm, t
 
+from sage.analysis.dynamics import STAGES
 from sage.analysis.step_times import time_ratio
 from sage.study import BASE
 
@@ -25,7 +26,8 @@ History = Sequence[Mapping[str, Any]]
 class Finding:
     """`effect` is that of a row minus that of another; `p` is NaN where no test was made.
 
-    `n` counts what the interval is over, named by `over`.
+    `n` counts what the interval is over, named by `over`; `runs` the training runs of a row that
+    it rests on, None where it is not about trained policies.
     """
 
     place: str
@@ -35,6 +37,7 @@ class Finding:
     p: float
     n: int
     over: str
+    runs: int | None = None
 
 
 def of_pass_at_k(
@@ -68,7 +71,8 @@ def of_pass_at_k(
             effect, p = sign * float(one["value"]), float(one["p"])
             size = int(one["n_problems"])
             over = "problems" if k is not None else f"problems, k = {wanted}"
-            found.append(Finding(benchmark, effect, low, high, p, size, over))
+            runs = int(one["n_seeds"])
+            found.append(Finding(benchmark, effect, low, high, p, size, over, runs))
     return found
 
 
@@ -89,14 +93,15 @@ def of_patterns(table: pd.DataFrame, pattern: str, row: str, other: str) -> list
     low, high = _joined(one, two)
     size = min(int(shares[name]["n_problems"]) for name in (row, other))
     benchmark, effect = str(shares[row]["benchmark"]), one[0] - two[0]
-    return [Finding(benchmark, effect, low, high, math.nan, size, "problems")]
+    runs = min(int(shares[name]["n_runs"]) for name in {row, other} - {BASE})
+    return [Finding(benchmark, effect, low, high, math.nan, size, "problems", runs)]
 
 
 def of_tails(perplexities: pd.DataFrame, row: str, other: str, level: float) -> list[Finding]:
     """Responses above the base's `level` quantile of perplexity: a finding per problem.
 
-    Each speaks of that problem alone: Fisher's exact test and Newcombe's interval over
-    responses.
+    Each speaks of that problem and of one training run alone: Fisher's exact test and Newcombe's
+    interval over responses.
     """
     found = []
     for problem, frame in perplexities.groupby("problem_id", sort=False):
@@ -109,7 +114,8 @@ def of_tails(perplexities: pd.DataFrame, row: str, other: str, level: float) -> 
         low, high = _joined(one, two)
         p = float(fisher_exact([[above, size - above] for above, size in counts]).pvalue)
         size = min(size for _, size in counts)
-        found.append(Finding(str(problem), one[0] - two[0], low, high, p, size, "responses"))
+        effect = one[0] - two[0]
+        found.append(Finding(str(problem), effect, low, high, p, size, "responses", 1))
     return found
 
 
@@ -117,22 +123,24 @@ def of_histories(
     ours: Mapping[int, History],
     theirs: Mapping[int, History],
     key: str,
-    late: bool = False,
+    stage: str | None = None,
     relative: bool = False,
 ) -> list[Finding]:
     """A recorded quantity of two rows' runs by training seed, paired by seed, means over steps.
 
     The interval is Student's t over runs. The steps of one run depend on each other and on its
     seed, so a single run has an effect and neither interval nor p. `relative` gives the ratio
-    minus one, over runs the geometric mean. `late` takes the last third.
+    minus one, over runs the geometric mean. `stage` takes a third of training, one of STAGES.
     """
     contrasts = []
     for seed in sorted(set(ours) & set(theirs)):
         one, two = (_series(runs[seed], key) for runs in (ours, theirs))
         steps = min(len(one), len(two))
-        start = 2 * steps // 3 if late else 0
+        part = np.arange(steps)
+        if stage is not None and steps >= len(STAGES):
+            part = np.array_split(part, len(STAGES))[STAGES.index(stage)]
         if steps:
-            means = one[start:steps].mean(), two[start:steps].mean()
+            means = one[part].mean(), two[part].mean()
             ends = np.log(means) if relative else means
             contrasts.append(float(ends[0] - ends[1]))
     if not contrasts:
@@ -140,8 +148,9 @@ def of_histories(
     effect, (low, high, p) = float(np.mean(contrasts)), _student(np.array(contrasts))
     if relative:
         effect, low, high = (math.expm1(value) for value in (effect, low, high))
-    over = "training runs" if len(contrasts) > 1 else "training run: others may differ"
-    return [Finding("", effect, low, high, p, len(contrasts), over)]
+    runs = len(contrasts)
+    over = "training runs" if runs > 1 else "training run"
+    return [Finding("", effect, low, high, p, runs, over, runs)]
 
 
 def of_step_times(times: pd.DataFrame, row: str, other: str) -> list[Finding]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,14 @@ COLUMNS = [
     "p",
     "n",
     "over",
+    "runs",
     "place_verdict",
     "reason",
 ]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
-`p` is before the adjustment that verdicts make."""
+`p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
+on, if any."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
         for number, test in enumerate(claim.tests, start=1):
             found, reason = findings(test, study, measured)
             judged = verdicts(test, found)
-            of_tests.append(of_test(judged))
+            of_tests.append(of_test(test, judged))
             head = {
                 "claim": name,
                 "text": claim.claim,
@@ -132,9 +134,11 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
             mine += [head | place for place in places] or [head]
         rows += [row | {"verdict": of_claim(of_tests)} for row in mine]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    words = [name for name in COLUMNS if name not in ("test", "effect", "low", "high", "p", "n")]
+    numbers = ("test", "effect", "low", "high", "p", "n", "runs")
+    words = [name for name in COLUMNS if name not in numbers]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
-    return frame.astype({"effect": float, "low": float, "high": float, "p": float, "n": "Int64"})
+    types = dict.fromkeys(("effect", "low", "high", "p"), float)
+    return frame.astype({**types, "n": "Int64", "runs": "Int64"})
 
 
 def findings(
@@ -161,7 +165,7 @@ def findings(
             }
             for name in (test.row, test.other)
         )
-        found = of_histories(ours, theirs, test.key, test.stage == "late", test.relative)
+        found = of_histories(ours, theirs, test.key, test.stage, test.relative)
     elif test.exhibit not in measured.exhibits:
         return [], f"{test.exhibit} has not been measured"
     elif isinstance(test, PatternShare):
@@ -172,6 +176,8 @@ def findings(
     else:
         assert isinstance(test, Tail)
         found = of_tails(measured.exhibits[test.exhibit], test.row, test.other, level=0.95)
+    if test.margin is not None:  # p is of no difference at all, which is not the question
+        found = [replace(finding, p=math.nan) for finding in found]
     return found, "" if found else f"{test.row} and {test.other} were not both measured"
 
 
@@ -191,10 +197,18 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
         what = "time to learn from the same completions"
     else:
         assert isinstance(test, Recorded)
-        late = ", last third" if test.stage == "late" else ""
-        what = f"{test.key.replace('_', ' ')}{late}"
-    sign = {"up": ">", "down": "<", "same": "≈", "not up": "not >"}[test.direction]
-    return f"{what}: {row} {sign} {other}"
+        third = {None: "", "early": ", first third", "mid": ", second third"}
+        what = test.key.replace("_", " ") + third.get(test.stage, ", last third")
+    sign = {"up": ">", "down": "<", "same": "=", "not up": "≤"}[test.direction]
+    return f"{what}: {row} {sign} {other}{_margin(test)}"
+
+
+def _margin(test: Comparison) -> str:
+    if test.margin is None:
+        return ""
+    sign = "±" if test.direction == "same" else "+"
+    text = {"points": f"{100 * test.margin:.1f} points", "percent": f"{100 * test.margin:g}\u202f%"}
+    return f" {sign} {text.get(unit(test), f'{test.margin:g}')}"
 
 
 def unit(test: Comparison) -> str:
@@ -230,6 +244,13 @@ class LedgerClaim:
     verdict: str
     rows: tuple[LedgerRow, ...]
 
+    @property
+    def because(self) -> str:
+        """Why it is inconclusive where more problems or samples would not help."""
+        one_run = any(row.over.endswith("1 training run") for row in self.rows)
+        one_run |= any(row.over.endswith("one training run") for row in self.rows)
+        return "one training run" if one_run and self.verdict == "inconclusive" else ""
+
 
 def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[LedgerClaim]:
     """The ledger as text for the page; nothing where it has not been made."""
@@ -261,7 +282,9 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> L
     else:
         text = f"{effect:+.3g}"
         limits = "" if math.isnan(low + high) else f"{low:+.3g} to {high:+.3g}"
-    place = str(row["place"])
+    place, runs = str(row["place"]), ""
+    if row["runs"] == 1 and row["over"] != "training run":
+        runs = ", one training run"
     return LedgerRow(
         says=says_,
         span=span,
@@ -269,6 +292,6 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> L
         effect=text,
         interval=limits,
         p=p_text(row["p"]),
-        over=f"{row['n']} {row['over']}",
+        over=f"{row['n']} {row['over']}{runs}",
         verdict=str(row["place_verdict"]),
     )

@@ -1,31 +1,37 @@
 """The paper's numbers beside measured ones, for models that are the paper's own.
 
 The tables are CSV files in `reports/paper`, and `mapping.yaml` there says which of them belong
-to which model and benchmark. Comparing is arithmetic on intervals: the paper gives no data that
-would allow more, so its own uncertainty stays out of the difference.
+to which model and benchmark. Both were measured on the same problems, so the interval of a
+difference is not over problems: it is of the noise of evaluating, from the standard deviations over
+evaluation seeds (Welch's t), where both have them. How training runs differ is in neither, for the
+paper has one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pandas as pd
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from scipy.stats import t
 
 from sage.study import ResolvedStudy
 from sage.study.exhibits import AblationTable
 from sage.study.strict import Name, Strict
 
-COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std"]
+COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
 """`quantity` is ``pass@k`` with its k, the name of a pattern or a stage of training; `algorithm`
-the row, for an ablation the one of the cell. `benchmark` is empty where there is none."""
+the row, for an ablation the one of the cell. `benchmark` is empty where there is none, `std` is
+over as many evaluation `seeds`."""
 
-COMPARED = [*COLUMNS, "measured", "low", "high", "difference", "difference_low", "difference_high"]
-"""COLUMNS, the measured value with its interval, and the difference to the paper's; `inside`
-follows: whether the paper's value lies within the measured interval."""
+COMPARED = [*COLUMNS, "measured", "measured_std", "difference", "low", "high", "inside"]
+"""COLUMNS, the measured value with its own deviation over evaluation seeds, and the difference to
+the paper's with its 95 % interval; `inside` says whether that holds nought."""
 
 
 class PaperTable(Strict):
@@ -33,6 +39,7 @@ class PaperTable(Strict):
 
     file: Annotated[str, Field(pattern=r"^\w+\.csv$")]
     kind: Literal["accuracy", "patterns", "gradient_norms", "ablation"]
+    seeds: Annotated[int, Field(ge=2)] | None = None
     benchmark: Name | None = None
     benchmarks: dict[str, Name] | None = None
 
@@ -70,20 +77,26 @@ def paper_values(folder: Path, study: ResolvedStudy) -> pd.DataFrame:
 
 
 def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
-    """Rows of `paper` (COLUMNS) that `measured` knows as well, with COMPARED and `inside`.
+    """Rows of `paper` (COLUMNS) that `measured` knows as well, with COMPARED.
 
-    `measured` has the columns `on`, value, low and high; shares in [0, 1]. Where a value has no
-    interval, `inside` is missing.
+    `measured` has the columns `on` and value, and may have measured_std over measured_seeds
+    evaluation seeds; shares in [0, 1]. Where either side has no deviation the interval is NaN and
+    `inside` None.
     """
-    renamed = measured.rename(columns={"value": "measured"})[[*on, "measured", "low", "high"]]
-    both = paper.merge(renamed, on=list(on), how="inner").dropna(subset=["measured"])
-    both["difference"] = both["measured"] - both["value"]
-    both["difference_low"] = both["low"] - both["value"]
-    both["difference_high"] = both["high"] - both["value"]
-    known = both["low"].notna() & both["high"].notna()
-    within = (both["low"] <= both["value"]) & (both["value"] <= both["high"])
-    both["inside"] = within.astype(object).where(known, None)
-    return both[[*COMPARED, "inside"]]
+    both = paper.merge(measured.rename(columns={"value": "measured"}), on=list(on), how="inner")
+    both = both.dropna(subset=["measured"])
+    difference = both["measured"] - both["value"]
+    for name in ("std", "seeds", "measured_std", "measured_seeds"):
+        both[name] = both[name].astype(float) if name in both else math.nan
+    seeds, own_seeds = both["seeds"], both["measured_seeds"]
+    noise, own_noise = both["std"] ** 2 / seeds, both["measured_std"] ** 2 / own_seeds
+    variance = noise + own_noise
+    degrees = variance**2 / (noise**2 / (seeds - 1) + own_noise**2 / (own_seeds - 1))
+    half = np.sqrt(variance) * t.ppf(0.975, degrees)
+    both["difference"], both["low"], both["high"] = difference, difference - half, difference + half
+    holds = ((both["low"] <= 0) & (both["high"] >= 0)).astype(object)
+    both["inside"] = holds.where(half.notna(), None)
+    return both[COMPARED]
 
 
 def _values(
@@ -101,7 +114,7 @@ def _values(
         named = frame.melt("algorithm", var_name="quantity", value_name="value")
     else:
         named = _of_cells(frame, model, study)
-    fixed = {"kind": table.kind, "model": model}
+    fixed = {"kind": table.kind, "model": model, "seeds": table.seeds}
     if table.kind != "accuracy":
         fixed["benchmark"] = table.benchmark or ""
     return named.assign(**fixed).reindex(columns=COLUMNS)

@@ -305,12 +305,14 @@ def _figure_part(study: ResolvedStudy, name: str, content: PageContent, files: P
 
 FIGURE_CAPTIONS = {
     "curves": "Share of problems solved by at least one of k samples, the unbiased estimate; bands "
-    "are 95 % intervals. Where a curve falls below the base’s, problems that the base solves with "
-    "enough samples have been lost.",
+    "are 95 % intervals, each of its own curve. Where a curve falls below the base’s, problems "
+    "that the base solves with enough samples may have been lost: whether it does is for the "
+    "paired comparisons to say.",
     "training": "Thin lines are single optimizer steps (single spikes may leave the panel), thick "
     "lines their running mean, averaged over training seeds.",
     "trajectory": "Training reward against test accuracy at moments of training. Where the one "
-    "rises and the other does not, the policy has learnt the reward and not the task.",
+    "rises and the other does not, the policy may have learnt the training problems alone; the "
+    "bars are 95 % intervals.",
     "perplexity": "Each mark is a response, at its perplexity under the policy before RL: further "
     "right is less likely under that policy.",
 }
