@@ -38,6 +38,7 @@ test-vllm: install-vllm
 ## make test-paper          the paper's whole study, its models replaced by small random ones, and
 ##                          vLLM on them; SAGE_MIRROR names the folder with the benchmarks' files
 test-paper: install-vllm
+	$(if $(SAGE_MIRROR),,$(error SAGE_MIRROR names no folder with the benchmarks' files))
 	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest tests/test_paper_study.py $(PYTEST_ARGS)
 
 ## make test-slurm          set up the SLURM executor, in an environment of its own, and test it on a

@@ -100,9 +100,7 @@ def write_results(study: ResolvedStudy, folder: Path, reports: Path) -> int:
         for sampled in evaluated_runs(study, model):
             path = sample_file(folder, sampled)
             written += _write_samples(study, sampled, problems[sampled[3]], texts, path)
-            settings = study.evaluation(model).model_dump(
-                mode="json", exclude={"bootstrap", "batch_size", "shard_size"}
-            )
+            settings = study.evaluation(model).decisive()
             write_json_atomic(
                 path.with_suffix(".json"), manifest | {"settings": {"evaluation": settings}}
             )

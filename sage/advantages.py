@@ -1,4 +1,7 @@
-"""Advantages of the rollouts of a group, from their rewards."""
+"""Advantages of the rollouts of a group, from their rewards.
+
+The first two are what TRL computes in training, which the tests hold against them.
+"""
 
 from __future__ import annotations
 

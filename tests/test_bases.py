@@ -60,5 +60,5 @@ def test_a_base_without_safetensors_is_refused(
 
 def test_a_package_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) -> None:
     base = {"source": "package", "package": "no_such_package", "file": "x.gguf"}
-    with pytest.raises(FileNotFoundError, match=r"not installed; install it: pip install"):
+    with pytest.raises(FileNotFoundError, match=r"not installed; install it: python3 workflow"):
         fetch_base(base, tmp_path / "base", manifest())

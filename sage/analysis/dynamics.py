@@ -102,33 +102,6 @@ def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
     return _means(values, starts, ends)
 
 
-def smoothed_curves(histories: Histories, key: str, window: int) -> pd.DataFrame:
-    """A recorded quantity over training: columns algorithm, train_seed, step, value, smooth.
-
-    `smooth` is the moving mean over `window` steps. Runs that never record `key` (the KL of a row
-    without a KL term) are left out; one that records it in some steps only is an error.
-    """
-    frames = []
-    for (algorithm, seed), history in sorted(histories.items()):
-        if not any(key in row for row in history):
-            continue
-        values = _column(history, key, f"{algorithm}, seed {seed}")
-        frames.append(
-            pd.DataFrame(
-                {
-                    "algorithm": algorithm,
-                    "train_seed": seed,
-                    "step": [int(row["step"]) for row in history],
-                    "value": values,
-                    "smooth": moving_mean(values, window),
-                }
-            )
-        )
-    if not frames:
-        return pd.DataFrame(columns=["algorithm", "train_seed", "step", "value", "smooth"])
-    return pd.concat(frames, ignore_index=True)
-
-
 def reward_and_accuracy(
     histories: Histories, accuracies: pd.DataFrame, window: int
 ) -> pd.DataFrame:

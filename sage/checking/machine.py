@@ -71,7 +71,7 @@ def _python() -> Finding:
         f"{wanted} or newer",
         platform.python_version(),
         met(sys.version_info >= PYTHON),
-        f"set the environment up with a newer one: make clean, then make PYTHON=python{wanted}",
+        f"set the environment up with a newer one: make PYTHON=python{wanted}",
     )
 
 

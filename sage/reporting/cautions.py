@@ -130,9 +130,7 @@ def stale_results(study: ResolvedStudy, content: PageContent) -> list[Caution]:
         }
         stale += _stale(run_name(run), manifest, now)
     for sampled, manifest in content.evaluations.items():
-        evaluation = study.evaluation(sampled[0]).model_dump(
-            mode="json", exclude={"bootstrap", "batch_size", "shard_size"}
-        )
+        evaluation = study.evaluation(sampled[0]).decisive()
         stale += _stale(run_name(sampled), manifest, {"evaluation": evaluation})
     if not stale:
         return []

@@ -56,12 +56,15 @@ _TRAINING = {
 
 
 def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
-    """Pass@k against k, one panel per benchmark, with bands for the 95 % intervals.
+    """Pass@k against k up to the samples of one evaluation seed, one panel per benchmark, with
+    bands for the 95 % intervals.
 
     `pass_at_k` has the columns of `metrics/pass_at_k.parquet`; see `pooled_pass_at_k` for what
     is drawn and for the errors raised. A benchmark without rows has an empty panel.
     """
     rows = pooled_pass_at_k(pass_at_k, study, exhibit)
+    samples = study.evaluation(study.study.exhibits[exhibit].model).samples
+    rows = rows[rows["k"] <= samples]
     names = [name for name in study.rows_of(exhibit) if name in set(rows["algorithm"])]
     benchmarks, titles = study.benchmarks_of(exhibit), benchmark_titles(study)
     styles = line_styles(study)

@@ -1,4 +1,4 @@
-"""Training histories as one frame: what training curves and the table of rewards are made from."""
+"""Training histories as one frame: what training curves are made from."""
 
 from __future__ import annotations
 

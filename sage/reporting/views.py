@@ -218,7 +218,7 @@ def command(study: ResolvedStudy, target: str) -> Markup:
         'snakemake <span class="keep">--cores all</span> {} '
         '<span class="keep">--config study={}</span>'
     )
-    return text.format(breakable(target), study.name)
+    return text.format(breakable(target), study.option)
 
 
 def yaml_text(value: Any) -> str:

@@ -118,7 +118,7 @@ def device_of(setting: str) -> str:
     if setting == "cuda" and not available:
         raise RuntimeError(
             "config/config.yaml asks for device: cuda, but torch sees no GPU; "
-            "use device: auto, or install the CUDA build (make clean, then make)"
+            "use device: auto, or install the CUDA build: remove .venv and run `make`"
         )
     return "cuda" if available and setting != "cpu" else "cpu"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -226,6 +226,10 @@ class Evaluation(Strict):
     batch_size: Positive
     shard_size: Positive = 1024
     bootstrap: Annotated[int, Field(ge=100)] = 10_000
+
+    def decisive(self) -> dict[str, Any]:
+        """The settings that samples and grades depend on: all but speed and the bootstrap."""
+        return self.model_dump(mode="json", exclude={"bootstrap", "batch_size", "shard_size"})
 
     @model_validator(mode="after")
     def _distinct_seeds(self) -> Evaluation:

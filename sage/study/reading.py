@@ -75,6 +75,7 @@ def load_study(study: str, config_folder: Path) -> ResolvedStudy:
     data_sets |= {m.sft.data for m in models if m.sft and m.sft.data}
     return ResolvedStudy(
         name=file.stem,
+        option=file.stem if file.parent == config_folder / "studies" else study,
         study=checked,
         algorithms=algorithms,
         benchmarks={name: Benchmark.model_validate(entries[name]) for name in sorted(data_sets)},

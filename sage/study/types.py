@@ -46,10 +46,12 @@ class Settings(Strict):
 class ResolvedStudy(Strict):
     """A study with its name and the definitions of the algorithms and data sets it uses.
 
+    `option` is what `--config study=` takes: the name, or the path of a file elsewhere.
     `algorithms` also holds a row for every cell of an ablation.
     """
 
     name: Name
+    option: str
     study: Study
     algorithms: dict[Name, Algorithm]
     benchmarks: dict[Name, Benchmark]

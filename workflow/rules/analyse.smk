@@ -130,7 +130,7 @@ rule trajectory:
         base=exhibit_base,
         policies=exhibit_policies,
         problems=exhibit_problems,
-        code=code_of("sage.evaluation.trajectory", "sage.analysis.dynamics"),
+        code=code_of("sage.evaluation.trajectory", *engine_modules()),
     output:
         table=result("metrics/{exhibit}.parquet"),
         manifest=result("metrics/{exhibit}.json"),

@@ -203,14 +203,13 @@ def guide_code(wildcards):
 
 
 def evaluation_settings(wildcards):
-    return STUDY.evaluation(wildcards.model).model_dump(
-        exclude={"bootstrap", "batch_size", "shard_size"}
-    )
+    return STUDY.evaluation(wildcards.model).decisive()
 
 
-def engines():
-    """Sampling engines that the study uses."""
-    return sorted({STUDY.evaluation(model).engine for model in STUDY.study.models})
+def engine_modules():
+    """Modules of the sampling engines that the study uses, which are imported by name."""
+    engines = {STUDY.evaluation(model).engine for model in STUDY.study.models}
+    return sorted(f"sage.sampling.{engine}_engine" for engine in engines)
 
 
 def batch_size(wildcards):
@@ -367,12 +366,6 @@ def exhibit_rows(wildcards):
 
 def exhibit_settings(wildcards):
     return STUDY.study.exhibits[wildcards.exhibit].model_dump()
-
-
-def used_problem_sets():
-    """Problem sets that a model trains on or is evaluated on, in the study's order."""
-    used = {*training_sets(), *benchmark_sets()}
-    return [name for name in STUDY.study.problems if name in used]
 
 
 def exhibit_evaluation(wildcards):

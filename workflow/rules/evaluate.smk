@@ -3,10 +3,7 @@ rule sample:
         base=result("models/{model}/base"),
         policy=trained_policy,
         problems=result("problems/{benchmark}.jsonl"),
-        code=code_of(
-            "sage.evaluation.samples",
-            *(f"sage.sampling.{engine}_engine" for engine in engines()),
-        ),
+        code=code_of("sage.evaluation.samples", *engine_modules()),
     output:
         samples=result("samples/{model}/{algorithm}/seed{seed}/{benchmark}.parquet"),
         manifest=result("samples/{model}/{algorithm}/seed{seed}/{benchmark}.json"),

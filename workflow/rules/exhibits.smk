@@ -1,24 +1,25 @@
 # The files of tables and figures, and what the report is made from.
 
-THEORY_TABLES = ["table7", "table8", "appendix_c"]
-THEORY_FIGURES = ["figure1", "figure5"]
+from sage.reporting.layout import (
+    FIGURE_KINDS,
+    SETTINGS_TABLES,
+    TABLE_KINDS,
+    THEORY_FIGURES,
+    THEORY_TABLES,
+    used_problem_sets,
+)
 
 
 def table_files():
     """CSV files of every table: the study's exhibits, the settings and the theory."""
-    kinds = (
-        *("accuracy", "patterns", "gradient_norms", "ablation", "perplexity"),
-        "step_times",
-    )
     readings = [f"{name}_reading" for name in exhibits_of("accuracy")]
-    names = [*exhibits_of(*kinds), *readings, *THEORY_TABLES]
+    names = [*exhibits_of(*TABLE_KINDS), *readings, *SETTINGS_TABLES, *THEORY_TABLES]
     return [result(f"report/tables/{name}.csv") for name in names]
 
 
 def figure_files():
     """SVG files of every figure: the study's exhibits and the theory."""
-    kinds = "curves", "training", "trajectory", "perplexity"
-    names = [*exhibits_of(*kinds), *THEORY_FIGURES]
+    names = [*exhibits_of(*FIGURE_KINDS), *THEORY_FIGURES]
     return [result(f"report/figures/{name}.svg") for name in names]
 
 

@@ -356,7 +356,7 @@ rule page:
         tables=table_files(),
         figures=figure_files(),
         cases=expand(rules.select_case.output.case, exhibit=exhibits_of("case_study")),
-        problems=problem_files(used_problem_sets()),
+        problems=problem_files(used_problem_sets(STUDY)),
         policies=all_policies(),
         bases=expand(result("models/{model}/base"), model=STUDY.study.models),
         manifests=sample_manifests(),

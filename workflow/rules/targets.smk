@@ -1,7 +1,12 @@
 # Names to type: every exhibit of the study, the theory and the report.
 
 
-for exhibit in [*STUDY.study.exhibits, *THEORY_TABLES, *THEORY_FIGURES]:
+for exhibit in [
+    *STUDY.study.exhibits,
+    *SETTINGS_TABLES,
+    *THEORY_TABLES,
+    *THEORY_FIGURES,
+]:
 
     rule:
         name:
@@ -12,7 +17,7 @@ for exhibit in [*STUDY.study.exhibits, *THEORY_TABLES, *THEORY_FIGURES]:
 
 rule theory:
     input:
-        [exhibit_files(name) for name in ["appendix_c", *THEORY_FIGURES]],
+        [exhibit_files(name) for name in [*THEORY_TABLES, *THEORY_FIGURES]],
 
 
 rule report:
