@@ -484,6 +484,13 @@ class TestCautions:
             ["Easy: Base 30.0\u202f%"],
         ]
 
+    def test_a_single_training_seed_is_cautioned_against(self, tmp_path: Path) -> None:
+        for seeds, said in (((1,), True), ((1, 2), False)):
+            study = with_a_case(a_study(seeds=seeds))
+            content = a_content(study, tmp_path)
+            texts = [one.text for one in cautions(study, content, page_files(study, RESULTS, ROOT))]
+            assert any("trained once" in text for text in texts) is said
+
     def test_rows_that_are_one_computation_are_named(self) -> None:
         rows = [
             (row, seed, "easy", k, value)

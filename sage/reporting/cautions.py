@@ -47,6 +47,12 @@ def cautions(study: ResolvedStudy, content: PageContent, files: PageFiles) -> li
         **{run_name(run): found for run, found in content.evaluations.items()},
     }
     found = [*missing_runs(study, content), *stale_results(study, content)]
+    if len(study.study.seeds) == 1:
+        text = (
+            "Each row was trained once, so differences are those of single runs, and no claim about "
+            "methods is decided by them. More training seeds (seeds, in the study) would tell."
+        )
+        found.append(Caution(text, []))
     flat: list[str] = []
     rates = content.metrics.get("rates")
     if rates is not None:
