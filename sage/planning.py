@@ -1,10 +1,10 @@
 """What a study will cost, before anything runs: jobs, tokens, hours and disk, per stage and model.
 
 The stages are SFT, RL and sampling; pretraining and what exhibits take a model for are small beside
-them and are not counted. Tokens are upper bounds: every completion as long as it may be. Times come from manifests of
-runs already on disk, else from the throughput that the model's `job` section names; where there
-is neither the plan says so and does not guess. Beside the memory that jobs ask for stands what
-runs have taken.
+them and are not counted. Tokens are upper bounds: every completion as long as it may be. Times come
+from manifests of runs already on disk, else from the throughput that the model's `job` section
+names; where there is neither the plan says so and does not guess. Beside the memory that jobs ask
+for stands what runs have taken.
 """
 
 from __future__ import annotations

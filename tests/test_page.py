@@ -487,7 +487,7 @@ class TestCautions:
     def test_a_single_training_seed_is_cautioned_against(self, tmp_path: Path) -> None:
         for seeds, said in (((1,), True), ((1, 2), False)):
             study = with_a_case(a_study(seeds=seeds))
-            content = a_content(study, tmp_path)
+            content = a_content(study, tmp_path / str(len(seeds)))
             texts = [one.text for one in cautions(study, content, page_files(study, RESULTS, ROOT))]
             assert any("trained once" in text for text in texts) is said
 

@@ -49,8 +49,9 @@ def cautions(study: ResolvedStudy, content: PageContent, files: PageFiles) -> li
     found = [*missing_runs(study, content), *stale_results(study, content)]
     if len(study.study.seeds) == 1:
         text = (
-            "Each row was trained once, so differences are those of single runs, and no claim about "
-            "methods is decided by them. More training seeds (seeds, in the study) would tell."
+            "Each row was trained once, so differences are those of single runs, and no claim "
+            "about methods is decided by them. More training seeds (seeds, in the study) would "
+            "tell."
         )
         found.append(Caution(text, []))
     flat: list[str] = []
