@@ -297,7 +297,7 @@ class TestLedger:
         (claim,) = ledger_view(frame, study)
         assert claim.because == "one training run"
         assert [row.verdict for row in claim.rows] == ["so in one run", "inconclusive"]
-        assert claim.rows[0].over == "40 problems, one training run"
+        assert claim.rows[0].over == "40 problems, 1 run"
 
     def test_a_margin_has_no_p(self, study: ResolvedStudy) -> None:
         within = CLAIM.tests[0].model_copy(update={"direction": "not up", "margin": 0.2})

@@ -247,8 +247,7 @@ class LedgerClaim:
     @property
     def because(self) -> str:
         """Why it is inconclusive where more problems or samples would not help."""
-        one_run = any(row.over.endswith("1 training run") for row in self.rows)
-        one_run |= any(row.over.endswith("one training run") for row in self.rows)
+        one_run = any(row.over.endswith((" 1 run", "1 training run")) for row in self.rows)
         return "one training run" if one_run and self.verdict == "inconclusive" else ""
 
 
@@ -284,7 +283,7 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> L
         limits = "" if math.isnan(low + high) else f"{low:+.3g} to {high:+.3g}"
     place, runs = str(row["place"]), ""
     if row["runs"] == 1 and row["over"] != "training run":
-        runs = ", one training run"
+        runs = ", 1 run"
     return LedgerRow(
         says=says_,
         span=span,
