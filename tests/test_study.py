@@ -100,7 +100,9 @@ def test_a_study_can_be_a_file_of_ones_own(config: Path, tmp_path: Path) -> None
     shutil.copy(config / STUDY, mine)
     edit(mine, "models.tiny.rl.steps", 7)
     study = load_study(str(mine), config)
-    assert (study.name, study.model("tiny").rl.steps) == ("mine", 7)
+    assert (study.name, study.option) == ("mine", str(mine))  # and so it is asked for again
+    assert study.model("tiny").rl.steps == 7
+    assert load_study("smoke", config).option == "smoke"
 
 
 def test_rows_start_with_the_policy_before_rl() -> None:

@@ -45,7 +45,13 @@ from sage.reporting.views import (
 )
 from sage.reporting.wording import benchmark_titles, exhibit_heading, percent, row_title
 from sage.study import BASE, ResolvedStudy
-from sage.study.exhibits import AblationTable, PatternTable, PerplexityFigure, TrajectoryFigure
+from sage.study.exhibits import (
+    AblationTable,
+    PatternTable,
+    PerplexityFigure,
+    StepTimesTable,
+    TrajectoryFigure,
+)
 
 _ESTIMATE = ("value", "low", "high")
 
@@ -118,6 +124,9 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
     shown = study.study.exhibits[name]
     model = study.model(shown.model)
     facts = [("Model", model.title)]
+    if isinstance(shown, StepTimesTable):  # timed from the policy before RL, which learns nothing
+        longest = f"≤ {model.rl.sampling.max_tokens} tokens each"
+        return [*facts, ("Rounds", str(shown.rounds)), ("Completions", longest)]
     evaluation, titles = study.evaluation(shown.model), benchmark_titles(study)
     sets = study.benchmarks_of(name)
     if isinstance(shown, TrajectoryFigure):

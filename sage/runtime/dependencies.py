@@ -12,6 +12,10 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
+WITHOUT_EFFECT = ("sage.study", "sage.runtime")
+"""Left out of what a result depends on: what only validates settings (their values count by
+themselves) and what only frames a job."""
+
 
 def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
     """Source files of `module` and of every `sage` module it imports, directly or not.

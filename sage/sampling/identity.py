@@ -14,9 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sage.runtime.dependencies import PACKAGE, module_files
+from sage.runtime.dependencies import PACKAGE, WITHOUT_EFFECT, module_files
 
-_WITHOUT_EFFECT = ("sage.study", "sage.runtime")
 _ABOUT_THE_RUN = {"manifest.json", "history.jsonl", "README.md", "training_args.bin"}
 
 
@@ -47,7 +46,7 @@ def code_digest(module: str) -> str:
     Comments, docstrings and layout do not count.
     """
     trees = {}
-    for name in module_files(module, _WITHOUT_EFFECT):
+    for name in module_files(module, WITHOUT_EFFECT):
         path = Path(name)
         tree = ast.parse(path.read_text(encoding="utf-8"))
         trees[path.relative_to(PACKAGE).as_posix()] = ast.dump(_without_docstrings(tree))

@@ -16,12 +16,8 @@ os.environ.update(
 )
 
 from sage.guides import GUIDES, guide_class
-from sage.runtime.dependencies import module_files
+from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.study import BASE, StudyError, load_settings, load_study
-
-# Left out of every job's identity: what only validates settings (their values reach the
-# jobs as params) and what only frames a job. Editing these reruns nothing.
-WITHOUT_EFFECT = ("sage.study", "sage.runtime")
 
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
