@@ -227,6 +227,13 @@ class TestEvidence:
         (one,) = of_histories(ours, theirs, "grad_norm", relative=True)
         assert one.effect == pytest.approx(0.0)
 
+    def test_nought_has_no_ratio(self) -> None:
+        flat = [{"step": i, "grad_norm": 0.0} for i in range(1, 7)]
+        steep = [{"step": i, "grad_norm": 1.0} for i in range(1, 7)]
+        assert of_histories({1: flat}, {1: steep}, "grad_norm", relative=True) == []
+        (difference,) = of_histories({1: flat}, {1: steep}, "grad_norm")
+        assert difference.effect == -1.0
+
     def test_a_stage_is_a_third_of_training(self) -> None:
         ours, theirs = {1: history(7, slope=1.01)}, {1: history(7)}
         effects = [

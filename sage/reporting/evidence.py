@@ -130,7 +130,8 @@ def of_histories(
 
     The interval is Student's t over runs. The steps of one run depend on each other and on its
     seed, so a single run has an effect and neither interval nor p. `relative` gives the ratio
-    minus one, over runs the geometric mean. `stage` takes a third of training, one of STAGES.
+    minus one, over runs the geometric mean; nothing is found where a mean is 0, for then there is
+    none. `stage` takes a third of training, one of STAGES.
     """
     contrasts = []
     for seed in sorted(set(ours) & set(theirs)):
@@ -141,6 +142,8 @@ def of_histories(
             part = np.array_split(part, len(STAGES))[STAGES.index(stage)]
         if steps:
             means = one[part].mean(), two[part].mean()
+            if relative and min(means) <= 0:
+                return []
             ends = np.log(means) if relative else means
             contrasts.append(float(ends[0] - ends[1]))
     if not contrasts:

@@ -178,7 +178,11 @@ def findings(
         found = of_tails(measured.exhibits[test.exhibit], test.row, test.other, level=0.95)
     if test.margin is not None:  # p is of no difference at all, which is not the question
         found = [replace(finding, p=math.nan) for finding in found]
-    return found, "" if found else f"{test.row} and {test.other} were not both measured"
+    if found:
+        return found, ""
+    reason = f"{test.row} and {test.other} were not both measured"
+    ratio = isinstance(test, Recorded) and test.relative
+    return [], f"{reason}, or one of them is 0" if ratio else reason
 
 
 def says(test: Comparison, study: ResolvedStudy) -> str:
