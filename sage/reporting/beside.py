@@ -112,7 +112,7 @@ def beside_view(table: pd.DataFrame, study: ResolvedStudy, kind: str) -> Table:
         rows = []
         for row in of.to_dict("records"):
             difference = row["difference"]
-            text = points(difference) if in_percent else f"{difference:+.3f}"
+            text = points(difference) if in_percent else f"{difference:+.3f}".replace("-", "\u2212")
             inside = {True: "yes", False: "no", None: NONE}[row["inside"]]
             cells = (
                 Cell(number(row["value"]), spread(row["std"])),
