@@ -24,7 +24,7 @@ from sage.training.rollouts import informative_groups, join, take_groups
 from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer, Shaping, as_k3_input
 
-pytestmark = [pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(2400)]  # the first of these runs the smoke study
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 
