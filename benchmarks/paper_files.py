@@ -72,12 +72,17 @@ _HOSTILE = "</script><script>document.title='%d'</script><img src=x onerror=aler
 
 
 def write_study(path: Path, paper: Path) -> None:
-    """The paper's study at `path`, with SEEDS and SAMPLES."""
+    """The paper's study at `path`, with SEEDS and SAMPLES, of which its exhibits show no more."""
     content: dict[str, Any] = yaml.safe_load(paper.read_text(encoding="utf-8"))
     content["seeds"] = SEEDS
     own = [model["evaluation"] for model in content["models"].values() if "evaluation" in model]
     for evaluation in (content["evaluation"], *own):
         evaluation["samples"] = SAMPLES
+    for shown in content["exhibits"].values():
+        if shown["kind"] == "patterns":
+            shown["samples"] = SAMPLES
+        elif shown["kind"] == "perplexity":
+            shown["responses"] = SAMPLES * len(content["evaluation"]["seeds"])
     write_text_atomic(path, yaml.safe_dump(content, sort_keys=False))
 
 
