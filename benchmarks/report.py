@@ -86,6 +86,11 @@ def comparisons() -> Iterator[Comparison]:
                 for name, shown in study.study.exhibits.items()
                 if shown.kind in ("patterns", "gradient_norms", "case_study")
             ),
+            *(
+                f"metrics/{name}/pass_at_k.parquet"
+                for name, shown in study.study.exhibits.items()
+                if shown.kind in ("accuracy", "curves", "ablation")
+            ),
         ]
         _print("metrics", watched(project, [f"results/paper/{path}" for path in measured]))
         rendering = watched(project, ["results/paper/report/index.html"])
