@@ -51,6 +51,7 @@ from sage.reporting.layout import page_files
 from sage.reporting.ledger import Measured, ledger
 from sage.reporting.looks import PALETTE, save_figure
 from sage.reporting.page import json_block, render_page
+from sage.reporting.paper import COLUMNS as PAPER_COLUMNS
 from sage.reporting.paper import compared, paper_values, read_mapping
 from sage.reporting.partial import comparable, write_partial
 from sage.reporting.views import duration, grouped, inline_svg, p_text, points
@@ -540,16 +541,7 @@ class TestPaper:
         freedom, so 2.459 times that to each side."""
         paper = pd.DataFrame(
             [("accuracy", "m", "b", row, "pass@1", 0.30, 0.01, 5) for row in ("x", "y", "z")],
-            columns=[
-                "kind",
-                "model",
-                "benchmark",
-                "algorithm",
-                "quantity",
-                "value",
-                "std",
-                "seeds",
-            ],
+            columns=PAPER_COLUMNS,
         )
         measured = pd.DataFrame(
             [("x", 0.35, 0.02, 5), ("y", 0.32, 0.02, 5), ("z", 0.35, None, 1)],
@@ -565,16 +557,7 @@ class TestPaper:
     def test_a_value_without_deviations_has_a_difference_and_no_more(self) -> None:
         paper = pd.DataFrame(
             [("gradient_norms", "m", "", "x", "mid", 0.30, None, None)],
-            columns=[
-                "kind",
-                "model",
-                "benchmark",
-                "algorithm",
-                "quantity",
-                "value",
-                "std",
-                "seeds",
-            ],
+            columns=PAPER_COLUMNS,
         )
         measured = pd.DataFrame([("x", "mid", 0.4)], columns=["algorithm", "quantity", "value"])
         (row,) = compared(paper, measured, ["algorithm", "quantity"]).to_dict("records")
@@ -586,16 +569,7 @@ class TestPaper:
         study = with_a_case(a_study())
         paper = pd.DataFrame(
             [("accuracy", "tiny", "easy", "grpo", "pass@1", 0.55, 0.01, 5)],
-            columns=[
-                "kind",
-                "model",
-                "benchmark",
-                "algorithm",
-                "quantity",
-                "value",
-                "std",
-                "seeds",
-            ],
+            columns=PAPER_COLUMNS,
         )
         page = a_page(study, tmp_path, paper=paper)
         row = page[page.index('id="paper-table1"') : page.index('id="exhibit-table2"')]

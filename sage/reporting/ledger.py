@@ -240,19 +240,17 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class LedgerClaim:
-    """A claim with its verdict and its findings as text."""
+    """A claim with its verdict and its findings as text.
+
+    `because` says why it is inconclusive where more problems or samples would not help.
+    """
 
     name: str
     text: str
     source: str
     verdict: str
+    because: str
     rows: tuple[LedgerRow, ...]
-
-    @property
-    def because(self) -> str:
-        """Why it is inconclusive where more problems or samples would not help."""
-        one_run = any(row.over.endswith((" 1 run", "1 training run")) for row in self.rows)
-        return "one training run" if one_run and self.verdict == "inconclusive" else ""
 
 
 def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[LedgerClaim]:
@@ -270,7 +268,9 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
             for row, span in zip(rows.to_dict("records"), spans, strict=True)
         ]
         texts = str(first["text"]), str(first["source"]), str(first["verdict"])
-        claims.append(LedgerClaim(str(name), *texts, tuple(views)))
+        one_run = texts[-1] == "inconclusive" and bool((rows["runs"] == 1).any())
+        because = "one training run" if one_run else ""
+        claims.append(LedgerClaim(str(name), *texts, because, tuple(views)))
     return claims
 
 

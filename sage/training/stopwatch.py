@@ -64,7 +64,7 @@ class Stopwatch(SageTrainer):
         completions, tokens = len(batch["completion_mask"]), int(batch["completion_mask"].sum())
         names, rows = list(self.shapings), []
         for turn in tqdm(range(-WARM_UP, self.rounds), desc="timing", unit="round", mininterval=5):
-            first = turn % len(names)  # none is always the one behind another
+            first = turn % len(names)  # each goes first in its turn
             for name in [*names[first:], *names[:first]]:
                 seconds = self._seconds(model, batch, self.shapings[name])
                 rows.append((name, turn, seconds, completions, tokens))
