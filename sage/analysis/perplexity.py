@@ -22,8 +22,6 @@ from sage.evaluation.curves import Run, run_of
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import prompt_ids
-from sage.runtime.files import atomic_file
-from sage.runtime.manifest import Manifest
 from sage.study.strict import BASE
 
 TOKEN_IDS = "token_ids"
@@ -217,7 +215,7 @@ def tail_table(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def write_perplexities(
+def read_perplexities(
     base: Path,
     samples: Sequence[Path],
     problems: Path,
@@ -225,11 +223,9 @@ def write_perplexities(
     named: Sequence[str] | None,
     responses: int,
     device: str,
-    output: Path,
-    manifest: Manifest,
-) -> None:
-    """Figure 7's data: choose responses from the sample files, read them with the checkpoint
-    `base`, and write COLUMNS as parquet, the manifest beside it as JSON.
+) -> pd.DataFrame:
+    """Figure 7's data: responses chosen from the sample files, read with the checkpoint `base`;
+    COLUMNS.
     """
     asked = read_problems(problems)
     chosen = choose_responses(
@@ -239,10 +235,7 @@ def write_perplexities(
         responses,
     )
     network: Any = load_model(base)
-    table = perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)
-    with atomic_file(output) as temporary:
-        table.to_parquet(temporary, index=False)
-    manifest.write(output.with_suffix(".json"), int(table["n_tokens"].sum()))
+    return perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)
 
 
 @torch.inference_mode()

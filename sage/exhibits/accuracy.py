@@ -1,21 +1,29 @@
 """Accuracy tables (Tables 1, 3, 4, 9): pass@1 and pass@K of every row on every benchmark.
 
 Built from pass@k metrics and from the paired comparisons, which alone decide what is set in
-bold. Shares stay in [0, 1] in the frame and in CSV; percent appear only where people read.
+bold. Shares stay in [0, 1] in the frame and in CSV; percent appear only where people read. A
+second table has the paper's reading of the same samples beside the unbiased estimate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.evaluation.curves import POOLED
-from sage.reporting.latex import escape, latex_table, row_of, share, small_interval
-from sage.reporting.pooled import estimates, pooled_pass_at_k, require, shown_ks
-from sage.reporting.wording import (
+from sage.exhibits.kind import Shown, TableMaker
+from sage.exhibits.paper_reading import reading_document, reading_table
+from sage.exhibits.pass_at_k import (
+    MeasuredPassAtK,
+    OnBenchmarks,
+    estimates,
+    pooled_pass_at_k,
+    shown_ks,
+)
+from sage.exhibits.rows import require
+from sage.rendering.labels import (
     AVERAGE,
     benchmark_titles,
     exhibit_heading,
@@ -24,16 +32,72 @@ from sage.reporting.wording import (
     row_title,
     seeds_said,
 )
+from sage.rendering.lines import line_styles
+from sage.rendering.numbers import listing
+from sage.rendering.table import (
+    Group,
+    Head,
+    Row,
+    Table,
+    TableDocument,
+    share_cell,
+)
 from sage.study import BASE, ResolvedStudy
 
 LEVEL = 0.05
 """A row leads only where each comparison's p, adjusted after Holm, is below this."""
 
 BEST, TIE = "best", "tie"
-"""Marks: clearly above every other row; at the top, or not told from the row that is."""
+"""Marks: clearly above every other row; not significantly different from the highest row."""
 
 _PARTS = ("value", "low", "high")
 _COMPARED = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "p_holm"]
+
+
+class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
+    """pass@1 and pass@k of every row on every benchmark, with their average (Tables 1, 3, 4, 9)."""
+
+    kind: Literal["accuracy"]
+
+    frames: ClassVar[tuple[str, ...]] = ("pass_at_k", "comparisons", "paper_reading")
+    about: ClassVar[str] = (
+        "Pass@1 and pass@K of every row: the unbiased estimate, pooled over training seeds, as "
+        "shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
+        "training runs, where there are several); K is the largest k that all rows of a benchmark "
+        "share and that one evaluation seed samples. `mark` is `best` where paired comparisons, "
+        "adjusted after Holm, put a row above every other, else `tie` at the highest row and at "
+        "those not significantly different from it. In the table `…_reading`, `reading` is the "
+        "paper's: pass@1 from the first sample and pass@n from any of a seed's n, as the mean over "
+        "evaluation seeds with their standard deviation `std`."
+    )
+
+    def tables(self) -> Mapping[str, TableMaker]:
+        """The accuracies, and the paper's reading of the same samples."""
+        return {"": accuracy_document, "_reading": reading_document}
+
+    def as_in_paper(self, shown: Shown) -> pd.DataFrame:
+        """pass@k by benchmark, with the spread over evaluation seeds of the paper's reading."""
+        rows = pooled_pass_at_k(shown.frame("pass_at_k"), shown.study, shown.name)
+        on = ["benchmark", "algorithm", "quantity"]
+        named = rows.assign(quantity=[f"pass@{k}" for k in rows["k"]])[[*on, "value"]]
+        noise = reading_table(
+            shown.frame("pass_at_k"), shown.frame("paper_reading"), shown.study, shown.name
+        ).rename(columns={"std": "measured_std", "n_eval_seeds": "measured_seeds"})
+        noise = noise.assign(quantity=[f"pass@{k}" for k in noise["k"]])
+        return named.merge(noise[[*on, "measured_std", "measured_seeds"]], on=on, how="left")
+
+
+def accuracy_document(shown: Shown) -> TableDocument:
+    """The table of accuracies."""
+    study, name = shown.study, shown.name
+    pass_at_k = shown.frame("pass_at_k")
+    frame = accuracy_table(pass_at_k, shown.frame("comparisons"), study, name)
+    return TableDocument(
+        frame,
+        accuracy_view(frame, study),
+        accuracy_caption(pass_at_k, study, name),
+        flat=flat_cells(frame, study, study.study.exhibits[name].title),
+    )
 
 
 def accuracy_table(
@@ -94,16 +158,6 @@ def estimate(table: pd.DataFrame, row: int, benchmark: str, k: int) -> tuple[flo
     return value, low, high
 
 
-def clear_best(table: pd.DataFrame, benchmark: str, k: int) -> int | None:
-    """The row that the comparisons put above every other row, or None if there is none."""
-    return next(iter(_marked(table, benchmark, k, BEST)), None)
-
-
-def tied(table: pd.DataFrame, benchmark: str, k: int) -> list[int]:
-    """Where no row is the clear best: the highest, and all that are not told from it."""
-    return _marked(table, benchmark, k, TIE)
-
-
 def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
     """What an accuracy table shows, its intervals, marks, and the worth of a problem; plain."""
     rows = pooled_pass_at_k(pass_at_k, study, exhibit)
@@ -125,70 +179,53 @@ def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str
         problems_worth(sizes),
         f"Bold: above every other row in a paired comparison {_compared_over(study)} "
         f"(p < {LEVEL:g}, adjusted after Holm for all comparisons of this model at that k); "
-        "≈: no such row, this one is the highest or not told from it.",
+        "≈: no such row; this one is the highest, or not significantly different from it.",
         "Averages are not compared." if len(sizes) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
+
+
+def accuracy_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
+    """An accuracy frame in percent, with its marks."""
+    titles, styles, groups = benchmark_titles(study), line_styles(study), column_groups(table)
+    places = [(name, k) for name, ks in groups.items() for k in ks]
+    rows = []
+    for row in range(len(table)):
+        algorithm = str(table.loc[row, "algorithm"])
+        cells = [
+            share_cell(*estimate(table, row, *place), _mark(table, row, *place)) for place in places
+        ]
+        title = str(table.loc[row, "title"])
+        rows.append(Row(title, tuple(cells), styles[algorithm], algorithm == BASE))
+    heads = [Head(titles[name], tuple(f"pass@{k}" for k in ks)) for name, ks in groups.items()]
+    return Table("Algorithm", tuple(heads), (Group("", tuple(rows)),))
+
+
+def flat_cells(table: pd.DataFrame, study: ResolvedStudy, title: str) -> str:
+    """The cells of an accuracy frame whose interval has no width, as a line; empty without any."""
+    titles, places = benchmark_titles(study), []
+    for benchmark, ks in column_groups(table).items():
+        for k in ks:
+            values = [estimate(table, row, benchmark, k) for row in range(len(table))]
+            flat = [row for row, value in enumerate(values) if value[1] == value[2]]
+            if flat and benchmark != AVERAGE:
+                rows = (
+                    "every row"
+                    if len(flat) == len(table)
+                    else listing([str(table["title"].iloc[row]) for row in flat], most=4)
+                )
+                places.append(f"{titles[benchmark]} at k = {k} ({rows})")
+    return f"{title}: {', '.join(places)}" if places else ""
+
+
+def _mark(table: pd.DataFrame, row: int, benchmark: str, k: int) -> str:
+    return str(table[f"{benchmark} pass@{k} mark"].iloc[row])
 
 
 def _compared_over(study: ResolvedStudy) -> str:
     if len(study.study.seeds) == 1:
         return "over problems, which speaks of these training runs and not of others"
     return "over problems and over training runs, of whose p the larger counts"
-
-
-def accuracy_latex(
-    table: pd.DataFrame, caption: str, titles: Mapping[str, str] | None = None
-) -> str:
-    """An accuracy frame as a LaTeX table; `titles` maps benchmarks to their headings."""
-    groups, titles = column_groups(table), titles or {}
-    heads, rules, start = [""], [], 2
-    for name, ks in groups.items():
-        column = rf">{{\centering\arraybackslash}}p{{{1.4 * len(ks):.1f}cm}}"
-        heads.append(rf"\multicolumn{{{len(ks)}}}{{{column}}}{{{escape(titles.get(name, name))}}}")
-        rules.append(rf"\cmidrule(lr){{{start}-{start + len(ks) - 1}}}")
-        start += len(ks)
-    places = [(name, k) for name, ks in groups.items() for k in ks]
-    best = {place: clear_best(table, *place) for place in places}
-    ties = {place: tied(table, *place) for place in places}
-    body = []
-    for row in range(len(table)):
-        values, intervals = [escape(str(table.loc[row, "title"]))], [""]
-        for place in places:
-            value, low, high = estimate(table, row, *place)
-            text = share(value)
-            if best[place] == row:
-                text = rf"\textbf{{{text}}}"
-            elif row in ties[place]:
-                text += r"\rlap{$^{\approx}$}"
-            values.append(text)
-            intervals.append(small_interval(low, high))
-        body += [row_of(values, "-2pt"), row_of(intervals, "3pt")]
-        if table.loc[row, "algorithm"] == BASE and len(table) > 1:
-            body.append(r"\addlinespace")
-    head = [
-        row_of(heads),
-        " ".join(rules),
-        row_of(["Algorithm", *(f"pass@{k}" for _, k in places)]),
-    ]
-    return latex_table(caption, "l" + "c" * len(places), head, body)
-
-
-def read_table(csv_path: Path) -> pd.DataFrame:
-    """An accuracy frame from its CSV file."""
-    header = pd.read_csv(csv_path, nrows=0).columns
-    numbers = [name for name in header if name.endswith(tuple(f" {part}" for part in _PARTS))]
-    return pd.read_csv(
-        csv_path,
-        dtype={name: str for name in header if name not in numbers},
-        keep_default_na=False,
-        na_values={name: [""] for name in numbers},
-    )
-
-
-def _marked(table: pd.DataFrame, benchmark: str, k: int, mark: str) -> list[int]:
-    marks = table[f"{benchmark} pass@{k} mark"].tolist()
-    return [row for row, found in enumerate(marks) if found == mark]
 
 
 def _marks(values: pd.Series, compared: pd.DataFrame) -> list[str]:

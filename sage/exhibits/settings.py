@@ -7,19 +7,38 @@ a setting that differs between algorithms names the ones concerned.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import pandas as pd
 
-from sage.reporting.latex import escape, latex_table, row_of
-from sage.reporting.wording import row_title
+from sage.exhibits.kind import Shown, Shows, TableMaker
+from sage.rendering.labels import row_title
+from sage.rendering.numbers import NONE
+from sage.rendering.table import TableDocument, plain_table
 from sage.study import RL, SFT, Algorithm, Model, ResolvedStudy
-from sage.study.exhibits import AblationTable
 from sage.study.models import HubBase, LoRA, PackageBase, SharedBase
 
-NONE = "–"
-"""What stands where a model has no such setting."""
-
 _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
+
+
+class SFTSettings(Shows):
+    """Table 7: the settings of SFT as they were used."""
+
+    about: ClassVar[str] = "Settings of supervised fine-tuning as used, a column per model."
+
+    def tables(self) -> Mapping[str, TableMaker]:
+        """See `Shows`."""
+        return {"": lambda shown: _document(shown, sft_settings_table, sft_caption)}
+
+
+class RLSettings(Shows):
+    """Table 8: the settings of RL as they were used."""
+
+    about: ClassVar[str] = "Settings of reinforcement learning as used, a column per model."
+
+    def tables(self) -> Mapping[str, TableMaker]:
+        """See `Shows`."""
+        return {"": lambda shown: _document(shown, rl_settings_table, rl_caption)}
 
 
 def sft_settings_table(study: ResolvedStudy) -> pd.DataFrame:
@@ -84,28 +103,24 @@ def rl_settings_table(study: ResolvedStudy) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def settings_latex(table: pd.DataFrame, caption: str, study: ResolvedStudy) -> str:
-    """A table of settings as LaTeX; long values wrap."""
-    models = [name for name in table.columns if name != "parameter"]
-    width = 0.62 / len(models)
-    titles = [study.model(name).title for name in models]
-    head = [row_of([escape(text) for text in ("Parameter", *titles)])]
-    body = [
-        row_of([escape(str(row[name])) for name in table.columns])
-        for row in table.to_dict("records")
-    ]
-    column = rf">{{\raggedright\arraybackslash}}p{{{width:.2f}\linewidth}}"
-    return latex_table(caption, "l" + column * len(models), head, body)
-
-
 def sft_caption(study: ResolvedStudy) -> str:
     """What Table 7 shows."""
-    return f"{study.study.title}: settings of supervised fine-tuning, as used."
+    return "Settings of supervised fine-tuning, as used."
 
 
 def rl_caption(study: ResolvedStudy) -> str:
     """What Table 8 shows."""
-    return f"{study.study.title}: settings of reinforcement learning, as used."
+    return "Settings of reinforcement learning, as used; algorithms that differ are named."
+
+
+def _document(
+    shown: Shown,
+    table: Callable[[ResolvedStudy], pd.DataFrame],
+    caption: Callable[[ResolvedStudy], str],
+) -> TableDocument:
+    frame = table(shown.study)
+    titles = {name: model.title for name, model in shown.study.study.models.items()}
+    return TableDocument(frame, plain_table(frame, "Setting", titles), caption(shown.study))
 
 
 def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
@@ -133,11 +148,8 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
 
 
 def _named(study: ResolvedStudy, model: str) -> list[str]:
-    """The algorithms a model is trained with, but for cells that only an ablation shows."""
-    named = {*study.model(model).algorithms}
-    for name, shown in study.exhibits(model).items():
-        named |= {shown.algorithm} if isinstance(shown, AblationTable) else {*study.rows_of(name)}
-    return [row for row in study.trained(model) if row in named]
+    """The algorithms a model is trained with, but for the variants that exhibits add."""
+    return [row for row in study.trained(model) if row not in study.variants]
 
 
 def _guide(row: Algorithm) -> dict[str, str]:

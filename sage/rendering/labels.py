@@ -1,4 +1,4 @@
-"""What things are called where people read them, and how numbers are written there.
+"""What things are called where people read them.
 
 Shared by tables, figures and the page, so that a row has one name everywhere.
 """
@@ -53,11 +53,6 @@ def problems_worth(sizes: Mapping[str, int]) -> str:
         return f"One problem is worth {100 / count:.2g} points ({count} problems per benchmark)."
     each = [f"{100 / n:.2g} points on {title} ({n} problems)" for title, n in sizes.items()]
     return f"One problem is worth {listed(each)}."
-
-
-def percent(share: float) -> str:
-    """A share as percent with one decimal, without the sign."""
-    return f"{100 * share:.1f}"
 
 
 def listed(items: Sequence[str]) -> str:

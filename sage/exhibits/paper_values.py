@@ -18,10 +18,14 @@ import numpy as np
 import pandas as pd
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
-from scipy.stats import t
+from scipy.special import stdtrit
 
+from sage.exhibits.ablation import AblationTable
+from sage.exhibits.kind import Kind, Shown
+from sage.rendering.labels import benchmark_titles
+from sage.rendering.numbers import NONE, interval_of_points, percent, points
+from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
 from sage.study import ResolvedStudy
-from sage.study.exhibits import AblationTable
 from sage.study.strict import Name, Strict
 
 COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
@@ -31,7 +35,21 @@ over as many evaluation `seeds`."""
 
 COMPARED = [*COLUMNS, "measured", "measured_std", "difference", "low", "high", "inside"]
 """COLUMNS, the measured value with its own deviation over evaluation seeds, and the difference to
-the paper's with its 95 % interval; `inside` says whether that holds nought."""
+the paper's with its 95 % interval; `inside` says whether that contains 0."""
+
+PAPER_CAPTIONS = {
+    "accuracy": "The paper’s numbers (reports/paper) beside the measured ones, which are of the "
+    "same problems. ± is the standard deviation over evaluation seeds, here of the paper’s "
+    "reading. The difference is measured minus paper. Its 95 % interval is of the noise of "
+    "evaluating these very policies; how training runs differ is not in it, for the paper has "
+    "one. Inside: the interval contains 0, so that this noise alone could explain it.",
+    "ablation": "The paper’s numbers (reports/paper) beside the measured ones. The paper gives no "
+    "deviations here, so the difference has no interval.",
+    "patterns": "The paper’s numbers (reports/paper) beside the measured ones. They are not alike: "
+    "the phrase lists that decide here are this project’s own.",
+    "gradient_norms": "The paper’s numbers (reports/paper) beside the measured ones. The paper’s "
+    "are of one training run: nothing is known about how its runs differ.",
+}
 
 
 class PaperTable(Strict):
@@ -60,6 +78,26 @@ def read_mapping(folder: Path) -> dict[str, list[PaperTable]]:
         return _MAPPING.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValidationError) as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def in_paper(folder: Path, exhibit: Kind) -> bool:
+    """Whether the paper has a table of the exhibit's kind for its model."""
+    return any(table.kind == exhibit.kind for table in read_mapping(folder).get(exhibit.model, ()))
+
+
+def paper_document(exhibit: Kind, shown: Shown) -> TableDocument:
+    """The paper's numbers beside the exhibit's own.
+
+    Raises ValueError for a kind that has no values to compare.
+    """
+    measured = exhibit.as_in_paper(shown)
+    if measured is None:
+        raise ValueError(f"{shown.name}: exhibits of kind {exhibit.kind} have nothing to compare")
+    paper = paper_values(shown.paper, shown.study)
+    paper = paper[(paper["kind"] == exhibit.kind) & (paper["model"] == exhibit.model)]
+    frame = compared(paper, measured, ["benchmark", "algorithm", "quantity"])
+    table = beside_view(frame, shown.study, in_percent=exhibit.kind != "gradient_norms")
+    return TableDocument(frame, table, PAPER_CAPTIONS[exhibit.kind])
 
 
 def paper_values(folder: Path, study: ResolvedStudy) -> pd.DataFrame:
@@ -92,7 +130,7 @@ def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> 
     noise, own_noise = both["std"] ** 2 / seeds, both["measured_std"] ** 2 / own_seeds
     variance = noise + own_noise
     degrees = variance**2 / (noise**2 / (seeds - 1) + own_noise**2 / (own_seeds - 1))
-    half = np.sqrt(variance) * t.ppf(0.975, degrees)
+    half = np.sqrt(variance) * stdtrit(degrees, 0.975)
     both["difference"], both["low"], both["high"] = difference, difference - half, difference + half
     holds = ((both["low"] <= 0) & (both["high"] >= 0)).astype(object)
     both["inside"] = holds.where(half.notna(), None)
@@ -120,6 +158,37 @@ def _values(
     return named.assign(**fixed).reindex(columns=COLUMNS)
 
 
+def beside_view(table: pd.DataFrame, study: ResolvedStudy, in_percent: bool) -> Table:
+    """Paper's value, measured value, difference, and whether evaluation noise could explain it."""
+    titles = benchmark_titles(study)
+
+    def number(value: float) -> str:
+        return percent(value) if in_percent else f"{value:.3f}"
+
+    def spread(std: float) -> str:
+        return "" if pd.isna(std) else f"± {number(std)}"
+
+    groups = []
+    for (benchmark, quantity), of in table.groupby(["benchmark", "quantity"], sort=False):
+        rows = []
+        for row in of.to_dict("records"):
+            difference = row["difference"]
+            text = points(difference) if in_percent else f"{difference:+.3f}".replace("-", "\u2212")
+            inside = {True: "yes", False: "no", None: NONE}[row["inside"]]
+            cells = (
+                Cell(number(row["value"]), spread(row["std"])),
+                Cell(number(row["measured"]), spread(row["measured_std"])),
+                Cell(text, interval_of_points(row["low"], row["high"])),
+                Cell(inside, mark="nil" if inside == NONE else ""),
+            )
+            rows.append(algorithm_row(study, row["algorithm"], cells))
+        words = str(quantity).replace("_", " ")
+        heading = f"{titles[str(benchmark)]}, {words}" if benchmark else words.capitalize()
+        groups.append(Group(heading, tuple(rows)))
+    columns = ("Paper", "Measured", "Measured − paper", "Paper’s value inside")
+    return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
+
+
 def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataFrame:
     """An ablation's grid with a row per cell and k; without such an exhibit, no rows."""
     keys = [name for name in frame.columns if not name.startswith("pass@")]
@@ -127,6 +196,7 @@ def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataF
     for shown in study.exhibits(model).values():
         if isinstance(shown, AblationTable) and set(shown.grid) == set(keys):
             cells = long[list(shown.grid)].to_dict("records")
-            rows = [study.cell_row(shown, {str(k): float(v) for k, v in c.items()}) for c in cells]
+            named = [{str(key): float(value) for key, value in cell.items()} for cell in cells]
+            rows = [shown.row(cell, study.algorithms) for cell in named]
             return long.assign(algorithm=rows)
     return long.assign(algorithm="").iloc[:0]

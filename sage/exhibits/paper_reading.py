@@ -6,13 +6,22 @@ problems with any correct one of n, each as mean and standard deviation over eva
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 
-from sage.reporting.latex import NOTHING, escape, latex_table, row_of, share
-from sage.reporting.pooled import estimates, of_exhibit, pooled_pass_at_k, require, shown_ks
-from sage.reporting.wording import benchmark_titles, exhibit_heading, percent, row_title
+from sage.exhibits.kind import Shown
+from sage.exhibits.pass_at_k import estimates, of_exhibit, pooled_pass_at_k, shown_ks
+from sage.exhibits.rows import require
+from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
+from sage.rendering.numbers import NONE, percent
+from sage.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    TableDocument,
+    algorithm_row,
+    share_cell,
+)
 from sage.study import ResolvedStudy
 
 COLUMNS = [
@@ -39,6 +48,19 @@ _READ = [
     "std",
     "n_eval_seeds",
 ]
+
+
+def reading_document(shown: Shown) -> TableDocument:
+    """The paper's reading of the same samples."""
+    frame = reading_table(
+        shown.frame("pass_at_k"), shown.frame("paper_reading"), shown.study, shown.name
+    )
+    return TableDocument(
+        frame,
+        reading_view(frame, shown.study),
+        reading_caption(shown.study, shown.name),
+        summary="The paper’s reading of the same samples",
+    )
 
 
 def reading_table(
@@ -90,26 +112,24 @@ def reading_caption(study: ResolvedStudy, exhibit: str) -> str:
     )
 
 
-def reading_latex(table: pd.DataFrame, caption: str, study: ResolvedStudy) -> str:
-    """A reading frame as a LaTeX table, a block per benchmark."""
-    titles = benchmark_titles(study)
-    places = max(table.groupby("benchmark")["k"].nunique())
-    head = [row_of(["Algorithm", *["unbiased", "as in the paper"] * places])]
-    body: list[str] = []
-    for name, block in table.groupby("benchmark", sort=False):
-        ks = sorted(block["k"].unique())
-        body += [r"\addlinespace"] if body else []
-        heads = [rf"\multicolumn{{2}}{{c}}{{pass@{k}}}" for k in ks]
-        body.append(row_of([rf"\emph{{{escape(titles[str(name)])}}}", *heads]))
-        for _, row in block.groupby("algorithm", sort=False):
-            cells = [escape(str(row["title"].iloc[0]))]
-            for found in row.sort_values("k").to_dict("records"):
-                cells += [share(found["value"]), _spread(found["reading"], found["std"])]
-            body.append(row_of(cells))
-    return latex_table(caption, "l" + "cc" * places, head, body)
-
-
-def _spread(value: float, std: float) -> str:
-    if math.isnan(value):
-        return NOTHING
-    return percent(value) if math.isnan(std) else rf"{percent(value)} $\pm$ {percent(std)}"
+def reading_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
+    """Two readings of the same samples, a block of rows per benchmark."""
+    titles, ks = benchmark_titles(study), sorted({int(k) for k in table["k"]})
+    groups = []
+    for benchmark, of in table.groupby("benchmark", sort=False):
+        rows = []
+        for algorithm, found in of.groupby("algorithm", sort=False):
+            by_k = found.set_index("k").to_dict("index")
+            cells = []
+            for k in ks:
+                row = by_k.get(k)
+                if row is None or pd.isna(row["value"]):
+                    cells += [Cell(NONE, mark="nil")] * 2
+                    continue
+                spread = "" if pd.isna(row["std"]) else f"± {percent(row['std'])}"
+                cells.append(share_cell(row["value"], row["low"], row["high"]))
+                cells.append(Cell(percent(row["reading"]), spread))
+            rows.append(algorithm_row(study, str(algorithm), cells))
+        groups.append(Group(titles[str(benchmark)], tuple(rows)))
+    heads = tuple(Head(f"pass@{k}", ("unbiased", "as in the paper")) for k in ks)
+    return Table("Algorithm", heads, tuple(groups))

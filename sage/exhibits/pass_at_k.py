@@ -1,15 +1,52 @@
-"""The rows of the pass@k metrics that tables and curves show: pooled over training seeds."""
+"""What tables and curves of pass@k share: measuring it, and its rows pooled over training seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
 
 import pandas as pd
+from pydantic import Field
 
 from sage.evaluation.curves import POOLED
+from sage.exhibits.kind import Kind, Measuring
+from sage.exhibits.rows import require
 from sage.study import BASE, ResolvedStudy
+from sage.study.exhibit import ExhibitOfRows, Rows
 
 COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
+
+BENCHMARKS = "problem sets, in order; left out, those of its model"
+
+
+class MeasuredPassAtK(Kind):
+    """A kind that is measured by pass@k of its rows on its benchmarks."""
+
+    frames: ClassVar[tuple[str, ...]] = ("pass_at_k",)
+    """Tables of `sage.evaluation.metrics` that it needs."""
+
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.metrics",)
+
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """See `Kind`."""
+        return {"bootstrap": study.study.evaluation.bootstrap}
+
+    def measure(self, job: Measuring) -> None:
+        """Write `frames`."""
+        from sage.evaluation.metrics import write_metrics
+
+        tables = {name: job.folder / f"{name}.parquet" for name in self.frames}
+        write_metrics(job.files["samples"], job.settings["bootstrap"], tables)
+
+
+class OnBenchmarks(ExhibitOfRows):
+    """An exhibit that may name its benchmarks."""
+
+    benchmarks: Rows | None = Field(None, description=BENCHMARKS)
+
+    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
+        """See `Exhibit`."""
+        return list(self.benchmarks or study.model(self.model).benchmarks)
 
 
 def pooled_pass_at_k(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
@@ -67,11 +104,3 @@ def estimates(
     if not chosen.index.is_unique:
         raise ValueError(f"pass@k metrics: several pooled rows for {benchmark!r}, k = {k}")
     return chosen[list(parts)].astype(float).reindex(list(algorithms))
-
-
-def require(frame: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    """Raise ValueError if a frame lacks one of `columns`."""
-    lacking = [name for name in columns if name not in frame.columns]
-    if lacking:
-        there = ", ".join(map(str, frame.columns))
-        raise ValueError(f"{what}: no column {', '.join(lacking)}; there are {there}")

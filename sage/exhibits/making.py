@@ -1,0 +1,58 @@
+"""Makes the files of exhibits: measurements, tables, figures.
+
+The rules and the partial report call the same functions, so both show the same numbers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sage.exhibits import PAPER, exhibit_of, kind_of, shows
+from sage.exhibits.kind import Files, Measuring, Shown
+from sage.results import Results
+from sage.runtime.files import atomic_directory
+from sage.runtime.manifest import Manifest
+from sage.study import ResolvedStudy
+
+
+def measure(
+    exhibit: dict[str, object],
+    settings: dict[str, object],
+    files: Files,
+    folder: Path,
+    device: str,
+    shards: Path,
+    manifest: Manifest,
+) -> None:
+    """Measure an exhibit, given as plain data, into `folder`; all of it or nothing."""
+    kind = exhibit_of(exhibit)
+    with atomic_directory(folder) as temporary:
+        kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
+
+
+def write_table(
+    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, results: Results
+) -> None:
+    """Write one table of an exhibit: CSV, LaTeX and what the page shows."""
+    from sage.rendering.table import write_document
+
+    shown = Shown(study, exhibit, measured, paper)
+    if suffix == PAPER:
+        from sage.exhibits.paper_values import paper_document
+
+        document = paper_document(kind_of(study, exhibit), shown)
+    else:
+        document = shows(study, exhibit).tables()[suffix](shown)
+    name = f"{exhibit}{suffix}"
+    files = (results.table(name, end) for end in ("csv", "tex", "json"))
+    write_document(document, *files)
+
+
+def write_figure(
+    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, results: Results
+) -> None:
+    """Draw one figure of an exhibit: SVG and PDF."""
+    from sage.rendering.style import save_figure
+
+    figure = shows(study, exhibit).figures()[suffix](Shown(study, exhibit, measured, paper))
+    save_figure(figure, results.figure(f"{exhibit}{suffix}"))
