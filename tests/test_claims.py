@@ -8,17 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 from report_frames import ROOT, a_study, history
 
-from sage.reporting.claims import (
-    AnyTest,
-    Claim,
-    Comparison,
-    PassAtK,
-    load_claims,
-    of_claim,
-    of_test,
-    verdicts,
-)
-from sage.reporting.evidence import (
+from sage.claims.evidence import (
     Finding,
     of_histories,
     of_pass_at_k,
@@ -26,7 +16,16 @@ from sage.reporting.evidence import (
     of_step_times,
     of_tails,
 )
-from sage.reporting.ledger import COLUMNS, Measured, findings, ledger, ledger_view, says
+from sage.claims.ledger import COLUMNS, Measured, findings, ledger, says
+from sage.claims.tests import (
+    AnyTest,
+    Claim,
+    Comparison,
+    PassAtK,
+    load_claims,
+)
+from sage.claims.verdicts import of_claim, of_test, verdicts
+from sage.claims.view import ledger_view
 from sage.study import ResolvedStudy, load_study
 from sage.training.stopwatch import COLUMNS as STEP_TIMES
 

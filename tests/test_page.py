@@ -33,6 +33,8 @@ from report_frames import (
 )
 
 from sage.analysis.case_study import CaseStudy, Solution
+from sage.claims.ledger import Measured, ledger
+from sage.claims.tests import load_claims
 from sage.problems.record import Problem, write_problems
 from sage.reporting import browser
 from sage.reporting.accuracy import accuracy_table
@@ -43,12 +45,10 @@ from sage.reporting.cautions import (
     grading_cautions,
     twin_cautions,
 )
-from sage.reporting.claims import load_claims
 from sage.reporting.content import PageContent, read_sources
 from sage.reporting.figures_measured import curves_figure, training_figure
 from sage.reporting.grading import grading_table
 from sage.reporting.layout import page_files
-from sage.reporting.ledger import Measured, ledger
 from sage.reporting.looks import PALETTE, save_figure
 from sage.reporting.page import json_block, render_page
 from sage.reporting.paper import COLUMNS as PAPER_COLUMNS

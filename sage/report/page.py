@@ -18,11 +18,11 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from sage.claims.view import ledger_view
 from sage.reporting import background, runs, views
 from sage.reporting.cautions import cautions
 from sage.reporting.content import PageContent, read_content
 from sage.reporting.layout import PageFiles
-from sage.reporting.ledger import ledger_view
 from sage.reporting.sections import exhibit_sections
 from sage.reporting.wording import row_title
 from sage.runtime.files import write_text_atomic

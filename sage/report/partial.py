@@ -18,6 +18,7 @@ from sage.analysis.case_study import write_case
 from sage.analysis.dynamics import read_histories, write_gradient_norms
 from sage.analysis.patterns import write_pattern_table
 from sage.analysis.perplexity import tail_table
+from sage.claims.ledger import write_ledger
 from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, write_metrics
 from sage.problems.contamination import write_contamination
@@ -42,7 +43,6 @@ from sage.reporting.layout import (
     trained_runs,
     used_problem_sets,
 )
-from sage.reporting.ledger import write_ledger
 from sage.reporting.looks import save_figure
 from sage.reporting.page import write_page
 from sage.reporting.wording import benchmark_titles

@@ -305,7 +305,7 @@ rule claims:
         comparisons=rules.metrics.output.comparisons,
         exhibits=measured_exhibits(),
         policies=all_policies(),
-        code=code_of("sage.reporting.ledger"),
+        code=code_of("sage.claims.ledger"),
     output:
         table=report(
             result("metrics/claims.parquet"),

@@ -3,7 +3,7 @@ from pathlib import Path
 from sage.runtime.job import job
 
 with job(snakemake):
-    from sage.reporting.ledger import write_ledger
+    from sage.claims.ledger import write_ledger
     from sage.study import ResolvedStudy
 
     files = snakemake.input

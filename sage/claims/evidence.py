@@ -1,7 +1,7 @@
 """What the tests of claims find: a difference with its interval and p, place by place.
 
 Takes frames and histories as they were measured; what follows from a finding is decided in
-`sage.reporting.claims`. A place is a benchmark, a problem or a training run.
+`sage.claims.verdicts`. A place is a benchmark, a problem or a training run.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The paper's claims: tests, evidence, verdicts and the ledger of them."""
