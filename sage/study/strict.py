@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 BASE = "base"
 """The row of the policy before RL: the SFT checkpoint."""
@@ -34,7 +35,7 @@ def about(meaning: str, *, unit: str | None = None, trl: str | None = None) -> A
     the name of the same setting in TRL's configurations, if it has one. The default stays with
     the field: `rollouts: Annotated[int, about(...)] = 8`.
     """
-    extra = {key: text for key, text in (("unit", unit), ("trl", trl)) if text is not None}
+    extra: JsonDict = {key: text for key, text in (("unit", unit), ("trl", trl)) if text}
     return Field(description=meaning, json_schema_extra=extra or None)
 
 
