@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sage.strict import Positive, Strict, about
+from sage.fields import Positive, Strict, about
 
 
 def _listed(value: Any) -> Any:

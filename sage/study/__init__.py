@@ -1,6 +1,6 @@
 """A study: what it consists of, and how it is read and checked (`reading`)."""
 
-from sage.strict import BASE
+from sage.fields import BASE
 from sage.study.algorithms import Algorithm, Guide
 from sage.study.bases import Architecture, Corpus, Pretraining, ScratchBase
 from sage.study.models import RL, SFT, Evaluation, LoRA, Model, Sampling

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.strict import (
+from sage.fields import (
     Name,
     NonNegativeFloat,
     Positive,

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from sage.fields import Name, Positive, Seed, Strict, about
 from sage.problems.knights import FORMS, Form
-from sage.strict import Name, Positive, Seed, Strict, about
 
 People = Annotated[list[Annotated[int, Field(ge=2, le=8)]], Field(min_length=1)]
 """Numbers of people in puzzles."""

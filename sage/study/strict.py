@@ -1,6 +1,6 @@
-"""The ground of the types of a study, which lies on a floor below it: `sage.strict`."""
+"""The ground of the types of a study, which lies on a floor below it: `sage.fields`."""
 
-from sage.strict import (
+from sage.fields import (
     BASE,
     Name,
     NonNegativeFloat,

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sage.fields import BASE, Name, Seed, Strict, about
 from sage.problems.entries import Benchmark
-from sage.strict import BASE, Name, Seed, Strict, about
 from sage.study.algorithms import Algorithm
 from sage.study.exhibits import AblationTable, AnyExhibit, TrajectoryFigure, benchmarks_of, rows_of
 from sage.study.models import Evaluation, Model

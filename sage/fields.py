@@ -1,4 +1,4 @@
-"""The ground of every type that people write in YAML: strict records, and numbers and names.
+"""The ground of every type that people write in YAML: what a field means, numbers, names.
 
 Every field says what it means in its annotation, so that one text serves the tables of
 config/README.md and the schemas that editors use (`sage.study.reference` writes both):
