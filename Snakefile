@@ -16,14 +16,12 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/base.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/analyse.smk"
 include: "workflow/rules/exhibits.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/theory.smk"
 include: "workflow/rules/targets.smk"
 
 
 rule all:
     default_target: True
     input:
-        result("report/index.html"),
+        RESULTS.page,

@@ -24,6 +24,7 @@ from sage.problems.corpus import ARITHMETIC_STYLES
 from sage.study import (
     StudyError,
     algorithms,
+    bases,
     exhibits,
     load_settings,
     load_study,
@@ -121,7 +122,7 @@ def test_rows_start_with_the_policy_before_rl() -> None:
 
 
 def test_styles_of_the_corpus_are_those_a_study_may_name() -> None:
-    assert get_args(models.Style) == ARITHMETIC_STYLES
+    assert get_args(bases.Style) == ARITHMETIC_STYLES
 
 
 FAULTS = [

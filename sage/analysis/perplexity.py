@@ -19,10 +19,10 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from sage.evaluation.curves import Run, run_of
+from sage.fields import BASE
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import prompt_ids
-from sage.study.strict import BASE
 
 TOKEN_IDS = "token_ids"
 """The column of graded samples that holds the drawn tokens, a list of integers a row."""

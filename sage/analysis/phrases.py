@@ -17,8 +17,8 @@ from typing import Annotated
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
+from sage.fields import Name, Strict
 from sage.prompting import TAGS
-from sage.study.strict import Name, Strict
 
 GAP = 80
 """The most characters that ``...`` spans."""

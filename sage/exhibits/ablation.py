@@ -14,6 +14,7 @@ from pydantic import Field
 
 from sage.exhibits.kind import Shown, TableMaker
 from sage.exhibits.pass_at_k import MeasuredPassAtK, estimates, pooled_pass_at_k, shown_ks
+from sage.fields import Name, about
 from sage.rendering.labels import (
     benchmark_titles,
     exhibit_heading,
@@ -25,7 +26,6 @@ from sage.rendering.table import Group, Head, Row, Table, TableDocument, share_c
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 from sage.study.faults import nearest
-from sage.study.strict import Name
 
 _PARTS = ("value", "low", "high")
 
@@ -34,13 +34,15 @@ class AblationTable(MeasuredPassAtK):
     """pass@1 and pass@k over a grid of one algorithm's guide settings (Table 6)."""
 
     kind: Literal["ablation"]
-    algorithm: Name = Field(description="the algorithm whose guide is varied")
+    algorithm: Annotated[Name, about("the algorithm whose guide is varied")]
     grid: Annotated[
-        dict[str, Annotated[list[float], Field(min_length=1)]], Field(min_length=1, max_length=2)
-    ] = Field(description="one or two settings of its guide, each with the values to try")
-    benchmark: Name = Field(description="the problem set")
+        dict[str, Annotated[list[float], Field(min_length=1)]],
+        Field(min_length=1, max_length=2),
+        about("one or two settings of its guide, each with the values to try"),
+    ]
+    benchmark: Annotated[Name, about("the problem set")]
 
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Pass@1 and pass@K over the settings of one algorithm's guide, a row per cell and k, as "
         "shares between 0 and 1 with 95 % intervals. `own` marks the algorithm's own settings, "
         "those of every other table."

@@ -60,7 +60,7 @@ class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
     kind: Literal["accuracy"]
 
     frames: ClassVar[tuple[str, ...]] = ("pass_at_k", "comparisons", "paper_reading")
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Pass@1 and pass@K of every row: the unbiased estimate, pooled over training seeds, as "
         "shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
         "training runs, where there are several); K is the largest k that all rows of a benchmark "

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import Annotated, Any, ClassVar, Literal
 
 from sage.exhibits.kind import Files, Kind, Measuring
+from sage.fields import Name, about
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
-from sage.study.strict import Name
 
 CASE = "case.json"
 """The file of the case, which the page shows as text."""
@@ -20,10 +18,10 @@ class CaseStudyText(ExhibitOfRows, Kind):
     """One problem that all rows solve, their solutions side by side (App. H)."""
 
     kind: Literal["case_study"]
-    benchmark: Name = Field(description="the problem set")
+    benchmark: Annotated[Name, about("the problem set")]
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.case_study",)
-    about: ClassVar[str] = "One problem that all rows solve, with the first solution of each."
+    contents: ClassVar[str] = "One problem that all rows solve, with the first solution of each."
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
         """See `Exhibit`."""

@@ -23,7 +23,7 @@ class CurvesFigure(OnBenchmarks, MeasuredPassAtK):
 
     kind: Literal["curves"]
 
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Share of problems solved by at least one of k samples against k, one panel per "
         "benchmark. Bands are 95 % intervals over problems (and training runs, where there are "
         "several)."

@@ -35,7 +35,7 @@ class GradientTable(ExhibitOfRows, Kind):
 
     of_training: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Mean gradient norm before clipping in each third of training. With several training "
         "seeds, `low` and `high` are the smallest and largest run, and `coverage` is the "
         "probability that this range contains the median run."

@@ -89,7 +89,7 @@ FigureMaker = Callable[[Shown], "Figure"]
 class Shows:
     """Tables and figures by what is added to the exhibit's name in theirs, mostly nothing."""
 
-    about: ClassVar[str]
+    contents: ClassVar[str]
     """What its files hold, in a sentence or two: the caption in `snakemake --report`."""
 
     caption: ClassVar[str] = ""
@@ -115,6 +115,9 @@ class Kind(Exhibit, Shows):
 
     with_model: ClassVar[bool] = False
     """Whether measuring takes a model, and so what a model's `job` asks for."""
+
+    of_policies: ClassVar[bool] = True
+    """Whether it shows trained policies; else only what they are trained from."""
 
     evidence: ClassVar[str] = ""
     """The measured frame that claims are tested on, if any."""
@@ -146,6 +149,10 @@ class Kind(Exhibit, Shows):
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """What its numbers rest on besides problems, samples and runs: (term, text)."""
         return []
+
+    def problem_sets(self, study: ResolvedStudy) -> list[str]:
+        """Problem sets whose samples it shows, drawn by the evaluation or for it alone."""
+        return self.benchmarks_of(study)
 
     def samples_shown(self, study: ResolvedStudy) -> int:
         """How many samples of a problem it shows with each evaluation seed, at most."""

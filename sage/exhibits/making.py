@@ -9,7 +9,6 @@ from pathlib import Path
 
 from sage.exhibits import PAPER, exhibit_of, kind_of, shows
 from sage.exhibits.kind import Files, Measuring, Shown
-from sage.results import Results
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy
@@ -31,9 +30,9 @@ def measure(
 
 
 def write_table(
-    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, results: Results
+    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
 ) -> None:
-    """Write one table of an exhibit: CSV, LaTeX and what the page shows."""
+    """Write one table of an exhibit as the CSV file `output`; LaTeX and JSON lie beside it."""
     from sage.rendering.table import write_document
 
     shown = Shown(study, exhibit, measured, paper)
@@ -43,16 +42,14 @@ def write_table(
         document = paper_document(kind_of(study, exhibit), shown)
     else:
         document = shows(study, exhibit).tables()[suffix](shown)
-    name = f"{exhibit}{suffix}"
-    files = (results.table(name, end) for end in ("csv", "tex", "json"))
-    write_document(document, *files)
+    write_document(document, output)
 
 
 def write_figure(
-    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, results: Results
+    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
 ) -> None:
-    """Draw one figure of an exhibit: SVG and PDF."""
+    """Draw one figure of an exhibit as the SVG file `output`; the PDF lies beside it."""
     from sage.rendering.style import save_figure
 
     figure = shows(study, exhibit).figures()[suffix](Shown(study, exhibit, measured, paper))
-    save_figure(figure, results.figure(f"{exhibit}{suffix}"))
+    save_figure(figure, output)

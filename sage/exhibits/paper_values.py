@@ -18,15 +18,14 @@ import numpy as np
 import pandas as pd
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
-from scipy.special import stdtrit
 
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.kind import Kind, Shown
+from sage.fields import Name, Strict
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
 from sage.study import ResolvedStudy
-from sage.study.strict import Name, Strict
 
 COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
 """`quantity` is ``pass@k`` with its k, the name of a pattern or a stage of training; `algorithm`
@@ -121,6 +120,8 @@ def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> 
     evaluation seeds; shares in [0, 1]. Where either side has no deviation the interval is NaN and
     `inside` None.
     """
+    from scipy.special import stdtrit
+
     both = paper.merge(measured.rename(columns={"value": "measured"}), on=list(on), how="inner")
     both = both.dropna(subset=["measured"])
     difference = both["measured"] - both["value"]

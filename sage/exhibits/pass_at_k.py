@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pandas as pd
-from pydantic import Field
 
 from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Kind, Measuring
 from sage.exhibits.rows import require
+from sage.fields import about
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Rows
 
 COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
-
-BENCHMARKS = "problem sets, in order; left out, those of its model"
 
 
 class MeasuredPassAtK(Kind):
@@ -42,7 +40,9 @@ class MeasuredPassAtK(Kind):
 class OnBenchmarks(ExhibitOfRows):
     """An exhibit that may name its benchmarks."""
 
-    benchmarks: Rows | None = Field(None, description=BENCHMARKS)
+    benchmarks: Annotated[
+        Rows | None, about("problem sets, in order; left out, those of its model")
+    ] = None
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
         """See `Exhibit`."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
-from pydantic import Field
 
 from sage.exhibits.kind import Files, Kind, Measuring, Shown, TableMaker
 from sage.exhibits.rows import titled
+from sage.fields import Name, Positive, about
 from sage.rendering.labels import benchmark_titles, exhibit_heading
 from sage.rendering.numbers import grouped
 from sage.rendering.table import (
@@ -25,7 +25,6 @@ from sage.rendering.table import (
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
-from sage.study.strict import Name, Positive
 
 PHRASES = Path("config/patterns.yaml")
 """The phrases used to detect patterns, relative to the folder of the Snakefile."""
@@ -50,16 +49,19 @@ class PatternTable(ExhibitOfRows, Kind):
     """Reasoning patterns among correct solutions (Table 2)."""
 
     kind: Literal["patterns"]
-    benchmark: Name = Field(description="the problem set")
-    samples: Positive | None = Field(
-        None,
-        description="how many samples of each problem and evaluation seed count, the first ones; "
-        "left out, all",
-    )
+    benchmark: Annotated[Name, about("the problem set")]
+    samples: Annotated[
+        Positive | None,
+        about(
+            "how many samples of each problem and evaluation seed count, the first ones; left "
+            "out, all",
+            unit="samples",
+        ),
+    ] = None
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.patterns",)
     evidence: ClassVar[str] = "patterns"
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "How often correct solutions show a reasoning pattern, as shares between 0 and 1: "
         "`pooled` over all correct solutions, and `per_problem` as the mean of the problems' "
         "shares. Phrase lists decide what counts."

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
-from pydantic import Field
 
 from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring, Shown, TableMaker
 from sage.exhibits.rows import require, titled
+from sage.fields import Name, Positive, about
 from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
@@ -18,7 +18,6 @@ from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algori
 from sage.results import Results
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Rows, Surroundings
-from sage.study.strict import Name, Positive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,20 +35,23 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     """Perplexity of responses under the policy before RL (Figure 7)."""
 
     kind: Literal["perplexity"]
-    benchmark: Name = Field(description="the problem set")
-    problems: Rows | None = Field(
-        None, description="ids of the problems shown; left out, the first two of the problem set"
-    )
-    responses: Positive = Field(
-        64,
-        description="responses per problem and row: the first samples of the first training seed",
-        json_schema_extra={"unit": "responses"},
-    )
+    benchmark: Annotated[Name, about("the problem set")]
+    problems: Annotated[
+        Rows | None,
+        about("ids of the problems shown; left out, the first two of the problem set"),
+    ] = None
+    responses: Annotated[
+        Positive,
+        about(
+            "responses per problem and row: the first samples of the first training seed",
+            unit="responses",
+        ),
+    ] = 64
 
     with_model: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity",)
     evidence: ClassVar[str] = "perplexities"
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Perplexity under the base policy of responses of every row to each problem. In the "
         "figure a dot is a response, filled if it is correct; boxes hold the middle half, lines "
         "the middle 90 percent; the dashed line is the base's 95th percentile. The table has "

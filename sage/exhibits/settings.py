@@ -16,7 +16,8 @@ from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
 from sage.study import RL, SFT, Algorithm, Model, ResolvedStudy
-from sage.study.models import HubBase, LoRA, PackageBase, SharedBase
+from sage.study.bases import HubBase, PackageBase, SharedBase
+from sage.study.models import LoRA
 
 _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
 
@@ -24,7 +25,7 @@ _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
 class SFTSettings(Shows):
     """Table 7: the settings of SFT as they were used."""
 
-    about: ClassVar[str] = "Settings of supervised fine-tuning as used, a column per model."
+    contents: ClassVar[str] = "Settings of supervised fine-tuning as used, a column per model."
 
     def tables(self) -> Mapping[str, TableMaker]:
         """See `Shows`."""
@@ -34,7 +35,7 @@ class SFTSettings(Shows):
 class RLSettings(Shows):
     """Table 8: the settings of RL as they were used."""
 
-    about: ClassVar[str] = "Settings of reinforcement learning as used, a column per model."
+    contents: ClassVar[str] = "Settings of reinforcement learning as used, a column per model."
 
     def tables(self) -> Mapping[str, TableMaker]:
         """See `Shows`."""

@@ -11,13 +11,13 @@ from pydantic import Field
 
 from sage.exhibits.kind import Files, Kind, Measuring, Shown, TableMaker
 from sage.exhibits.rows import titled
+from sage.fields import Name, about
 from sage.rendering.labels import exhibit_heading, row_title
 from sage.rendering.numbers import NONE, interval_of_points, points
 from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
 from sage.results import Results
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
-from sage.study.strict import Name
 
 COLUMNS = ["algorithm", "title", "seconds", "excess", "low", "high", "rounds"]
 
@@ -26,18 +26,21 @@ class StepTimesTable(Kind):
     """What a guide costs: the time of learning from the same completions (section 4.3)."""
 
     kind: Literal["step_times"]
-    algorithms: Annotated[list[Name], Field(min_length=2)] = Field(
-        description="rows that differ in their guide alone; the others are compared with the first"
-    )
-    rounds: Annotated[int, Field(ge=6)] = Field(
-        40, description="rounds of one measurement a row", json_schema_extra={"unit": "rounds"}
-    )
+    algorithms: Annotated[
+        list[Name],
+        Field(min_length=2),
+        about("rows that differ in their guide alone; the others are compared with the first"),
+    ]
+    rounds: Annotated[
+        int, Field(ge=6), about("how often each row is timed, in turn", unit="rounds")
+    ] = 40
 
     of_training: ClassVar[bool] = True
+    of_policies: ClassVar[bool] = False
     with_model: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.training.stopwatch",)
     evidence: ClassVar[str] = "times"
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Time for loss and gradient of the same completions under each row, in turn on one "
         "machine: `seconds` is the median, `excess` the overhead: the median over rounds of the "
         "ratio to the first row, less one, with its 95 % interval."

@@ -42,7 +42,7 @@ class GuidedAnchorsFigure(Shows):
     """Figure 1: how each guide reshapes an anchor."""
 
     category: ClassVar[str] = "Theory"
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "How each guide reshapes an anchor: the completions of a small token tree from the "
         "likeliest on, their probability under the reference and under each anchor, and the "
         "factor that the guide puts on each. Computed with the functions of training; the numbers "
@@ -62,7 +62,7 @@ class ModesFigure(Shows):
     """Figure 5: where three divergences take one policy."""
 
     category: ClassVar[str] = "Theory"
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "One normal policy fitted to a distribution with two modes: by reverse KL, which seeks "
         "one of them, by forward KL, which covers both, and by the reverse KL to SAGE's anchor, "
         "which amplifies the rarer one. Computed, not drawn by hand; the numbers are this "
@@ -82,7 +82,7 @@ class ToyTable(Shows):
     """The toy example of Appendix C: both completions, and both sides of Theorem 4.3."""
 
     category: ClassVar[str] = "Theory"
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "The toy example of Appendix C with numbers of this project: entropies and guide factors "
         "of the tokens of a frequent and of a rare valid completion, and their probabilities "
         "under the reference, under RLVR and under SAGE."

@@ -34,7 +34,7 @@ class TrainingFigure(ExhibitOfRows, Kind):
 
     of_training: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Reward, KL, token entropy, gradient norm, completion length and guide factor over "
         "training. Thin lines are single optimizer steps, thick lines their running mean over a "
         "twentieth of the steps, averaged over training seeds."

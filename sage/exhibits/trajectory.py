@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
-from pydantic import Field
 
 from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring, Shown
+from sage.fields import Name, Positive, about
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.results import Results
 from sage.study import BASE, Evaluation, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
-from sage.study.strict import Name, Positive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,9 +23,11 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     """Training reward against test accuracy at moments of training (Figure 2)."""
 
     kind: Literal["trajectory"]
-    benchmark: Name = Field(description="the problem set whose accuracy is shown")
-    snapshots: Positive = Field(description="moments of training at which accuracy is measured")
-    samples: Positive = Field(description="completions per problem at each moment")
+    benchmark: Annotated[Name, about("the problem set whose accuracy is shown")]
+    snapshots: Annotated[
+        Positive, about("moments of training at which accuracy is measured", unit="moments")
+    ]
+    samples: Annotated[Positive, about("completions per problem at each moment", unit="samples")]
 
     of_training: ClassVar[bool] = True
     with_model: ClassVar[bool] = True
@@ -34,7 +35,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         "sage.evaluation.trajectory",
         "sage.analysis.dynamics",
     )
-    about: ClassVar[str] = (
+    contents: ClassVar[str] = (
         "Training reward against test accuracy at moments of training. Crosses are the base, "
         "numbers are optimizer steps, upright bars 95 % intervals. Moving right but not up: "
         "reward rises without accuracy."
@@ -48,6 +49,10 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     def snapshots_kept(self) -> int:
         """See `Exhibit`."""
         return self.snapshots
+
+    def problem_sets(self, study: ResolvedStudy) -> list[str]:
+        """See `Kind`."""
+        return [self.benchmark]
 
     def samples_shown(self, study: ResolvedStudy) -> int:
         """See `Kind`."""
@@ -108,8 +113,9 @@ def trajectory_figure(
     """Figure 2: each run's way through training reward (across) and test accuracy (up).
 
     `histories` has the columns algorithm, seed, step and reward; `accuracies` has
-    the columns algorithm, train_seed, step, value, low, high; rewards are means over a twentieth of the run around each checkpoint, see
-    `reward_and_accuracy`, which raises for what does not fit. Crosses are the base, before the
+    the columns algorithm, train_seed, step, value, low, high; rewards are means over a twentieth
+    of the run around each checkpoint, see `reward_and_accuracy`, which raises for what does not
+    fit. Crosses are the base, before the
     first step; an arrow points to the last; numbers are steps, of the first checkpoint and the
     last; upright bars are 95 % intervals.
     """

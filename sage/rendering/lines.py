@@ -64,8 +64,8 @@ class LineStyle:
 def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
     """The look of `base` and of every algorithm of the study; no two alike, up to 40 of a colour.
 
-    Dashes vary before markers do. Variants that exhibits add choose last, so that they change no other
-    row's look.
+    Dashes vary before markers do. Variants that exhibits add choose last, so that they change
+    no other row's look.
     """
     styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
     unknown = sorted({_guide(a) for a in study.algorithms.values()} - {"", *GUIDES})

@@ -107,13 +107,15 @@ class PageTable:
     flat: str = ""
 
 
-def write_document(document: TableDocument, csv: Path, tex: Path, page: Path) -> None:
-    """Write a table as CSV (shares, full precision), LaTeX, and JSON for the page."""
+def write_document(document: TableDocument, csv: Path) -> None:
+    """Write a table as CSV (shares, full precision), and beside it LaTeX and JSON for the page."""
     text = document.frame.to_csv(index=False, lineterminator="\n")
     write_text_atomic(csv, text)
-    write_text_atomic(tex, latex_table(document.table, document.caption))
+    write_text_atomic(csv.with_suffix(".tex"), latex_table(document.table, document.caption))
     shown = PageTable(document.table, document.caption, document.summary, document.flat)
-    write_text_atomic(page, json.dumps(asdict(shown), ensure_ascii=False, indent=1) + "\n")
+    write_text_atomic(
+        csv.with_suffix(".json"), json.dumps(asdict(shown), ensure_ascii=False, indent=1) + "\n"
+    )
 
 
 def read_document(path: Path) -> PageTable:

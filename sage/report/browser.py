@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from sage.evaluation.curves import run_of
 from sage.problems.record import Problem, read_problems
-from sage.reporting.wording import benchmark_titles, row_title
+from sage.rendering.labels import benchmark_titles, row_title
 from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
 
@@ -72,9 +72,7 @@ class Choice:
     counts: Mapping[str, tuple[int, int]]
 
 
-def write_excerpts(
-    study: ResolvedStudy, samples: Sequence[Path], problems: Mapping[str, Path], output: Path
-) -> None:
+def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output: Path) -> None:
     """Choose completions of the sample files and write them as JSON of at most BUDGET bytes.
 
     `problems` maps benchmarks to their files.
@@ -95,9 +93,7 @@ def write_excerpts(
             continue
         chosen = {path: choose(of, asked[path], quota) for path, of in light.items()}
         texts = {path: read_texts(path, choice.rows.index) for path, choice in chosen.items()}
-        text = json.dumps(
-            excerpts(study, chosen, texts, shown), ensure_ascii=False, separators=(",", ":")
-        )
+        text = json.dumps(excerpts(chosen, texts, shown), ensure_ascii=False, separators=(",", ":"))
         if len(text.encode()) <= BUDGET:
             break
     else:
@@ -174,18 +170,16 @@ def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:
 
 
 def excerpts(
-    study: ResolvedStudy,
     chosen: Mapping[Path, Choice],
     texts: Mapping[Path, Sequence[tuple[str, str | None]]],
     problems: Mapping[str, Sequence[Problem]],
 ) -> dict[str, Any]:
-    """What the browser's script reads.
+    """What the browser's script reads, but for titles, which the page adds (`with_titles`).
 
     `runs` has an entry per sample file; its `cells` map a problem's place in its benchmark to
     the correct and all completions and the shown ones: [status, text, answer, tokens, evaluation
     seed, index, truncated, cut].
     """
-    titles = benchmark_titles(study)
     places = {
         benchmark: {problem.problem_id: place for place, problem in enumerate(of)}
         for benchmark, of in problems.items()
@@ -219,9 +213,6 @@ def excerpts(
             }
         )
     return {
-        "models": {name: model.title for name, model in study.study.models.items()},
-        "algorithms": {run["algorithm"]: row_title(study, str(run["algorithm"])) for run in runs},
-        "benchmarks": {name: titles[name] for name in problems},
         "problems": {
             name: [
                 {"id": p.problem_id, "text": p.problem[:LONGEST], "answer": p.answer[:LONGEST]}
@@ -231,3 +222,19 @@ def excerpts(
         },
         "runs": runs,
     }
+
+
+def with_titles(text: str, study: ResolvedStudy) -> str:
+    """The JSON of `write_excerpts` with the titles of models, rows and benchmarks.
+
+    Raises ValueError for text that is not JSON.
+    """
+    content = json.loads(text)
+    titles = benchmark_titles(study)
+    rows = dict.fromkeys(run["algorithm"] for run in content["runs"])
+    named = {
+        "models": {name: model.title for name, model in study.study.models.items()},
+        "algorithms": {name: row_title(study, name) for name in rows},
+        "benchmarks": {name: titles[name] for name in content["problems"]},
+    }
+    return json.dumps(named | content, ensure_ascii=False, separators=(",", ":"))

@@ -13,18 +13,19 @@ import hashlib
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from sage.claims.view import ledger_view
-from sage.reporting import background, runs, views
-from sage.reporting.cautions import cautions
-from sage.reporting.content import PageContent, read_content
-from sage.reporting.layout import PageFiles
-from sage.reporting.sections import exhibit_sections
-from sage.reporting.wording import row_title
+from sage.rendering import markup
+from sage.rendering.labels import row_title
+from sage.report import provenance
+from sage.report.browser import with_titles
+from sage.report.loader import PageContent, PageFiles, read_content
+from sage.report.sections import exhibit_sections
+from sage.report.study_sections import study_sections
+from sage.report.warnings import warnings
 from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
 
@@ -59,32 +60,36 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "command": partial(views.command, study),
+        "command": partial(markup.command, study),
         "title_of": partial(row_title, study),
-        "case_paths": {name: path.as_posix() for name, path in files.cases.items()},
     }
-    environment.filters |= {"breakable": views.breakable, "shown": views.shown}
-    script = content.sources.get(SCRIPT, "") if content.excerpts else ""
+    environment.filters |= {
+        "breakable": markup.breakable,
+        "shown": markup.shown,
+        "line_key": markup.line_key,
+    }
+    excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
+    script = content.sources.get(SCRIPT, "") if excerpts else ""
     return environment.get_template(TEMPLATE).render(
         study=study,
         partial_report=partial_report,
-        facts=runs.study_facts(study),
+        facts=provenance.study_facts(study),
         policy=content_policy(script),
         style=Markup(content.sources.get(STYLE, "")),
-        palette=Markup(views.palette_css()),
+        palette=Markup(markup.palette_css()),
         script=Markup(script),
-        excerpts=json_block(content.excerpts) if content.excerpts else None,
+        excerpts=json_block(excerpts) if excerpts else None,
         claims=ledger_view(content.metrics.get("claims"), study),
-        claims_path=files.metrics["claims"].as_posix(),
-        cautions=cautions(study, content, files),
+        claims_path=files.made.metrics("claims").as_posix(),
+        warnings=warnings(study, content),
         exhibits=exhibit_sections(study, content, files),
-        background=_background(study, content, files),
-        problem_sets=runs.problem_sets(study, content.problems, files.problems),
-        settings=runs.all_settings(study),
-        run_tables=runs.run_tables(study, content, files),
-        versions=runs.recorded(content, "versions"),
-        hardware=runs.recorded(content, "hardware"),
-        excerpts_path=files.excerpts.as_posix(),
+        study_sections=study_sections(study, content, files),
+        problem_sets=provenance.problem_sets(study, content.problems, files.results),
+        settings=provenance.all_settings(study),
+        run_tables=provenance.run_tables(study, content, files),
+        versions=provenance.recorded(content, "versions"),
+        hardware=provenance.recorded(content, "hardware"),
+        excerpts_path=files.made.excerpts.as_posix(),
         page_path=page_path.as_posix(),
     )
 
@@ -108,13 +113,3 @@ def json_block(text: str) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-def _background(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Any]:
-    return [
-        background.theory_section(content, files),
-        background.settings_section(study, content, files),
-        background.contamination_section(study, content, files),
-        background.grading_section(study, content, files),
-        background.support_section(study, content, files),
-    ]

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from sage.problems.record import Problem
-from sage.reporting.content import PageContent
-from sage.reporting.layout import PageFiles
-from sage.reporting.views import NONE, Cell, Group, Head, Row, Table, duration, grouped, yaml_text
-from sage.reporting.wording import benchmark_titles, row_title
+from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.markup import yaml_text
+from sage.rendering.numbers import NONE, duration, grouped
+from sage.rendering.table import Cell, Group, Head, Row, Table
+from sage.report.loader import PageContent, PageFiles
+from sage.results import Results, Run
 from sage.study import BASE, ResolvedStudy
 
 _STAGES = {"pretrained": "Base model", BASE: "Parent of RL"}
@@ -52,13 +54,12 @@ def all_settings(study: ResolvedStudy) -> list[tuple[str, str]]:
 
 
 def problem_sets(
-    study: ResolvedStudy, problems: Mapping[str, Sequence[Problem]], files: Mapping[str, Path]
+    study: ResolvedStudy, problems: Mapping[str, Sequence[Problem]], results: Results
 ) -> Table:
     """Every problem set that is used: what for, how large, from where."""
-    trained = {model.rl.problems for model in study.study.models.values()}
-    tested = {b for model in study.study.models for _, b in study.evaluated(model)}
+    trained, tested = study.training_sets(), study.benchmark_sets()
     rows = []
-    for name, path in files.items():
+    for name in study.problem_sets():
         settings, records = study.study.problems[name], problems.get(name, ())
         uses = [text for text, of in (("RL", trained), ("benchmark", tested)) if name in of]
         origins = sorted({f"{record.source} ({record.revision})" for record in records})
@@ -68,7 +69,7 @@ def problem_sets(
             Cell(" and ".join(uses)),
             Cell(count, mark="" if records else "nil"),
             Cell("; ".join([*origins[:3], *more]) or settings.source),
-            Cell(path.as_posix(), mark="path"),
+            Cell(results.problems(name).as_posix(), mark="path"),
         )
         rows.append(Row(settings.title, cells))
     columns = ("Use", "Problems", "Source (revision)", "File")
@@ -83,32 +84,38 @@ def run_tables(
     titles = benchmark_titles(study)
     training = [
         (_STAGES[stage], study.model(model).title, path, content.parents.get((model, stage)))
-        for (model, stage), path in files.parents.items()
+        for (model, stage), path in files.parents(study).items()
     ]
     training += [
         (
-            f"{row_title(study, row)}, seed {seed}",
-            study.model(model).title,
+            run_title(study, run),
+            study.model(run.model).title,
             path,
-            content.policies.get((model, row, seed)),
+            content.policies.get(run),
         )
-        for (model, row, seed), path in files.policies.items()
+        for run, path in files.policies(study).items()
     ]
     sampling = [
         (
-            f"{row_title(study, row)}" + ("" if row == BASE else f", seed {seed}"),
-            f"{study.model(model).title}, {titles[benchmark]}",
+            run_title(study, run),
+            f"{study.model(run.model).title}, {titles[benchmark]}",
             path,
-            content.evaluations.get((model, row, seed, benchmark)),
+            content.evaluations.get((run, benchmark)),
         )
-        for (model, row, seed, benchmark), path in files.evaluations.items()
+        for (run, benchmark), path in files.evaluations(study).items()
     ]
     further = [
-        (study.study.exhibits[name].title, "sampled or read anew", path, content.further.get(name))
-        for name, path in files.further.items()
+        (study.study.exhibits[name].title, "with a model", path, content.measurements.get(name))
+        for name, path in files.measurements(study).items()
     ]
     parts = (("Training", training), ("Sampling", sampling), ("Further measurements", further))
     return [(heading, _sum(rows), _runs(rows)) for heading, rows in parts if rows]
+
+
+def run_title(study: ResolvedStudy, run: Run) -> str:
+    """A policy as people read it: its row and its training seed."""
+    title = row_title(study, run.algorithm)
+    return title if run.algorithm == BASE else f"{title}, seed {run.seed}"
 
 
 def recorded(content: PageContent, key: str) -> list[tuple[str, list[str]]]:
@@ -117,7 +124,7 @@ def recorded(content: PageContent, key: str) -> list[tuple[str, list[str]]]:
         *content.parents.values(),
         *content.policies.values(),
         *content.evaluations.values(),
-        *content.further.values(),
+        *content.measurements.values(),
     )
     seen: dict[str, list[str]] = {}
     for manifest in manifests:

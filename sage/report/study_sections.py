@@ -1,43 +1,31 @@
 """Sections that every report has: theory, hyperparameters, contamination, grading, coverage.
 
-They stand beside the exhibits of `sage.reporting.sections` and are made alike: from files where
-these are there, else as not run.
+They stand beside the exhibits of `sage.report.sections` and are made alike: from files where these
+are there, else as not run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pandas as pd
 
 from sage.evaluation.curves import POOLED
-from sage.reporting.content import PageContent
-from sage.reporting.grading import STATUSES, grading_table
-from sage.reporting.layout import PageFiles
-from sage.reporting.looks import line_styles
-from sage.reporting.sections import Section, label_of
-from sage.reporting.views import (
-    NONE,
-    Cell,
-    Group,
-    Head,
-    Part,
-    Row,
-    Table,
-    grouped,
-    inline_svg,
-    line_key,
-    plain_table,
-)
-from sage.reporting.wording import benchmark_titles, percent, row_title
+from sage.exhibits import shows
+from sage.exhibits.rows import require
+from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.lines import line_styles
+from sage.rendering.numbers import NONE, grouped, percent
+from sage.rendering.table import Cell, Group, Head, Row, Table
+from sage.report.loader import PageContent, PageFiles
+from sage.report.sections import Part, Section, label_of, parts_of
 from sage.study import BASE, ResolvedStudy
 
-THEORY_CAPTIONS = {
-    "figure1": "How each guide reshapes an anchor, drawn with the guide functions of training on "
-    "a small tree of tokens at the first step.",
-    "figure5": "Where three divergences take one policy: reverse KL seeks a mode, forward KL "
-    "covers both, and the reverse KL to a guided anchor reaches the rarer one. Fitted, not drawn.",
-    "appendix_c": "The toy example of Appendix C on a two-token tree, computed exactly with "
-    "numbers of this project, for the paper’s were lost in its text.",
-}
+STATUSES = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated")
+"""What can become of a completion; truncated ones are counted under another status as well."""
+
+_RATES = ("model", "algorithm", "train_seed", "benchmark", "status", "share", "n_samples")
 _STATUS_TITLES = {
     "correct": "Correct",
     "wrong": "Wrong",
@@ -58,52 +46,50 @@ _SUPPORT = {
 }
 
 
-def theory_section(content: PageContent, files: PageFiles) -> Section:
+def theory_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
     """Figures 1 and 5 and the toy example: what needs no run."""
-    parts, missing = [], []
-    for name in ("figure1", "figure5"):
-        path = files.figures[name].as_posix()
-        if name not in content.figures:
-            missing.append(path)
-            continue
-        caption = f"{label_of(name)}. {THEORY_CAPTIONS[name]}"
-        figure = inline_svg(content.figures[name], f"svg-{name}", THEORY_CAPTIONS[name])
-        parts.append(Part(f"figure-{name}", caption, path, name, figure=figure))
-    path = files.tables["appendix_c"].as_posix()
-    if "appendix_c" in content.tables:
-        titles = {"frequent": "Frequent completion", "rare": "Rare completion"}
-        table = plain_table(content.tables["appendix_c"], "Quantity", titles)
-        caption = f"Appendix C. {THEORY_CAPTIONS['appendix_c']}"
-        parts.append(Part("table-appendix_c", caption, path, "appendix_c", table=table))
-    else:
-        missing.append(path)
-    return Section("theory", "", "Theory", "theory", parts=tuple(parts), missing=tuple(missing))
+    parts, missing = _standing(study, ("figure1", "figure5", "appendix_c"), content, files)
+    return Section("theory", "", "Theory", "theory", parts=parts, missing=missing)
 
 
 def settings_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
     """Tables 7 and 8: the hyperparameters that were used, a column per model."""
-    titles = {name: model.title for name, model in study.study.models.items()}
-    captions = {
-        "table7": "Settings of supervised fine-tuning, as used.",
-        "table8": "Settings of reinforcement learning, as used; algorithms that differ are named.",
-    }
-    parts, missing = [], []
-    for name, caption in captions.items():
-        path = files.tables[name].as_posix()
-        if name in content.tables:
-            table = plain_table(content.tables[name], "Setting", titles)
-            text = f"{label_of(name)}. {caption}"
-            parts.append(Part(f"table-{name}", text, path, name, table=table))
-        else:
-            missing.append(path)
-    return Section(
-        "hyperparameters", "", "Hyperparameters", "table7 table8", (), tuple(parts), tuple(missing)
-    )
+    names = ("table7", "table8")
+    parts, missing = _standing(study, names, content, files)
+    title = "Hyperparameters"
+    return Section(title.lower(), "", title, " ".join(names), parts=parts, missing=missing)
+
+
+def _standing(
+    study: ResolvedStudy, names: Sequence[str], content: PageContent, files: PageFiles
+) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """Tables and figures that every report has, and the files that are missing."""
+    parts: list[Part] = []
+    missing: list[str] = []
+    for name in names:
+        heading = f"{label_of(name)}. "
+        label = shows(study, name).caption
+        made, lacking = parts_of(study, name, content, files, heading, label, heading)
+        parts += made
+        missing += lacking
+    return tuple(parts), tuple(missing)
+
+
+def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
+    """All of them, in order."""
+    return [
+        theory_section(study, content, files),
+        settings_section(study, content, files),
+        contamination_section(study, content, files),
+        grading_section(study, content, files),
+        support_section(study, content, files),
+    ]
 
 
 def contamination_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
     """Which problems of training are in the benchmarks."""
-    path, rule = files.contamination.as_posix(), study.study.contamination
+    rule = study.study.contamination
+    path = files.made.metrics("contamination", "csv").as_posix()
     name, found = "contamination", content.contamination
     if found is None:
         return Section(name, "", "Contamination", name, missing=(path,))
@@ -140,7 +126,7 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
 
 def grading_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
     """What became of every row's completions, folded by model."""
-    path = files.metrics["rates"].as_posix()
+    path = files.made.metrics("rates").as_posix()
     rates = content.metrics.get("rates")
     if rates is None:
         return Section("grading", "", "How completions were graded", "metrics", missing=(path,))
@@ -163,8 +149,31 @@ def grading_section(study: ResolvedStudy, content: PageContent, files: PageFiles
     return Section("grading", "", "How completions were graded", "metrics", parts=tuple(parts))
 
 
+def grading_table(rates: pd.DataFrame, study: ResolvedStudy, model: str) -> pd.DataFrame:
+    """How a model's completions were graded, pooled over training seeds.
+
+    `rates` has the columns of `metrics/rates.parquet`, `n_samples` the completions graded per
+    run and benchmark. Returns columns benchmark, algorithm, n_samples and one share in [0, 1]
+    per status, in the order of the study's evaluations; what was not sampled is left out.
+    """
+    require(rates, _RATES, "grading rates")
+    rows = rates[(rates["model"] == model) & (rates["train_seed"] != POOLED)]
+    pairs = study.evaluated(model)
+    order = {name: place for place, name in enumerate(study.study.problems)}
+    table: list[dict[str, Any]] = []
+    for algorithm, benchmark in sorted(pairs, key=lambda pair: order[pair[1]]):
+        run = rows[(rows["benchmark"] == benchmark) & (rows["algorithm"] == algorithm)]
+        total = int(run.groupby("train_seed")["n_samples"].max().sum())
+        if not total:
+            continue
+        counts = (run["share"] * run["n_samples"]).groupby(run["status"]).sum()
+        shares = {status: float(counts.get(status, 0.0)) / total for status in STATUSES}
+        table.append({"benchmark": benchmark, "algorithm": algorithm, "n_samples": total} | shares)
+    return pd.DataFrame(table, columns=["benchmark", "algorithm", "n_samples", *STATUSES])
+
+
 def grading_view(grading: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A grading table by benchmark, in percent; a column that is nought throughout is left out."""
+    """A grading table by benchmark, in percent; a column of zeros is left out."""
     titles, styles = benchmark_titles(study), line_styles(study)
     always = ("correct", "wrong", "unparsed", "truncated")
     statuses = [name for name in STATUSES if name in always or grading[name].any()]
@@ -176,7 +185,7 @@ def grading_view(grading: pd.DataFrame, study: ResolvedStudy) -> Table:
             cells = [Cell(text, mark="nil" if text == "0.0" else "") for text in texts]
             cells.append(Cell(grouped(row["n_samples"])))
             name = row["algorithm"]
-            title, key = row_title(study, name), line_key(styles[name])
+            title, key = row_title(study, name), styles[name]
             views.append(Row(title, tuple(cells), key, name == BASE))
         groups.append(Group(titles[str(benchmark)], tuple(views)))
     columns = [*(_STATUS_TITLES[status] for status in statuses), "Completions"]
@@ -185,7 +194,7 @@ def grading_view(grading: pd.DataFrame, study: ResolvedStudy) -> Table:
 
 def support_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
     """Problems gained and lost against the base, folded by model."""
-    path = files.metrics["support"].as_posix()
+    path = files.made.metrics("support").as_posix()
     title, support = "Problems kept, lost and gained", content.metrics.get("support")
     if support is None:
         return Section("support", "", title, "metrics", missing=(path,))
@@ -200,7 +209,7 @@ def support_section(study: ResolvedStudy, content: PageContent, files: PageFiles
             "Retention: of those solved before, the share still solved. Discovery: of those "
             "solved after, the share that is new. Dynamics: their harmonic mean. Net change: new "
             "minus lost over all solved. A problem counts as unsolved if its success rate is "
-            f"likely below {epsilon}; it need not be nought (Wu et al. 2025)."
+            f"likely below {epsilon}; it need not be 0 (Wu et al. 2025)."
         )
         parts.append(
             Part(
@@ -227,7 +236,7 @@ def support_view(support: pd.DataFrame, study: ResolvedStudy) -> Table:
             for name in list(_SUPPORT)[len(counts) :]:
                 known = not pd.isna(row[name])
                 cells.append(Cell(f"{row[name]:.2f}" if known else NONE))
-            key = line_key(styles[row["algorithm"]])
+            key = styles[row["algorithm"]]
             views.append(Row(row_title(study, row["algorithm"]), tuple(cells), key))
         groups.append(Group(titles[str(benchmark)], tuple(views)))
     heads = tuple(Head("", (name,)) for name in _SUPPORT.values())

@@ -1,4 +1,4 @@
-"""What a reader should know before believing a number, each line computed from files.
+"""Warnings: what limits the numbers of a page, each line computed from files.
 
 Missing runs, results of other settings than the study's, completions that were cut off or could
 not be read, intervals without width, and code that was not committed.
@@ -7,19 +7,19 @@ not be read, intervals without width, and code that was not committed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from sage.evaluation.curves import POOLED
-from sage.reporting.accuracy import column_groups, estimate
-from sage.reporting.content import PageContent
-from sage.reporting.grading import grading_table
-from sage.reporting.layout import PageFiles, evaluated_runs, trained_runs
-from sage.reporting.views import listing
-from sage.reporting.wording import AVERAGE, benchmark_titles, percent, row_title
+from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.numbers import listing, percent
+from sage.report.loader import PageContent
+from sage.report.provenance import run_title
+from sage.report.study_sections import grading_table
+from sage.results import Run
 from sage.study import BASE, ResolvedStudy
 
 TRUNCATED_LIMIT = 0.05
@@ -32,49 +32,46 @@ UNCOUNTED = ("title", "checkpoint_every")
 
 
 @dataclass(frozen=True)
-class Caution:
-    """Something to know before believing a number, and lines that name the runs concerned."""
+class Notice:
+    """A warning, and lines that name the runs concerned."""
 
     text: str
     lines: list[str]
 
 
-def cautions(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Caution]:
-    """All cautions of a page, the gravest first."""
+def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
+    """All warnings of a page, the gravest first."""
     manifests = {
         **{f"{model}/{stage}": found for (model, stage), found in content.parents.items()},
         **{run_name(run): found for run, found in content.policies.items()},
-        **{run_name(run): found for run, found in content.evaluations.items()},
+        **{run_name(*pair): found for pair, found in content.evaluations.items()},
     }
     found = [*missing_runs(study, content), *stale_results(study, content)]
     if len(study.study.seeds) == 1:
         text = (
-            "Each row was trained once, so differences are those of single runs, and no claim "
-            "about methods is decided by them. More training seeds (seeds, in the study) would "
-            "tell."
+            "Each row was trained once, so differences are those of single runs and decide no "
+            "claim about methods. To decide claims, train more seeds (`seeds` in the study)."
         )
-        found.append(Caution(text, []))
-    flat: list[str] = []
+        found.append(Notice(text, []))
     rates = content.metrics.get("rates")
     if rates is not None:
         for model in study.study.models:
-            found += grading_cautions(grading_table(rates, study, model), study, model)
-    for name, shown in study.study.exhibits.items():
-        if shown.kind == "accuracy" and name in content.tables:
-            flat += flat_intervals(content.tables[name], study, shown.title)
+            found += grading_notices(grading_table(rates, study, model), study, model)
+    flat = [table.flat for table in content.tables.values() if table.flat]
     pass_at_k = content.metrics.get("pass_at_k")
     if pass_at_k is not None:
-        found += twin_cautions(pass_at_k, study)
+        found += twin_notices(pass_at_k, study)
     if flat:
         text = (
-            "Where every problem fared alike an interval has no width; the uncertainty is not nil."
+            "Where all problems have the same result an interval has no width, but the "
+            "uncertainty is not zero."
         )
-        found.append(Caution(text, flat))
-    return [*found, *commit_cautions(manifests)]
+        found.append(Notice(text, flat))
+    return [*found, *commit_notices(manifests)]
 
 
-def twin_cautions(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Caution]:
-    """Rows of a model with the same pass@k everywhere: one computation under two names."""
+def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
+    """Rows of a model with the same pass@k everywhere: the same computation under two names."""
     runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
     lines = []
     for model, of_model in runs.groupby("model", sort=False):
@@ -88,36 +85,36 @@ def twin_cautions(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Caution
         title = study.model(str(model)).title
         lines += [f"{title}: {' = '.join(rows)}" for rows in alike.values() if len(rows) > 1]
     text = (
-        "Rows with the same numbers throughout were the same computation here, and are no two "
-        "pieces of evidence."
+        "These rows have the same numbers everywhere: they are the same computation here and count "
+        "as one piece of evidence."
     )
-    return [Caution(text, lines)] if lines else []
+    return [Notice(text, lines)] if lines else []
 
 
-def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Caution]:
+def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     """Runs of RL and evaluations that the study asks for and that left no manifest."""
     titles = benchmark_titles(study)
     untrained, unseen = [], []
     for model, settings in study.study.models.items():
         untrained += [
-            (settings.title, _run_title(study, row, seed))
-            for _, row, seed in trained_runs(study, model)
-            if (model, row, seed) not in content.policies
+            (settings.title, run_title(study, run))
+            for run in study.trained_runs(model)
+            if run not in content.policies
         ]
         unseen += [
-            (f"{settings.title}, {titles[benchmark]}", _run_title(study, row, seed))
-            for _, row, seed, benchmark in evaluated_runs(study, model)
-            if (model, row, seed, benchmark) not in content.evaluations
+            (f"{settings.title}, {titles[benchmark]}", run_title(study, run))
+            for run, benchmark in study.evaluated_runs(model)
+            if (run, benchmark) not in content.evaluations
         ]
     found = []
     if untrained:
-        found.append(Caution(f"Not trained yet: {len(untrained)} runs.", _by_place(untrained)))
+        found.append(Notice(f"Not trained yet: {len(untrained)} runs.", _by_place(untrained)))
     if unseen:
-        found.append(Caution(f"Not sampled yet: {len(unseen)} evaluations.", _by_place(unseen)))
+        found.append(Notice(f"Not sampled yet: {len(unseen)} evaluations.", _by_place(unseen)))
     return found
 
 
-def stale_results(study: ResolvedStudy, content: PageContent) -> list[Caution]:
+def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     """Results whose manifest tells of other settings than the study's."""
     stale = []
     for model, stage in content.parents:
@@ -130,19 +127,18 @@ def stale_results(study: ResolvedStudy, content: PageContent) -> list[Caution]:
             continue
         stale += _stale(f"{model}/{stage}", content.parents[model, stage], now)
     for run, manifest in content.policies.items():
-        model, algorithm, _ = run
         now = {
-            "rl": study.model(model).rl.model_dump(mode="json"),
-            "algorithm": study.algorithms[algorithm].model_dump(mode="json"),
+            "rl": study.model(run.model).rl.model_dump(mode="json"),
+            "algorithm": study.algorithms[run.algorithm].model_dump(mode="json"),
         }
         stale += _stale(run_name(run), manifest, now)
-    for sampled, manifest in content.evaluations.items():
-        evaluation = study.evaluation(sampled[0]).decisive()
-        stale += _stale(run_name(sampled), manifest, {"evaluation": evaluation})
+    for (run, benchmark), manifest in content.evaluations.items():
+        evaluation = study.evaluation(run.model).decisive()
+        stale += _stale(run_name(run, benchmark), manifest, {"evaluation": evaluation})
     if not stale:
         return []
     text = "Results on disk were made with other settings than the study now has."
-    return [Caution(text, [*stale[:20], *([f"and {len(stale) - 20} more"] if stale[20:] else [])])]
+    return [Notice(text, [*stale[:20], *([f"and {len(stale) - 20} more"] if stale[20:] else [])])]
 
 
 def changes(then: Any, now: Any, place: str = "") -> list[str]:
@@ -157,7 +153,7 @@ def changes(then: Any, now: Any, place: str = "") -> list[str]:
     return [] if then == now else [f"{place} {_short(then)} → {_short(now)}"]
 
 
-def grading_cautions(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> list[Caution]:
+def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> list[Notice]:
     """Shares above their limits in a grading table: truncated, unparsed, unreadable reference."""
     titles, name = benchmark_titles(study), study.model(model).title
     found = []
@@ -189,45 +185,27 @@ def grading_cautions(grading: pd.DataFrame, study: ResolvedStudy, model: str) ->
             if share > limit
         ]
         if runs:
-            found.append(Caution(f"{name}: {what.lower()}; {consequence}.", _by_place(runs)))
+            found.append(Notice(f"{name}: {what.lower()}; {consequence}.", _by_place(runs)))
     return found
 
 
-def flat_intervals(table: pd.DataFrame, study: ResolvedStudy, title: str) -> list[str]:
-    """A line on the cells of an accuracy frame whose interval has no width, if there are any."""
-    titles, places = benchmark_titles(study), []
-    for benchmark, ks in column_groups(table).items():
-        for k in ks:
-            values = [estimate(table, row, benchmark, k) for row in range(len(table))]
-            flat = [row for row, value in enumerate(values) if _is_flat(value)]
-            if flat and benchmark != AVERAGE:
-                rows = (
-                    "every row"
-                    if len(flat) == len(table)
-                    else listing([str(table["title"].iloc[row]) for row in flat], most=4)
-                )
-                places.append(f"{titles[benchmark]} at k = {k} ({rows})")
-    return [f"{title}: {', '.join(places)}"] if places else []
-
-
-def commit_cautions(manifests: Mapping[str, Mapping[str, Any]]) -> list[Caution]:
+def commit_notices(manifests: Mapping[str, Mapping[str, Any]]) -> list[Notice]:
     """Runs made from different versions of the code, or from uncommitted code."""
     commits = {run: str(manifest.get("git_commit") or "") for run, manifest in manifests.items()}
     known = {commit.partition("+")[0] for commit in commits.values()} - {"", "unknown"}
     changed = sorted(run for run, commit in commits.items() if "+" in commit)
     found = []
     if len(known) > 1:
-        found.append(Caution("Runs come from different commits.", [", ".join(sorted(known))]))
+        found.append(Notice("Runs come from different commits.", [", ".join(sorted(known))]))
     if changed:
         text = f"Made while the code had uncommitted changes: {len(changed)}."
-        found.append(Caution(text, [listing(changed, most=8)]))
+        found.append(Notice(text, [listing(changed, most=8)]))
     return found
 
 
-def run_name(run: Sequence[Any]) -> str:
+def run_name(run: Run, *benchmark: str) -> str:
     """A run as its folder is called: model/algorithm/seed, and the benchmark if there is one."""
-    model, algorithm, seed, *benchmark = run
-    return "/".join([str(model), str(algorithm), f"seed{seed}", *map(str, benchmark)])
+    return "/".join([run.model, run.algorithm, f"seed{run.seed}", *benchmark])
 
 
 def _stale(name: str, manifest: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -251,12 +229,3 @@ def _by_place(runs: list[tuple[str, str]]) -> list[str]:
     for place, run in runs:
         lines.setdefault(place, []).append(run)
     return [f"{place}: {listing(names)}" for place, names in lines.items()]
-
-
-def _is_flat(interval: tuple[float, float, float]) -> bool:
-    return interval[1] == interval[2]
-
-
-def _run_title(study: ResolvedStudy, algorithm: str, seed: int) -> str:
-    title = row_title(study, algorithm)
-    return title if algorithm == BASE else f"{title} (seed {seed})"

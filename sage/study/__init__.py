@@ -1,21 +1,11 @@
 """A study: what it consists of, and how it is read and checked (`reading`)."""
 
+from sage.fields import BASE
 from sage.study.algorithms import Algorithm, Guide
-from sage.study.models import (
-    RL,
-    SFT,
-    Architecture,
-    Corpus,
-    Evaluation,
-    LoRA,
-    Model,
-    Pretraining,
-    Sampling,
-    ScratchBase,
-)
+from sage.study.bases import Architecture, Corpus, Pretraining, ScratchBase
+from sage.study.models import RL, SFT, Evaluation, LoRA, Model, Sampling
 from sage.study.problem_sets import ArithmeticSet, KnightsSet, ProblemSet
 from sage.study.reading import StudyError, load_settings, load_study
-from sage.study.strict import BASE
 from sage.study.types import ResolvedStudy, Settings, Study
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.study.strict import NonNegativeFloat, Positive, PositiveFloat, Strict
+from sage.fields import NonNegativeFloat, Positive, PositiveFloat, Strict
 
 
 class Guide(Strict):

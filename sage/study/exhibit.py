@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, ValidationInfo
 
+from sage.fields import BASE, Name, Strict, about
 from sage.study.algorithms import Algorithm
-from sage.study.strict import BASE, Name, Strict
 
 if TYPE_CHECKING:
     from sage.study.types import ResolvedStudy
@@ -44,9 +44,9 @@ class Surroundings:
 class Exhibit(Strict):
     """What every exhibit has."""
 
-    kind: str
-    title: str = Field(description="heading of its section, and the start of its caption")
-    model: Name = Field(description="the model that it shows")
+    kind: Annotated[str, about("what it shows: one of the kinds below, or `module:Class`")]
+    title: Annotated[str, about("heading of its section, and the start of its caption")]
+    model: Annotated[Name, about("the model that it shows")]
 
     of_training: ClassVar[bool] = False
     """Whether it shows training itself, of which the policy before RL is no row."""
@@ -79,11 +79,13 @@ class Exhibit(Strict):
 class ExhibitOfRows(Exhibit):
     """An exhibit that may name its rows."""
 
-    algorithms: Rows | None = Field(
-        None,
-        description="its rows, in order; left out, those of its model. `base` comes first where "
-        "samples are shown",
-    )
+    algorithms: Annotated[
+        Rows | None,
+        about(
+            "its rows, in order; left out, those of its model. `base` comes first where samples "
+            "are shown"
+        ),
+    ] = None
 
     def named(self) -> list[str]:
         """See `Exhibit`."""

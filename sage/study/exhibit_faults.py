@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sage.fields import BASE
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, Surroundings
 from sage.study.faults import mapping, repeated, sequence, type_faults, unknown
-from sage.study.strict import BASE
 
 
 def exhibit_faults(

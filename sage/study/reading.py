@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import BaseModel, ValidationError, create_model
 
+from sage.fields import BASE, Name, Strict
 from sage.guides import GUIDES, build_guide, guide_class
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm, Guide
@@ -30,7 +31,6 @@ from sage.study.faults import (
     unknown,
 )
 from sage.study.models import RL
-from sage.study.strict import BASE, Name, Strict
 from sage.study.types import ResolvedStudy, Settings, Study
 
 

@@ -1,8 +1,55 @@
+# What every run of a model starts from: its base, and SFT where the model has it.
+
+
+def models_of(*sources):
+    """Models whose base comes from one of `sources`."""
+    models = STUDY.study.models.items()
+    return [name for name, model in models if model.base.source in sources]
+
+
+def models_with_sft():
+    return [name for name, model in STUDY.study.models.items() if model.sft]
+
+
+def base_settings(wildcards):
+    return STUDY.model(wildcards.model).base.model_dump()
+
+
+def sft_settings(wildcards):
+    return STUDY.model(wildcards.model).sft.model_dump()
+
+
+def example_settings(wildcards):
+    """What decides which examples SFT gets, besides their source."""
+    sft = STUDY.model(wildcards.model).sft
+    return {"data": sft.data, "examples": sft.examples, "seed": sft.seed}
+
+
+def sft_source(wildcards):
+    """Where SFT's examples come from: the entry of a data set, or a corpus."""
+    model = STUDY.model(wildcards.model)
+    if model.sft.data:
+        return STUDY.benchmarks[model.sft.data].model_dump()
+    return (model.sft.corpus or model.base.corpus).model_dump()
+
+
+def sft_scratch(wildcards):
+    return RESULTS.sft_scratch(wildcards.model)
+
+
+def untuned_parent(wildcards):
+    """What a model without SFT starts from: its own base, or another model's parent."""
+    base = STUDY.model(wildcards.model).base
+    if base.source == "model":
+        return RESULTS.parent(base.model)
+    return RESULTS.pretrained(wildcards.model)
+
+
 rule pretrain:
     input:
         code=code_of("sage.training.pretrain"),
     output:
-        checkpoint=directory(result("models/{model}/pretrained")),
+        checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
         log_of("models/{model}/pretrained"),
     wildcard_constraints:
@@ -30,7 +77,7 @@ rule fetch:
     input:
         code=code_of("sage.bases"),
     output:
-        checkpoint=directory(result("models/{model}/pretrained")),
+        checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
         log_of("models/{model}/pretrained"),
     wildcard_constraints:
@@ -50,7 +97,7 @@ rule examples:
     input:
         code=code_of("sage.training.examples"),
     output:
-        examples=result("models/{model}/examples.jsonl"),
+        examples=RESULTS.examples("{model}"),
     log:
         log_of("models/{model}/examples"),
     wildcard_constraints:
@@ -69,11 +116,11 @@ rule examples:
 
 rule sft:
     input:
-        checkpoint=result("models/{model}/pretrained"),
-        examples=result("models/{model}/examples.jsonl"),
+        checkpoint=RESULTS.pretrained("{model}"),
+        examples=RESULTS.examples("{model}"),
         code=code_of("sage.training.sft"),
     output:
-        checkpoint=directory(result("models/{model}/base")),
+        checkpoint=directory(RESULTS.parent("{model}")),
     log:
         log_of("models/{model}/base"),
     wildcard_constraints:
@@ -100,7 +147,7 @@ rule adopt:
         checkpoint=untuned_parent,
         code=code_of("sage.bases"),
     output:
-        checkpoint=directory(result("models/{model}/base")),
+        checkpoint=directory(RESULTS.parent("{model}")),
     log:
         log_of("models/{model}/base"),
     wildcard_constraints:

@@ -1,50 +1,217 @@
-# The files of tables and figures, and what the report is made from.
+# Tables and figures: each exhibit is measured, then shown. What a kind needs and makes, the
+# registry of `sage.exhibits` knows.
 
-from sage.reporting.layout import (
-    FIGURE_KINDS,
-    SETTINGS_TABLES,
-    TABLE_KINDS,
-    THEORY_FIGURES,
-    THEORY_TABLES,
-    used_problem_sets,
-)
+from sage.exhibits import STANDING, figures_of, kind_of, own_file, shows, tables_of
+from sage.exhibits.paper_values import in_paper
+
+SHOWN = [*STUDY.study.exhibits, *STANDING]
+WITH_MODEL = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).with_model]
+WITHOUT_MODEL = [name for name in STUDY.study.exhibits if name not in WITH_MODEL]
+
+
+def compared_with_paper(name):
+    """Whether the paper has numbers for an exhibit."""
+    return name not in STANDING and in_paper(PAPER, kind_of(STUDY, name))
+
+
+TABLES = {
+    table: (name, suffix)
+    for name in SHOWN
+    for table, suffix in tables_of(STUDY, name, compared_with_paper(name)).items()
+}
+FIGURES = {
+    figure: (name, suffix)
+    for name in SHOWN
+    for figure, suffix in figures_of(STUDY, name).items()
+}
+PIECES = TABLES | FIGURES
 
 
 def table_files():
-    """CSV files of every table: the study's exhibits, the settings and the theory."""
-    readings = [f"{name}_reading" for name in exhibits_of("accuracy")]
-    names = [*exhibits_of(*TABLE_KINDS), *readings, *SETTINGS_TABLES, *THEORY_TABLES]
-    return [result(f"report/tables/{name}.csv") for name in names]
+    return [RESULTS.table(name) for name in TABLES]
 
 
 def figure_files():
-    """SVG files of every figure: the study's exhibits and the theory."""
-    names = [*exhibits_of(*FIGURE_KINDS), *THEORY_FIGURES]
-    return [result(f"report/figures/{name}.svg") for name in names]
-
-
-def measured_exhibits():
-    """Metrics of the exhibits that claims are tested on."""
-    names = exhibits_of("patterns", "perplexity", "step_times")
-    return [result(f"metrics/{name}.parquet") for name in names]
-
-
-def sample_manifests():
-    """Manifests that lie beside the samples."""
-    return [str(Path(path).with_suffix(".json")) for path in all_samples()]
-
-
-def page_sources():
-    """Templates, style and script of the page, and the paper's tables."""
-    folder = Path(workflow.basedir) / "reports"
-    ends = "j2", "css", "js", "csv", "yaml"
-    found = {path for end in ends for path in folder.rglob(f"*.{end}")}
-    found -= set((folder / "reference").rglob("*"))  # finished runs, to compare with
-    return sorted(str(path.relative_to(workflow.basedir)) for path in found)
+    return [RESULTS.figure(name) for name in FIGURES]
 
 
 def exhibit_files(name):
-    """What belongs to an exhibit: its tables, its figure, or the case it tells."""
-    made = [*table_files(), *figure_files()]
-    files = [path for path in made if Path(path).stem in (name, f"{name}_reading")]
-    return files or [result(f"metrics/{name}.json")]
+    """What belongs to an exhibit: its tables and figures, or what was measured."""
+    files = [RESULTS.table(table) for table, (of, _) in TABLES.items() if of == name]
+    files += [RESULTS.figure(figure) for figure, (of, _) in FIGURES.items() if of == name]
+    return files or RESULTS.measured(name)
+
+
+def inputs_of(wildcards):
+    """The files that an exhibit is measured from, by name."""
+    name = wildcards.exhibit
+    return dict(kind_of(STUDY, name).inputs(STUDY, RESULTS, name))
+
+
+def measuring_code(wildcards):
+    """The code that decides what is measured, and a user's own file."""
+    exhibit = kind_of(STUDY, wildcards.exhibit)
+    rows = [row for row in STUDY.rows_of(wildcards.exhibit) if row != BASE]
+    own = own_file(exhibit)
+    files = [*code_of(*exhibit.modules(STUDY)), *(beside_snakefile([own]) if own else [])]
+    return files + (code_of_guides(rows) if exhibit.with_model else [])
+
+
+def exhibit_settings(wildcards):
+    """Its own settings but for its title, which only readers see."""
+    return {**STUDY.study.exhibits[wildcards.exhibit].model_dump(), "title": ""}
+
+
+def deciding_settings(wildcards):
+    name = wildcards.exhibit
+    return kind_of(STUDY, name).settings(STUDY, name)
+
+
+def exhibit_shards(wildcards):
+    return RESULTS.exhibit_shards(wildcards.exhibit)
+
+
+def piece_of(wildcards):
+    """The exhibit of a table or figure, and what is added to its name."""
+    return PIECES[wildcards.get("table") or wildcards.get("figure")]
+
+
+def measured_of(wildcards):
+    name, _ = piece_of(wildcards)
+    return [] if name in STANDING else RESULTS.measured(name)
+
+
+def paper_of(wildcards):
+    """The paper's tables, for the one that sets them beside the exhibit's numbers."""
+    name, suffix = piece_of(wildcards)
+    return [] if suffix in shows(STUDY, name).tables() else sorted(PAPER.glob("*.*"))
+
+
+def showing_code(wildcards):
+    shown = shows(STUDY, piece_of(wildcards)[0])
+    own = own_file(shown)
+    return beside_snakefile([own]) if own else code_of(type(shown).__module__)
+
+
+def shown_study(wildcards):
+    """The part of the study that a table or figure shows."""
+    name, _ = piece_of(wildcards)
+    part = STUDY.part(*STUDY.study.exhibits) if name in STANDING else STUDY.part(name)
+    return part.model_dump(mode="json")
+
+
+def contents(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).contents
+
+
+def table_category(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).category or "Tables"
+
+
+def figure_category(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).category or "Figures"
+
+
+# Seconds of work: on a cluster they are done where Snakemake runs, not queued.
+localrules:
+    table,
+    figure,
+
+
+rule measure:
+    input:
+        unpack(inputs_of),
+        code=measuring_code,
+    output:
+        folder=directory(RESULTS.measured("{exhibit}")),
+    log:
+        log_of("metrics/{exhibit}"),
+    wildcard_constraints:
+        exhibit=one_of(WITHOUT_MODEL),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(60),
+    params:
+        exhibit=exhibit_settings,
+        settings=deciding_settings,
+        shards=exhibit_shards,
+        device="cpu",
+    script:
+        "../scripts/measure.py"
+
+
+use rule measure as measure_with_model with:
+    wildcard_constraints:
+        exhibit=one_of(WITH_MODEL),
+    resources:
+        gpu=gpus,
+        gpus_asked=gpus,
+        mem_mb=memory,
+        runtime=minutes,
+    params:
+        exhibit=exhibit_settings,
+        settings=deciding_settings,
+        shards=exhibit_shards,
+        device=SETTINGS.device,
+
+
+rule table:
+    input:
+        measured=measured_of,
+        paper=paper_of,
+        code=showing_code,
+    output:
+        csv=report(
+            RESULTS.table("{table}"),
+            caption="../../reports/captions/exhibit.rst",
+            category=table_category,
+            labels={"exhibit": "{table}"},
+        ),
+        tex=RESULTS.table("{table}", "tex"),
+        page=RESULTS.table("{table}", "json"),
+    log:
+        log_of("report/tables/{table}"),
+    wildcard_constraints:
+        table=one_of(TABLES),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
+    params:
+        study=shown_study,
+        piece=piece_of,
+        contents=contents,
+    script:
+        "../scripts/table.py"
+
+
+rule figure:
+    input:
+        measured=measured_of,
+        code=showing_code,
+    output:
+        svg=report(
+            RESULTS.figure("{figure}"),
+            caption="../../reports/captions/exhibit.rst",
+            category=figure_category,
+            labels={"exhibit": "{figure}"},
+        ),
+        pdf=RESULTS.figure("{figure}", "pdf"),
+    log:
+        log_of("report/figures/{figure}"),
+    wildcard_constraints:
+        figure=one_of(FIGURES),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
+    params:
+        study=shown_study,
+        piece=piece_of,
+        contents=contents,
+    script:
+        "../scripts/figure.py"
