@@ -127,9 +127,9 @@ def trajectory_figure(
 
     names = [name for name in study.rows_of(exhibit) if name in set(accuracies["algorithm"])]
     shown = accuracies[accuracies["algorithm"].isin(names)]
-    runs = {
-        (str(name), int(seed)): run.to_dict("records")
-        for (name, seed), run in histories.groupby(["algorithm", "seed"])
+    runs: dict[tuple[str, int], Any] = {
+        (str(run["algorithm"].iloc[0]), int(run["seed"].iloc[0])): run.to_dict("records")
+        for _, run in histories.groupby(["algorithm", "seed"])
     }
     longest = max((len(history) for history in runs.values()), default=1)
     points = reward_and_accuracy(runs, shown, max(1, round(longest / 20)))
