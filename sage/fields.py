@@ -18,7 +18,10 @@ from pydantic.config import JsonDict
 BASE = "base"
 """The row of the policy before RL: the SFT checkpoint."""
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+"""What a name can be, so that it can also name a folder."""
+
+Name = Annotated[str, Field(pattern=NAME)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
