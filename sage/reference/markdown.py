@@ -73,7 +73,7 @@ def _block(file: File) -> str:
         level = "##" if section.kind is file.kind else "###"
         parts.append(f"{level} {_heading(file, section)}")
         parts.append(inspect.getdoc(section.kind) or "")
-        parts.append(_table(section, links))
+        parts.append(table(section, links))
     return "\n\n".join([*filter(None, parts), _END])
 
 
@@ -87,7 +87,7 @@ def _heading(file: File, section: Section) -> str:
     return f"{places}, {key} {value}" + (f" (`{name}`)" if name != value else "")
 
 
-def _table(section: Section, links: Links) -> str:
+def table(section: Section, links: Links) -> str:
     rows = keys(section.kind)
     with_trl = any(key.trl for key in rows)
     head = ["key", "unit", "default", *(["TRL"] if with_trl else []), "meaning"]
@@ -97,7 +97,7 @@ def _table(section: Section, links: Links) -> str:
         unit, meaning = _unit(key, links), key.meaning
         if section.tag and section.tag[0] == key.name:
             unit, meaning = f"`{section.tag[1]}`", meaning or "selects this kind"
-        lines.append([f"`{key.name}`", unit, _default(key), *trl, meaning])
+        lines.append([f"`{key.name}`", unit, _default(key), *trl, meaning.replace("|", "\\|")])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

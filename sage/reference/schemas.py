@@ -34,12 +34,15 @@ def schema(file: File) -> dict[str, Any]:
             _open(owner["properties"][family.field], family, definitions)
     content = {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "$comment": "written by `python -m sage.reference`",
+        "$comment": "written by `make reference`",
         **content,
         "$defs": definitions,
     }
     for part in _schemas(content):
         _explain(part)
+        part.pop("discriminator", None)  # of OpenAPI; editors go by the constants
+        if "patternProperties" in part:
+            part["additionalProperties"] = False
     return content
 
 

@@ -202,7 +202,7 @@ class RL(Strict):
     ]
     warmup_ratio: Annotated[
         Share,
-        about("linear rise to the peak", unit="share of `steps`, 0 to 1", trl="warmup_ratio"),
+        about("linear rise to the peak", unit="share of `steps`, 0 to 1", trl="warmup_steps"),
     ]
     weight_decay: Annotated[
         NonNegativeFloat, about("AdamW's weight decay", unit="rate", trl="weight_decay")

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.utils import validate
 
 # The package beside the Snakefile is the one that runs, installed or not, in jobs too.
 sys.path.insert(0, str(workflow.basedir))
@@ -33,10 +32,6 @@ except StudyError as error:
 if SETTINGS.mirror:
     # By the environment, not by params: where a file comes from is no reason to run again.
     os.environ.update(SAGE_MIRROR=str(Path(SETTINGS.mirror).expanduser().resolve()))
-
-validate(
-    STUDY.model_dump(mode="json"), "../schemas/study.schema.yaml", set_default=False
-)
 
 
 def one_of(names):
