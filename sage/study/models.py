@@ -15,6 +15,7 @@ from sage.study.strict import (
     Seed,
     Share,
     Strict,
+    about,
 )
 
 
@@ -164,30 +165,93 @@ class Sampling(Strict):
 class RL(Strict):
     """Reinforcement learning with verifiable rewards (the paper's Table 8).
 
-    A generation of rollouts serves `steps_per_generation` x `iterations` optimizer steps; a
-    step runs over its completions in `micro_batches` parts, accumulating the gradient.
+    One generation of rollouts serves `steps_per_generation` × `iterations` optimizer steps.
     """
 
-    problems: Name
-    steps: Positive
-    prompts_per_step: Positive
-    rollouts: Annotated[int, Field(ge=2)]
-    micro_batches: Positive = 1
-    steps_per_generation: Positive = 1
-    iterations: Positive = 1
-    sampling: Sampling
-    engine: Literal["transformers", "vllm"] = "transformers"
-    learning_rate: PositiveFloat
-    schedule: Literal["linear", "constant"]
-    warmup_ratio: Share
-    weight_decay: NonNegativeFloat
-    max_grad_norm: PositiveFloat = 1.0
-    kl_coefficient: PositiveFloat
-    lora: LoRA | None
-    precision: Precision = "float32"
-    gradient_checkpointing: bool = False
-    optimizer: Optimizer = "adamw"
-    checkpoint_every: Positive = 100
+    problems: Annotated[Name, about("the problem set to train on")]
+    steps: Annotated[Positive, about("length of training", unit="optimizer steps", trl="max_steps")]
+    prompts_per_step: Annotated[Positive, about("different problems in a step", unit="problems")]
+    rollouts: Annotated[
+        int,
+        Field(ge=2),
+        about(
+            "completions of each problem in a step: the group",
+            unit="completions",
+            trl="num_generations",
+        ),
+    ]
+    micro_batches: Annotated[
+        Positive,
+        about(
+            "parts of a step over which its gradient is accumulated; more of them need less "
+            "memory. Several GPUs share them. The loss `bnpo` averages over the tokens of one part",
+            unit="parts",
+            trl="gradient_accumulation_steps",
+        ),
+    ] = 1
+    steps_per_generation: Annotated[
+        Positive,
+        about("optimizer steps that one generation of rollouts is split over", unit="steps"),
+    ] = 1
+    iterations: Annotated[
+        Positive,
+        about("how often each rollout is trained on", unit="passes", trl="num_iterations"),
+    ] = 1
+    sampling: Annotated[Sampling, about("how rollouts are sampled")]
+    engine: Annotated[
+        Literal["transformers", "vllm"],
+        about(
+            "what samples rollouts. `vllm` shares each GPU with training: it takes 30 % of the "
+            "memory while it samples; it needs the extra `vllm`",
+            trl="use_vllm",
+        ),
+    ] = "transformers"
+    learning_rate: Annotated[
+        PositiveFloat, about("peak of AdamW's learning rate", unit="rate", trl="learning_rate")
+    ]
+    schedule: Annotated[
+        Literal["linear", "constant"],
+        about("what the learning rate does after the warm-up", trl="lr_scheduler_type"),
+    ]
+    warmup_ratio: Annotated[
+        Share,
+        about("linear rise to the peak", unit="share of `steps`, 0 to 1", trl="warmup_ratio"),
+    ]
+    weight_decay: Annotated[
+        NonNegativeFloat, about("AdamW's weight decay", unit="rate", trl="weight_decay")
+    ]
+    max_grad_norm: Annotated[
+        PositiveFloat,
+        about("longer gradients are scaled down to it", unit="norm", trl="max_grad_norm"),
+    ] = 1.0
+    kl_coefficient: Annotated[
+        PositiveFloat,
+        about("weight of the KL term; an algorithm may set its own", unit="per nat", trl="beta"),
+    ]
+    lora: Annotated[LoRA | None, about("the adapter; `null` trains all weights")]
+    precision: Annotated[
+        Precision,
+        about("of the computation, and of weights that are not trained", trl="bf16"),
+    ] = "float32"
+    gradient_checkpointing: Annotated[
+        bool,
+        about(
+            "whether activations are recomputed: less memory, more time",
+            trl="gradient_checkpointing",
+        ),
+    ] = False
+    optimizer: Annotated[
+        Optimizer,
+        about("`adamw_8bit` needs bitsandbytes (the extra `gpu`)", trl="optim"),
+    ] = "adamw"
+    checkpoint_every: Annotated[
+        Positive,
+        about(
+            "how often a checkpoint is kept, from which an interrupted run continues",
+            unit="optimizer steps",
+            trl="save_steps",
+        ),
+    ] = 100
 
     @model_validator(mode="after")
     def _divisible(self) -> RL:
