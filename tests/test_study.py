@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
 
 import jsonschema
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from benchmarks.paper_files import write_study
-from sage.guides import GUIDES
 from sage.problems.corpus import ARITHMETIC_STYLES
 from sage.study import (
+    REGISTRIES,
     StudyError,
     algorithms,
+    choices,
     exhibits,
     load_settings,
     load_study,
@@ -355,11 +355,14 @@ def test_a_guide_without_kl_is_refused(config: Path) -> None:
 def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: Path) -> None:
     edit(config / STUDY, "models.tiny.algorithms", ["bnpo_beta", "dapo_full"])
     edit(config / STUDY, "models.tiny.rl.prompts_per_step", 1)
-    edit(config / ALGORITHMS, "dapo_full.overlong.margin_tokens", 500)
+    edit(config / ALGORITHMS, "dapo_full.rewards.1.settings.margin_tokens", 500)
     message = message_of(lambda: load_study("smoke", config))
-    assert "models.tiny.algorithms[0]: 'bnpo_beta' fits a Beta density" in message
+    assert "models.tiny.algorithms[0]: 'bnpo_beta', advantage: beta fits a Beta density" in message
     assert "prompts_per_step must be at least 2, not 1" in message
-    assert "models.tiny.algorithms[1]: 'dapo_full' has overlong.margin_tokens 500" in message
+    assert (
+        "models.tiny.algorithms[1]: 'dapo_full', rewards[1]: overlong has margin_tokens 500"
+        in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -511,7 +514,7 @@ def test_the_committed_settings_are_valid() -> None:
 
 
 def test_a_fault_in_a_union_of_plain_types_keeps_its_key() -> None:
-    assert type_faults(algorithms.Guide, {"kind": "branch", "settings": {"ratio": [1]}}) == [
+    assert type_faults(dict[str, dict[str, float | str]], {"settings": {"ratio": [1]}}) == [
         "settings.ratio: must be a number, not [1]",
         "settings.ratio: must be text, not [1]",
     ]
@@ -608,17 +611,17 @@ def documented() -> dict[str, dict[str, str]]:
 
 
 def default(value: Any) -> str:
-    value = value.model_dump() if isinstance(value, BaseModel) else value
+    value = TypeAdapter(Any).dump_python(value)
     return (
         "–"
-        if value in (MISSING, ...)
+        if value is ...
         else f"`{yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}`"
     )
 
 
 TYPES = [
     kind
-    for module in (types, problem_sets, models, algorithms, exhibits)
+    for module in (types, problem_sets, models, algorithms, choices, exhibits)
     for kind in vars(module).values()
     if isinstance(kind, type)
     and issubclass(kind, BaseModel)
@@ -636,9 +639,25 @@ def test_every_key_of_a_section_is_documented_with_its_default(kind: type[BaseMo
     }
 
 
-@pytest.mark.parametrize("name", GUIDES)
-def test_every_setting_of_a_guide_is_documented_with_its_default(name: str) -> None:
-    assert documented()[name] == {
-        field.name: default(field.default)
-        for field in fields(GUIDES[name])  # type: ignore[arg-type]
+WITH_SETTINGS = [
+    (name, kind)
+    for name, registry in REGISTRIES.items()
+    for kind in registry.classes
+    if registry.settings(kind).model_fields
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), WITH_SETTINGS)
+def test_every_setting_of_a_choice_is_documented_with_its_default(name: str, kind: str) -> None:
+    assert documented()[kind] == {
+        setting: "–" if field.is_required() else default(field.default)
+        for setting, field in REGISTRIES[name].settings(kind).model_fields.items()
     }
+
+
+@pytest.mark.parametrize(("name", "kind"), WITH_SETTINGS)
+def test_every_setting_of_a_choice_says_what_it_means(name: str, kind: str) -> None:
+    for setting, field in REGISTRIES[name].settings(kind).model_fields.items():
+        assert field.description, setting
+        number = field.annotation in (int, float)
+        assert not number or field.json_schema_extra["unit"], setting  # type: ignore[index, call-overload]

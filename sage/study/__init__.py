@@ -1,6 +1,7 @@
 """A study: what it consists of, and how it is read and checked (`reading`)."""
 
-from sage.study.algorithms import Algorithm, Guide
+from sage.study.algorithms import Algorithm, choice_files
+from sage.study.choices import REGISTRIES, Choice, Guide
 from sage.study.models import (
     RL,
     SFT,
@@ -20,11 +21,13 @@ from sage.study.types import ResolvedStudy, Settings, Study
 
 __all__ = [
     "BASE",
+    "REGISTRIES",
     "RL",
     "SFT",
     "Algorithm",
     "Architecture",
     "ArithmeticSet",
+    "Choice",
     "Corpus",
     "Evaluation",
     "Guide",
@@ -39,6 +42,7 @@ __all__ = [
     "Settings",
     "Study",
     "StudyError",
+    "choice_files",
     "load_settings",
     "load_study",
 ]

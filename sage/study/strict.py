@@ -10,10 +10,23 @@ The docstring of a type stands above its table. Both are Markdown for people who
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.config import JsonDict
+
+from sage.fields import about
+
+__all__ = [
+    "BASE",
+    "Name",
+    "NonNegativeFloat",
+    "Positive",
+    "PositiveFloat",
+    "Seed",
+    "Share",
+    "Strict",
+    "about",
+]
 
 BASE = "base"
 """The row of the policy before RL: the SFT checkpoint."""
@@ -24,19 +37,6 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy takes
-
-
-def about(meaning: str, *, unit: str | None = None, trl: str | None = None) -> Any:
-    """What a field means: the part of its annotation that people read.
-
-    `meaning` is one or two short sentences without a full stop at the end. `unit` is that of a
-    number (tokens, nats, "share, 0 to 1"); other fields may leave it out, and the reference
-    then says what the type allows (true or false, one of several words, a section). `trl` is
-    the name of the same setting in TRL's configurations, if it has one. The default stays with
-    the field: `rollouts: Annotated[int, about(...)] = 8`.
-    """
-    extra: JsonDict = {key: text for key, text in (("unit", unit), ("trl", trl)) if text}
-    return Field(description=meaning, json_schema_extra=extra or None)
 
 
 class Strict(BaseModel):

@@ -88,7 +88,12 @@ class AnchoredLoss(GRPOTrainer):
                 values = self._exact_forward_kl(model, input_ids, attention_mask, logits_to_keep)
                 inputs["ref_per_token_logps"] = as_k3_input(log_probs, values)
             elif self._shaping.divergence is not None:
-                values = self._shaping.divergence(log_probs, inputs["ref_per_token_logps"])
+                old = inputs.get("old_per_token_logps")
+                values = self._shaping.divergence(
+                    log_probs,
+                    inputs["ref_per_token_logps"],
+                    log_probs.detach() if old is None else old,
+                )
                 inputs["ref_per_token_logps"] = as_k3_input(log_probs, values)
         return output
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from sage.training.ends import EndedCompletions
-from sage.training.rollouts import gathered, informative_groups, join, take_groups
-from sage.training.shaping import Shaping, loss_mask
+from sage.training.rollouts import gathered, join, take_groups
+from sage.training.shaping import Keeps, Shaping, loss_mask
 
 
 class ScoredRollouts(EndedCompletions):
@@ -29,8 +29,8 @@ class ScoredRollouts(EndedCompletions):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = self._scored(inputs)
-        if self._shaping.max_refills > 0 and self.model_wrapped.training:
-            batch = self._refilled(batch, len(inputs))
+        if self._shaping.keeps is not None and self.model_wrapped.training:
+            batch = self._refilled(batch, len(inputs), self._shaping.keeps)
         # A completion's place in the generation; on the CPU, where its noise is drawn.
         batch["rollout"] = torch.arange(len(inputs)) + self._first_row(len(inputs))
         return batch
@@ -48,21 +48,20 @@ class ScoredRollouts(EndedCompletions):
         if self._shaping.mask_truncated:
             batch["completion_mask"] = batch["completion_mask"] * ~truncated[:, None]
             batch["num_items_in_batch"] = self._tokens_of(batch)
+        rewards = (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1)
+        own = slice(first := self._first_row(len(inputs)), first + len(inputs))
+        batch["correct"], batch["reward"] = self._rewards[own, 0], rewards[own]
         if self._shaping.advantage is not None:
-            weighted = (self._rewards * self.reward_weights.to(self._rewards)).nansum(dim=1)
-            advantages = self._shaping.advantage(
-                weighted.view(-1, int(self.num_generations or 1))
-            ).flatten()
-            start = self._first_row(len(inputs))
-            batch["advantages"] = advantages[start : start + len(inputs)]
+            groups = rewards.view(-1, int(self.num_generations or 1))
+            batch["advantages"] = self._shaping.advantage(groups).flatten()[own]
         return batch
 
-    def _refilled(self, batch: dict[str, Any], rows: int) -> dict[str, Any]:
-        """Dynamic sampling: groups without a gradient give way to groups of other prompts.
+    def _refilled(self, batch: dict[str, Any], rows: int, keeps: Keeps) -> dict[str, Any]:
+        """Dynamic sampling: groups that `keeps` does not name give way to those of other prompts.
 
         All processes hold the groups of all, choose alike, and take their own `rows` of what is
-        chosen. What is still missing after `max_refills` draws is filled with groups that have
-        no gradient.
+        chosen. What is still missing after `max_refills` draws is filled with groups that were
+        not to be kept.
         """
         rollouts = int(self.num_generations or 1)
         padding = dict.fromkeys(("prompt_ids", "completion_ids"), self._tokenizer.pad_token_id)
@@ -72,8 +71,8 @@ class ScoredRollouts(EndedCompletions):
         refills = 0
         while True:
             whole = gathered(batch, self.accelerator, padding)
-            informative = informative_groups(whole["advantages"], rollouts)
-            for part, chosen in ((good, informative), (spare, ~informative)):
+            kept = keeps(*(whole[key].view(-1, rollouts) for key in ("correct", "reward")))
+            for part, chosen in ((good, kept), (spare, ~kept)):
                 part.append(take_groups(whole, chosen.nonzero()[:, 0], rollouts))
             found = sum(len(part["advantages"]) for part in good) // rollouts
             if found >= groups or refills == self._shaping.max_refills:

@@ -10,20 +10,22 @@ import torch
 
 from sage.guides import GuideFunction
 
-Divergence = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Divergence = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Advantage = Callable[[torch.Tensor], torch.Tensor]
+Keeps = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Shaping:
     """What a row adds to TRL's GRPO; the defaults add nothing.
 
-    `divergence` replaces TRL's k3 by another per-token function of the policy's and the
-    anchor's log-probs, `exact_forward_kl` by the sum over the vocabulary; `advantage` maps
-    rewards `[N, G]` to advantages; `max_refills` bounds how often groups without a gradient
-    are replaced (dynamic sampling); `mask_truncated` takes the loss from completions that were
-    cut off. With `schedule_per_call` schedules advance with every loss
-    call, as in the official release, and not once per optimizer step.
+    `divergence` replaces TRL's k3 by another per-token function of the log-probs under policy,
+    anchor and old policy, `exact_forward_kl` by the sum over the vocabulary; `advantage` maps
+    rewards `[N, G]` to advantages. `keeps` says of correctness and rewards, both `[N, G]`, which
+    groups are trained on, and `max_refills` bounds how often the others are replaced (dynamic
+    sampling); `mask_truncated` takes the loss from completions that were cut off. With
+    `schedule_per_call` schedules advance with every loss call, as in the official release, and not
+    once per optimizer step.
     """
 
     guide: GuideFunction | None = None
@@ -32,6 +34,7 @@ class Shaping:
     divergence: Divergence | None = None
     exact_forward_kl: bool = False
     advantage: Advantage | None = None
+    keeps: Keeps | None = None
     max_refills: int = 0
     mask_truncated: bool = False
 
