@@ -153,11 +153,9 @@ def test_a_mistake_is_marked_where_it_stands(
     for part in parents:
         section = section[part]
     section[last] = value
-    errors = [
-        error
-        for found in jsonschema.Draft7Validator(schema_of(file)).iter_errors(content)
-        for error in (found, *(found.context or ()))
-    ]
+    errors = list(jsonschema.Draft7Validator(schema_of(file)).iter_errors(content))
+    for error in errors:
+        errors += error.context or ()
     marked = {(".".join(map(str, error.absolute_path)), error.message) for error in errors}
     assert any(where == place and message in said for where, said in marked), marked
 

@@ -19,7 +19,6 @@ from benchmarks.paper_files import write_study
 from sage.problems.corpus import ARITHMETIC_STYLES
 from sage.study import (
     StudyError,
-    algorithms,
     bases,
     load_settings,
     load_study,
@@ -333,11 +332,14 @@ def test_a_guide_without_kl_is_refused(config: Path) -> None:
 def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: Path) -> None:
     edit(config / STUDY, "models.tiny.algorithms", ["bnpo_beta", "dapo_full"])
     edit(config / STUDY, "models.tiny.rl.prompts_per_step", 1)
-    edit(config / ALGORITHMS, "dapo_full.overlong.margin_tokens", 500)
+    edit(config / ALGORITHMS, "dapo_full.rewards.1.settings.margin_tokens", 500)
     message = message_of(lambda: load_study("smoke", config))
-    assert "models.tiny.algorithms[0]: 'bnpo_beta' fits a Beta density" in message
+    assert "models.tiny.algorithms[0]: 'bnpo_beta', advantage: beta fits a Beta density" in message
     assert "prompts_per_step must be at least 2, not 1" in message
-    assert "models.tiny.algorithms[1]: 'dapo_full' has overlong.margin_tokens 500" in message
+    assert (
+        "models.tiny.algorithms[1]: 'dapo_full', rewards[1]: overlong has margin_tokens 500"
+        in message
+    )
 
 
 @pytest.mark.parametrize(
@@ -489,7 +491,7 @@ def test_the_committed_settings_are_valid() -> None:
 
 
 def test_a_fault_in_a_union_of_plain_types_keeps_its_key() -> None:
-    assert type_faults(algorithms.Guide, {"kind": "branch", "settings": {"ratio": [1]}}) == [
+    assert type_faults(dict[str, dict[str, float | str]], {"settings": {"ratio": [1]}}) == [
         "settings.ratio: must be a number, not [1]",
         "settings.ratio: must be text, not [1]",
     ]

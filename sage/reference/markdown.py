@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from sage.fields import NAME
 from sage.reference.sections import (
+    FAMILIES,
     FILES,
     UNIONS,
     File,
@@ -73,7 +74,7 @@ def _block(file: File) -> str:
         level = "##" if section.kind is file.kind else "###"
         parts.append(f"{level} {_heading(file, section)}")
         parts.append(inspect.getdoc(section.kind) or "")
-        parts.append(table(section, links))
+        parts.append(table(section, links) if section.kind.model_fields else "")
     return "\n\n".join([*filter(None, parts), _END])
 
 
@@ -94,11 +95,19 @@ def table(section: Section, links: Links) -> str:
     lines = [head, ["---"] * len(head)]
     for key in rows:
         trl = [f"`{key.trl}`" if key.trl else ""] if with_trl else []
-        unit, meaning = _unit(key, links), key.meaning
+        unit, meaning = _unit(key, links) + _kinds(section, key), key.meaning
         if section.tag and section.tag[0] == key.name:
             unit, meaning = f"`{section.tag[1]}`", meaning or "selects this kind"
         lines.append([f"`{key.name}`", unit, _default(key), *trl, meaning.replace("|", "\\|")])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _kinds(section: Section, key: Key) -> str:
+    """The kinds that a key can name, if their settings stand apart from it."""
+    for family in FAMILIES:
+        if (family.owner, family.field, family.flat) == (section.kind, key.name, False):
+            return ": " + ", ".join(f"`{kind}`" for kind in [*family.kinds, "module:Class"])
+    return ""
 
 
 def _default(key: Key) -> str:

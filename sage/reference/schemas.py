@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,6 +41,9 @@ def schema(file: File) -> dict[str, Any]:
     }
     for part in _schemas(content):
         _explain(part)
+        for key in part.get("properties", {}).values():
+            if "const" in key:  # what chooses a type is explained by the type
+                key.setdefault("description", part.get("description", ""))
         part.pop("discriminator", None)  # of OpenAPI; editors go by the constants
         if "patternProperties" in part:
             part["additionalProperties"] = False
@@ -81,13 +85,17 @@ def _open(key: dict[str, Any], family: Family, definitions: dict[str, Any]) -> N
         definitions[names[name]] = definition
         if family.flat:
             definition["properties"]["kind"] = {"const": name}
-    choice = _flat(names) if family.flat else _nested(names, definitions[base])
-    if family.short:
-        choice = {"anyOf": [{"enum": list(family.kinds)}, _OWN, choice]}
+    choice = _flat(names) if family.flat else _nested(names, base, definitions)
+    if not family.flat and definitions[base]["required"] == ["kind"]:
+        choice = {"anyOf": [_names(names, definitions), _OWN, choice]}
     for part in list(_schemas(key)):
         if part.get("$ref") == f"#/$defs/{base}":
             del part["$ref"]
             part |= copy.deepcopy(choice)
+    for part in _schemas(key):  # an editor's messages are better without one choice in another
+        if "anyOf" in part:
+            inner = [each.get("anyOf", [each]) for each in part["anyOf"]]
+            part["anyOf"] = [each for members in inner for each in members]
 
 
 def _flat(names: dict[str, str]) -> dict[str, Any]:
@@ -95,12 +103,12 @@ def _flat(names: dict[str, str]) -> dict[str, Any]:
     return {"oneOf": [*({"$ref": f"#/$defs/{name}"} for name in names.values()), own]}
 
 
-def _nested(names: dict[str, str], base: dict[str, Any]) -> dict[str, Any]:
-    section = copy.deepcopy(base)
+def _nested(names: dict[str, str], base: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    section = copy.deepcopy(definitions[base])
     kind = section["properties"]["kind"]
     section["properties"]["kind"] = {
         **{key: value for key, value in kind.items() if key != "type"},
-        "anyOf": [{"enum": list(names)}, _OWN],
+        "anyOf": [_names(names, definitions), _OWN],
     }
     section["allOf"] = [
         {
@@ -112,6 +120,12 @@ def _nested(names: dict[str, str], base: dict[str, Any]) -> dict[str, Any]:
     return section
 
 
+def _names(names: dict[str, str], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The names of kinds, each with what its type says of itself."""
+    said = [_unwrapped(definitions[each].get("description", "")) for each in names.values()]
+    return {"enum": list(names), "enumDescriptions": [text.partition("\n")[0] for text in said]}
+
+
 def _explain(part: dict[str, Any]) -> None:
     """Put unit, default and TRL's name into the text that an editor shows."""
     part.pop("title", None)
@@ -120,10 +134,15 @@ def _explain(part: dict[str, Any]) -> None:
         "Default": _shown(part["default"]) if "default" in part else None,
         "TRL": part.pop("trl", None),
     }
-    meaning = inspect.cleandoc(part.get("description", ""))
+    meaning = _unwrapped(part.get("description", ""))
     lines = [meaning, "; ".join(f"{name}: {value}" for name, value in notes.items() if value)]
     if any(lines):
         part["description"] = "\n\n".join(filter(None, lines))
+
+
+def _unwrapped(text: str) -> str:
+    """Text with one line for each paragraph: editors break the lines themselves."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(text))
 
 
 def _shown(value: Any) -> str:

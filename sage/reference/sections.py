@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from sage.fields import Name
-from sage.guides import GUIDES
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
-from sage.study.reading import _settings_type
+from sage.study.choices import REGISTRIES
 from sage.study.types import Settings, Study
 
 UNIONS = (typing.Union, types.UnionType)
@@ -58,18 +57,20 @@ class Family:
     """Classes that the key `kind` of a section names; it can also name `module:Class`.
 
     The section is that of `field` in `owner`. `kinds` maps names to types. Their fields are
-    those of the section itself if `flat`, else those of its key `settings`. `short` says that
-    the name alone can stand in place of the section.
+    those of the section itself if `flat`, else those of its key `settings`; the
+    name alone can then stand in place of a section that needs no other key.
     """
 
     owner: type[BaseModel]
     field: str
     kinds: Mapping[str, type[BaseModel]]
     flat: bool = False
-    short: bool = False
 
 
-FAMILIES = (Family(Algorithm, "guide", {name: _settings_type(name) for name in GUIDES}),)
+FAMILIES = tuple(
+    Family(Algorithm, key, {kind: registry.settings(kind) for kind in registry.classes})
+    for key, registry in REGISTRIES.items()
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Key:
     def default(self) -> Any:
         """Its default as plain data; a section says only what differs from its own defaults."""
         value = self.field.get_default(call_default_factory=True)
-        return value.model_dump(exclude_defaults=True) if isinstance(value, BaseModel) else value
+        return TypeAdapter(Any).dump_python(value, exclude_defaults=True)
 
     def _said(self, what: str) -> str | None:
         extra = self.field.json_schema_extra
@@ -163,7 +164,8 @@ def _inside(section: Section) -> Iterator[Section]:
         for family in FAMILIES:
             if family.owner is section.kind and family.field == name and not family.flat:
                 for choice, settings in family.kinds.items():
-                    yield Section(settings, (f"{place}.settings",), ("kind", choice))
+                    inner = f"{place}.settings" if settings.model_fields else place
+                    yield Section(settings, (inner,), ("kind", choice))
 
 
 def is_model(annotation: Any) -> bool:
