@@ -17,7 +17,8 @@ import yaml
 from pydantic import Field
 
 from sage.fields import Name, Share, Strict, about
-from sage.reference import markdown
+from sage.reference import markdown, schemas
+from sage.reference import sections as reference
 from sage.reference.__main__ import documents
 from sage.reference.sections import FILES, Key, Section, keys, leaves, sections
 
@@ -167,6 +168,36 @@ def test_a_guide_of_ones_own_may_have_any_settings() -> None:
     validator.validate(content)
     content["grpo_branch"]["guide"]["kind"] = "bold"
     assert not validator.is_valid(content)
+
+
+def test_kinds_from_a_registry_are_open_to_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Toy(Strict):
+        kind: str
+
+    class Ball(Toy):
+        """A ball."""
+
+        size: Annotated[int, about("how wide", unit="cm")]
+
+    class Box(Strict):
+        """A box."""
+
+        toys: Annotated[dict[Name, Toy], about("what is in it")]
+
+    family = reference.Family(Box, "toys", {"ball": Ball}, flat=True)
+    monkeypatch.setattr(reference, "FAMILIES", (family,))
+    monkeypatch.setattr(schemas, "FAMILIES", (family,))
+    box = reference.File("box.yaml", Box, "box")
+    assert sections(box)[1] == Section(Ball, ("toys.{name}",), ("kind", "ball"))
+    validator = jsonschema.Draft7Validator(schemas.schema(box))
+    for toy, valid in (
+        ({"kind": "ball", "size": 3}, True),
+        ({"kind": "my_toys:Kite", "colour": "red"}, True),
+        ({"kind": "ball", "size": "wide"}, False),
+        ({"kind": "ball", "size": 3, "colour": "red"}, False),
+        ({"kind": "kite", "colour": "red"}, False),
+    ):
+        assert validator.is_valid({"toys": {"red": toy}}) is valid, toy
 
 
 def test_an_editor_is_told_unit_default_and_name_in_trl() -> None:

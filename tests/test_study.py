@@ -412,8 +412,8 @@ def test_faults_of_every_kind_and_file_are_reported_at_once(config: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("title: [Smoke\nnotice: x\n", ", line 2, column 7: not valid YAML: expected ',' or ']'"),
-        ("title: a\n\tnotice: b\n", ", line 2, column 1: not valid YAML: found character '\\t'"),
+        ("title: [Smoke\nnotice: x\n", ", line 2, column 7: not valid YAML: "),
+        ("title: a\n\tnotice: b\n", ", line 2, column 1: not valid YAML: "),
         ("title: a\ntitle: b\n", ", line 2, column 1: not valid YAML: key 'title' occurs twice"),
         ("- a\n- b\n", ": must be a mapping of keys to values, not ['a', 'b']"),
         ("", ": must be a mapping of keys to values, not empty"),

@@ -33,6 +33,8 @@ def schema(file: File) -> dict[str, Any]:
     for family in FAMILIES:
         if owner := _owner(family, content, definitions):
             _open(owner["properties"][family.field], family, definitions)
+    used = json.dumps([content, definitions])
+    definitions = {name: each for name, each in definitions.items() if f'#/$defs/{name}"' in used}
     content = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$comment": "written by `make reference`",

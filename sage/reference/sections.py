@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from sage.analysis.phrases import PhraseList
 from sage.fields import Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
@@ -49,6 +50,7 @@ FILES = (
     File("studies/{name}.yaml", Study, "study"),
     File("algorithms.yaml", Algorithm, "algorithms", entry="{algorithm}"),
     File("benchmarks.yaml", Benchmark, "benchmarks", entry="{benchmark}"),
+    File("patterns.yaml", PhraseList, "patterns", entry="{pattern}"),
 )
 
 
