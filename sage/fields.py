@@ -1,7 +1,7 @@
 """The ground of every type that people write in YAML: what a field means, numbers, names.
 
 Every field says what it means in its annotation, so that one text serves the tables of
-config/README.md and the schemas that editors use (`sage.study.reference` writes both):
+config/README.md and the schemas that editors use (`sage.reference` writes both):
 
     steps: Annotated[Positive, about("length of training", unit="optimizer steps")]
 
@@ -18,7 +18,10 @@ from pydantic.config import JsonDict
 BASE = "base"
 """The row of the policy before RL: the SFT checkpoint."""
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+"""What a name can be, so that it can also name a folder."""
+
+Name = Annotated[str, Field(pattern=NAME)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]

@@ -18,7 +18,8 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Paths = Annotated[list[str], Field(min_length=1), BeforeValidator(_listed)]
+_Paths = Annotated[list[str], Field(min_length=1)]
+Paths = Annotated[_Paths, BeforeValidator(_listed, json_schema_input_type=str | _Paths)]
 """Dotted paths into a row, such as ``prompt.0.content``; the first that exists is used."""
 
 

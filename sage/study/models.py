@@ -67,7 +67,12 @@ class SFT(Strict):
         Positive, about("passes over the examples", unit="epochs", trl="num_train_epochs")
     ]
     batch_size: Annotated[
-        Positive, about("conversations in an optimizer step", unit="conversations")
+        Positive,
+        about(
+            "conversations in an optimizer step, on all GPUs together",
+            unit="conversations",
+            trl="per_device_train_batch_size",
+        ),
     ]
     max_tokens: Annotated[
         Positive, about("longer conversations are cut", unit="tokens", trl="max_length")
@@ -197,7 +202,7 @@ class RL(Strict):
     ]
     warmup_ratio: Annotated[
         Share,
-        about("linear rise to the peak", unit="share of `steps`, 0 to 1", trl="warmup_ratio"),
+        about("linear rise to the peak", unit="share of `steps`, 0 to 1", trl="warmup_steps"),
     ]
     weight_decay: Annotated[
         NonNegativeFloat, about("AdamW's weight decay", unit="rate", trl="weight_decay")

@@ -6,18 +6,18 @@ fault of the study and of the algorithms is reported at once, before any job run
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import ValidationError
 
-from sage.fields import BASE, Name, Strict
-from sage.guides import GUIDES, build_guide, guide_class
+from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
-from sage.study.algorithms import Algorithm, Guide
+from sage.study.algorithms import Algorithm, run_conflicts
+from sage.study.choices import REGISTRIES, in_full
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.exhibit_faults import exhibit_faults
 from sage.study.faults import (
@@ -128,55 +128,27 @@ def _row_faults(rows: Mapping[Any, Any]) -> Iterator[str]:
         row = mapping(value)
         if name == BASE:
             yield f"{name}: this name is kept for the policy before RL; choose another"
-        if row.get("guide") is not None:
-            yield from _guide_faults(f"{name}.guide", mapping(row["guide"]))
-
-
-def _guide_faults(key: str, content: Mapping[Any, Any]) -> Iterator[str]:
-    try:
-        guide = Guide.model_validate(content)
-    except ValidationError:
-        return
-    if guide.clamp[0] > guide.clamp[1]:
-        yield f"{key}.clamp: must be [lowest, highest], not {guide.clamp}"
-    if fault := _kind_fault(guide.kind):
-        yield f"{key}.kind: {fault}"
-        return
-    settings = content.get("settings", {})
-    faults = type_faults(_settings_type(guide.kind), settings, f"{key}.settings")
-    yield from faults
-    if not faults:
-        try:
-            build_guide(guide.kind, guide.settings)
-        except ValueError as error:
-            yield f"{key}.settings: {error}"
-
-
-def _kind_fault(kind: Any) -> str | None:
-    try:
-        guide_class(str(kind))
-    except ValueError as error:
-        return str(error) + ("" if ":" in str(kind) else nearest(str(kind), GUIDES))
-    return None
+        for key, registry in REGISTRIES.items():
+            value = row.get(key)
+            if isinstance(value, list):
+                for index, each in enumerate(value):
+                    yield from registry.faults(f"{name}.{key}[{index}]", each)
+            else:
+                yield from registry.faults(f"{name}.{key}", value)
+        clamp: Any = mapping(row.get("guide")).get("clamp")
+        with suppress(TypeError, ValueError):
+            low, high = clamp
+            if low > high:
+                yield f"{name}.guide.clamp: must be [lowest, highest], not {clamp}"
 
 
 def _guide_settings(row: Any) -> list[str]:
     """Names of the settings of a row's guide; none where it has no guide or a faulty one."""
-    guide = mapping(mapping(row).get("guide"))
-    if not guide or _kind_fault(guide.get("kind")) is not None:
+    guide = mapping(in_full(mapping(row).get("guide")))
+    try:
+        return list(REGISTRIES["guide"].settings(str(guide.get("kind"))).model_fields)
+    except ValueError:
         return []
-    return list(_settings_type(guide["kind"]).model_fields)
-
-
-def _settings_type(kind: str) -> type[BaseModel]:
-    """What the guide called `kind` takes, with types and defaults, as a section of its own."""
-    make = guide_class(kind)
-    hints = get_type_hints(make)
-    fields: dict[str, Any] = {
-        name: (hints.get(name, Any), ... if setting.default is setting.empty else setting.default)
-        for name, setting in inspect.signature(make).parameters.items()
-    }
-    return create_model(kind.replace(":", "_"), __base__=Strict, **fields)
 
 
 def _reference_faults(
@@ -238,17 +210,8 @@ def _run_faults(content: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator
             key = f"models.{name}.algorithms[{index}]: {row!r}"
             if algorithm.fidelity == "released" and not mapping(value).get("sft"):
                 yield f"{key} refers to the model before SFT, but this model has no sft of its own"
-            if algorithm.advantage == "beta" and settings.prompts_per_step < 2:
-                yield (
-                    f"{key} fits a Beta density over the prompts of a step, so prompts_per_step "
-                    f"must be at least 2, not {settings.prompts_per_step}"
-                )
-            longest = settings.sampling.max_tokens
-            if algorithm.overlong and algorithm.overlong.margin_tokens >= longest:
-                yield (
-                    f"{key} has overlong.margin_tokens {algorithm.overlong.margin_tokens}, which "
-                    f"must be below the model's rl.sampling.max_tokens {longest}"
-                )
+            for conflict in run_conflicts(algorithm, settings):
+                yield f"{key}, {conflict}"
 
 
 def _problem_set_faults(
@@ -273,7 +236,7 @@ def _problem_set_faults(
                 yield from unknown(f"{key}.levels[{index}]", str(level), what, known)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Refuses a key that occurs twice, of which YAML would keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

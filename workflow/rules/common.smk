@@ -1,6 +1,5 @@
 # The study, validated before any job, and the small functions that name files and settings.
 
-import inspect
 import os
 import re
 import sys
@@ -15,10 +14,9 @@ os.environ.update(
 )
 
 from sage.exhibits import load_study
-from sage.guides import GUIDES, guide_class
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
-from sage.study import BASE, StudyError, load_settings
+from sage.study import BASE, StudyError, choice_files, load_settings
 
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
@@ -134,7 +132,9 @@ def all_samples():
 def all_policies():
     """Folders of every trained policy of the study."""
     models = STUDY.study.models
-    return [RESULTS.policy(run) for model in models for run in STUDY.trained_runs(model)]
+    return [
+        RESULTS.policy(run) for model in models for run in STUDY.trained_runs(model)
+    ]
 
 
 def problem_files(names):

@@ -29,15 +29,14 @@ def rl_scratch(wildcards):
     return RESULTS.rl_scratch(run_of(wildcards))
 
 
-def code_of_guides(rows):
-    """The files of some rows' guides where these are classes of the user's own."""
-    guides = [STUDY.algorithms[row].guide for row in rows]
-    own = {guide.kind for guide in guides if guide and guide.kind not in GUIDES}
-    return beside_snakefile(inspect.getfile(guide_class(kind)) for kind in own)
+def code_of_algorithms(rows):
+    """The files of the classes that some rows name, the user's own among them."""
+    files = {file for row in rows for file in choice_files(STUDY.algorithms[row])}
+    return beside_snakefile(files)
 
 
-def guide_code(wildcards):
-    return code_of_guides([wildcards.algorithm])
+def algorithm_code(wildcards):
+    return code_of_algorithms([wildcards.algorithm])
 
 
 rule rl:
@@ -46,7 +45,7 @@ rule rl:
         reference=kl_reference,
         problems=training_problems,
         code=code_of("sage.training.rl"),
-        guide=guide_code,
+        choices=algorithm_code,
     output:
         policy=directory(RESULTS.policy(RUN)),
     log:
