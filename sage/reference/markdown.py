@@ -69,6 +69,10 @@ def filled(text: str) -> str:
 def _block(file: File) -> str:
     described = sections(file)
     links = {section.kind: _anchor(_heading(file, section)) for section in described}
+    for family in FAMILIES:
+        if family.flat:  # the place of any of its kinds begins at that of the first
+            (base,) = filter(is_model, leaves(family.owner.model_fields[family.field].annotation))
+            links[base] = links.get(next(iter(family.kinds.values())), "")
     parts = [f"<!-- begin generated: {file.name} -->"]
     for section in described:
         level = "##" if section.kind is file.kind else "###"

@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from sage.analysis.phrases import PhraseList
+from sage.exhibits import KINDS, kind_class
 from sage.fields import Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
@@ -69,9 +70,12 @@ class Family:
     flat: bool = False
 
 
-FAMILIES = tuple(
-    Family(Algorithm, key, {kind: registry.settings(kind) for kind in registry.classes})
-    for key, registry in REGISTRIES.items()
+FAMILIES = (
+    *(
+        Family(Algorithm, key, {kind: registry.settings(kind) for kind in registry.classes})
+        for key, registry in REGISTRIES.items()
+    ),
+    Family(Study, "exhibits", {kind: kind_class(kind) for kind in KINDS}, flat=True),
 )
 
 
