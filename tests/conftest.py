@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sage.study import ResolvedStudy, load_study
+from sage.exhibits import load_study
+from sage.study import ResolvedStudy
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "environment.yml")

@@ -25,6 +25,7 @@ import pytest
 import yaml
 from huggingface_hub import constants
 
+from sage.exhibits import load_study
 from sage.problems import fetching
 from sage.problems.benchmarks import (
     benchmark_problems,
@@ -37,7 +38,7 @@ from sage.problems.fetching import DataError, mirror_folder
 from sage.problems.knights import parse_assignment
 from sage.problems.record import Problem
 from sage.problems.sets import draw_problems
-from sage.study import StudyError, load_study
+from sage.study import StudyError
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -26,7 +26,8 @@ from sage.claims.tests import (
 )
 from sage.claims.verdicts import of_claim, of_test, verdicts
 from sage.claims.view import ledger_view
-from sage.study import ResolvedStudy, load_study
+from sage.exhibits import load_study
+from sage.study import ResolvedStudy
 from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from sage.exhibits import load_study
 from sage.guides import BranchGuide
-from sage.study import REGISTRIES, Algorithm, StudyError, choice_files, load_study
+from sage.study import REGISTRIES, Algorithm, StudyError, choice_files
 
 PLAIN = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
 
@@ -145,7 +146,7 @@ def test_files_behind_the_choices_are_known(own: Path) -> None:
 def test_a_study_is_read_without_torch() -> None:
     heavy = ["torch", "transformers", "numpy", "pandas", "scipy"]
     program = (
-        "import json, sys; from pathlib import Path; from sage.study import load_study; "
+        "import json, sys; from pathlib import Path; from sage.exhibits import load_study; "
         "load_study('mini', Path('config')); "
         f"print(json.dumps([name for name in {heavy} if name in sys.modules]))"
     )

@@ -16,13 +16,9 @@ import pytest
 import yaml
 
 from benchmarks.paper_files import write_study
+from sage.exhibits import load_study
 from sage.problems.corpus import ARITHMETIC_STYLES
-from sage.study import (
-    StudyError,
-    bases,
-    load_settings,
-    load_study,
-)
+from sage.study import StudyError, bases, load_settings
 from sage.study.faults import type_faults
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -514,7 +510,6 @@ EXHIBIT_FAULTS = [
     ("table2.samples", 5, "exhibits.table2.samples: 5, but only 4 samples of a problem are drawn"),
     ("figure7.responses", 5, "exhibits.figure7.responses: 5, but only 4 samples of a problem"),
     ("table1.kind", "acuracy", "exhibits.table1.kind: 'acuracy' is not allowed; did you mean"),
-    ("figure5", {"kind": "training"}, "exhibits.figure5: this name is kept for a rule or for"),
     ("table1.benchmark", "x", "exhibits.table1.benchmark: unknown key; did you mean 'benchmarks'"),
 ]
 

@@ -38,7 +38,10 @@ class AblationTable(MeasuredPassAtK):
     grid: Annotated[
         dict[str, Annotated[list[float], Field(min_length=1)]],
         Field(min_length=1, max_length=2),
-        about("one or two settings of its guide, each with the values to try"),
+        about(
+            "one or two settings of its guide, each with the values to try",
+            unit="values of the setting",
+        ),
     ]
     benchmark: Annotated[Name, about("the problem set")]
 

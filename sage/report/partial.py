@@ -111,7 +111,7 @@ def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     """Tables and figures of one exhibit, as far as it has been measured."""
     standing = name in STANDING
     measured = files.results.folder if standing else files.measured(study, name)
-    if not measured.is_dir():
+    if not standing and not measured.is_dir():
         return
     part, paper = study.part(*study.study.exhibits) if standing else study.part(name), files.paper
     compared = not standing and in_paper(paper, kind_of(study, name))

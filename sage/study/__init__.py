@@ -6,7 +6,7 @@ from sage.study.bases import Architecture, Corpus, Pretraining, ScratchBase
 from sage.study.choices import REGISTRIES, Choice, Guide
 from sage.study.models import RL, SFT, Evaluation, LoRA, Model, Sampling
 from sage.study.problem_sets import ArithmeticSet, KnightsSet, ProblemSet
-from sage.study.reading import StudyError, load_settings, load_study
+from sage.study.reading import StudyError, load_settings
 from sage.study.types import ResolvedStudy, Settings, Study
 
 __all__ = [
@@ -34,5 +34,4 @@ __all__ = [
     "StudyError",
     "choice_files",
     "load_settings",
-    "load_study",
 ]
