@@ -113,7 +113,7 @@ def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     measured = files.results.folder if standing else files.measured(study, name)
     if not standing and not measured.is_dir():
         return
-    part, paper = study.part(*study.study.exhibits) if standing else study.part(name), files.paper
+    part, paper = study.part() if standing else study.part(name), files.paper
     compared = not standing and in_paper(paper, kind_of(study, name))
     for table, suffix in tables_of(study, name, compared).items():
         output = files.made.table(table)

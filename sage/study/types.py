@@ -203,8 +203,12 @@ class ResolvedStudy(Strict):
     def part(self, *exhibits: str) -> ResolvedStudy:
         """The study as some exhibits see it: without the others, and without title and notice.
 
-        What is made from a part is made again only when something changes that it can show.
+        Of none in particular: with all exhibits, but without their titles. What is made from a
+        part is made again only when something changes that it can show.
         """
-        kept = {name: self.study.exhibits[name] for name in exhibits}
+        kept = {name: self.study.exhibits[name] for name in exhibits} or {
+            name: exhibit.model_copy(update={"title": ""})
+            for name, exhibit in self.study.exhibits.items()
+        }
         study = self.study.model_copy(update={"title": "", "notice": "", "exhibits": kept})
         return self.model_copy(update={"study": study})

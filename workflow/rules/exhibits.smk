@@ -66,7 +66,7 @@ def showing_code(wildcards):
 def shown_study(wildcards):
     """The part of the study that a table or figure shows."""
     name, _ = piece_of(wildcards)
-    part = STUDY.part(*STUDY.study.exhibits) if name in STANDING else STUDY.part(name)
+    part = STUDY.part() if name in STANDING else STUDY.part(name)
     return part.model_dump(mode="json")
 
 

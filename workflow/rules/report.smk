@@ -48,7 +48,7 @@ rule claims:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        study=STUDY.part(*STUDY.study.exhibits).model_dump(mode="json"),
+        study=STUDY.part().model_dump(mode="json"),
     script:
         "../scripts/claims.py"
 
