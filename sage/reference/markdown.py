@@ -142,7 +142,8 @@ def _form(annotation: Any, metadata: Sequence[Any], links: Links) -> str:
         return _form(inner[0], [*metadata, *_metadata(inner[1:])], links)
     members = [each for each in alternatives(annotation) if each is not type(None)]
     if all(map(is_model, members)):
-        return f"[section](#{links[members[0]]})"
+        of_kind = [link for kind, link in links.items() if issubclass(kind, members[0])]
+        return f"[section](#{of_kind[0]})"
     if origin in UNIONS:
         forms = [_form(each, metadata, links) for each in inner if each is not type(None)]
         return " or ".join(dict.fromkeys(forms))
