@@ -1,4 +1,4 @@
-"""An algorithm, a guide, a benchmark, a model and a kind of table, added as config/README.md shows."""
+"""An algorithm, guide, benchmark, model and kind of table, added as config/README.md shows it."""
 
 from __future__ import annotations
 

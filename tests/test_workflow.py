@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 import pytest
-from conftest import copy_project, snakemake_in
+from conftest import JOBS, copy_project, snakemake_in
 
 from sage.problems.record import read_problems
 from sage.study import ResolvedStudy
@@ -138,6 +140,22 @@ def test_the_report_is_whole_and_says_what_it_is(smoke: Path, smoke_study: Resol
     for exhibit in smoke_study.study.exhibits.values():
         assert exhibit.title in page
     assert (smoke / "report/tables/table1.tex").read_text().count(r"\toprule") == 1
+
+
+WITH_A_MODEL = {"pretrain", "sft", "rl", "sample"}
+
+
+def test_jobs_without_a_model_load_no_torch(project: Path, capsys: pytest.CaptureFixture) -> None:
+    """Nor transformers; but Figures 1 and 5 and the toy example, computed by the guides, do."""
+    jobs = [json.loads(line) for line in (project / JOBS).read_text().splitlines()]
+    light = [job for job in jobs if job["script"] not in WITH_A_MODEL]
+    loaded = Counter(job["script"] for job in light if {"torch", "transformers"} & {*job["heavy"]})
+    # Three exhibits are measured with a model; three of the theory are made of torch's tensors.
+    assert loaded == {"measure": 3, "figure": 2, "table": 1}
+    free = [job["seconds"] for job in light if "torch" not in job["heavy"]]
+    with capsys.disabled():
+        print(f"\n{len(free)} jobs without a model: median {median(free):.2f} s of processor")
+    assert median(free) < 4  # about 1 s on an idle machine; torch alone takes 2 to 4
 
 
 def test_logs_hold_the_output_of_the_jobs(smoke: Path) -> None:
