@@ -14,7 +14,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
 from sage.fields import about
 
@@ -84,7 +84,11 @@ class Moment:
 
 
 class GuideFunction(Protocol):
-    """A guide: per-token factors q_t before clamping."""
+    """A guide: per-token factors q_t before clamping.
+
+    A class may say `causal = True` if a factor depends on no later token of its completion; the
+    KL in the reward then need not count the factors of earlier tokens.
+    """
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
         """Positive factors `[B, T]`; the value on padding does not matter."""
@@ -197,8 +201,11 @@ class TokenGuide:
 class BranchGuide:
     """Amplifies tokens drawn from a high-entropy state (Eq. 11, 12).
 
-    q_t = 1 + ratio * max(0, H_t - threshold), with H_t and `threshold` in nats.
+    q_t = 1 + ratio * max(0, H_t - threshold), with H_t and `threshold` in nats. `causal`: a factor
+    depends on no later token.
     """
+
+    causal: ClassVar[bool] = True
 
     ratio: Annotated[float, about("growth of the factor above the threshold", unit="per nat")] = 0.3
     threshold: Annotated[float, about("entropy above which tokens are amplified", unit="nats")] = (

@@ -246,6 +246,12 @@ FAULTS = [
         "models.tiny.algorithms[1]: 'grpo' occurs twice",
     ),
     (STUDY, "problems.knights.people", [3, 3], "problems.knights.people[1]: 3 occurs twice"),
+    (
+        STUDY,
+        "models.tiny.rl.lora.dropout",
+        0.1,
+        "models.tiny.rl: lora.dropout 0.1 must be 0 in RL: rollouts, old log-probs and the signals",
+    ),
     # algorithms
     (ALGORITHMS, "base", ROW, "base: this name is kept for the policy before RL; choose another"),
     (ALGORITHMS, "grpo 2", ROW, "a key must match ^[A-Za-z0-9]"),
@@ -291,6 +297,30 @@ FAULTS = [
     ),
     (
         ALGORITHMS,
+        "grpo.estimator",
+        "k4",
+        "grpo.estimator: 'k4' is not an estimator, nor module:Class of one; did you mean 'k",
+    ),
+    (
+        ALGORITHMS,
+        "dapo_full.rewards.1.settings",
+        {},
+        "dapo_full.rewards[1].settings.margin_tokens: missing",
+    ),
+    (
+        ALGORITHMS,
+        "pacs.clip_high",
+        0.2,
+        "pacs: credit: pacs is a loss without ratios, which a clip would cut to none; write",
+    ),
+    (
+        ALGORITHMS,
+        "bnpo_beta.rewards",
+        ["correct", {"kind": "overlong", "settings": {"margin_tokens": 4}}],
+        "bnpo_beta: advantage: beta fits a Beta density to success rates, so rewards must be [corr",
+    ),
+    (
+        ALGORITHMS,
         "grpo_branch.guide.clamp",
         [1.4, 0.6],
         "grpo_branch.guide.clamp: must be [lowest, highest], not [1.4, 0.6]",
@@ -326,7 +356,9 @@ def test_a_guide_without_kl_is_refused(config: Path) -> None:
 
 
 def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: Path) -> None:
-    edit(config / STUDY, "models.tiny.algorithms", ["bnpo_beta", "dapo_full"])
+    edit(config / STUDY, "models.tiny.algorithms", ["bnpo_beta", "dapo_full", "pacs", "pkpo"])
+    edit(config / ALGORITHMS, "pkpo.advantage.settings.k", 9)
+    edit(config / STUDY, "models.tiny.rl.micro_batches", 2)
     edit(config / STUDY, "models.tiny.rl.prompts_per_step", 1)
     edit(config / ALGORITHMS, "dapo_full.rewards.1.settings.margin_tokens", 500)
     message = message_of(lambda: load_study("smoke", config))
@@ -336,6 +368,8 @@ def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: P
         "models.tiny.algorithms[1]: 'dapo_full', rewards[1]: overlong has margin_tokens 500"
         in message
     )
+    assert "'pacs', credit: pacs needs the whole group of a prompt in a micro-batch" in message
+    assert "'pkpo', advantage: pkpo takes sets of k = 9 rollouts, but a prompt has 8" in message
 
 
 @pytest.mark.parametrize(

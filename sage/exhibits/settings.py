@@ -136,8 +136,8 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
         "KL term and estimator": _by_value(
             study, {name: f"{row.kl}, {row.estimator}" for name, row in with_kl.items()}
         ),
-        "Clipping ε, low": _by_value(study, {n: _number(a.clip_low) for n, a in rows.items()}),
-        "Clipping ε, high": _by_value(study, {n: _number(a.clip_high) for n, a in rows.items()}),
+        "Clipping ε, low": _by_value(study, {n: _clip(a.clip_low) for n, a in rows.items()}),
+        "Clipping ε, high": _by_value(study, {n: _clip(a.clip_high) for n, a in rows.items()}),
     }
     for row in rows.values():
         for key, value in _guide(row).items():
@@ -146,6 +146,10 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
             if value not in values:
                 found[key] = "; ".join([*values, value])
     return {key: value for key, value in found.items() if value}
+
+
+def _clip(width: float | None) -> str:
+    return "none" if width is None else _number(width)
 
 
 def _named(study: ResolvedStudy, model: str) -> list[str]:

@@ -18,8 +18,8 @@ from sage.study.choices import REGISTRIES, AnyChoice, AnyFilter, AnyGuide, Choic
 class Algorithm(Strict):
     """A method: one entry per row of the tables, under the name that studies use.
 
-    `estimator`, `guide`, `advantage`, `rewards` and `filter` take a name, or a section with a
-    `kind` and its `settings`; the kind can also be a class of your own (below).
+    `estimator`, `guide`, `advantage`, `credit`, `rewards` and `filter` take a name, or a section
+    with a `kind` and its `settings`; the kind can also be a class of your own (below).
     """
 
     title: Annotated[str, about("its name in tables and figures")]
@@ -55,6 +55,9 @@ class Algorithm(Strict):
     advantage: Annotated[
         AnyChoice, about("how the rewards of a group become advantages", trl="scale_rewards")
     ] = Choice(kind="group")
+    credit: Annotated[
+        AnyChoice | None, about("how the advantage of a completion is shared out over its tokens")
+    ] = None
     kl: Annotated[Literal["none", "reverse", "forward"], about("direction of the KL term")]
     estimator: Annotated[
         AnyChoice | None,
@@ -68,12 +71,20 @@ class Algorithm(Strict):
         None
     )
     clip_low: Annotated[
-        PositiveFloat,
-        about("probability ratios are clipped below 1 − this", unit="ratio", trl="epsilon"),
+        PositiveFloat | None,
+        about(
+            "probability ratios are clipped below 1 − this; `null` never",
+            unit="ratio",
+            trl="epsilon",
+        ),
     ] = 0.2
     clip_high: Annotated[
-        PositiveFloat,
-        about("probability ratios are clipped above 1 + this", unit="ratio", trl="epsilon_high"),
+        PositiveFloat | None,
+        about(
+            "probability ratios are clipped above 1 + this; `null` never",
+            unit="ratio",
+            trl="epsilon_high",
+        ),
     ] = 0.2
     entropy_bonus: Annotated[
         NonNegativeFloat,

@@ -34,6 +34,7 @@ REGISTRIES = {
             "k3_corrected": "sage.anchors:K3Corrected",
             "sampled": "sage.anchors:SampledForwardKL",
             "exact": "sage.anchors:ExactForwardKL",
+            "k1_reward": "sage.credit:K1InReward",
         },
     ),
     "advantage": Registry(
@@ -44,7 +45,16 @@ REGISTRIES = {
             "group": "sage.advantages:GroupNormalised",
             "centred": "sage.advantages:Centred",
             "beta": "sage.advantages:BetaNormalised",
+            "pass_at_k": "sage.advantages:PassAtK",
+            "pkpo": "sage.advantages:Pkpo",
+            "w_reinforce": "sage.advantages:WeightedReinforce",
         },
+    ),
+    "credit": Registry(
+        what="a credit rule",
+        method="token_advantages",
+        arguments=("signals",),
+        classes={"steer": "sage.credit:Steer", "pacs": "sage.credit:Pacs"},
     ),
     "rewards": Registry(
         what="a reward",

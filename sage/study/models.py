@@ -243,6 +243,15 @@ class RL(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _no_dropout(self) -> RL:
+        if self.lora and self.lora.dropout:
+            raise ValueError(
+                f"lora.dropout {self.lora.dropout} must be 0 in RL: rollouts, old log-probs and "
+                "the signals of a guide come from passes that would each drop other units"
+            )
+        return self
+
     def micro_batches_each(self, processes: int) -> int:
         """How many micro-batches of a step each of `processes` runs.
 

@@ -41,6 +41,7 @@ class AnchoredLoss(GRPOTrainer):
         self._tally = GuideTally(self.accelerator, self._shaping.clamp)
         self._loss_inputs: dict[str, Any] = {}
         self._entropies = torch.empty(0)
+        self._log_factors: torch.Tensor | None = None
         self._asked = (-1, 0)  # optimizer step, and how often the guide was asked in it
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -50,7 +51,7 @@ class AnchoredLoss(GRPOTrainer):
             if self._sharing > 1 and model.training:
                 loss = self._over_the_micro_batch(loss, inputs)
         finally:
-            self._loss_inputs, self._entropies = {}, torch.empty(0)
+            self._loss_inputs, self._entropies, self._log_factors = {}, torch.empty(0), None
         if self._shaping.replaces_k3:
             self._metrics[self._mode(model)]["kl"][-1] -= _LINEAR - 1.0
         return loss
@@ -112,6 +113,7 @@ class AnchoredLoss(GRPOTrainer):
             self._moment(mode, inputs["rollout"].tolist()),
             *self._shaping.clamp,
         )
+        self._log_factors = log_factors
         inputs["ref_per_token_logps"] = shaped_anchor(inputs["ref_per_token_logps"], log_factors)
         moment = (mode, self.state.global_step)
         for name, value in self._tally.add(moment, log_factors.exp(), mask.bool()).items():

@@ -42,6 +42,9 @@ from sage.training.trainer import SageTrainer, Shaping
 # What TRL computes itself.
 OF_TRL = {"estimator": ("k3", "k3_corrected"), "advantage": ("group", "centred")}
 
+NO_CLIP = 1e9
+"""A clip so wide that no probability ratio reaches it, for rows with `clip_low: null`."""
+
 SNAPSHOTS = "snapshots"
 
 AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
@@ -197,18 +200,22 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
     made = {
         name: REGISTRIES[name].build(choice.kind, choice.settings)
         for name, _, choice in algorithm.choices()
-        if name in ("guide", "estimator", "advantage", "filter")
+        if name in ("guide", "estimator", "advantage", "credit", "filter")
         and choice.kind not in OF_TRL.get(name, ())
     }
     guide, estimator, advantage = (made.get(key) for key in ("guide", "estimator", "advantage"))
     over_vocabulary = getattr(estimator, "over_vocabulary", False)
+    kl_in_reward = hasattr(estimator, "token_advantages")
+    per_token = estimator and not over_vocabulary and not kl_in_reward
     return Shaping(
         guide=guide,
         clamp=(algorithm.guide.clamp[0], algorithm.guide.clamp[1]) if algorithm.guide else (1, 1),
         schedule_per_call=algorithm.fidelity == "released",
-        divergence=estimator.values if estimator and not over_vocabulary else None,
+        divergence=estimator.values if estimator and per_token else None,
         exact_forward_kl=over_vocabulary,
         advantage=advantage.advantages if advantage else None,
+        credit=estimator if kl_in_reward else made.get("credit"),
+        kl_in_reward=kl_in_reward,
         keeps=made["filter"].keep if algorithm.filter else None,
         max_refills=algorithm.filter.max_refills if algorithm.filter else 0,
         mask_truncated=algorithm.mask_truncated,
@@ -294,8 +301,8 @@ def grpo_config(
         reward_weights=reward_weights(algorithm),
         scale_rewards="none" if algorithm.advantage.kind == "centred" else "group",
         entropy_coef=algorithm.entropy_bonus,
-        epsilon=algorithm.clip_low,
-        epsilon_high=algorithm.clip_high,
+        epsilon=NO_CLIP if algorithm.clip_low is None else algorithm.clip_low,
+        epsilon_high=NO_CLIP if algorithm.clip_high is None else algorithm.clip_high,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=("linear" if settings.schedule == "linear" else "constant_with_warmup"),
         warmup_steps=round(settings.warmup_ratio * settings.steps),

@@ -33,6 +33,7 @@ class ScoredRollouts(EndedCompletions):
             batch = self._refilled(batch, len(inputs), self._shaping.keeps)
         # A completion's place in the generation; on the CPU, where its noise is drawn.
         batch["rollout"] = torch.arange(len(inputs)) + self._first_row(len(inputs))
+        batch["group"] = batch["rollout"] // int(self.num_generations or 1)
         return batch
 
     def _first_row(self, rows: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from sage.credit import CreditRule
 from sage.guides import GuideFunction
 
 Divergence = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -21,11 +22,12 @@ class Shaping:
 
     `divergence` replaces TRL's k3 by another per-token function of the log-probs under policy,
     anchor and old policy, `exact_forward_kl` by the sum over the vocabulary; `advantage` maps
-    rewards `[N, G]` to advantages. `keeps` says of correctness and rewards, both `[N, G]`, which
-    groups are trained on, and `max_refills` bounds how often the others are replaced (dynamic
-    sampling); `mask_truncated` takes the loss from completions that were cut off. With
-    `schedule_per_call` schedules advance with every loss call, as in the official release, and not
-    once per optimizer step.
+    rewards `[N, G]` to advantages, `credit` those to advantages of tokens; with `kl_in_reward` it
+    holds the KL term as well, and TRL's own is switched off. `keeps` says of correctness and
+    rewards, both `[N, G]`, which groups are trained on, and `max_refills` bounds how often the
+    others are replaced (dynamic sampling); `mask_truncated` takes the loss from completions that
+    were cut off. With `schedule_per_call` schedules advance with every loss call, as in the
+    official release, and not once per optimizer step.
     """
 
     guide: GuideFunction | None = None
@@ -34,6 +36,8 @@ class Shaping:
     divergence: Divergence | None = None
     exact_forward_kl: bool = False
     advantage: Advantage | None = None
+    credit: CreditRule | None = None
+    kl_in_reward: bool = False
     keeps: Keeps | None = None
     max_refills: int = 0
     mask_truncated: bool = False
@@ -46,7 +50,7 @@ class Shaping:
     @property
     def shapes_kl(self) -> bool:
         """Whether anything is done to the KL term at all."""
-        return self.guide is not None or self.replaces_k3
+        return self.guide is not None or self.replaces_k3 or self.kl_in_reward
 
 
 def loss_mask(inputs: dict[str, Any]) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """TRL's GRPO with what this project adds, at small seams and without a copy of TRL's loss.
 
-The loss is shaped where TRL hands over log-probs (`sage.training.anchoring`), rollouts where it
-hands on scored completions (`sage.training.scoring`), and completions end where this project
-says (`sage.training.ends`).
+The loss is shaped where TRL hands over log-probs (`sage.training.anchoring`, and for single tokens
+`sage.training.crediting`), rollouts where it hands on scored completions
+(`sage.training.scoring`), and completions end where this project says (`sage.training.ends`).
 
 In several processes each holds a slice of the completions of a generation. What is done does
 not depend on how many there are: noise is named by a completion's place in the whole
@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
-from sage.training.anchoring import AnchoredLoss
+from sage.training.crediting import CreditedLoss
 from sage.training.passes import PassSampler
 from sage.training.scoring import ScoredRollouts
 from sage.training.shaping import Shaping
@@ -29,7 +29,7 @@ from sage.training.shaping import Shaping
 __all__ = ["SageTrainer", "Shaping"]
 
 
-class SageTrainer(AnchoredLoss, ScoredRollouts):
+class SageTrainer(CreditedLoss, ScoredRollouts):
     """GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     `reference` takes the place of the policy at the start as what the KL term refers to. A
@@ -64,6 +64,8 @@ class SageTrainer(AnchoredLoss, ScoredRollouts):
             add_fused_lm_head(reference, temperature=self.temperature)
             self.ref_model = self._prepared_reference(reference)
         self._start_anchoring(micro_batches or self.args.gradient_accumulation_steps)
+        if self._shaping.credit is not None:
+            self._check_credit(self._shaping.credit)
 
     def _check_seam(self) -> None:
         if self.beta == 0.0:
@@ -73,7 +75,8 @@ class SageTrainer(AnchoredLoss, ScoredRollouts):
                 "liger's kernels replace the forward pass that hands log-probs and entropies to "
                 "the guide; use_liger_kernel must be off"
             )
-        if self._shaping.replaces_k3 and getattr(self.args, "use_bias_correction_kl", False):
+        replaced = self._shaping.replaces_k3 or self._shaping.kl_in_reward
+        if replaced and getattr(self.args, "use_bias_correction_kl", False):
             raise ValueError("use_bias_correction_kl corrects k3 only; another divergence is set")
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> PassSampler:
