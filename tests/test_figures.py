@@ -90,6 +90,29 @@ def test_pyplot_is_left_alone() -> None:
     assert dict(plt.rcParams) == before
 
 
+def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
+    frames = {
+        "pass_at_k": pass_at_k(METRICS),
+        "histories": RECORDED,
+        "accuracies": ACCURACIES,
+        "perplexities": PERPLEXITIES,
+    }
+    for name, frame in frames.items():
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    study = a_study()
+    drawn = {name: figures_of(study, name) for name in (*study.study.exhibits, *STANDING)}
+    names = [figure for figures in drawn.values() for figure in figures]
+    assert names == ["figure2", "figure3", "figure7", "training", "figure1", "figure5"]
+    for name in ("figure2", "figure3", "figure7", "training"):
+        path = tmp_path / f"{name}.svg"
+        write_figure(study, name, "", tmp_path, tmp_path, path)
+        assert "Branch" in path.read_text()
+        assert path.with_suffix(".pdf").exists()
+    (tmp_path / "histories.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match="histories"):
+        write_figure(study, "training", "", tmp_path, tmp_path, tmp_path / "training.svg")
+
+
 class TestLooks:
     def test_an_algorithm_looks_the_same_in_every_study_and_unlike_the_others(self) -> None:
         few = line_styles(a_study(algorithms=("grpo", "no_kl")))
