@@ -13,8 +13,9 @@ from huggingface_hub import constants
 
 from sage.checking import Finding, Machine, check, render_findings
 from sage.checking.sources import _silence
+from sage.exhibits import load_study
 from sage.problems.fetching import MIRROR
-from sage.study import ResolvedStudy, load_study
+from sage.study import ResolvedStudy
 
 NVIDIA_SMI = """#!/bin/sh
 case "$1" in

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from sage.exhibits import load_study
 from sage.planning import Stage, memory_hints, plan, render_plan
-from sage.study import load_study
 
 
 def stages(study: str, results: Path) -> dict[tuple[str, str], Stage]:
