@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 import torch
-from transformers import PreTrainedModel
+
+from sage.sampling.decoders import Decoder
 
 _CPU_SHARE = 0.5  # of the free memory: other jobs run on the same machine
 _GPU_SHARE = 0.8
@@ -27,7 +28,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(message in text for message in _MESSAGES)
 
 
-def bytes_per_row(model: PreTrainedModel, tokens: int) -> int:
+def bytes_per_row(model: Decoder, tokens: int) -> int:
     """Memory that one row of `tokens` tokens, prompt included, takes while it is decoded."""
     config: Any = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -36,7 +37,7 @@ def bytes_per_row(model: PreTrainedModel, tokens: int) -> int:
     return int(_CACHE_COPIES * cache) + _LOGIT_COPIES * 8 * config.vocab_size
 
 
-def rows_that_fit(model: PreTrainedModel, tokens: int) -> int:
+def rows_that_fit(model: Decoder, tokens: int) -> int:
     """How many rows of `tokens` tokens the free memory of the model's device holds; at least 1."""
     if model.device.type == "cuda":
         idle = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)

@@ -177,6 +177,10 @@ class RL(Strict):
     iterations: Positive = 1
     sampling: Sampling
     engine: Literal["transformers", "vllm"] = "transformers"
+    drawing_copy: bool | None = None
+    vllm_memory: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    correction: Literal["none", "token"] | None = None
+    correction_cap: PositiveFloat = 3.0
     learning_rate: PositiveFloat
     schedule: Literal["linear", "constant"]
     warmup_ratio: Share

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from datasets import Dataset
@@ -36,6 +36,8 @@ from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
 from sage.training.checkpoints import claim
+from sage.training.correction import Correction
+from sage.training.drawers import drawer_for
 from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, correctness, soft_overlong
 from sage.training.sft import DTYPES, OPTIMIZERS, lora_config
@@ -68,6 +70,9 @@ HISTORY_KEYS = {
     "step_time": "seconds",
     "frac_reward_zero_std": "groups_without_gradient",
     "refills": "refills",
+    "sampler/gap_mean": "sampler_gap_mean",
+    "sampler/gap_max": "sampler_gap_max",
+    "sampler/clipped_share": "sampler_clipped_share",
     "sage/q_mean": "q_mean",
     "sage/q_min": "q_min",
     "sage/q_max": "q_max",
@@ -149,8 +154,11 @@ def build_trainer(
     reference: Path | None = None,
 ) -> AnyTrainer:
     """A trainer of `algorithm` from the checkpoint `parent`; `config` is that of `grpo_config`."""
+    model = load_model(parent, weights_dtype(settings))
+    sharded = shards_weights(settings, world_size())
+    make_drawer = drawer_for(settings, model, parent, sharded)
     return kind(
-        model=load_model(parent, weights_dtype(settings)),
+        model=model,
         reward_funcs=reward_functions(settings, algorithm, grader),
         args=config,
         train_dataset=prompt_dataset(problems),
@@ -160,6 +168,9 @@ def build_trainer(
         stop_texts=settings.sampling.stop,
         reference=load_model(reference, weights_dtype(settings)) if reference else None,
         micro_batches=settings.micro_batches,
+        make_drawer=make_drawer,
+        correction=correction_of(settings) if make_drawer else None,
+        trims=True,
     )
 
 
@@ -204,6 +215,12 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
         max_refills=algorithm.dynamic_sampling.max_refills if algorithm.dynamic_sampling else 0,
         mask_truncated=algorithm.mask_truncated,
     )
+
+
+def correction_of(settings: RL) -> Correction:
+    """The model's own, by default that of each token with vLLM, which computes otherwise."""
+    by_default: Literal["none", "token"] = "token" if settings.engine == "vllm" else "none"
+    return Correction(settings.correction or by_default, settings.correction_cap)
 
 
 def reward_functions(settings: RL, algorithm: Algorithm, grader: Grader) -> list[Reward]:
