@@ -47,7 +47,7 @@ SETTINGS = RL.model_validate(
         "steps": 2,
         "prompts_per_step": 4,
         "rollouts": 4,
-        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": ["e", "3", "</SOLUTION>"]},
+        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": list("aeiou13579")},
         "learning_rate": 3e-3,
         "schedule": "linear",
         "warmup_ratio": 0.0,
@@ -65,13 +65,14 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parent") / "base"
     tokenizer = train_tokenizer([p.problem for p in PROBLEMS], ARCHITECTURE.vocab_size)
     model: Any = build_tiny(ARCHITECTURE, tokenizer, 0)
-    model.model.norm.weight.data *= 12.0
+    model.model.norm.weight.data *= 6.0
     save_checkpoint(model, tokenizer, folder)
     return folder
 
 
-def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    return [float(len(ids) % 2) for ids in completion_ids]
+def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that half of all completions earn."""
+    return [float(sum(ids) % 2) for ids in completion_ids]
 
 
 def build(parent: Path, row: dict[str, Any] = GRPO, **changes: Any) -> SageTrainer:
@@ -87,7 +88,7 @@ def build(parent: Path, row: dict[str, Any] = GRPO, **changes: Any) -> SageTrain
     drawn = {"make_drawer": drawer_for(settings, model, parent, sharded=False)}
     return SageTrainer(
         model=model,
-        reward_funcs=[odd_length],
+        reward_funcs=[odd],
         args=config,
         train_dataset=rl.prompt_dataset(PROBLEMS),
         processing_class=load_tokenizer(parent),
@@ -133,13 +134,11 @@ def two_tokens(
 @pytest.mark.parametrize("by", ["sage", "trl"])
 def test_rollouts_have_the_policys_distribution(parent: Path, copies: bool, by: str) -> None:
     """Chi-square of 4,000 rollouts of two tokens, ours and TRL's, against the exact numbers."""
-    sampling = {"temperature": 1.2, "max_tokens": 2, "min_p": 0.05, "stop": []}
+    sampling = {"temperature": 1.2, "max_tokens": 2, "top_k": 5}
     changes = {"sampling": sampling, "drawing_copy": copies}
     trainer = build(parent, settings=changes, **({"make_drawer": None} if by == "trl" else {}))
     push(trainer.model, 0.3)
-    settings = SETTINGS.model_copy(
-        update={"sampling": rl.RL.model_validate(SETTINGS.model_dump() | changes).sampling}
-    )
+    settings = RL.model_validate(SETTINGS.model_dump() | changes)
     prompt = tuple(prompt_ids(trainer.processing_class, PROBLEMS[7].problem))
     plain = {n: w.detach().clone() for n, w in trainer.model.named_parameters()}
     set_seed(11)
@@ -155,8 +154,8 @@ def test_rollouts_have_the_policys_distribution(parent: Path, copies: bool, by: 
     observed = [counts[tokens] for tokens in common]
     expected = [exact[tokens] * 4_000 for tokens in common]
     observed.append(4_000 - sum(observed))
-    expected.append(4_000 - sum(expected))
-    assert chisquare(observed, expected).pvalue > 1e-3
+    expected.append(max(1e-3, 4_000 - sum(expected)))
+    assert chisquare(observed, expected, sum_check=False).pvalue > 1e-3
     with policy.disable_adapter():  # another policy's numbers would not fit
         others = two_tokens(policy, trainer.eos_token_ids, prompt, settings)
     other = [others.get(tokens, 0.0) * 4_000 + 1e-3 for tokens in common]
@@ -214,6 +213,7 @@ def test_a_draw_again_in_a_step_has_other_streams(parent: Path) -> None:
     settings = {"steps": 1, "sampling": {"temperature": 1.0, "max_tokens": 1, "stop": []}}
     trainer = build(parent, row, settings=settings, make_drawer=noting(parent, **settings))
     trainer._shaping = rl.shaping_of(Algorithm.model_validate(row))
+    trainer.reward_funcs[0] = lambda completion_ids, **_: [0.0] * len(completion_ids)
     trainer.train()
     names = set(trainer._drawer.drawn)  # type: ignore[union-attr]
     assert names == {rollout_stream(1, "train", 0, n, p) for n in range(3) for p in range(16)}
