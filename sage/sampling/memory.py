@@ -28,12 +28,28 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(message in text for message in _MESSAGES)
 
 
+def cache_bytes(config: Any, tokens: int, itemsize: int) -> int:
+    """Memory of the keys and values of `tokens` tokens."""
+    config = config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * size * tokens * itemsize)
+
+
+def vllm_share(total: int, weights: int, cache: int) -> float:
+    """The share of a GPU of `total` bytes that vLLM takes beside a policy that is trained there.
+
+    It holds `weights` and `cache` bytes and some 2 GiB of its own. The trainer keeps its own copy
+    of the weights on the GPU meanwhile, and at least 4 GiB more.
+    """
+    wanted = (weights + cache + 2 * 2**30) / total
+    return round(max(0.1, min(wanted, 1.0 - (weights + 4 * 2**30) / total)), 3)
+
+
 def bytes_per_row(model: Decoder, tokens: int) -> int:
     """Memory that one row of `tokens` tokens, prompt included, takes while it is decoded."""
     config: Any = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cache = 2 * config.num_hidden_layers * heads * size * tokens * model.dtype.itemsize
+    cache = cache_bytes(config, tokens, model.dtype.itemsize)
     return int(_CACHE_COPIES * cache) + _LOGIT_COPIES * 8 * config.vocab_size
 
 

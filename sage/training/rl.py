@@ -51,7 +51,7 @@ SNAPSHOTS = "snapshots"
 AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
 
 VLLM_MEMORY = 0.3
-"""Share of a GPU for the weights and the cache of a vLLM that draws rollouts beside training."""
+"""Share of a GPU for the weights and the cache of TRL's vLLM, which draws beside training."""
 
 # TRL's names of what a history row holds; a key that a run does not log is left out.
 HISTORY_KEYS = {
@@ -109,10 +109,11 @@ def train_rl(
             f"{len(problems)} problems, but a generation takes {needed} (prompts_per_step x "
             "steps_per_generation); lower these or name a larger problem set"
         )
-    if settings.engine == "vllm" and device == "cpu":
+    if settings.engine == "vllm" and settings.lora is None and device == "cpu":
         raise ValueError(
-            "rl.engine: vllm needs a GPU: on a CPU vLLM packs its weights when it loads them, and "
-            "the policy's new ones cannot take their place; use engine: transformers"
+            "rl.engine: vllm with lora: null needs a GPU: on a CPU vLLM packs its weights when it "
+            "loads them, and the policy's new ones cannot take their place; use engine: "
+            "transformers, or train an adapter"
         )
     processes = world_size()
     tokenizer = load_tokenizer(parent)
@@ -156,13 +157,15 @@ def build_trainer(
     """A trainer of `algorithm` from the checkpoint `parent`; `config` is that of `grpo_config`."""
     model = load_model(parent, weights_dtype(settings))
     sharded = shards_weights(settings, world_size())
-    make_drawer = drawer_for(settings, model, parent, sharded)
+    tokenizer = load_tokenizer(parent)
+    longest = max(len(prompt_ids(tokenizer, problem.problem)) for problem in problems)
+    make_drawer = drawer_for(settings, model, parent, sharded, longest)
     return kind(
         model=model,
         reward_funcs=reward_functions(settings, algorithm, grader),
         args=config,
         train_dataset=prompt_dataset(problems),
-        processing_class=load_tokenizer(parent),
+        processing_class=tokenizer,
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
         stop_texts=settings.sampling.stop,
@@ -286,7 +289,11 @@ def grpo_config(
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         min_p=sampling.min_p,
-        **(_vllm_settings(settings, device, longest_prompt) if settings.engine == "vllm" else {}),
+        **(
+            _vllm_settings(settings, device, longest_prompt)
+            if settings.engine == "vllm" and settings.lora is None
+            else {}
+        ),
         loss_type=algorithm.loss,
         importance_sampling_level=algorithm.importance,
         beta=kl_coefficient(settings, algorithm),
@@ -325,26 +332,27 @@ def shards_weights(settings: RL, processes: int) -> bool:
 
 
 def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dict[str, Any]:
-    """TRL's settings of a vLLM in each training process, for the policy of that moment.
+    """TRL's settings of a vLLM in each training process, which is handed all weights each step.
 
     Each holds the whole model, as its trainer does: no tokens wait for another process, and the
     processes need not draw in step. On a GPU it gives its memory back while the policy is
-    trained. Its probabilities differ a little from the trained policy's, and with min-p or top-p
-    they are those of the filtered distribution; each token's loss is weighted by the ratio, up
-    to 3. TRL's default, one ratio for a whole completion, would be a product of thousands.
+    trained. With the correction `token` TRL weights each token's policy term by the ratio of
+    probabilities up to the cap, and not its KL term. TRL's default, one ratio for a whole
+    completion, would be a product of thousands.
     """
+    correction = correction_of(settings)
     return {
         "use_vllm": True,
         "vllm_mode": "colocate",
         "vllm_tensor_parallel_size": 1,
-        "vllm_gpu_memory_utilization": VLLM_MEMORY,
+        "vllm_gpu_memory_utilization": settings.vllm_memory or VLLM_MEMORY,
         "vllm_max_model_length": (
             None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
         ),
         "vllm_enable_sleep_mode": device == "cuda",
-        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_correction": correction.kind == "token",
         "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": 3.0,
+        "vllm_importance_sampling_clip_max": correction.cap,
         "generation_kwargs": {
             "stop": list(settings.sampling.stop),
             "include_stop_str_in_output": True,
