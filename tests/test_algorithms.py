@@ -19,10 +19,10 @@ from sage.problems.record import read_problems
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl
+from sage.training.adapters import lora_config
 from sage.training.anchoring import as_k3_input
 from sage.training.rewards import soft_overlong
 from sage.training.rollouts import informative_groups, join, take_groups
-from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 pytestmark = [pytest.mark.timeout(2400)]  # the first of these runs the smoke study

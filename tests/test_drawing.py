@@ -20,10 +20,10 @@ from sage.sampling import Completion, Request
 from sage.sampling.distribution import next_token_probabilities
 from sage.study import RL, Algorithm, Architecture
 from sage.training import rl
+from sage.training.adapters import lora_config
 from sage.training.correction import Correction
 from sage.training.drawers import copy_dtype, drawer_for
 from sage.training.drawing import Drawer, rollout_stream
-from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer
 from sage.training.trimming import group_sizes
 

@@ -34,6 +34,7 @@ from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import RL, SFT, Algorithm, Architecture
 from sage.training import rl, sft
+from sage.training.adapters import lora_config
 from sage.training.examples import Solution
 from sage.training.processes import rank, run, world_size
 from sage.training.trainer import SageTrainer
@@ -125,7 +126,7 @@ def train_cases(parent: Path, output: Path) -> None:
             args=config,
             train_dataset=rl.prompt_dataset(PROBLEMS),
             processing_class=load_tokenizer(parent),
-            peft_config=sft.lora_config(settings.lora) if settings.lora else None,
+            peft_config=lora_config(settings.lora) if settings.lora else None,
             rollout_func=rollouts,
             shaping=shaping,
             micro_batches=settings.micro_batches,

@@ -46,8 +46,8 @@ from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.engines import engine_versions, open_sampler
 from sage.study import RL, Algorithm, Architecture, Evaluation, LoRA, Sampling
 from sage.training import rl
+from sage.training.adapters import lora_config
 from sage.training.drawers import drawer_for
-from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer
 
 _MARKS = [

@@ -35,12 +35,12 @@ from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
+from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import claim
 from sage.training.correction import Correction
 from sage.training.drawers import drawer_for
 from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, correctness, soft_overlong
-from sage.training.sft import DTYPES, OPTIMIZERS, lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 # Estimators other than TRL's own k3.
