@@ -188,11 +188,42 @@ class RL(Strict):
     engine: Annotated[
         Engine,
         about(
-            "what samples rollouts. `vllm` shares each GPU with training: it takes 30 % of the "
-            "memory while it samples; it needs the extra `vllm`",
+            "what samples rollouts. `vllm` shares each GPU with training and needs the extra of "
+            "that name",
             trl="use_vllm",
         ),
     ] = "transformers"
+    drawing_copy: Annotated[
+        bool | None,
+        about(
+            "whether `transformers` samples rollouts from a copy of the weights, in which the "
+            "adapter is merged in float32: fastest, at 4 bytes a weight (2 in bfloat16 without an "
+            "adapter). With `false` it samples with the adapter beside each layer. `null` copies "
+            "in float32 and not in bfloat16. Only the architectures of Llama and Qwen2 can be "
+            "copied"
+        ),
+    ] = None
+    vllm_memory: Annotated[
+        Share | None,
+        about(
+            "what vLLM takes of each GPU while it samples; `null` computes it from the sizes of "
+            "the GPU and the model and from the length of completions",
+            unit="share, 0 to 1",
+            trl="vllm_gpu_memory_utilization",
+        ),
+    ] = None
+    correction: Annotated[
+        Literal["none", "token"] | None,
+        about(
+            "`token` weights each token's advantage by the trainer's probability over the "
+            "sampler's (truncated importance sampling); the KL term is not weighted. `null` takes "
+            "`token` with `vllm`, else `none`"
+        ),
+    ] = None
+    correction_cap: Annotated[
+        PositiveFloat,
+        about("the largest such weight", unit="ratio", trl="vllm_importance_sampling_clip_max"),
+    ] = 3.0
     learning_rate: Annotated[
         PositiveFloat, about("peak of AdamW's learning rate", unit="rate", trl="learning_rate")
     ]

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset
-from peft import LoraConfig
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTConfig, SFTTrainer
@@ -24,25 +22,11 @@ from sage import prompting
 from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
-from sage.study import SFT, LoRA
+from sage.study import SFT
+from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import claim
 from sage.training.examples import Solution
 from sage.training.processes import rank, world_size
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-OPTIMIZERS = {"adamw": "adamw_torch", "adamw_8bit": "adamw_8bit"}
-PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-
-
-def lora_config(lora: LoRA) -> LoraConfig:
-    """Adapters on the attention and MLP projections."""
-    return LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=PROJECTIONS,
-    )
 
 
 def conversations(
