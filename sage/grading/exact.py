@@ -31,6 +31,7 @@ _LETTER = re.compile(r"\(?([A-Z])\)?")
 _LABELLED = re.compile(r"\((?P<letter>[A-E])\) ?(?P<value>[-+0-9\\$].*)")
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LIST = re.compile(r"(?P<open>[(\[]|\\\{)?(?P<elements>[^()\[\]]+?)(?P<close>[)\]]|\\\})?")
+_LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
 _THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])")
 _INFINITE = {r"\infty": "+", r"+\infty": "+", r"-\infty": "-"}
 _ORDERED = re.compile(r"[(\[].*,.*[)\]]")
@@ -53,7 +54,8 @@ def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
 
 
 def _spaced(text: str) -> str:
-    return _IDLE_SPACE.sub("", _exact_side(text))
+    """`text` without idle spaces; `32, 349` stays a list of two and becomes no 32,349."""
+    return _IDLE_SPACE.sub("", _LISTED_THOUSANDS.sub(r"\1,+", _exact_side(text)))
 
 
 def _compare(gold: str, answer: str) -> Settled | tuple[str, str]:

@@ -26,8 +26,9 @@ _OF_MATHEMATICS = vocabulary(
     "lambda sigma omega epsilon cdot times approx floor ceil"
 )
 _WRAPPED_WORDS = re.compile(
-    r"\\(?:text(?:bf|it|rm)?|mbox|mathrm|mathbf|operatorname)\s?\{([^{}]*)\}"
+    r"\\(?:text(?:bf|it|rm|normal)?|mbox|mathrm|mathbf|operatorname)\s?\{([^{}]*)\}"
 )
+_SPACE = re.compile(r"(?<!\\)\\ ")
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
 _RECORD = re.compile(
     r'\{ ?"?(?:final[_ ]?)?(?:answer|solution|result)"? ?: ?"?([^"{}:]*)"? ?\}', re.I
@@ -42,6 +43,8 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _HOPE = re.compile(r"I hope (?:this|it|that) is (?:correct|right|helpful)[.!]?", re.IGNORECASE)
+_ANSWER = re.compile(r"\b(?:answer|solution|result)\b", re.IGNORECASE)
+_NAMING = re.compile(r"=|\\in(?![a-z])")
 _CHOICE = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)
 _CONCLUDES = re.compile(r"\b(?:so|thus|hence|therefore|answer|finally|conclusion)\b", re.IGNORECASE)
 _CONCLUSION_WITHIN = re.compile(r"[,;] (?:and )?(?:so|thus|hence|therefore)\b", re.IGNORECASE)
@@ -79,7 +82,7 @@ _STATING = vocabulary(
     "reduces:to evaluates:to amounts:to comes:to sums:to adds:to holds:for"
 )
 _LINE_GOES_ON = re.compile(r"(?:\b(?:is|are|was|equals?|to|be)|[:=,(]|\\[\[(]|\$)$", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[^ .])[.;!] (?=[A-Z\\$])")
+_SENTENCE_END = re.compile(r"(?<=[^ .])[.;!][)$]? (?=[A-Z\\$])")
 
 
 def speaks(text: str) -> bool:
@@ -95,22 +98,24 @@ def stated(raw: str) -> str | None:
     if record := _RECORD.fullmatch(raw.strip()):
         return record[1]
     sentences = [s for s in _sentences(raw) if not _HOPE.fullmatch(s)]
-    if boxes := _boxes(sentences):
-        return boxes if not any(_HEDGE.search(sentence) for sentence in sentences) else None
+    boxed = [number for number, sentence in enumerate(sentences) if _BOX.search(sentence)]
+    if boxed:  # what stands before the first box is working
+        said = " ".join(sentences[boxed[0] :])
+        return None if _HEDGE.search(said) else _boxes(said)
     claims = [(sentence, _claim(sentence)) for sentence in sentences if _has_content(sentence)]
     if not claims:
         return None
     last = max((i for i, (s, _) in enumerate(claims) if _CONCLUDES.search(s)), default=None)
     if last is not None:  # what stands before the conclusion is working, unless it is one as well
-        answers = [(s, c) for s, c in claims[:last] if re.search(r"\banswer\b", s, re.I)]
+        answers = [(s, c) for s, c in claims[:last] if _ANSWER.search(s)]
         claims = answers + claims[last:]
-    values = {claim and claim.rpartition("=")[2].strip() for _, claim in claims}
+    values = {claim and _NAMING.split(claim)[-1].strip() for _, claim in claims}
     return claims[-1][1] if len(values) == 1 else None
 
 
 def _unwrapped(text: str) -> str:
     """`text` with its words out of their LaTeX wrappers."""
-    return " ".join(_WRAPPED_WORDS.sub(r" \1 ", text).replace("\\ ", " ").split())
+    return " ".join(_SPACE.sub(" ", _WRAPPED_WORDS.sub(r" \1 ", text)).split())
 
 
 def _is_word(word: str) -> bool:
@@ -141,17 +146,16 @@ def _sentences(raw: str) -> list[str]:
     return [part for line in lines for part in _SENTENCE_END.split(_unwrapped(line)) if part]
 
 
-def _boxes(sentences: list[str]) -> str | None:
+def _boxes(text: str) -> str | None:
     """What is boxed; several different boxes make a list."""
     held: list[str] = []
-    for sentence in sentences:
-        for box in _BOX.finditer(sentence):
-            depth, end = 1, box.end()
-            while depth and end < len(sentence):
-                depth += {"{": 1, "}": -1}.get(sentence[end], 0)
-                end += 1
-            if not depth:
-                held.append(sentence[box.end() : end - 1].strip())
+    for box in _BOX.finditer(text):
+        depth, end = 1, box.end()
+        while depth and end < len(text):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        if not depth:
+            held.append(text[box.end() : end - 1].strip())
     return ",".join(dict.fromkeys(held)) or None
 
 
@@ -183,8 +187,10 @@ def _claim(sentence: str) -> str | None:
         if not _SUBORDINATE.search(part) or _CHOICE.search(parts[index + 1]):
             return None
     parts = [part.strip(" ,.:") for part in parts]
-    if parts[0][:1].isdigit() and len(parts) == 2 and not re.search(r"[0-9\\]", parts[1]):
-        return _bare(parts[0])  # 42 is the answer
+    if len(parts) == 2 and not re.search(r"[0-9\\]", parts[1]):  # 42 is the answer
+        is_subject = _ANSWER.search(parts[1]) and not speaks(parts[0])
+        if is_subject or parts[0][:1].isdigit():
+            return _bare(parts[0])
     return _bare(parts[-1])
 
 
