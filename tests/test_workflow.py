@@ -203,7 +203,7 @@ AFTER_RL = {"sample", "trajectory", *OF_SAMPLES, *OF_HISTORIES}
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
-        ("sage/training/trainer.py", {"rl", *AFTER_RL, "step_times", "step_times_table"}),
+        ("sage/training/anchoring.py", {"rl", *AFTER_RL, "step_times", "step_times_table"}),
         ("sage/training/stopwatch.py", {"step_times", "step_times_table", "claims", *PAGE}),
         (
             "sage/sampling/distribution.py",

@@ -15,7 +15,7 @@ _NAME = r"\b(?!(?:knights?|knaves?|an?|the|is|are|and|both|all)\b)[A-Za-z]+"
 _NAMES = rf"{_NAME}(?:\s*(?:,\s*(?:and\s+)?|&\s*|\s+and\s+){_NAME})*"
 _ROLE = r"(?:knight|knave)"
 _EACH = re.compile(  # Ann is a knight
-    rf"\b(?P<names>[A-Za-z]+)(?:\s*[:=(–—-]\s*|\s+is\s+|\s+)(?:(?:an?|the)\s+)?(?P<role>{_ROLE})\b",
+    rf"\b(?!(?:are|both|all|they|everyone)\b)(?P<names>[A-Za-z]+)(?:\s*[:=(–—-]\s*|\s+is\s+|\s+)(?:(?:an?|the)\s+)?(?P<role>{_ROLE})\b",
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(  # Ann and Bob are knights

@@ -13,8 +13,9 @@ import pandas as pd
 from sage.reporting.latex import escape, latex_table, row_of
 from sage.reporting.wording import row_title
 from sage.study import RL, SFT, Algorithm, Model, ResolvedStudy
+from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.exhibits import AblationTable
-from sage.study.models import HubBase, LoRA, PackageBase, SharedBase
+from sage.study.models import LoRA
 
 NONE = "–"
 """What stands where a model has no such setting."""

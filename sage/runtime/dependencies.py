@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-WITHOUT_EFFECT = ("sage.study", "sage.runtime")
+WITHOUT_EFFECT = ("sage.fields", "sage.study", "sage.runtime")
 """Left out of what a result depends on: what only validates settings (their values count by
 themselves) and what only frames a job."""
 

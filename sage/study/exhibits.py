@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sage.study.strict import BASE, Name, Positive, Strict
+from sage.study.strict import BASE, Name, Positive, Strict, about
 
 Rows = Annotated[list[Name], Field(min_length=1)]
 
@@ -20,32 +20,43 @@ Rows = Annotated[list[Name], Field(min_length=1)]
 class Exhibit(Strict):
     """What every exhibit has."""
 
-    title: str
-    model: Name
-    algorithms: Rows | None = None
+    title: Annotated[str, about("heading of its section, and the start of its caption")]
+    model: Annotated[Name, about("the model that it shows")]
+    algorithms: Annotated[
+        Rows | None,
+        about(
+            "its rows, in order; `null` takes those of the model. `base` comes first where samples "
+            "are shown"
+        ),
+    ] = None
 
 
 class AccuracyTable(Exhibit):
     """pass@1 and pass@k of every row on every benchmark, with their average (Tables 1, 3, 4, 9)."""
 
     kind: Literal["accuracy"]
-    benchmarks: Rows | None = None
+    benchmarks: Annotated[Rows | None, about("its columns; `null` takes those of the model")] = None
 
 
 class CurvesFigure(Exhibit):
     """pass@k against k, one panel per benchmark (Figures 3, 4, 6)."""
 
     kind: Literal["curves"]
-    benchmarks: Rows | None = None
+    benchmarks: Annotated[Rows | None, about("its panels; `null` takes those of the model")] = None
 
 
 class PatternTable(Exhibit):
-    """Reasoning patterns among correct solutions, over the first `samples` of each problem
-    and evaluation seed, or all (Table 2)."""
+    """How often correct solutions show the patterns of `patterns.yaml` (Table 2)."""
 
     kind: Literal["patterns"]
-    benchmark: Name
-    samples: Positive | None = None
+    benchmark: Annotated[Name, about("the benchmark whose solutions are searched")]
+    samples: Annotated[
+        Positive | None,
+        about(
+            "the first samples of each problem and evaluation seed; `null` takes all",
+            unit="completions",
+        ),
+    ] = None
 
 
 class GradientTable(Exhibit):
@@ -58,13 +69,21 @@ class AblationTable(Strict):
     """pass@1 and pass@k over a grid of one algorithm's guide settings (Table 6)."""
 
     kind: Literal["ablation"]
-    title: str
-    model: Name
-    algorithm: Name
-    grid: Annotated[
-        dict[str, Annotated[list[float], Field(min_length=1)]], Field(min_length=1, max_length=2)
+    title: Annotated[str, about("heading of its section, and the start of its caption")]
+    model: Annotated[Name, about("the model that it shows")]
+    algorithm: Annotated[
+        Name,
+        about(
+            "the algorithm whose guide is varied; a cell with the guide's own settings is the "
+            "algorithm itself"
+        ),
     ]
-    benchmark: Name
+    grid: Annotated[
+        dict[str, Annotated[list[float], Field(min_length=1)]],
+        Field(min_length=1, max_length=2),
+        about("one or two settings of the guide, each with its values", unit="values by setting"),
+    ]
+    benchmark: Annotated[Name, about("the benchmark on which the cells are compared")]
 
     def cells(self) -> list[dict[str, float]]:
         """The settings of each cell, the last key running fastest."""
@@ -79,30 +98,38 @@ class AblationTable(Strict):
 
 
 class TrajectoryFigure(Exhibit):
-    """Training reward against test accuracy, sampled at `snapshots` moments of training,
-    `samples` completions per problem (Figure 2)."""
+    """Training reward against test accuracy over training (Figure 2)."""
 
     kind: Literal["trajectory"]
-    benchmark: Name
-    snapshots: Positive
-    samples: Positive
+    benchmark: Annotated[Name, about("the benchmark of the test accuracy")]
+    snapshots: Annotated[
+        Positive,
+        about("at how many evenly spaced steps the policy is kept and tested", unit="policies"),
+    ]
+    samples: Annotated[
+        Positive,
+        about("samples of each problem and evaluation seed at each of them", unit="completions"),
+    ]
 
 
 class PerplexityFigure(Exhibit):
-    """Perplexity under the base model of `responses` completions to each of a few problems, by
-    default the benchmark's first two (Figure 7)."""
+    """Perplexity of completions under the base policy (Figure 7)."""
 
     kind: Literal["perplexity"]
-    benchmark: Name
-    problems: Rows | None = None
-    responses: Positive = 64
+    benchmark: Annotated[Name, about("the benchmark of the problems")]
+    problems: Annotated[Rows | None, about("ids of the problems; `null` takes the first two")] = (
+        None
+    )
+    responses: Annotated[
+        Positive, about("completions for each row and problem", unit="completions")
+    ] = 64
 
 
 class CaseStudyText(Exhibit):
     """One problem that all rows solve, their solutions side by side (App. H)."""
 
     kind: Literal["case_study"]
-    benchmark: Name
+    benchmark: Annotated[Name, about("the benchmark of the problem")]
 
 
 class TrainingFigure(Exhibit):
@@ -112,13 +139,17 @@ class TrainingFigure(Exhibit):
 
 
 class StepTimesTable(Exhibit):
-    """What a guide costs: the time of learning from the same completions, in `rounds` of one
-    measurement a row, against the first of `algorithms` (section 4.3). The rows differ in their
-    guide alone."""
+    """What a guide costs: the time for loss and gradient of the same completions (section 4.3)."""
 
     kind: Literal["step_times"]
-    algorithms: Annotated[list[Name], Field(min_length=2)]
-    rounds: Annotated[int, Field(ge=6)] = 40
+    algorithms: Annotated[
+        list[Name],
+        Field(min_length=2),
+        about("rows that differ only in their guide; all are compared with the first"),
+    ]
+    rounds: Annotated[
+        int, Field(ge=6), about("measurements of each row, in turn", unit="measurements")
+    ] = 40
 
 
 RESERVED = frozenset(

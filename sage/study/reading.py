@@ -6,22 +6,21 @@ fault of the study and of the algorithms is reported at once, before any job run
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import ValidationError
 
-from sage.guides import GUIDES, build_guide, guide_class
 from sage.problems.entries import Benchmark
-from sage.study.algorithms import Algorithm, Guide
+from sage.study.algorithms import Algorithm, run_conflicts
+from sage.study.choices import REGISTRIES, in_full
 from sage.study.exhibits import OF_TRAINING, RESERVED, AblationTable, Exhibit, PerplexityFigure
 from sage.study.faults import listed, nearest, shown, type_faults
 from sage.study.models import RL
-from sage.study.strict import BASE, Name, Strict
+from sage.study.strict import BASE, Name
 from sage.study.types import ResolvedStudy, Settings, Study
 
 
@@ -121,47 +120,18 @@ def _row_faults(rows: Mapping[Any, Any]) -> Iterator[str]:
         row = _mapping(value)
         if name == BASE:
             yield f"{name}: this name is kept for the policy before RL; choose another"
-        if row.get("guide") is not None:
-            yield from _guide_faults(f"{name}.guide", _mapping(row["guide"]))
-
-
-def _guide_faults(key: str, content: Mapping[Any, Any]) -> Iterator[str]:
-    try:
-        guide = Guide.model_validate(content)
-    except ValidationError:
-        return
-    if guide.clamp[0] > guide.clamp[1]:
-        yield f"{key}.clamp: must be [lowest, highest], not {guide.clamp}"
-    if fault := _kind_fault(guide.kind):
-        yield f"{key}.kind: {fault}"
-        return
-    settings = content.get("settings", {})
-    faults = type_faults(_settings_type(guide.kind), settings, f"{key}.settings")
-    yield from faults
-    if not faults:
-        try:
-            build_guide(guide.kind, guide.settings)
-        except ValueError as error:
-            yield f"{key}.settings: {error}"
-
-
-def _kind_fault(kind: Any) -> str | None:
-    try:
-        guide_class(str(kind))
-    except ValueError as error:
-        return str(error) + ("" if ":" in str(kind) else nearest(str(kind), GUIDES))
-    return None
-
-
-def _settings_type(kind: str) -> type[BaseModel]:
-    """What the guide called `kind` takes, with types and defaults, as a section of its own."""
-    make = guide_class(kind)
-    hints = get_type_hints(make)
-    fields: dict[str, Any] = {
-        name: (hints.get(name, Any), ... if setting.default is setting.empty else setting.default)
-        for name, setting in inspect.signature(make).parameters.items()
-    }
-    return create_model(kind.replace(":", "_"), __base__=Strict, **fields)
+        for key, registry in REGISTRIES.items():
+            value = row.get(key)
+            if isinstance(value, list):
+                for index, each in enumerate(value):
+                    yield from registry.faults(f"{name}.{key}[{index}]", each)
+            else:
+                yield from registry.faults(f"{name}.{key}", value)
+        clamp: Any = _mapping(row.get("guide")).get("clamp")
+        with suppress(TypeError, ValueError):
+            low, high = clamp
+            if low > high:
+                yield f"{name}.guide.clamp: must be [lowest, highest], not {clamp}"
 
 
 def _reference_faults(
@@ -214,14 +184,20 @@ def _exhibit_faults(
         if exhibit.get("kind") == "ablation":
             row = exhibit.get("algorithm")
             yield from _unknown(f"{key}.algorithm", row, an_algorithm, rows)
-            guide = _mapping(_mapping(rows.get(row)).get("guide"))
+            guide = _mapping(in_full(_mapping(rows.get(row)).get("guide")))
             if row in rows and not guide:
                 yield f"{key}.algorithm: {row!r} has no guide whose settings could be varied"
-            elif guide and _kind_fault(guide.get("kind")) is None:
-                known = _settings_type(guide["kind"]).model_fields
-                for setting in _mapping(exhibit.get("grid")):
-                    what = f"a setting of the guide {guide['kind']!r}"
-                    yield from _unknown(f"{key}.grid.{setting}", setting, what, known)
+            elif guide:
+                yield from _grid_faults(f"{key}.grid", guide.get("kind"), exhibit.get("grid"))
+
+
+def _grid_faults(key: str, kind: Any, grid: Any) -> Iterator[str]:
+    """Settings of an ablation that its guide does not have; an unknown guide is passed over."""
+    with suppress(ValueError):
+        known = REGISTRIES["guide"].settings(str(kind)).model_fields
+        for setting in _mapping(grid):
+            what = f"a setting of the guide {kind!r}"
+            yield from _unknown(f"{key}.{setting}", setting, what, known)
 
 
 def _cost_faults(key: str, names: Sequence[Any], rows: Mapping[Any, Any]) -> Iterator[str]:
@@ -302,17 +278,8 @@ def _run_faults(content: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator
             key = f"models.{name}.algorithms[{index}]: {row!r}"
             if algorithm.fidelity == "released" and not _mapping(value).get("sft"):
                 yield f"{key} refers to the model before SFT, but this model has no sft of its own"
-            if algorithm.advantage == "beta" and settings.prompts_per_step < 2:
-                yield (
-                    f"{key} fits a Beta density over the prompts of a step, so prompts_per_step "
-                    f"must be at least 2, not {settings.prompts_per_step}"
-                )
-            longest = settings.sampling.max_tokens
-            if algorithm.overlong and algorithm.overlong.margin_tokens >= longest:
-                yield (
-                    f"{key} has overlong.margin_tokens {algorithm.overlong.margin_tokens}, which "
-                    f"must be below the model's rl.sampling.max_tokens {longest}"
-                )
+            for conflict in run_conflicts(algorithm, settings):
+                yield f"{key}, {conflict}"
 
 
 def _problem_set_faults(

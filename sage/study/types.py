@@ -13,34 +13,79 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from sage.fields import BASE, Name, Seed, Strict, about
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
 from sage.study.exhibits import AblationTable, AnyExhibit, TrajectoryFigure, benchmarks_of, rows_of
 from sage.study.models import Evaluation, Model
 from sage.study.problem_sets import BenchmarkSet, Contamination, ProblemSet
-from sage.study.strict import BASE, Name, Seed, Strict
 
 
 class Study(Strict):
-    """One complete study."""
+    """One complete study.
 
-    title: str
-    notice: str
-    problems: Annotated[dict[Name, ProblemSet], Field(min_length=1)]
-    models: Annotated[dict[Name, Model], Field(min_length=1)]
-    seeds: Annotated[list[Seed], Field(min_length=1)]
-    evaluation: Evaluation
-    exhibits: Annotated[dict[Name, AnyExhibit], Field(min_length=1)]
-    contamination: Contamination = Field(default_factory=Contamination)
+    Names of problem sets and models become names of folders: letters, digits, `_`, `.` and `-`,
+    starting with a letter or a digit. The same holds for the name of the file, which becomes
+    the folder of results.
+    """
+
+    title: Annotated[str, about("heading of the report")]
+    notice: Annotated[
+        str, about("what the numbers do and do not show; stands at the top of the report")
+    ]
+    problems: Annotated[
+        dict[Name, ProblemSet],
+        Field(min_length=1),
+        about("problem sets, to train on or to use as benchmarks"),
+    ]
+    models: Annotated[
+        dict[Name, Model],
+        Field(min_length=1),
+        about("models, with everything that is done to them"),
+    ]
+    seeds: Annotated[
+        list[Seed],
+        Field(min_length=1),
+        about("training seeds of RL: one run for each model, algorithm and seed", unit="integers"),
+    ]
+    evaluation: Annotated[Evaluation, about("how much is sampled, and how")]
+    exhibits: Annotated[
+        dict[Name, AnyExhibit],
+        Field(min_length=1),
+        about("tables and figures; each name is also a target, such as `snakemake table1`"),
+    ]
+    contamination: Annotated[
+        Contamination,
+        about("when a training problem counts as a copy of a benchmark's problem"),
+    ] = Field(default_factory=Contamination)
 
 
 class Settings(Strict):
-    """`config/config.yaml`: the study's name and settings of this machine only."""
+    """Which study to run, and settings of this machine only."""
 
-    study: str
-    results: str = "results"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    mirror: str | None = None
+    study: Annotated[
+        str,
+        about("a name in `config/studies`, or the path of your own file", unit="name or path"),
+    ]
+    results: Annotated[
+        str,
+        about("where results go: one folder for each study, named after its file", unit="path"),
+    ] = "results"
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        about(
+            "where models run. `auto` uses the GPUs that a model's `job` asks for, if the "
+            "machine has any; `cuda` uses at least one, and fails without"
+        ),
+    ] = "auto"
+    mirror: Annotated[
+        str | None,
+        about(
+            "a folder with copies of public data sets, used before the Hugging Face hub; with "
+            "`null` it is the environment variable `SAGE_MIRROR`, if that is set",
+            unit="path",
+        ),
+    ] = None
 
 
 class ResolvedStudy(Strict):

@@ -1,13 +1,11 @@
 # The study, validated before any job, and the small functions that name files and settings.
 
-import inspect
 import os
 import re
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.utils import validate
 
 # The package beside the Snakefile is the one that runs, installed or not, in jobs too.
 sys.path.insert(0, str(workflow.basedir))
@@ -15,9 +13,8 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
 )
 
-from sage.guides import GUIDES, guide_class
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
-from sage.study import BASE, StudyError, load_settings, load_study
+from sage.study import BASE, StudyError, load_settings, load_study, choice_files
 
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
@@ -33,10 +30,6 @@ except StudyError as error:
 if SETTINGS.mirror:
     # By the environment, not by params: where a file comes from is no reason to run again.
     os.environ.update(SAGE_MIRROR=str(Path(SETTINGS.mirror).expanduser().resolve()))
-
-validate(
-    STUDY.model_dump(mode="json"), "../schemas/study.schema.yaml", set_default=False
-)
 
 
 def one_of(names):
@@ -179,11 +172,9 @@ def algorithm_settings(wildcards):
     return STUDY.algorithms[wildcards.algorithm].model_dump()
 
 
-def code_of_guides(rows):
-    """The files of some rows' guides where these are classes of the user's own."""
-    guides = [STUDY.algorithms[row].guide for row in rows]
-    own = {guide.kind for guide in guides if guide and guide.kind not in GUIDES}
-    files = {Path(inspect.getfile(guide_class(kind))) for kind in own}
+def code_of_algorithms(rows):
+    """The files of the classes that some rows name, the user's own among them."""
+    files = {file for row in rows for file in choice_files(STUDY.algorithms[row])}
     return sorted(
         str(
             file.relative_to(workflow.basedir)
@@ -194,8 +185,8 @@ def code_of_guides(rows):
     )
 
 
-def guide_code(wildcards):
-    return code_of_guides([wildcards.algorithm])
+def algorithm_code(wildcards):
+    return code_of_algorithms([wildcards.algorithm])
 
 
 def evaluation_settings(wildcards):
@@ -349,7 +340,7 @@ def exhibit_algorithms(wildcards):
 
 
 def exhibit_guides(wildcards):
-    return code_of_guides(STUDY.rows_of(wildcards.exhibit))
+    return code_of_algorithms(STUDY.rows_of(wildcards.exhibit))
 
 
 def exhibit_base(wildcards):

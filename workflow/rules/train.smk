@@ -4,7 +4,7 @@ rule rl:
         reference=kl_reference,
         problems=training_problems,
         code=code_of("sage.training.rl"),
-        guide=guide_code,
+        choices=algorithm_code,
     output:
         policy=directory(result("models/{model}/{algorithm}/seed{seed}")),
     log:
