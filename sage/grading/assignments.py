@@ -52,11 +52,9 @@ _REWRITES = [
         (r"\bliar(s?)\b", r"knave\1"),
         (r"\((?:who )?(?:always )?(?:tells?|telling|speaks?) the truth\)", "(knight)"),
         (r"\((?:who )?(?:always )?(?:lies?|lying)\)", "(knave)"),
-        (
-            r"\b(?:is )?(?:always )?(?:tells|telling|speaks) the truth\b|\bis truthful\b",
-            "is knight",
-        ),
-        (r"\b(?:are )?(?:always )?(?:tell|telling|speak) the truth\b", "are knights"),
+        (r"\bare (?:always )?telling the truth\b|\btell the truth\b", "are knights"),
+        (r"\bare (?:always )?lying\b|\blie\b", "are knaves"),
+        (r"\b(?:is )?(?:always )?(?:tells|telling|speaks) the truth\b", "is knight"),
         (r"\b(?:is )?(?:always )?(?:lies|lying)\b", "is knave"),
         (r"\b(knight|knave)(s?) \((?:an? )?\1s?\)", r"\1\2"),
     )
