@@ -306,6 +306,14 @@ def all_samples():
     ]
 
 
+def samples_by_benchmark():
+    """Sample files of the study by the benchmark that they are of."""
+    files = {}
+    for path in all_samples():
+        files.setdefault(Path(path).stem, []).append(path)
+    return files
+
+
 def exhibits_of(*kinds):
     """Names of the study's exhibits of some kinds."""
     return [name for name, e in STUDY.study.exhibits.items() if e.kind in kinds]
