@@ -15,7 +15,7 @@ from sage.reporting.wording import row_title
 from sage.study import RL, SFT, Algorithm, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.exhibits import AblationTable
-from sage.study.models import LoRA
+from sage.study.tuning import LoRA
 
 NONE = "–"
 """What stands where a model has no such setting."""
