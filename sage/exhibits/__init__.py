@@ -35,6 +35,7 @@ STANDING = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
     "figure5": "sage.exhibits.theory:ModesFigure",
     "appendix_c": "sage.exhibits.theory:ToyTable",
+    "estimators": "sage.exhibits.estimators:EstimatorsTable",
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
 }

@@ -47,8 +47,10 @@ _SUPPORT = {
 
 
 def theory_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Figures 1 and 5 and the toy example: what needs no run."""
-    parts, missing = _standing(study, ("figure1", "figure5", "appendix_c"), content, files)
+    """Figures 1 and 5, the toy example and the gradients of guides: what needs no run."""
+    """Figures 1 and 5, the toy example, and the gradients of guides: what needs no run."""
+        study, ("figure1", "figure5", "appendix_c", "estimators"), content, files
+    )
     return Section("theory", "", "Theory", "theory", parts=parts, missing=missing)
 
 
@@ -67,7 +69,7 @@ def _standing(
     parts: list[Part] = []
     missing: list[str] = []
     for name in names:
-        heading = f"{label_of(name)}. "
+        heading = f"{label_of(name)}. " if label_of(name) else ""
         label = shows(study, name).caption
         made, lacking = parts_of(study, name, content, files, heading, label, heading)
         parts += made
