@@ -47,8 +47,8 @@ _SUPPORT = {
 
 
 def theory_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Figures 1 and 5, the toy example and the gradients of guides: what needs no run."""
     """Figures 1 and 5, the toy example, and the gradients of guides: what needs no run."""
+    parts, missing = _standing(
         study, ("figure1", "figure5", "appendix_c", "estimators"), content, files
     )
     return Section("theory", "", "Theory", "theory", parts=parts, missing=missing)
