@@ -30,8 +30,8 @@ def test_jobs_and_tokens_are_those_of_the_settings(tmp_path: Path) -> None:
 
 def test_hours_come_from_manifests_and_only_from_them(tmp_path: Path) -> None:
     assert stages("smoke", tmp_path)["rl", "tiny"].hours is None
-    for seed, seconds in ((1, 10.0), (2, 30.0)):
-        manifest = tmp_path / f"models/tiny/grpo/seed{seed}/manifest.json"
+    for row, seconds in (("grpo", 10.0), ("grpo_no_kl", 30.0)):
+        manifest = tmp_path / f"models/tiny/{row}/seed3407/manifest.json"
         manifest.parent.mkdir(parents=True)
         manifest.write_text(json.dumps({"tokens": 1000, "wall_seconds": seconds}))
     rl = stages("smoke", tmp_path)["rl", "tiny"]
