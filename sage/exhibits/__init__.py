@@ -20,6 +20,7 @@ from sage.study.faults import nearest
 KINDS = {
     "accuracy": "sage.exhibits.accuracy:AccuracyTable",
     "curves": "sage.exhibits.curves:CurvesFigure",
+    "tradeoff": "sage.exhibits.tradeoff:TradeoffFigure",
     "patterns": "sage.exhibits.patterns:PatternTable",
     "gradient_norms": "sage.exhibits.gradient_norms:GradientTable",
     "ablation": "sage.exhibits.ablation:AblationTable",
