@@ -236,7 +236,7 @@ class TestReading:
             reading_view(self.table(), a_study()), reading_caption(a_study(), "table1")
         )
         assert r"Base & 30.0 & 25.0 & -- & -- & 70.0 & 70.0 \\[-2pt]" in latex
-        assert r"{\scriptsize 20.0--40.0} & {\scriptsize $\pm$ 10.0} & {\scriptsize" in latex
+        assert r"{\scriptsize 20.0--40.0} & {\scriptsize $\pm$ 10.0} &  &  & {\scriptsize" in latex
         assert r"GRPO & 12.0 & 15.0 & 22.0 & -- & -- & -- \\[-2pt]" in latex  # hard
         assert "nan" not in latex
         assert r"{\scriptsize 6.0--18.0} &  &" in latex
