@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from report_frames import HISTORIES, METRICS, ROOT, a_study, history, pass_at_k
@@ -20,11 +21,13 @@ from sage.exhibits.curves import curves_figure
 from sage.exhibits.making import write_figure
 from sage.exhibits.perplexity import perplexity_figure
 from sage.exhibits.theory import OPEN, anchors_figure, modes_figure
+from sage.exhibits.tradeoff import TradeoffFigure, tradeoff_figure
 from sage.exhibits.training import training_figure
 from sage.exhibits.trajectory import trajectory_figure
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.style import save_figure
-from sage.study import Algorithm
+from sage.study import Algorithm, ResolvedStudy
+from sage.study.exhibit import Surroundings
 from sage.theory.figures import GuidedAnchors, ModeFits, guided_anchors, mode_fits
 
 ACCURACIES = pd.DataFrame(
@@ -156,6 +159,41 @@ class TestCurves:
         metrics = pass_at_k(row for row in METRICS if row[1] == "easy")
         _, hard = curves_figure(metrics, a_study(), "figure3").axes
         assert [text.get_text() for text in hard.texts] == ["not evaluated"]
+
+
+class TestTradeoff:
+    def study(self, seeds: tuple[int, ...] = (1,)) -> ResolvedStudy:
+        shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=2)
+        study = a_study(seeds=seeds)
+        part = study.study.model_copy(update={"exhibits": {"tradeoff": shown}})
+        return study.model_copy(update={"study": part})
+
+    def test_a_row_stands_at_its_accuracy_and_its_coverage(self) -> None:
+        figure = tradeoff_figure(pass_at_k(METRICS), self.study(), "tradeoff", 2)
+        easy = figure.axes[0]
+        marks = [mark for mark in easy.collections if isinstance(mark, PathCollection)]
+        places = [tuple(map(float, mark.get_offsets()[0])) for mark in marks]
+        assert places == [(0.30, 0.50), (0.60, 0.65), (0.90, 0.92)]
+        assert (easy.get_xlabel(), easy.get_ylabel()) == ("pass@1", "pass@2")
+
+    def test_single_runs_are_shown_where_there_are_several(self) -> None:
+        one, two = (
+            tradeoff_figure(pass_at_k(METRICS, seeds=seeds), self.study(seeds), "tradeoff", 2)
+            for seeds in ((1,), (1, 2))
+        )
+        counts = [
+            sum(isinstance(mark, PathCollection) for mark in figure.axes[0].collections)
+            for figure in (one, two)
+        ]
+        assert counts == [3, 5]  # rows; and the runs of the two that are trained
+
+    def test_a_k_that_is_not_measured_is_refused(self) -> None:
+        around = Surroundings({}, lambda row: [], drawn=8, eval_seeds=2)
+        for k, said in ((6, "not a power of two"), (32, "only 16 samples"), (16, None)):
+            shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=k)
+            faults = [message for _, message in shown.faults(around)]
+            assert (said is None) == (not faults)
+            assert said is None or said in faults[0]
 
 
 class TestTraining:
