@@ -24,6 +24,10 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/targets.smk"
 
 
+onstart:
+    note_owner(Path.cwd())
+
+
 rule all:
     default_target: True
     input:
