@@ -273,12 +273,6 @@ FAULTS = [
         "models.tiny.algorithms[1]: 'grpo' occurs twice",
     ),
     (STUDY, "problems.knights.people", [3, 3], "problems.knights.people[1]: 3 occurs twice"),
-    (
-        STUDY,
-        "models.tiny.rl.lora.dropout",
-        0.1,
-        "models.tiny.rl: lora.dropout 0.1 must be 0 in RL: rollouts, old log-probs and the signals",
-    ),
     # algorithms
     (ALGORITHMS, "base", ROW, "base: this name is kept for the policy before RL; choose another"),
     (ALGORITHMS, "grpo 2", ROW, "a key must match ^[A-Za-z0-9]"),
@@ -324,9 +318,9 @@ FAULTS = [
     ),
     (
         ALGORITHMS,
-        "grpo.estimator",
+        "grpo_k2.estimator",
         "k4",
-        "grpo.estimator: 'k4' is not an estimator, nor module:Class of one; did you mean 'k",
+        "grpo_k2.estimator: 'k4' is not an estimator, nor module:Class of one; did you mean 'k",
     ),
     (
         ALGORITHMS,
@@ -366,6 +360,13 @@ def test_a_mistake_is_named_with_its_remedy(
     assert heading == f"{config / file}: 1 fault"
     assert found.startswith(f"  {fault}")
     assert closing == "Every key is explained in config/README.md."
+
+
+def test_rl_refuses_dropout_by_which_its_passes_would_differ() -> None:
+    settings = load_study("smoke", ROOT / "config").model("tiny").rl.model_dump()
+    settings["lora"]["dropout"] = 0.1
+    (fault,) = type_faults(models.RL, settings, "rl")
+    assert fault.startswith("rl: lora.dropout 0.1 must be 0 in RL: rollouts, old log-probs and")
 
 
 def test_a_misspelt_algorithm_brings_file_and_nearest_match(config: Path) -> None:

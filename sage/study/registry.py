@@ -12,6 +12,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -65,16 +66,7 @@ class Registry:
 
         Raises ValueError as `find` does.
         """
-        make = self.find(kind)
-        hints = _hints(make)
-        fields: dict[str, Any] = {
-            name: (
-                hints.get(name, Any),
-                ... if setting.default is setting.empty else setting.default,
-            )
-            for name, setting in inspect.signature(make).parameters.items()
-        }
-        return create_model(kind.replace(":", "_"), __base__=Strict, **fields)
+        return _settings_of(self.find(kind), kind.replace(":", "_"))
 
     def build(self, kind: str, settings: Mapping[str, Any]) -> Any:
         """The class called `kind`, made with `settings`.
@@ -139,6 +131,17 @@ class Registry:
         if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
             return "must name its settings one by one"
         return None
+
+
+@cache
+def _settings_of(make: type, name: str) -> type[Strict]:
+    """The parameters of a class as a section called `name`."""
+    hints = _hints(make)
+    fields: dict[str, Any] = {
+        key: (hints.get(key, Any), ... if setting.default is setting.empty else setting.default)
+        for key, setting in inspect.signature(make).parameters.items()
+    }
+    return create_model(name, __base__=Strict, **fields)
 
 
 def _takes(function: Callable[..., Any], positions: int) -> bool:
