@@ -26,7 +26,7 @@ def grown(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     shutil.copytree(project, folder)
     page = (ROOT / "config/README.md").read_text(encoding="utf-8")
     guide = re.search(r"```python\n(.+?)```", page, re.S)
-    _, algorithm, model, problems, _ = re.findall(r"```yaml\n(.+?)```", page, re.S)
+    _, algorithm, _, model, problems, _ = re.findall(r"```yaml\n(.+?)```", page, re.S)
     assert guide
     (folder / "my_guides.py").write_text(guide[1], encoding="utf-8")
     with open(folder / "config/algorithms.yaml", "a", encoding="utf-8") as file:

@@ -617,7 +617,8 @@ def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:
 
 def test_the_examples_of_the_documentation_work(config: Path) -> None:
     examples = re.findall(r"```yaml\n(.+?)```", (config / "README.md").read_text(), re.S)
-    algorithm, _, _, problems, entry = examples  # tests/test_growth.py runs the others
+    # tests/test_growth.py and tests/test_crediting.py run the others
+    algorithm, _, _, _, problems, entry = examples
     for file, text in ((ALGORITHMS, algorithm), ("benchmarks.yaml", entry)):
         (config / file).write_text((config / file).read_text() + text)
     (name,), (data_set,) = yaml.safe_load(algorithm), yaml.safe_load(entry)
