@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from transformers import PrinterCallback
+
 from benchmarks.paired import Comparison, overhead
 from benchmarks.random_policy import random_policy
 from benchmarks.training import ROOT, Turns
@@ -95,7 +97,9 @@ def _trainer(kind: type[Ours], parent: Path, scratch: Path, steps: int) -> Ours:
     algorithm = study.algorithms["grpo"]
     config = rl.grpo_config(settings, algorithm, 1, "cpu", scratch / kind.__name__)
     config.save_strategy, config.disable_tqdm = "no", True
-    return rl.build_trainer(kind, parent, problems, settings, algorithm, config, Grader())
+    trainer = rl.build_trainer(kind, parent, problems, settings, algorithm, config, Grader())
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _peak_in_own_process(kind: str, parent: Path, scratch: str) -> float:

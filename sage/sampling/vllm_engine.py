@@ -86,7 +86,6 @@ class VllmSampler:
             tensor_parallel = torch.cuda.device_count() if device.startswith("cuda") else 1
         check_parallelism(tensor_parallel, config)
         lora = {"enable_lora": True, "max_lora_rank": lora_rank(adapter)} if adapter else {}
-        lora |= {"max_loras": 1, "max_cpu_loras": 1} if adapter else {}
         # A prompt read in parts would rewind the request's generator, which CPU generators cannot.
         of_cpu = {"enforce_eager": True, "enable_chunked_prefill": False} if device == "cpu" else {}
         self._tokenizer = tokenizer

@@ -26,7 +26,7 @@ class TrimmedPasses(GRPOTrainer):
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
     ) -> Any:
         read = super()._get_per_token_logps_and_entropies
-        if not self._trims:
+        if not self._trims or self.aux_loss_enabled:  # that of a mixture of experts is one number
             return read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
         prompts = attention_mask[:, :-logits_to_keep].sum(dim=1)
         lengths = attention_mask[:, -logits_to_keep:].sum(dim=1)
