@@ -20,6 +20,7 @@ from sage.study.choices import REGISTRIES, in_full
 from sage.study.exhibits import OF_TRAINING, RESERVED, AblationTable, Exhibit, PerplexityFigure
 from sage.study.faults import listed, nearest, shown, type_faults
 from sage.study.models import RL
+from sage.study.readings import reading_faults, with_readings
 from sage.study.strict import BASE, Name
 from sage.study.types import ResolvedStudy, Settings, Study
 
@@ -43,13 +44,17 @@ def load_study(study: str, config_folder: Path) -> ResolvedStudy:
     file = _study_file(study, config_folder)
     algorithms_file = str(config_folder / "algorithms.yaml")
     benchmarks_file = str(config_folder / "benchmarks.yaml")
-    content, rows = _read_yaml(file), _read_yaml(Path(algorithms_file))
+    content, rows, reading_conflicts = with_readings(
+        _read_yaml(file), _read_yaml(Path(algorithms_file))
+    )
     entries = _read_yaml(Path(benchmarks_file))
     _refuse(
         {
             str(file): [
                 *type_faults(Name, file.stem, "the name of the file"),
                 *type_faults(Study, content),
+                *reading_faults(content),
+                *reading_conflicts,
                 *_reference_faults(content, rows, algorithms_file),
                 *_exhibit_faults(content, rows, algorithms_file),
                 *_sample_faults(content),
