@@ -18,7 +18,7 @@ import yaml
 from benchmarks.paper_files import write_study
 from sage.exhibits import load_study
 from sage.problems.corpus import ARITHMETIC_STYLES
-from sage.study import StudyError, bases, load_settings
+from sage.study import RL, StudyError, bases, load_settings
 from sage.study.faults import type_faults
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -338,7 +338,7 @@ def test_a_mistake_is_named_with_its_remedy(
 def test_rl_refuses_dropout_by_which_its_passes_would_differ() -> None:
     settings = load_study("smoke", ROOT / "config").model("tiny").rl.model_dump()
     settings["lora"]["dropout"] = 0.1
-    (fault,) = type_faults(models.RL, settings, "rl")
+    (fault,) = type_faults(RL, settings, "rl")
     assert fault.startswith("rl: lora.dropout 0.1 must be 0 in RL: rollouts, old log-probs and")
 
 
