@@ -39,6 +39,7 @@ STANDING = {
     "estimators": "sage.exhibits.estimators:EstimatorsTable",
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
+    "readings": "sage.exhibits.readings:ReadingsTable",
 }
 """What every report has, by name: it needs no run, and no study names it."""
 

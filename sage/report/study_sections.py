@@ -55,8 +55,8 @@ def theory_section(study: ResolvedStudy, content: PageContent, files: PageFiles)
 
 
 def settings_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Tables 7 and 8: the hyperparameters that were used, a column per model."""
-    names = ("table7", "table8")
+    """Tables 7 and 8, the hyperparameters as used, and how open questions were answered."""
+    names = ("table7", "table8", "readings")
     parts, missing = _standing(study, names, content, files)
     title = "Hyperparameters"
     return Section(title.lower(), "", title, " ".join(names), parts=parts, missing=missing)
