@@ -107,8 +107,7 @@ class Registry:
         the user's own, the files that hold it.
         """
         if kind in self.classes:
-            module = self.classes[kind].partition(":")[0]
-            return set(map(Path, module_files(module, WITHOUT_EFFECT)))
+            return _files_of(self.classes[kind].partition(":")[0])
         modules = {self.find(kind).__module__, kind.partition(":")[0]}
         files = [getattr(importlib.import_module(module), "__file__", None) for module in modules]
         return {Path(file) for file in files if file}
@@ -132,6 +131,11 @@ class Registry:
         if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
             return "must name its settings one by one"
         return None
+
+
+@cache
+def _files_of(module: str) -> set[Path]:
+    return set(map(Path, module_files(module, WITHOUT_EFFECT)))
 
 
 @cache
