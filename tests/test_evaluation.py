@@ -206,7 +206,7 @@ def test_support_counts_problems_against_the_base() -> None:
         ("m", "a", 1, "b"): samples({"p": 0, "q": 1, "r": 2, "s": 0}),
         ("m", "a", 2, "b"): samples({"p": 1, "q": 1, "r": 0, "s": 0}),
     }
-    table = support_table(runs).set_index("train_seed")
+    table = support_table(runs, draws=500).set_index("train_seed")
     cells = ["preserved", "expanded", "shrunk", "neither"]
     assert table.loc[1, cells].tolist() == [1, 1, 1, 1]
     assert table.loc[2, cells].tolist() == [2, 0, 0, 2]
@@ -215,7 +215,7 @@ def test_support_counts_problems_against_the_base() -> None:
     assert table.loc[1, "epsilon"] == pytest.approx(log(20) / 4)
     more = {("m", "a", seed, "b"): samples(dict.fromkeys("pqrs", 1), n=5) for seed in (1, 2)}
     with pytest.raises(ValueError, match="unlike the base"):
-        support_table({**runs, **more})
+        support_table({**runs, **more}, draws=500)
 
 
 def test_answers_differ_by_text_and_correct_ones_are_one() -> None:
