@@ -163,13 +163,12 @@ def shares_compared(
     if count < 2:
         return None
     shares = [shown / np.maximum(correct, 1.0) for correct, shown in (one, two)]
-    difference = np.where(solved, shares[0] - shares[1], 0.0)
-    mean = difference.sum() / solved.sum()
-    values = mean + (difference - mean * solved) / solved.mean()
-    kept = solved.any(axis=0)  # problems that nobody solves tell nothing
-    values = mean + (values[:, kept] - mean) * kept.mean()
-    # With all differences alike nothing is linearised, and the range of a share is known.
-    ends = (-1.0, 1.0) if solved[:, kept].all() else None
+    kept = solved.any(axis=0)  # what nobody solves says nothing
+    solved = solved[:, kept]
+    difference = np.where(solved, (shares[0] - shares[1])[:, kept], 0.0)
+    weight, mean = solved.mean(), difference.sum() / solved.sum()
+    values = mean + (difference - mean * solved) / weight
+    ends = (-1.0 / weight, 1.0 / weight)
     return mean_of([parts_of(values[..., None], draws, ends)]), count, len(solved)
 
 

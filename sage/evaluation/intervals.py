@@ -16,13 +16,13 @@ Clopper and Pearson's for shares of 0 and 1. The samples of a problem are never 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import norm, t
+from scipy.special import expit, logit, ndtr, ndtri, stdtr, stdtrit
 
 CARRIERS = 4.0
 """Where fewer problems than this carry the variance, the bootstrap does not know the tail."""
@@ -77,20 +77,23 @@ class Estimate:
         """Ends of the interval at `level`, `[K]` each."""
         place = 0.5 + level / 2.0
         below, above = (
-            np.maximum.reduce([t.ppf(place, df) * np.sqrt(part[side]) for part, df in self._all()])
+            np.maximum.reduce(
+                [stdtrit(df, place) * np.sqrt(part[side]) for part, df in self._all()]
+            )
             for side in (0, 1)
         )
         return self.value - below, self.value + above
 
-    def p(self) -> np.ndarray:
-        """Two-sided p of mean 0 by Student's t, [K]; NaN where the mean is NaN."""
-        side = (self.value < 0).astype(int)  # the arm that reaches towards 0
+    def p(self, null: float = 0.0) -> np.ndarray:
+        """Two-sided p of mean `null` by Student's t, `[K]`; NaN where the mean is NaN."""
+        distance = self.value - null
+        above = distance < 0  # the arm that reaches towards `null`
         found = []
         for part, df in self._all():
             with np.errstate(divide="ignore", invalid="ignore"):
-                ratio = np.abs(self.value) / np.sqrt(np.where(side, part[1], part[0]))
-            found.append(2.0 * t.sf(np.where(self.value == 0, 0.0, ratio), df))
-        return np.where(np.isnan(self.value), np.nan, np.maximum.reduce(found))
+                ratio = np.abs(distance) / np.sqrt(np.where(above, part[1], part[0]))
+            found.append(2.0 * stdtr(df, -np.where(distance == 0, 0.0, ratio)))
+        return np.where(np.isnan(distance), np.nan, np.maximum.reduce(found))
 
     def _all(self) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray | float]]:
         return [
@@ -211,8 +214,13 @@ def detectable(low: float, high: float, value: float, df: float, level: float = 
     (t_{level} + t_{POWER}) standard errors, after the longer arm of the interval [low, high]
     at `level`; infinite degrees of freedom are the normal distribution.
     """
-    quantile = float(t.ppf(0.5 + level / 2.0, df))
-    return max(high - value, value - low) * (1.0 + float(t.ppf(POWER, df)) / quantile)
+    quantile = student(df, 0.5 + level / 2.0)
+    return max(high - value, value - low) * (1.0 + student(df, POWER) / quantile)
+
+
+def student(df: float, place: float) -> float:
+    """Student's quantile; the normal one for infinite degrees of freedom."""
+    return float(ndtri(place) if math.isinf(df) else stdtrit(df, place))
 
 
 def p_of_problems(differences: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
@@ -243,7 +251,7 @@ def p_of_runs(differences: np.ndarray) -> np.ndarray:
     mean = np.abs(by_run.mean(axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(error > 0, mean / error, np.where(mean > 0, np.inf, 0.0))
-    return np.where(np.isnan(mean), np.nan, 2.0 * t.sf(ratio, runs - 1))
+    return np.where(np.isnan(mean), np.nan, 2.0 * stdtr(runs - 1, -ratio))
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -259,7 +267,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 def _runs_on_logit_scale(value: np.ndarray, runs: np.ndarray, df: np.ndarray) -> Interval:
     """Variances below and above that stand for `runs`, of a share `value`."""
-    quantile = t.ppf(0.975, df)
+    quantile = stdtrit(df, 0.975)
     inner = np.clip(value, 1e-12, 1.0 - 1e-12)
     reach = quantile * np.sqrt(runs) / (inner * (1.0 - inner))
     low, high = expit(logit(inner) - reach), expit(logit(inner) + reach)
@@ -276,7 +284,7 @@ def _sides(by_problem: np.ndarray, draws: int, seed: int, ends: Ends | None) -> 
         if few.any():
             least, most = _gaffke(by_problem[:, few], ends, draws, seed, level)
             low[few], high[few] = np.minimum(low[few], least), np.maximum(high[few], most)
-    quantile = t.ppf(0.5 + level / 2.0, len(by_problem) - 1)
+    quantile = stdtrit(len(by_problem) - 1, 0.5 + level / 2.0)
     return (np.maximum(mean - low, 0.0) / quantile) ** 2, (
         np.maximum(high - mean, 0.0) / quantile
     ) ** 2
@@ -319,15 +327,15 @@ def _bca(by_problem: np.ndarray, draws: int, seed: int, level: float) -> Interva
     means = np.sort(_weights(problems, draws, seed) @ by_problem, axis=0)
     below = (means < mean - 1e-12).mean(axis=0)
     within = (means <= mean + 1e-12).mean(axis=0)
-    bias = norm.ppf(np.clip((below + within) / 2.0, 1.0 / draws, 1.0 - 1.0 / draws))
+    bias = ndtri(np.clip((below + within) / 2.0, 1.0 / draws, 1.0 - 1.0 / draws))
     deviations = by_problem - mean
     spread = (deviations**2).sum(axis=0)
     skew = (deviations**3).sum(axis=0) / np.maximum(6.0 * spread**1.5, 1e-300)
-    reach = t.ppf(0.5 + level / 2.0, problems - 1) * np.sqrt(problems / (problems - 1))
+    reach = stdtrit(problems - 1, 0.5 + level / 2.0) * np.sqrt(problems / (problems - 1))
     ends = []
     for side in (-reach, reach):
         shifted = bias + side
-        place = norm.cdf(bias + shifted / (1.0 - skew * shifted))
+        place = ndtr(bias + shifted / (1.0 - skew * shifted))
         rank = np.clip((np.nan_to_num(place) * draws).astype(int), 0, draws - 1)
         ends.append(np.take_along_axis(means, rank[None], axis=0)[0])
     # Where problems do not differ, the last digits are all the bootstrap could order.
