@@ -13,14 +13,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtr
 
 from sage.analysis.dynamics import STAGES
 from sage.analysis.patterns import shares_compared
 from sage.analysis.step_times import time_ratio
 from sage.analysis.tails import tail_shares
 from sage.evaluation.comparisons import average
-from sage.evaluation.intervals import POWER, Estimate, detectable, mean_of, parts_of, student
+from sage.evaluation.intervals import (
+    POWER,
+    Estimate,
+    detectable,
+    mean_of,
+    p_of_distance,
+    parts_of,
+    student,
+)
 from sage.reporting.wording import AVERAGE
 from sage.study import BASE
 
@@ -236,11 +243,7 @@ def _over_runs(values: np.ndarray, over: str, null: float) -> Finding:
     if runs < 2:
         return Finding("", mean, math.nan, math.nan, math.nan, runs, over, runs)
     error = float(values.std(ddof=1)) / math.sqrt(runs)
-    distance = abs(mean - null)
-    if error == 0:
-        p = 1.0 if distance == 0 else 0.0
-    else:
-        p = 2.0 * float(stdtr(runs - 1, -distance / error))
+    p = p_of_distance(mean - null, error, runs - 1)
     half, half_90 = (student(runs - 1, place) * error for place in (0.975, 0.95))
     least = half + student(runs - 1, POWER) * error
     ends = mean - half_90, mean + half_90, least

@@ -153,17 +153,16 @@ def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
     )
     runs = by_run.var(axis=0, ddof=1) / count if count > 1 else np.zeros_like(value)
     variance = np.maximum(problems + runs - interaction, np.maximum(problems, runs))
-    least = min(part.n_problems - 1 for part in parts)
+    of_problems = max(min(part.n_problems for part in parts) - 1, 1)
     if count > 1:
         squares = squares + runs**2 / (count - 1)
         squares = squares + weight**4 * np.sum(
             [part.interaction**2 / max((count - 1) * (part.n_problems - 1), 1) for part in parts],
             axis=0,
         )
-        least = min(least, count - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(squares > 0, variance**2 / squares, float(max(least, 1)))
-    df = np.maximum(df, float(max(least, 1)))
+        df = np.where(squares > 0, variance**2 / squares, float(of_problems))
+    df = np.maximum(df, float(min(of_problems, count - 1) if count > 1 else of_problems))
     down, up = _runs_on_logit_scale(value, runs, df) if bounded else (runs, runs)
     return Estimate(
         value,
@@ -173,7 +172,7 @@ def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
         ),
         df=df,
         problems=(below, above),
-        df_problems=float(max(min(part.n_problems for part in parts) - 1, 1)),
+        df_problems=float(of_problems),
         runs=(down, up),
         df_runs=float(max(count - 1, 1)),
     )
@@ -221,6 +220,13 @@ def detectable(low: float, high: float, value: float, df: float, level: float = 
 def student(df: float, place: float) -> float:
     """Student's quantile; the normal one for infinite degrees of freedom."""
     return float(ndtri(place) if math.isinf(df) else stdtrit(df, place))
+
+
+def p_of_distance(distance: float, error: float, df: float) -> float:
+    """Two-sided p of a `distance` with a standard error, by Student's t."""
+    if error == 0:
+        return 1.0 if distance == 0 else 0.0
+    return 2.0 * float(stdtr(df, -abs(distance) / error))
 
 
 def p_of_problems(differences: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
