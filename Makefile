@@ -19,7 +19,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-vllm test-paper test-slurm \
-	bench bench-vllm clean help
+	bench bench-vllm reference clean help
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 the same for another study (config/studies), on two cores
@@ -54,6 +54,10 @@ bench: install-test
 ## make bench-vllm          the benchmark that needs vLLM
 bench-vllm: install-vllm
 	$(run-vllm) python -m benchmarks vllm
+
+## make reference           write config/README.md's tables and the editors' schemas from the types
+reference: install
+	$(run) python -m sage.reference
 
 ## make install             set up only (PYTHON=python3.12, VENV=/elsewhere/venv)
 install:

@@ -14,16 +14,17 @@ configfile: "config/config.yaml"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/base.smk"
+include: "workflow/rules/sft.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/analyse.smk"
+include: "workflow/rules/measure.smk"
 include: "workflow/rules/exhibits.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/theory.smk"
+include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 
 
 rule all:
     default_target: True
     input:
-        result("report/index.html"),
+        RESULTS.page,

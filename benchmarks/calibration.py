@@ -26,7 +26,8 @@ from sage.claims.tests import Claim, PassAtK, load_claims
 from sage.evaluation.comparisons import differences_rows
 from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.study import BASE, ResolvedStudy, load_study
+from sage.exhibits import load_study
+from sage.study import BASE, ResolvedStudy
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "reports/reference/mini"

@@ -21,24 +21,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sage.analysis import perplexity
+from sage.analysis import dynamics, perplexity
 from sage.evaluation import trajectory
 from sage.evaluation.samples import COLUMNS
+from sage.exhibits import kind_of
+from sage.exhibits.perplexity import PerplexityFigure
+from sage.exhibits.step_times import StepTimesTable
+from sage.exhibits.trajectory import TrajectoryFigure
 from sage.problems.record import Problem, write_problems
 from sage.prompting import completion
-from sage.reporting.layout import (
-    PageFiles,
-    evaluated_runs,
-    page_files,
-    policy_folder,
-    sample_file,
-    trained_runs,
-    used_problem_sets,
-)
+from sage.results import Results, Run
 from sage.runtime.files import atomic_file, write_json_atomic, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import BASE, ResolvedStudy
-from sage.study.exhibits import PerplexityFigure, StepTimesTable, TrajectoryFigure
 from sage.training import stopwatch
 
 SEEDS = [3407, 3408, 3409, 3410, 3411]
@@ -86,30 +81,29 @@ def write_study(path: Path, paper: Path) -> None:
     write_text_atomic(path, yaml.safe_dump(content, sort_keys=False))
 
 
-def write_results(study: ResolvedStudy, folder: Path, reports: Path) -> int:
-    """Write what the workflow has before its metrics into `folder`; returns the completions."""
-    files = page_files(study, folder, reports)
+def write_results(study: ResolvedStudy, results: Results) -> int:
+    """Write what the workflow has before its metrics into `results`; returns the completions."""
     manifest = Manifest(settings={}, threads=1, started=time.time()).content(tokens=1_000_000)
-    problems = {name: _problems(name, PROBLEMS[name]) for name in used_problem_sets(study)}
-    for name, path in files.problems.items():
-        write_problems(problems[name], path)
-    for stage in ("pretrained", BASE):
-        for (_, of), path in files.parents.items():
-            if of == stage:
-                write_json_atomic(path, manifest)
-    for model in study.study.models:
-        for run in trained_runs(study, model):
-            _write_policy(study, run, policy_folder(folder, run), manifest)
+    problems = {name: _problems(name, PROBLEMS[name]) for name in study.problem_sets()}
+    for name, records in problems.items():
+        write_problems(records, results.problems(name))
+    models = study.study.models
+    for model, settings in models.items():
+        if settings.base.source != "model":
+            write_json_atomic(results.pretrained(model) / "manifest.json", manifest)
+    for model in models:
+        write_json_atomic(results.parent(model) / "manifest.json", manifest)
+    for model in models:
+        for run in study.trained_runs(model):
+            _write_policy(study, run, results.policy(run), manifest)
     texts, written = _Texts(), 0
-    for model in study.study.models:
-        for sampled in evaluated_runs(study, model):
-            path = sample_file(folder, sampled)
-            written += _write_samples(study, sampled, problems[sampled[3]], texts, path)
-            settings = study.evaluation(model).decisive()
-            write_json_atomic(
-                path.with_suffix(".json"), manifest | {"settings": {"evaluation": settings}}
-            )
-    _write_measured(study, problems, files, folder, manifest)
+    for model in models:
+        evaluation = {"settings": {"evaluation": study.evaluation(model).decisive()}}
+        for run, benchmark in study.evaluated_runs(model):
+            path = results.samples(run, benchmark)
+            written += _write_samples(study, run, benchmark, problems[benchmark], texts, path)
+            write_json_atomic(results.sample_manifest(run, benchmark), manifest | evaluation)
+    _write_measured(study, problems, results, manifest)
     return written
 
 
@@ -140,9 +134,7 @@ def _problems(name: str, count: int) -> list[Problem]:
     return problems
 
 
-def _write_policy(
-    study: ResolvedStudy, run: tuple[str, str, int], folder: Path, manifest: dict[str, Any]
-) -> None:
+def _write_policy(study: ResolvedStudy, run: Run, folder: Path, manifest: dict[str, Any]) -> None:
     """`history.jsonl` with every step of the run, and its manifest."""
     model, name, seed = run
     algorithm, rl = study.algorithms[name], study.model(model).rl
@@ -179,18 +171,19 @@ def _write_policy(
 
 def _write_samples(
     study: ResolvedStudy,
-    run: tuple[str, str, int, str],
+    run: Run,
+    benchmark: str,
     problems: Sequence[Problem],
     texts: _Texts,
     path: Path,
 ) -> int:
     """Graded samples of a run in the schema of `sage.evaluation.samples`."""
-    model, row, _, benchmark = run
+    model, row, _ = run
     seeds, samples = study.evaluation(model).seeds, study.evaluation(model).samples
     each = len(seeds) * samples
     count = len(problems) * each
     hardness = np.random.default_rng(zlib.crc32(benchmark.encode())).normal(0.5, 2, len(problems))
-    rng = np.random.default_rng(zlib.crc32("|".join(map(str, run)).encode()))
+    rng = np.random.default_rng(zlib.crc32("|".join([*map(str, run), benchmark]).encode()))
     skill = (zlib.crc32(row.encode()) % 100) / 100 + rng.normal(0, 0.1)
     share = np.repeat(1 / (1 + np.exp(hardness - skill)), each)
     status = np.where(rng.random(count) < share, "correct", "wrong").astype(object)
@@ -235,14 +228,13 @@ def _write_samples(
 def _write_measured(
     study: ResolvedStudy,
     problems: dict[str, list[Problem]],
-    files: PageFiles,
-    folder: Path,
+    results: Results,
     manifest: dict[str, Any],
 ) -> None:
     """What a model measures: perplexities, accuracies during training, times of steps."""
     rng = np.random.default_rng(1)
-    for name, path in files.further.items():
-        shown = study.study.exhibits[name]
+    for name in study.study.exhibits:
+        shown = kind_of(study, name)
         if isinstance(shown, PerplexityFigure):
             asked = [problem.problem_id for problem in problems[shown.benchmark][:2]]
             rows = [
@@ -253,15 +245,15 @@ def _write_measured(
             ]
             frame = pd.DataFrame(rows, columns=perplexity.COLUMNS[:-1])
             frame["perplexity"] = 1 + rng.lognormal(-1, 0.4, len(frame))
+            frames = {"perplexities": frame, "tails": perplexity.tail_table(frame)}
         elif isinstance(shown, StepTimesTable):
             times = [
                 (row, turn, rng.uniform(1, 2), 8, 9_000)
                 for row in shown.algorithms
                 for turn in range(shown.rounds)
             ]
-            frame = pd.DataFrame(times, columns=stopwatch.COLUMNS)
-        else:
-            assert isinstance(shown, TrajectoryFigure)
+            frames = {"times": pd.DataFrame(times, columns=stopwatch.COLUMNS)}
+        elif isinstance(shown, TrajectoryFigure):
             steps = study.model(shown.model).rl.steps
             accuracies = [
                 (row, seed, steps * part // shown.snapshots, *np.sort(rng.uniform(0.3, 0.6, 3)))
@@ -271,7 +263,14 @@ def _write_measured(
                 for part in range(shown.snapshots + 1)
             ]
             columns = [*trajectory.COLUMNS[:3], "low", "value", "high"]
-            frame = pd.DataFrame(accuracies, columns=columns)[trajectory.COLUMNS]
-        with atomic_file(folder / f"metrics/{name}.parquet") as temporary:
-            frame.to_parquet(temporary, index=False)
-        write_json_atomic(path, manifest)
+            folders = [results.policy(run) for run in shown.runs(study)]
+            frames = {
+                "accuracies": pd.DataFrame(accuracies, columns=columns)[trajectory.COLUMNS],
+                "histories": dynamics.history_frame(dynamics.read_histories(folders)),
+            }
+        else:
+            continue
+        for key, frame in frames.items():
+            with atomic_file(results.measured(name) / f"{key}.parquet") as temporary:
+                frame.to_parquet(temporary, index=False)
+        write_json_atomic(results.measured(name) / "manifest.json", manifest)

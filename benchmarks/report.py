@@ -22,7 +22,8 @@ import psutil
 
 from benchmarks.paired import Comparison
 from benchmarks.paper_files import write_results, write_study
-from sage.study import load_study
+from sage.exhibits import kind_of, load_study
+from sage.results import Results
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "environment.yml")
@@ -36,9 +37,7 @@ STOOD_IN_FOR = {
     "adopt",
     "rl",
     "sample",
-    "perplexity",
-    "step_times",
-    "trajectory",
+    "measure_with_model",
 }
 """Rules whose results are drawn here. They need models or a network and may not run."""
 
@@ -75,27 +74,20 @@ def comparisons() -> Iterator[Comparison]:
         study_file = project / "paper.yaml"
         write_study(study_file, project / "config/studies/paper.yaml")
         study = load_study(str(study_file), project / "config")
-        results = project / "results/paper"
+        results = Results(project / "results/paper")
         start = time.perf_counter()
-        count = write_results(study, results, project / "reports")
+        count = write_results(study, results)
         print(f"{count:,} completions written in {time.perf_counter() - start:.0f} s", flush=True)
-        measured = [
-            *(f"metrics/{name}.parquet" for name in ("pass_at_k", "contamination")),
-            *(
-                f"metrics/{name}.{'json' if shown.kind == 'case_study' else 'parquet'}"
-                for name, shown in study.study.exhibits.items()
-                if shown.kind in ("patterns", "gradient_norms", "case_study")
-            ),
-            *(
-                f"metrics/{name}/pass_at_k.parquet"
-                for name, shown in study.study.exhibits.items()
-                if shown.kind in ("accuracy", "curves", "ablation")
-            ),
+        measured = [results.metrics(name) for name in ("pass_at_k", "contamination")]
+        measured += [
+            results.measured(name)
+            for name in study.study.exhibits
+            if not kind_of(study, name).with_model
         ]
-        _print("metrics", watched(project, [f"results/paper/{path}" for path in measured]))
-        rendering = watched(project, ["results/paper/report/index.html"])
+        _print("metrics", watched(project, measured))
+        rendering = watched(project, [results.page])
         _print("rendering", rendering)
-        page = (results / "report/index.html").stat().st_size / 1e6
+        page = results.page.stat().st_size / 1e6
         name = "rendering a report of the paper's size, against a minute"
         yield _against(name, rendering.seconds, SECONDS, "s")
         name = "memory of all of rendering's processes, against 2 GiB"
@@ -115,9 +107,16 @@ def copy_project(target: Path) -> Path:
     return target
 
 
-def watched(project: Path, targets: Sequence[str]) -> Watched:
+def watched(project: Path, targets: Sequence[Path]) -> Watched:
     """Run Snakemake for `targets`. Raises RuntimeError where it fails, with what it printed."""
-    command = [_SNAKEMAKE, *targets, "--cores", str(CORES), "--rerun-triggers", "mtime"]
+    command = [
+        _SNAKEMAKE,
+        *(str(path.relative_to(project)) for path in targets),
+        "--cores",
+        str(CORES),
+        "--rerun-triggers",
+        "mtime",
+    ]
     command += [*_STUDY, "--allowed-rules", *allowed_rules(project)]
     seen: dict[int, Process] = {}
     peak, start = 0.0, time.perf_counter()

@@ -21,10 +21,11 @@ import torch
 from transformers import TrainerCallback
 
 from benchmarks.paired import Comparison, overhead
+from sage.exhibits import load_study
 from sage.grading import Grader
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.problems.sets import draw_problems
-from sage.study import RL, Algorithm, load_study
+from sage.study import RL, Algorithm
 from sage.training import rl
 from sage.training.pretrain import draw_documents
 from sage.training.trainer import SageTrainer

@@ -3,12 +3,20 @@
 SAGE multiplies the reference by a guide function, so the anchor's log-probability of a
 token is that of the reference plus log q_t. It need not be normalised. The estimators take
 the sampled token only; rho is anchor / policy at that token. They agree in expectation as
-numbers but not as losses: see `sage.theory.estimators`.
+numbers but not as losses: see `sage.theory.estimators`. The classes at the end are what an
+algorithm can choose as its estimator. Torch is not imported here: a study is read without it.
 """
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    import torch
+
+Direction = Literal["reverse", "forward"]
 
 
 def shaped_anchor(reference_log_probs: torch.Tensor, log_factors: torch.Tensor) -> torch.Tensor:
@@ -37,30 +45,116 @@ def k2(log_probs: torch.Tensor, anchor_log_probs: torch.Tensor) -> torch.Tensor:
 def k3(log_probs: torch.Tensor, anchor_log_probs: torch.Tensor) -> torch.Tensor:
     """rho - log rho - 1 per token (Eq. 38), `[B, T]`; as a loss it descends a forward KL."""
     log_ratio = anchor_log_probs - log_probs
-    return torch.exp(log_ratio) - log_ratio - 1.0
+    return log_ratio.exp() - log_ratio - 1.0
 
 
 def k3_corrected(
     log_probs: torch.Tensor, anchor_log_probs: torch.Tensor, old_log_probs: torch.Tensor
 ) -> torch.Tensor:
     """k3 times policy / old policy, `[B, T]`: as a loss the gradient of the reverse KL."""
-    return torch.exp(log_probs - old_log_probs) * k3(log_probs, anchor_log_probs)
+    return (log_probs - old_log_probs).exp() * k3(log_probs, anchor_log_probs)
 
 
 def forward_kl_sampled(log_probs: torch.Tensor, anchor_log_probs: torch.Tensor) -> torch.Tensor:
     """rho log rho - rho + 1 per token, `[B, T]`: unbiased for KL(anchor || policy)."""
     log_ratio = anchor_log_probs - log_probs
-    ratio = torch.exp(log_ratio)
+    ratio = log_ratio.exp()
     return ratio * log_ratio - ratio + 1.0
 
 
 def forward_kl_exact(logits: torch.Tensor, anchor_logits: torch.Tensor) -> torch.Tensor:
     """KL(anchor || policy) over the vocabulary at each visited state: `[B, T, V]` to `[B, T]`."""
-    anchor = torch.log_softmax(anchor_logits, dim=-1)
-    return (anchor.exp() * (anchor - torch.log_softmax(logits, dim=-1))).sum(dim=-1)
+    anchor = anchor_logits.log_softmax(dim=-1)
+    return (anchor.exp() * (anchor - logits.log_softmax(dim=-1))).sum(dim=-1)
 
 
 def pseudo_kl(log_probs: torch.Tensor, anchor_log_masses: torch.Tensor) -> torch.Tensor:
     """sum_y p log(p / m) - p + m for a positive measure m (Eq. 5): `[..., Y]` to `[...]`."""
     p, m = log_probs.exp(), anchor_log_masses.exp()
     return (p * (log_probs - anchor_log_masses) - p + m).sum(dim=-1)
+
+
+@dataclass(frozen=True)
+class K2:
+    """Half the squared log ratio; as a loss it has the gradient of the reverse KL."""
+
+    direction: ClassVar[Direction] = "reverse"
+
+    def values(
+        self,
+        log_probs: torch.Tensor,
+        anchor_log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+    ) -> torch.Tensor:
+        """The KL term per token, not negative, `[B, T]` like all three arguments."""
+        return k2(log_probs, anchor_log_probs)
+
+
+@dataclass(frozen=True)
+class K3:
+    """rho - log rho - 1, as the paper; as a loss it descends a forward KL. TRL's own."""
+
+    direction: ClassVar[Direction] = "reverse"
+
+    def values(
+        self,
+        log_probs: torch.Tensor,
+        anchor_log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+    ) -> torch.Tensor:
+        """As for `K2`."""
+        return k3(log_probs, anchor_log_probs)
+
+
+@dataclass(frozen=True)
+class K3Corrected:
+    """k3 times the importance weight, a loss with the gradient of the reverse KL. TRL's own."""
+
+    direction: ClassVar[Direction] = "reverse"
+
+    def values(
+        self,
+        log_probs: torch.Tensor,
+        anchor_log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+    ) -> torch.Tensor:
+        """As for `K2`."""
+        return k3_corrected(log_probs, anchor_log_probs, old_log_probs)
+
+
+@dataclass(frozen=True)
+class SampledForwardKL:
+    """rho log rho - rho + 1, at the drawn token."""
+
+    direction: ClassVar[Direction] = "forward"
+
+    def values(
+        self,
+        log_probs: torch.Tensor,
+        anchor_log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+    ) -> torch.Tensor:
+        """As for `K2`."""
+        return forward_kl_sampled(log_probs, anchor_log_probs)
+
+
+@dataclass(frozen=True)
+class ExactForwardKL:
+    """The forward KL summed over the vocabulary; without a guide."""
+
+    direction: ClassVar[Direction] = "forward"
+    over_vocabulary: ClassVar[bool] = True
+
+    def conflicts(self, algorithm: Any) -> Iterator[str]:
+        """Why it does not go with the algorithm's other choices."""
+        if algorithm.guide:
+            yield (
+                "sums over the vocabulary, but a guide is known for the drawn token only; use "
+                "estimator: sampled"
+            )
+
+    def values(
+        self, log_probs: torch.Tensor, anchor_log_probs: torch.Tensor, old_log_probs: torch.Tensor
+    ) -> torch.Tensor:
+        """KL per state, `[B, T, V]` to `[B, T]`: given logits in the place of log-probs."""
+        return forward_kl_exact(log_probs, anchor_log_probs)

@@ -3,22 +3,24 @@
 A guide turns signals of the policy's own forward pass into one positive factor per token;
 their product over a completion is q(x, y). A guide holds settings only: what varies in
 training, the step and the noise, comes in with each call, so the same call gives the same
-factors after a restart. A new guide is one small class, here
-with its name in `GUIDES`, or in any module that can be imported: `module:Class`.
+factors after a restart. A new guide is one small class, here with its name in
+`sage.study.choices`, or in any module that can be imported: `module:Class`. Torch is imported where
+it computes: a study is read without it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
-import numpy as np
-import torch
+from sage.fields import about
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,19 @@ class Noise:
     def normal(self, draw: str, like: torch.Tensor) -> torch.Tensor:
         """Standard normal numbers of the draw of that name, in the shape `[B, T]` of `like`."""
         width = like.shape[1]
-        return self._rows(
-            draw, like, lambda stream: stream.standard_normal(width, dtype=np.float32)
-        )
+        return self._rows(draw, like, lambda stream: stream.standard_normal(width, dtype="float32"))
 
     def uniform(self, draw: str, like: torch.Tensor) -> torch.Tensor:
         """Numbers in [0, 1), likewise."""
         width = like.shape[1]
-        return self._rows(draw, like, lambda stream: stream.random(width, dtype=np.float32))
+        return self._rows(draw, like, lambda stream: stream.random(width, dtype="float32"))
 
     def _rows(
         self, draw: str, like: torch.Tensor, numbers: Callable[[np.random.Generator], np.ndarray]
     ) -> torch.Tensor:
+        import numpy as np
+        import torch
+
         rows = range(len(like)) if self.rows is None else self.rows
         if len(rows) != len(like):
             raise ValueError(f"{len(rows)} completions are numbered, but the batch has {len(like)}")
@@ -81,11 +84,19 @@ class Moment:
 
 
 class GuideFunction(Protocol):
-    """A guide: per-token factors q_t before clamping."""
+    """A guide: per-token factors q_t before clamping.
+
+    A class may say `causal = True` if a factor depends on no later token of its completion; the
+    KL in the reward then need not count the factors of earlier tokens.
+    """
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
         """Positive factors `[B, T]`; the value on padding does not matter."""
         ...
+
+
+Periods = Annotated[int, about("cosine periods over training", unit="periods")]
+Decay = Annotated[float, about("the high end shrinks by it at each restart", unit="factor")]
 
 
 @dataclass(frozen=True)
@@ -113,15 +124,24 @@ class CosineRestarts:
 class RandomGuide:
     """Perturbs a random share of the tokens (Eq. 9).
 
-    q_t = 1 + sigma * N(0, 1) with probability epsilon, else 1; both on a cosine schedule.
+    q_t = 1 + sigma * N(0, 1) with probability epsilon, else 1. Each schedule is a cosine from high
+    to low, restarted.
     """
 
-    epsilon_high: float = 0.1
-    epsilon_low: float = 0.0
-    sigma_high: float = 0.15
-    sigma_low: float = 0.05
-    periods: int = 8
-    decay: float = 0.9
+    epsilon_high: Annotated[
+        float, about("perturbed tokens at the start of a period", unit="share of tokens, 0 to 1")
+    ] = 0.1
+    epsilon_low: Annotated[
+        float, about("perturbed tokens at its end", unit="share of tokens, 0 to 1")
+    ] = 0.0
+    sigma_high: Annotated[
+        float, about("standard deviation of the factor at the start of a period", unit="factor")
+    ] = 0.15
+    sigma_low: Annotated[
+        float, about("standard deviation of the factor at its end", unit="factor")
+    ] = 0.05
+    periods: Periods = 8
+    decay: Decay = 0.9
 
     def __post_init__(self) -> None:
         _check_range("epsilon", self.epsilon_low, self.epsilon_high, highest=1.0)
@@ -144,22 +164,30 @@ class TokenGuide:
     normalised within its completion; alpha and sigma on a cosine schedule.
     """
 
-    alpha_high: float = 0.3
-    alpha_low: float = 0.1
-    sigma_high: float = 0.25
-    sigma_low: float = 0.1
-    periods: int = 8
-    decay: float = 0.9
-    normalisation: str = "quantile"
+    alpha_high: Annotated[
+        float,
+        about("amplification of the most surprising token at the start of a period", unit="factor"),
+    ] = 0.3
+    alpha_low: Annotated[
+        float, about("amplification of the most surprising token at its end", unit="factor")
+    ] = 0.1
+    sigma_high: Annotated[
+        float, about("standard deviation of its noise at the start of a period", unit="factor")
+    ] = 0.25
+    sigma_low: Annotated[
+        float, about("standard deviation of its noise at its end", unit="factor")
+    ] = 0.1
+    periods: Periods = 8
+    decay: Decay = 0.9
+    normalisation: Annotated[
+        Literal["quantile", "rank", "zscore"],
+        about("how surprisals of a completion are brought to [0, 1]"),
+    ] = "quantile"
 
     def __post_init__(self) -> None:
         _check_range("alpha", self.alpha_low, self.alpha_high)
         _check_range("sigma", self.sigma_low, self.sigma_high)
         _check_schedule(self.periods, self.decay)
-        if self.normalisation not in NORMALISATIONS:
-            raise ValueError(
-                f"normalisation {self.normalisation!r} is not one of {', '.join(NORMALISATIONS)}"
-            )
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
         """See the class; shape `[B, T]`."""
@@ -173,11 +201,16 @@ class TokenGuide:
 class BranchGuide:
     """Amplifies tokens drawn from a high-entropy state (Eq. 11, 12).
 
-    q_t = 1 + ratio * max(0, H_t - threshold), with H_t and `threshold` in nats.
+    q_t = 1 + ratio * max(0, H_t - threshold), with H_t and `threshold` in nats. `causal`: a factor
+    depends on no later token.
     """
 
-    ratio: float = 0.3
-    threshold: float = 1.2
+    causal: ClassVar[bool] = True
+
+    ratio: Annotated[float, about("growth of the factor above the threshold", unit="per nat")] = 0.3
+    threshold: Annotated[float, about("entropy above which tokens are amplified", unit="nats")] = (
+        1.2
+    )
 
     def __post_init__(self) -> None:
         if self.ratio < 0 or self.threshold < 0:
@@ -190,53 +223,21 @@ class BranchGuide:
         return 1.0 + self.ratio * (signals.entropies - self.threshold).clamp(min=0.0)
 
 
-GUIDES: dict[str, Callable[..., GuideFunction]] = {
-    "random": RandomGuide,
-    "token": TokenGuide,
-    "branch": BranchGuide,
-}
-
-
-def guide_class(kind: str) -> Callable[..., GuideFunction]:
-    """What makes a guide: a name in `GUIDES`, or `module:Class`. Raises ValueError."""
-    if kind in GUIDES:
-        return GUIDES[kind]
-    module, colon, name = kind.partition(":")
-    if not colon:
-        raise ValueError(f"{kind!r} is not a guide, nor module:Class of one")
-    try:
-        found: Callable[..., GuideFunction] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{kind!r} cannot be imported ({error}); it must be module:Class, the module a file "
-            "beside the Snakefile or installed"
-        ) from error
-    return found
-
-
-def build_guide(kind: str, settings: Mapping[str, Any]) -> GuideFunction:
-    """The guide called `kind`; raises ValueError that names an unknown kind or setting."""
-    make = guide_class(kind)
-    known = list(inspect.signature(make).parameters)
-    for name in settings:
-        if name not in known:
-            raise ValueError(f"{name!r} is not a setting of {kind}; there are {', '.join(known)}")
-    return make(**settings)
-
-
-@torch.no_grad()
 def guide_log_factors(
     guide: GuideFunction, signals: Signals, moment: Moment, lowest: float, highest: float
 ) -> torch.Tensor:
-    """log q_t, clamped to [log lowest, log highest], zero on padding; `[B, T]`.
+    """log q_t, clamped to [log lowest, log highest], zero on padding; `[B, T]`, no gradient.
 
     Raises ValueError if the signals differ in shape.
     """
+    import torch
+
     shapes = {signals.log_probs.shape, signals.entropies.shape, signals.mask.shape}
     if len(shapes) != 1:
         raise ValueError(f"signals of different shapes: {sorted(map(tuple, shapes))}")
-    factors = guide.factors(signals, moment).clamp(lowest, highest)
-    return torch.log(factors) * signals.mask
+    with torch.no_grad():
+        factors = guide.factors(signals, moment).clamp(lowest, highest)
+        return factors.log() * signals.mask
 
 
 def quantile_normalised(
@@ -246,16 +247,14 @@ def quantile_normalised(
 
     Rows whose quantiles coincide, and padding, are 0.
     """
-    inside = values.float().masked_fill(mask == 0, torch.nan)
-    ends = torch.nanquantile(
-        inside, torch.tensor([lowest, highest], device=values.device), dim=1, keepdim=True
-    )
+    inside = values.float().masked_fill(mask == 0, math.nan)
+    ends = inside.nanquantile(inside.new_tensor([lowest, highest]), dim=1, keepdim=True)
     return _unit(inside, ends[0], ends[1])
 
 
 def rank_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Ranks within each row's masked values, from 0 (smallest) to 1; `[B, T]`, padding 0."""
-    ordered = values.float().masked_fill(mask == 0, torch.inf)
+    ordered = values.float().masked_fill(mask == 0, math.inf)
     ranks = ordered.argsort(dim=1, stable=True).argsort(dim=1, stable=True).float()
     last = (mask.sum(dim=1, keepdim=True) - 1).clamp(min=1)
     return (ranks / last).clamp(0.0, 1.0) * mask
@@ -266,7 +265,7 @@ def zscore_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     count = mask.sum(dim=1, keepdim=True).clamp(min=1)
     mean = (values * mask).sum(dim=1, keepdim=True) / count
     variance = ((values - mean).square() * mask).sum(dim=1, keepdim=True) / count
-    return torch.sigmoid((values - mean) / variance.sqrt().clamp(min=1e-6)) * mask
+    return ((values - mean) / variance.sqrt().clamp(min=1e-6)).sigmoid() * mask
 
 
 NORMALISATIONS = {
@@ -278,7 +277,7 @@ NORMALISATIONS = {
 
 def _unit(values: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
     scaled = (values - low) / (high - low)
-    return torch.nan_to_num(scaled, nan=0.0, posinf=0.0, neginf=0.0).clamp(0.0, 1.0)
+    return scaled.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(0.0, 1.0)
 
 
 def _scheduled(guide: RandomGuide | TokenGuide, high: float, low: float, moment: Moment) -> float:

@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from sage.study import ResolvedStudy, load_study
+from sage.exhibits import load_study
+from sage.study import ResolvedStudy
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "environment.yml")
+
+JOBS = "jobs.jsonl"
+"""What each job of the smoke study took (`recorder/sitecustomize.py`)."""
 
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -31,7 +35,7 @@ def copy_project(target: Path) -> Path:
     return target
 
 
-def snakemake_in(folder: Path) -> Snakemake:
+def snakemake_in(folder: Path, **variables: str) -> Snakemake:
     """A function that runs `snakemake` in `folder` and returns what it printed."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +44,7 @@ def snakemake_in(folder: Path) -> Snakemake:
         return subprocess.run(
             [str(tool), *arguments],
             cwd=folder,
-            env=environment,
+            env=environment | variables,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -53,7 +57,8 @@ def snakemake_in(folder: Path) -> Snakemake:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project in which the smoke study has been run."""
     folder = copy_project(tmp_path_factory.mktemp("project") / "sage")
-    done = snakemake_in(folder)("--cores", "2", "--config", "study=smoke")
+    recorder = {"PYTHONPATH": str(ROOT / "tests/recorder"), "SAGE_JOB_RECORD": str(folder / JOBS)}
+    done = snakemake_in(folder, **recorder)("--cores", "2", "--config", "study=smoke")
     assert done.returncode == 0, done.stdout
     return folder
 

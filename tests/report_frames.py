@@ -6,18 +6,17 @@ from typing import Any
 
 import pandas as pd
 
-from sage.study import Algorithm, Guide, ResolvedStudy, load_study
-from sage.study.exhibits import (
-    AblationTable,
-    AccuracyTable,
-    CurvesFigure,
-    GradientTable,
-    PatternTable,
-    PerplexityFigure,
-    StepTimesTable,
-    TrainingFigure,
-    TrajectoryFigure,
-)
+from sage.exhibits import load_study
+from sage.exhibits.ablation import AblationTable
+from sage.exhibits.accuracy import AccuracyTable
+from sage.exhibits.curves import CurvesFigure
+from sage.exhibits.gradient_norms import GradientTable
+from sage.exhibits.patterns import PatternTable
+from sage.exhibits.perplexity import PerplexityFigure
+from sage.exhibits.step_times import StepTimesTable
+from sage.exhibits.training import TrainingFigure
+from sage.exhibits.trajectory import TrajectoryFigure
+from sage.study import Algorithm, Guide, ResolvedStudy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -93,15 +92,9 @@ def a_study(
         }
     )
     rows = {name: ROWS[name] for name in algorithms}
-    if "branch" in rows:
-        rows |= {
-            EXHIBITS["table6"].row(cell): ROWS["branch"].model_copy(
-                update={"title": f"Branch {cell}", "guide": Guide(kind="branch", settings=cell)}
-            )
-            for cell in EXHIBITS["table6"].cells()
-            if cell != {"threshold": 1.2, "ratio": 0.3}
-        }
-    return smoke.model_copy(update={"study": study, "algorithms": rows})
+    variants = EXHIBITS["table6"].variants(rows) if "branch" in rows else {}
+    update = {"study": study, "algorithms": rows | variants, "variants": list(variants)}
+    return smoke.model_copy(update=update)
 
 
 def pass_at_k(

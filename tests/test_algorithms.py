@@ -16,13 +16,15 @@ from sage.anchors import forward_kl_sampled, k2, k3
 from sage.grading import Grader
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
+from sage.rewards import Completion, Mixed, Overlong
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl
-from sage.training.rewards import soft_overlong
-from sage.training.rollouts import informative_groups, join, take_groups
+from sage.training.anchoring import as_k3_input
+from sage.training.rewards import graded
+from sage.training.rollouts import join, take_groups
 from sage.training.sft import lora_config
-from sage.training.trainer import SageTrainer, Shaping, as_k3_input
+from sage.training.trainer import SageTrainer, Shaping
 
 pytestmark = [pytest.mark.timeout(2400)]  # the first of these runs the smoke study
 
@@ -71,7 +73,7 @@ def test_every_row_trains(
         assert row["grad_norm"] >= 0.0
         assert ("kl" in row) == (algorithm.kl != "none")
         assert ("q_mean" in row) == (algorithm.guide is not None)
-        assert ("refills" in row) == (algorithm.dynamic_sampling is not None)
+        assert ("refills" in row) == (algorithm.filter is not None)
         assert row.get("kl", 0.0) > -1e-4
 
 
@@ -191,14 +193,54 @@ def test_k3_of_the_stand_in_is_the_divergence_plus_a_constant(estimator: Any) ->
 
 
 def test_an_overlong_completion_is_punished_softly() -> None:
-    reward = soft_overlong(max_tokens=10, margin_tokens=4)
-    lengths = [[0] * n for n in (0, 6, 7, 8, 10, 12)]
-    assert reward(completion_ids=lengths) == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
+    lengths = (0, 6, 7, 8, 10, 12)
+    scores = [Overlong(margin_tokens=4).score(Completion("", "1", False, n, 10)) for n in lengths]
+    assert scores == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
 
 
-def test_groups_without_a_gradient_are_found_and_replaced() -> None:
+def test_a_completion_is_graded_once_for_all_rewards() -> None:
+    asked: list[int] = []
+
+    class Counting(Grader):
+        def grade_many(self, samples: Any) -> Any:
+            asked.append(len(samples))
+            return super().grade_many(samples)
+
+    class Surprising:
+        def score(self, completion: Completion) -> float:
+            return 10.0 * completion.correct + completion.tokens
+
+    texts = ["<SOLUTION>4</SOLUTION>", "<SOLUTION>5</SOLUTION>"]
+    columns: dict[str, Any] = {
+        "completions": [[{"content": text}] for text in texts],
+        "completion_ids": [[1, 2], [3]],
+        "answer": ["4", "4"],
+        "kind": ["math", "math"],
+    }
+    correct, mine = graded(Counting(), [("mine", Surprising())], longest=8)
+    assert correct(**columns) == [1.0, 0.0]
+    assert mine(**columns) == [12.0, 1.0]
+    assert asked == [2]
+    assert (correct.__name__, mine.__name__) == ("correct", "mine")
+
+
+def test_correctness_counts_for_nothing_where_a_row_does_not_reward_it() -> None:
+    row = {
+        **ROWS["grpo_no_kl"],
+        "rewards": [{"kind": "overlong", "settings": {"margin_tokens": 4}}],
+    }
+    assert rl.reward_weights(Algorithm.model_validate(row)) == [0.0, 1.0]
+    assert rl.reward_weights(Algorithm.model_validate(ROWS["dapo_full"])) == [1.0, 1.0]
+
+
+def test_a_group_of_wrong_completions_is_not_kept_for_its_length_penalty() -> None:
+    correct = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
+    rewards = correct + torch.tensor([[0.0, -0.5], [0.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])
+    assert Mixed().keep(correct, rewards).tolist() == [False, True, False, False]
+
+
+def test_groups_are_taken_and_joined() -> None:
     advantages = torch.tensor([0.0, 0.0, 1.0, -1.0, 0.0, 0.0])
-    assert informative_groups(advantages, 2).tolist() == [False, True, False]
     batch = {
         "advantages": advantages,
         "prompt_ids": torch.arange(6)[:, None] + 1,

@@ -37,11 +37,10 @@ from sage.analysis.perplexity import (
     length_sorted,
     perplexity,
     perplexity_table,
-    tail_table,
     token_log_probs,
 )
 from sage.analysis.phrases import BREAK, compile_phrases, load_patterns, plain_text
-from sage.analysis.tails import tail_shares
+from sage.analysis.tails import tail_shares, tail_table
 from sage.evaluation.intervals import interval_of_mean
 from sage.policies import build_tiny, train_tokenizer
 from sage.problems.corpus import Slips, work_arithmetic

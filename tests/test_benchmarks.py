@@ -24,9 +24,9 @@ import pandas as pd
 import pytest
 import yaml
 from huggingface_hub import constants
-from pydantic.fields import FieldInfo
 
-from sage.problems import entries, fetching
+from sage.exhibits import load_study
+from sage.problems import fetching
 from sage.problems.benchmarks import (
     benchmark_problems,
     gold_answer,
@@ -38,7 +38,7 @@ from sage.problems.fetching import DataError, mirror_folder
 from sage.problems.knights import parse_assignment
 from sage.problems.record import Problem
 from sage.problems.sets import draw_problems
-from sage.study import StudyError, load_study
+from sage.study import StudyError
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -574,23 +574,6 @@ def test_a_study_draws_its_data_sets_with_their_entries(
     monkeypatch.setenv("SAGE_MIRROR", str(mirror))
     (problem,) = draw_problems("public", study.problem_set("public"))
     assert problem.problem == "What is 1+1?"
-
-
-def default(field: FieldInfo) -> str:
-    value = field.get_default(call_default_factory=True)
-    return f"`{yaml.safe_dump(value).splitlines()[0]}`"
-
-
-def test_every_key_of_an_entry_is_documented_with_its_default() -> None:
-    text = (ROOT / "config/README.md").read_text()
-    kinds = ("Benchmark", "HubFiles", "DataFile", "Fields", "Wrapper")
-    for kind in (getattr(entries, name) for name in kinds):
-        (body,) = re.findall(rf"^#+ .+ \(`{kind.__name__}`\)$(.+?)^#", text, re.M | re.S)
-        documented = dict(re.findall(r"^\| `(\w+)` \| .+? \| (.+?) \| .+ \|$", body, re.M))
-        assert documented == {
-            name: "–" if field.is_required() else default(field)
-            for name, field in kind.model_fields.items()
-        }
 
 
 # The public files

@@ -22,7 +22,8 @@ from sage.claims.ledger import COLUMNS, Measured, findings, ledger, resolved_k, 
 from sage.claims.tests import AnyTest, Claim, Comparison, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_claim, of_finding, of_secondary
 from sage.claims.view import ledger_view
-from sage.study import ResolvedStudy, load_study
+from sage.exhibits import load_study
+from sage.study import ResolvedStudy
 from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 

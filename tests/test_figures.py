@@ -13,7 +13,6 @@ import yaml
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from report_frames import HISTORIES, METRICS, ROOT, a_study, history, pass_at_k
-
 from sage.reporting.figures_measured import (
     curves_figure,
     perplexity_figure,
@@ -22,6 +21,7 @@ from sage.reporting.figures_measured import (
 )
 from sage.reporting.figures_theory import OPEN, anchors_figure, modes_figure
 from sage.reporting.looks import PALETTE, line_styles, save_figure
+
 from sage.study import Algorithm
 from sage.theory.figures import GuidedAnchors, ModeFits, guided_anchors, mode_fits
 

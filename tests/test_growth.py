@@ -1,4 +1,4 @@
-"""An algorithm, a guide, a benchmark and a model added by YAML, as config/README.md shows it."""
+"""An algorithm, guide, benchmark, model and kind of table, added as config/README.md shows it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def grown(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     folder = tmp_path_factory.mktemp("growth") / "sage"
     shutil.copytree(project, folder)
     page = (ROOT / "config/README.md").read_text(encoding="utf-8")
-    guide = re.search(r"```python\n(.+?)```", page, re.S)
-    _, algorithm, model, problems, _ = re.findall(r"```yaml\n(.+?)```", page, re.S)
-    assert guide
-    (folder / "my_guides.py").write_text(guide[1], encoding="utf-8")
+    guide, kind = re.findall(r"```python\n(.+?)```", page, re.S)
+    _, algorithm, model, problems, _, exhibit = re.findall(r"```yaml\n(.+?)```", page, re.S)
+    (folder / "my_guides.py").write_text(guide, encoding="utf-8")
+    (folder / "my_tables.py").write_text(kind, encoding="utf-8")
     with open(folder / "config/algorithms.yaml", "a", encoding="utf-8") as file:
         file.write(algorithm)
     study = folder / "config/studies/smoke.yaml"
@@ -42,7 +42,7 @@ def grown(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
             "\nexhibits:\n",
             "\n" + model.removeprefix("models:\n").replace("tiny_full", "tiny_grown"),
         ),
-        ("\nseeds:", "\n" + table),
+        ("\nseeds:", "\n" + table + exhibit.removeprefix("exhibits:\n")),
     ):
         assert text.count(place) == 1
         text = text.replace(place, addition + place)
@@ -67,6 +67,33 @@ def test_the_report_grows_by_a_row_and_a_table(grown: tuple[Path, str]) -> None:
     page = (report / "index.html").read_text(encoding="utf-8")
     assert "GRPO + Bold" in page
     assert 'id="exhibit-table10"' in page
+
+
+def test_a_kind_of_table_of_ones_own_is_shown_everywhere(grown: tuple[Path, str]) -> None:
+    folder, _ = grown
+    snakemake, study = snakemake_in(folder), ("--config", "study=smoke")
+    report = folder / "results/smoke/report"
+    shown = pd.read_csv(report / "tables/lengths.csv").set_index("algorithm")["tokens"]
+    samples = pd.read_parquet(folder / "results/smoke/samples/tiny/base/seed0/arithmetic.parquet")
+    assert shown["base"] == pytest.approx(samples["n_tokens"].mean())
+    assert r"\caption{Mean length of completions.}" in (report / "tables/lengths.tex").read_text()
+    assert snakemake("report_partial", "--cores", "1", *study).returncode == 0
+    for name in ("index.html", "partial.html"):
+        page = (report / name).read_text(encoding="utf-8")
+        section = page[page.index('id="exhibit-lengths"') :]
+        assert f'<td class="word">{shown["base"]:.3g}</td>' in section
+    assert snakemake("--report", "mine.html", *study).returncode == 0
+    assert "Mean length of completions in tokens" in (folder / "mine.html").read_text()
+
+
+def test_editing_a_kind_of_ones_own_measures_and_shows_it_again(grown: tuple[Path, str]) -> None:
+    folder, _ = grown
+    with open(folder / "my_tables.py", "a", encoding="utf-8") as file:
+        file.write("\n# another thought\n")
+    planned = snakemake_in(folder)("--dry-run", "--config", "study=smoke").stdout
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", planned, re.M))
+    assert (counts["measure"], counts["table"], counts["page"]) == ("1", "1", "1")
+    assert "rl" not in counts
 
 
 def test_a_guide_of_ones_own_shapes_the_anchor(grown: tuple[Path, str]) -> None:

@@ -17,12 +17,12 @@ from sage.guides import (
     RandomGuide,
     Signals,
     TokenGuide,
-    build_guide,
     guide_log_factors,
     quantile_normalised,
     rank_normalised,
     zscore_normalised,
 )
+from sage.study import REGISTRIES
 
 
 def signals(entropies: list[list[float]], mask: list[list[int]] | None = None) -> Signals:
@@ -162,11 +162,10 @@ def test_ranks_and_zscores_by_hand() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        ("brunch", {}, "'brunch' is not a guide, nor module:Class of one"),
-        ("branch", {"ratios": 0.1}, "'ratios' is not a setting of branch"),
+        ("branch", {"ratios": 0.1}, "settings.ratios: unknown key; did you mean 'ratio'"),
         ("random", {"epsilon_high": 1.5}, "epsilon"),
         ("token", {"alpha_low": 0.5}, "alpha"),
-        ("token", {"normalisation": "softmax"}, "not one of quantile, rank, zscore"),
+        ("token", {"normalisation": "softmax"}, "is not allowed; allowed: quantile, rank, zscore"),
         ("token", {"periods": 0}, "periods"),
     ],
 )
@@ -174,7 +173,7 @@ def test_unusable_guides_are_refused(
     kind: str, settings: dict[str, float | str], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        build_guide(kind, settings)
+        REGISTRIES["guide"].build(kind, settings)
 
 
 def test_divergences_by_hand() -> None:

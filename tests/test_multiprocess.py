@@ -76,10 +76,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo_random": (ROWS["grpo_random"], {}),
     "grpo_branch": (ROWS["grpo_branch"], {"micro_batches": 2}),
     "grpo_token": (ROWS["grpo_token"], {"micro_batches": 4}),
-    "dapo_full": (ROWS["dapo_full"] | {"overlong": None}, {"prompts_per_step": 3}),
+    "dapo_full": (ROWS["dapo_full"] | {"rewards": ["correct"]}, {"prompts_per_step": 3}),
     "bnpo_beta": (ROWS["bnpo_beta"], {}),
     "grpo_entropy": (ROWS["grpo_entropy"] | {"entropy_bonus": 0.5}, {}),
     "full": (ROWS["grpo_branch"], {"lora": None}),
+    "grpo_token_k1_reward": (ROWS["grpo_token_k1_reward"], {"prompts_per_step": 3}),
+    "grpo_branch_k1_reward": (ROWS["grpo_branch_k1_reward"], {"micro_batches": 2}),
+    "steer": (ROWS["steer"], {"iterations": 2}),
+    "pacs": (ROWS["pacs"], {"prompts_per_step": 3, "iterations": 2}),
 }
 
 

@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import subprocess
-import time
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -33,36 +32,46 @@ from report_frames import (
 )
 
 from sage.analysis.case_study import CaseStudy, Solution
+from sage.analysis.dynamics import history_frame
 from sage.claims.ledger import Measured, ledger
 from sage.claims.tests import load_claims
+from sage.exhibits import PAPER, load_study
+from sage.exhibits.accuracy import accuracy_document
+from sage.exhibits.case_study import CaseStudyText
+from sage.exhibits.curves import curves_figure
+from sage.exhibits.kind import Shown
+from sage.exhibits.making import write_table
+from sage.exhibits.paper_values import COLUMNS as PAPER_COLUMNS
+from sage.exhibits.paper_values import compared, paper_values, read_mapping
+from sage.exhibits.training import training_figure
 from sage.problems.record import Problem, write_problems
-from sage.reporting import browser
-from sage.reporting.accuracy import accuracy_table
-from sage.reporting.cautions import (
-    cautions,
+from sage.rendering.lines import PALETTE
+from sage.rendering.markup import inline_svg
+from sage.rendering.numbers import duration, grouped, p_text, points
+from sage.rendering.style import save_figure
+from sage.rendering.table import PageTable, read_document, write_document
+from sage.report import browser
+from sage.report.loader import PageContent, PageFiles, read_sources
+from sage.report.page import json_block, render_page
+from sage.report.partial import comparable, write_partial
+from sage.report.study_sections import grading_table
+from sage.report.warnings import (
     changes,
-    commit_cautions,
-    grading_cautions,
-    twin_cautions,
+    commit_notices,
+    grading_notices,
+    twin_notices,
+    warnings,
 )
-from sage.reporting.content import PageContent, read_sources
-from sage.reporting.figures_measured import curves_figure, training_figure
-from sage.reporting.grading import grading_table
-from sage.reporting.layout import page_files
-from sage.reporting.looks import PALETTE, save_figure
-from sage.reporting.page import json_block, render_page
-from sage.reporting.paper import COLUMNS as PAPER_COLUMNS
-from sage.reporting.paper import compared, paper_values, read_mapping
-from sage.reporting.partial import comparable, write_partial
-from sage.reporting.views import duration, grouped, inline_svg, p_text, points
-from sage.study import ResolvedStudy, load_study
-from sage.study.exhibits import AccuracyTable, CaseStudyText
+from sage.results import Results, Run
+from sage.study import ResolvedStudy
 
 HOSTILE = (
     "</script ><script>document.title='taken'</script><img src=x onerror=alert(1)>"
     "<!--<script &amp;\u2028 \x00"
 )
-RESULTS = Path("results/smoke")
+RESULTS = Results(Path("results/smoke"))
+FILES = PageFiles(RESULTS, RESULTS, ROOT / "reports")
+GRPO = Run("tiny", "grpo", 1)
 SVG = "{http://www.w3.org/2000/svg}"
 RATES = pd.DataFrame(
     [
@@ -135,12 +144,28 @@ def write_samples(folder: Path, algorithms: tuple[str, ...] = ("base", "grpo")) 
     return paths
 
 
-def some_excerpts(study: ResolvedStudy, folder: Path) -> str:
+def some_excerpts(folder: Path) -> str:
     problems = folder / "problems/easy.jsonl"
     write_problems([a_problem(f"p{i}", f"{i} + 1 {HOSTILE}") for i in range(3)], problems)
     output = folder / "samples.json"
-    browser.write_excerpts(study, write_samples(folder), {"easy": problems}, output)
+    browser.write_excerpts(write_samples(folder), {"easy": problems}, output)
     return output.read_text()
+
+
+def a_table(study: ResolvedStudy, name: str, folder: Path) -> PageTable:
+    """An accuracy table as its rule leaves it for the page."""
+    measured = folder / "measured"
+    measured.mkdir(parents=True, exist_ok=True)
+    reading = pd.DataFrame(columns=["model", "algorithm", "train_seed", "benchmark", "metric"])
+    for key, frame in {
+        "pass_at_k": pass_at_k(METRICS),
+        "comparisons": COMPARISONS,
+        "paper_reading": reading,
+    }.items():
+        frame.to_parquet(measured / f"{key}.parquet")
+    csv = folder / f"{name}.csv"
+    write_document(accuracy_document(Shown(study, name, measured, ROOT / "reports/paper")), csv)
+    return read_document(csv.with_suffix(".json"))
 
 
 @cache
@@ -150,7 +175,7 @@ def svgs() -> dict[str, str]:
     with TemporaryDirectory() as folder:
         curves, training = Path(folder, "k.svg"), Path(folder, "t.svg")
         save_figure(curves_figure(pass_at_k(METRICS), study, "figure3"), curves)
-        save_figure(training_figure(HISTORIES, study, "training"), training)
+        save_figure(training_figure(history_frame(HISTORIES), study, "training"), training)
         return {"figure3": curves.read_text(), "training": training.read_text()}
 
 
@@ -162,20 +187,19 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     claims = ledger(load_claims(ROOT / "config/claims.yaml"), study, MEASURED)
     return PageContent(
         metrics={"pass_at_k": pass_at_k(METRICS), "rates": RATES, "claims": claims},
-        tables={"table1": accuracy_table(pass_at_k(METRICS), COMPARISONS, study, "table1")},
+        tables={"table1": a_table(study, "table1", folder)},
         figures=svgs(),
         cases={"case_study": CaseStudy(a_problem("p1", HOSTILE), solutions, 1, 3)},
-        excerpts=some_excerpts(study, folder),
+        excerpts=some_excerpts(folder),
         problems={"easy": [a_problem("1")]},
-        policies={("tiny", "grpo", 1): MANIFEST},
+        policies={GRPO: MANIFEST},
         sources=read_sources(ROOT / "reports"),
     )
 
 
 def a_page(study: ResolvedStudy, folder: Path, **changed: Any) -> str:
-    files = page_files(study, RESULTS, ROOT / "reports")
     content = replace(a_content(study, folder), **changed)
-    return render_page(study, content, files, RESULTS / "report/index.html")
+    return render_page(study, content, FILES, RESULTS.page)
 
 
 class Markings(HTMLParser):
@@ -314,7 +338,7 @@ class TestPage:
         exhibits = [f"exhibit-{name}" for name in with_a_case(a_study()).study.exhibits]
         always = ["theory", "hyperparameters", "contamination", "grading", "support"]
         record = ["samples", "problems", "settings", "runs"]
-        assert sections == ["claims", "cautions", *exhibits, *always, *record]
+        assert sections == ["claims", "warnings", *exhibits, *always, *record]
 
     def test_an_exhibit_says_what_its_numbers_are_of(self, page: str) -> None:
         section = page[page.index('id="exhibit-table1"') : page.index('id="exhibit-table2"')]
@@ -336,7 +360,7 @@ class TestPage:
         for file, target in (
             ("report/tables/table1.csv", "table1"),
             ("report/figures/figure3.svg", "figure3"),
-            ("metrics/case_study.json", "case_study"),
+            ("metrics/case_study/case.json", "case_study"),
             ("metrics/rates.parquet", "metrics"),
             ("report/index.html", "report"),
         ):
@@ -448,14 +472,14 @@ class TestMarkup:
         assert "#" not in re.sub(r":root\s*\{[^}]*\}", "", style)  # no colour but these
 
 
-class TestCautions:
+class TestWarnings:
     def test_missing_runs_are_named(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
-        content = replace(a_content(study, tmp_path), policies={("tiny", "grpo", 1): MANIFEST})
-        untrained, unseen = cautions(study, content, page_files(study, RESULTS, ROOT))[:2]
+        content = replace(a_content(study, tmp_path), policies={GRPO: MANIFEST})
+        untrained, unseen = warnings(study, content)[:2]
         assert untrained.text == "Not trained yet: 4 runs."  # branch and three cells
-        assert "Branch (seed 1)" in untrained.lines[0]
-        assert unseen.lines[0].startswith("Tiny, Easy: Base, GRPO (seed 1)")
+        assert "Branch, seed 1" in untrained.lines[0]
+        assert unseen.lines[0].startswith("Tiny, Easy: Base, GRPO, seed 1")
 
     def test_other_settings_than_the_studys_are_named(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
@@ -465,8 +489,8 @@ class TestCautions:
             "algorithm": study.algorithms["grpo"].model_dump(mode="json") | {"title": "Old"},
         }
         manifest = MANIFEST | {"settings": then}
-        content = replace(a_content(study, tmp_path), policies={("tiny", "grpo", 1): manifest})
-        found = cautions(study, content, page_files(study, RESULTS, ROOT))
+        content = replace(a_content(study, tmp_path), policies={GRPO: manifest})
+        found = warnings(study, content)
         (stale,) = [one for one in found if "other settings" in one.text]
         assert stale.lines == [f"tiny/grpo/seed1: rl.steps 7 → {rl['steps']}"]
 
@@ -475,21 +499,21 @@ class TestCautions:
         now = {"a": {"b": 2, "c": [1, 2]}, "new": None}
         assert changes(then, now) == ["a.b 1 → 2", "gone 1 → none"]
 
-    def test_shares_above_the_limits_are_cautioned_against(self) -> None:
+    def test_shares_above_the_limits_are_warned_of(self) -> None:
         study = a_study(seeds=(1, 2))
         table = grading_table(RATES, study, "tiny")
         assert table.set_index("algorithm").loc["grpo", "correct"] == pytest.approx(0.5)
-        found = grading_cautions(table, study, "tiny")
-        assert [caution.lines for caution in found] == [
+        found = grading_notices(table, study, "tiny")
+        assert [notice.lines for notice in found] == [
             ["Easy: GRPO 6.0\u202f%"],
             ["Easy: Base 30.0\u202f%"],
         ]
 
-    def test_a_single_training_seed_is_cautioned_against(self, tmp_path: Path) -> None:
+    def test_a_single_training_seed_is_warned_of(self, tmp_path: Path) -> None:
         for seeds, said in (((1,), True), ((1, 2), False)):
             study = with_a_case(a_study(seeds=seeds))
             content = a_content(study, tmp_path / str(len(seeds)))
-            texts = [one.text for one in cautions(study, content, page_files(study, RESULTS, ROOT))]
+            texts = [one.text for one in warnings(study, content)]
             assert any("trained once" in text for text in texts) is said
 
     def test_rows_that_are_one_computation_are_named(self) -> None:
@@ -506,16 +530,16 @@ class TestCautions:
         columns = ["algorithm", "train_seed", "benchmark", "k", "value"]
         frame = pd.DataFrame(rows, columns=columns).assign(model="tiny")
         study = a_study(algorithms=("grpo", "bnpo", "branch"))
-        (caution,) = twin_cautions(frame, study)
-        assert caution.lines == ["Tiny: GRPO = BNPO"]
+        (notice,) = twin_notices(frame, study)
+        assert notice.lines == ["Tiny: GRPO = BNPO"]
         apart = frame.assign(value=frame["value"].where(frame["k"] != 4, frame.index / 100))
-        assert twin_cautions(apart, study) == []
+        assert twin_notices(apart, study) == []
         nothing = frame.assign(value=0.0)  # where none solves anything, no wonder
-        assert twin_cautions(nothing, study) == []
+        assert twin_notices(nothing, study) == []
 
     def test_commits_that_differ_and_changes_are_named(self) -> None:
         one, two = {"git_commit": "aaa"}, {"git_commit": "bbb+changes"}
-        differ, changed = commit_cautions({"x": one, "y": two})
+        differ, changed = commit_notices({"x": one, "y": two})
         assert differ.lines == ["aaa, bbb"]
         assert changed.lines == ["y"]
 
@@ -566,15 +590,33 @@ class TestPaper:
         assert row["inside"] is None
 
     def test_a_model_of_the_paper_has_its_numbers_beside(self, tmp_path: Path) -> None:
-        study = with_a_case(a_study())
-        paper = pd.DataFrame(
-            [("accuracy", "tiny", "easy", "grpo", "pass@1", 0.55, 0.01, 5)],
-            columns=PAPER_COLUMNS,
+        """An exhibit of a model that the mapping names gets a table of its own for it."""
+        study, results = a_study(), Results(tmp_path / "results")
+        paper = tmp_path / "reports/paper"
+        paper.mkdir(parents=True)
+        (paper / "mapping.yaml").write_text(
+            "tiny:\n  - {file: t.csv, kind: accuracy, seeds: 5, benchmarks: {E: easy}}\n"
         )
-        page = a_page(study, tmp_path, paper=paper)
-        row = page[page.index('id="paper-table1"') : page.index('id="exhibit-table2"')]
-        for text in ("55.0<small>± 1.0", "60.0", "+5.0"):
-            assert text in row
+        (paper / "t.csv").write_text(
+            "benchmark,algorithm,metric,mean,std\nE,grpo,pass@1,0.55,0.01\n"
+        )
+        a_table(study, "table1", tmp_path)
+        reading = pd.DataFrame(
+            [("grpo", -1, "easy", 1, 0.6, 0.02, 5)],
+            columns=["algorithm", "train_seed", "benchmark", "k", "value", "std", "n_eval_seeds"],
+        ).assign(model="tiny", metric="pass@k")
+        reading.to_parquet(tmp_path / "measured/paper_reading.parquet")
+        csv = results.table("table1_paper")
+        write_table(study, "table1", PAPER, tmp_path / "measured", paper, csv)
+        (row,) = pd.read_csv(csv).to_dict("records")
+        assert (row["value"], row["measured"], row["difference"]) == pytest.approx(
+            (0.55, 0.6, 0.05)
+        )
+        cells = read_document(csv.with_suffix(".json")).table.groups[0].rows[0].cells
+        assert [cell.text for cell in cells] == ["55.0", "60.0", "+5.0", "no"]
+        files = PageFiles(results, results, tmp_path / "reports")
+        assert files.tables(study, "table1") == ["table1", "table1_reading", "table1_paper"]
+        assert files.tables(study, "table5") == ["table5"]
 
     def test_a_faulty_mapping_is_an_error_that_names_the_file(self, tmp_path: Path) -> None:
         (tmp_path / "mapping.yaml").write_text("m:\n  - {file: a.csv, kind: tale}\n")
@@ -604,9 +646,9 @@ class TestBrowser:
     def test_what_does_not_fit_is_left_out_evenly(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        whole = len(some_excerpts(a_study(), tmp_path / "whole").encode())
+        whole = len(some_excerpts(tmp_path / "whole").encode())
         monkeypatch.setattr(browser, "BUDGET", whole // 2)
-        text = some_excerpts(a_study(), tmp_path / "half")
+        text = some_excerpts(tmp_path / "half")
         data = json.loads(text)
         assert len(text.encode()) <= whole // 2
         assert all(run["cells"] for run in data["runs"])  # every row still has something
@@ -616,13 +658,13 @@ class TestBrowser:
     ) -> None:
         monkeypatch.setattr(browser, "BUDGET", 100)
         with pytest.raises(ValueError, match="do not fit 100 bytes"):
-            some_excerpts(a_study(), tmp_path)
+            some_excerpts(tmp_path)
 
     def test_long_texts_are_cut_and_marked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(browser, "LONGEST", 5)
-        data = json.loads(some_excerpts(a_study(), tmp_path))
+        data = json.loads(some_excerpts(tmp_path))
         shown = data["runs"][0]["cells"]["0"]["shown"][0]
         assert (shown[1], shown[7]) == ("try 0", 1)
 
@@ -637,7 +679,8 @@ class TestPartial:
 
     def test_an_empty_folder_still_has_a_report(self, tmp_path: Path) -> None:
         study = load_study("smoke", ROOT / "config")
-        path = write_partial(study, tmp_path / "smoke", ROOT / "reports", ROOT / "config")
+        results = Results(tmp_path / "smoke")
+        path = write_partial(study, results, ROOT / "reports", ROOT / "config/claims.yaml")
         page = path.read_text()
         assert "A partial report." in page
         assert "Not trained yet" in page
@@ -723,61 +766,6 @@ class TestInABrowser:
         markup, complaints = opened(chromium, injected, tmp_path)
         assert "Content Security Policy" in complaints
         assert "<title>taken" not in markup
-
-
-@pytest.mark.slow
-def test_a_study_of_the_papers_size_is_rendered_within_a_minute(tmp_path: Path) -> None:
-    study = load_study("paper", ROOT / "config")
-    model, rows = "qwen_math_7b", ["base", *study.trained("qwen_math_7b")]
-    ks = [2**power for power in range(11)]
-    keys = ["model", "algorithm", "train_seed", "benchmark", "k"]
-    metrics = pd.DataFrame(
-        [
-            (model, row, seed, benchmark, k)
-            for row in rows
-            for seed in ([0, -1] if row == "base" else [3407, -1])
-            for benchmark in study.model(model).benchmarks
-            for k in ks
-        ],
-        columns=keys,
-    ).assign(metric="pass@k", value=0.5, low=0.4, high=0.6, n_problems=134, n_samples=1280)
-    comparisons = pd.DataFrame(
-        [
-            (model, benchmark, one, other, "pass@k", k, 0.01, 0.5)
-            for benchmark in study.model(model).benchmarks
-            for place, one in enumerate(rows)
-            for other in rows[:place]
-            for k in ks
-        ],
-        columns=["model", "benchmark", "algorithm", "other", "metric", "k", "value", "p_holm"],
-    )
-    accuracy = [
-        name
-        for name, shown in study.study.exhibits.items()
-        if isinstance(shown, AccuracyTable) and shown.model == model and name != "table9"
-    ]
-    files = page_files(study, Path("results/paper"), ROOT / "reports")
-    cell = {"correct": 1, "drawn": 1280, "shown": [["correct", "word " * 800, "1", *[0] * 5]]}
-    names = "model", "algorithm", "seed", "benchmark"
-    runs = [
-        dict(zip(names, run, strict=True)) | {"cells": {"0": cell}} for run in files.evaluations
-    ]
-    runs = runs * max(1, browser.BUDGET // len(json.dumps(runs)))
-    excerpts = {"models": {}, "algorithms": {}, "benchmarks": {}, "problems": {}, "runs": runs}
-    content = PageContent(
-        metrics={"pass_at_k": metrics},
-        tables={name: accuracy_table(metrics, comparisons, study, name) for name in accuracy},
-        excerpts=json.dumps(excerpts),
-        policies=dict.fromkeys(files.policies, MANIFEST),
-        evaluations=dict.fromkeys(files.evaluations, MANIFEST),
-        paper=paper_values(ROOT / "reports/paper", study),
-        sources=read_sources(ROOT / "reports"),
-    )
-    start = time.monotonic()
-    page = render_page(study, content, files, Path("results/paper/report/index.html"))
-    assert time.monotonic() - start < 60
-    assert len(page.encode()) < 15_000_000
-    assert 'id="paper-table1"' in page
 
 
 def test_inlined_figures_follow_the_theme_and_keep_their_text() -> None:

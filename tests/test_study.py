@@ -9,30 +9,17 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_args
 
-import jsonschema
 import pytest
 import yaml
-from pydantic import BaseModel
 
 from benchmarks.paper_files import write_study
-from sage.guides import GUIDES
+from sage.exhibits import load_study
 from sage.problems.corpus import ARITHMETIC_STYLES
-from sage.study import (
-    StudyError,
-    algorithms,
-    exhibits,
-    load_settings,
-    load_study,
-    models,
-    problem_sets,
-    types,
-)
+from sage.study import StudyError, bases, load_settings
 from sage.study.faults import type_faults
-from sage.study.schema import study_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = sorted(path.stem for path in (ROOT / "config/studies").glob("*.yaml"))
@@ -75,25 +62,11 @@ def message_of(action: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_committed_study_loads_and_validates_under_the_schema(name: str) -> None:
+def test_a_committed_study_loads(name: str) -> None:
     study = load_study(name, ROOT / "config")
     assert study.name == name
     used = {row for model in study.study.models for row in study.trained(model)}
     assert set(study.algorithms) == used
-    schema = yaml.safe_load((ROOT / "workflow/schemas/study.schema.yaml").read_text())
-    jsonschema.validate(study.model_dump(mode="json"), schema)
-
-
-def test_the_committed_schema_is_that_of_the_types() -> None:
-    committed = yaml.safe_load((ROOT / "workflow/schemas/study.schema.yaml").read_text())
-    assert committed == study_schema(), "run python -m sage.study.schema"
-
-
-def test_the_schema_refuses_an_unknown_key() -> None:
-    resolved = load_study("smoke", ROOT / "config").model_dump(mode="json")
-    resolved["study"]["models"]["tiny"]["rl"]["stepz"] = 4
-    with pytest.raises(jsonschema.ValidationError, match="stepz"):
-        jsonschema.validate(resolved, study_schema())
 
 
 def test_a_study_can_be_a_file_of_ones_own(config: Path, tmp_path: Path) -> None:
@@ -121,7 +94,7 @@ def test_rows_start_with_the_policy_before_rl() -> None:
 
 
 def test_styles_of_the_corpus_are_those_a_study_may_name() -> None:
-    assert get_args(models.Style) == ARITHMETIC_STYLES
+    assert get_args(bases.Style) == ARITHMETIC_STYLES
 
 
 FAULTS = [
@@ -273,6 +246,12 @@ FAULTS = [
         "models.tiny.algorithms[1]: 'grpo' occurs twice",
     ),
     (STUDY, "problems.knights.people", [3, 3], "problems.knights.people[1]: 3 occurs twice"),
+    (
+        STUDY,
+        "models.tiny.rl.lora.dropout",
+        0.1,
+        "models.tiny.rl: lora.dropout 0.1 must be 0 in RL: rollouts, old log-probs and the signals",
+    ),
     # algorithms
     (ALGORITHMS, "base", ROW, "base: this name is kept for the policy before RL; choose another"),
     (ALGORITHMS, "grpo 2", ROW, "a key must match ^[A-Za-z0-9]"),
@@ -318,6 +297,30 @@ FAULTS = [
     ),
     (
         ALGORITHMS,
+        "grpo.estimator",
+        "k4",
+        "grpo.estimator: 'k4' is not an estimator, nor module:Class of one; did you mean 'k",
+    ),
+    (
+        ALGORITHMS,
+        "dapo_full.rewards.1.settings",
+        {},
+        "dapo_full.rewards[1].settings.margin_tokens: missing",
+    ),
+    (
+        ALGORITHMS,
+        "pacs.clip_high",
+        0.2,
+        "pacs: credit: pacs is a loss without ratios, which a clip would cut to none; write",
+    ),
+    (
+        ALGORITHMS,
+        "bnpo_beta.rewards",
+        ["correct", {"kind": "overlong", "settings": {"margin_tokens": 4}}],
+        "bnpo_beta: advantage: beta fits a Beta density to success rates, so rewards must be [corr",
+    ),
+    (
+        ALGORITHMS,
         "grpo_branch.guide.clamp",
         [1.4, 0.6],
         "grpo_branch.guide.clamp: must be [lowest, highest], not [1.4, 0.6]",
@@ -353,13 +356,20 @@ def test_a_guide_without_kl_is_refused(config: Path) -> None:
 
 
 def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: Path) -> None:
-    edit(config / STUDY, "models.tiny.algorithms", ["bnpo_beta", "dapo_full"])
+    edit(config / STUDY, "models.tiny.algorithms", ["bnpo_beta", "dapo_full", "pacs", "pkpo"])
+    edit(config / ALGORITHMS, "pkpo.advantage.settings.k", 9)
+    edit(config / STUDY, "models.tiny.rl.micro_batches", 2)
     edit(config / STUDY, "models.tiny.rl.prompts_per_step", 1)
-    edit(config / ALGORITHMS, "dapo_full.overlong.margin_tokens", 500)
+    edit(config / ALGORITHMS, "dapo_full.rewards.1.settings.margin_tokens", 500)
     message = message_of(lambda: load_study("smoke", config))
-    assert "models.tiny.algorithms[0]: 'bnpo_beta' fits a Beta density" in message
+    assert "models.tiny.algorithms[0]: 'bnpo_beta', advantage: beta fits a Beta density" in message
     assert "prompts_per_step must be at least 2, not 1" in message
-    assert "models.tiny.algorithms[1]: 'dapo_full' has overlong.margin_tokens 500" in message
+    assert (
+        "models.tiny.algorithms[1]: 'dapo_full', rewards[1]: overlong has margin_tokens 500"
+        in message
+    )
+    assert "'pacs', credit: pacs needs the whole group of a prompt in a micro-batch" in message
+    assert "'pkpo', advantage: pkpo takes sets of k = 9 rollouts, but a prompt has 8" in message
 
 
 @pytest.mark.parametrize(
@@ -432,8 +442,8 @@ def test_faults_of_every_kind_and_file_are_reported_at_once(config: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("title: [Smoke\nnotice: x\n", ", line 2, column 7: not valid YAML: expected ',' or ']'"),
-        ("title: a\n\tnotice: b\n", ", line 2, column 1: not valid YAML: found character '\\t'"),
+        ("title: [Smoke\nnotice: x\n", ", line 2, column 7: not valid YAML: "),
+        ("title: a\n\tnotice: b\n", ", line 2, column 1: not valid YAML: "),
         ("title: a\ntitle: b\n", ", line 2, column 1: not valid YAML: key 'title' occurs twice"),
         ("- a\n- b\n", ": must be a mapping of keys to values, not ['a', 'b']"),
         ("", ": must be a mapping of keys to values, not empty"),
@@ -511,7 +521,7 @@ def test_the_committed_settings_are_valid() -> None:
 
 
 def test_a_fault_in_a_union_of_plain_types_keeps_its_key() -> None:
-    assert type_faults(algorithms.Guide, {"kind": "branch", "settings": {"ratio": [1]}}) == [
+    assert type_faults(dict[str, dict[str, float | str]], {"settings": {"ratio": [1]}}) == [
         "settings.ratio: must be a number, not [1]",
         "settings.ratio: must be text, not [1]",
     ]
@@ -534,7 +544,6 @@ EXHIBIT_FAULTS = [
     ("table2.samples", 5, "exhibits.table2.samples: 5, but only 4 samples of a problem are drawn"),
     ("figure7.responses", 5, "exhibits.figure7.responses: 5, but only 4 samples of a problem"),
     ("table1.kind", "acuracy", "exhibits.table1.kind: 'acuracy' is not allowed; did you mean"),
-    ("figure5", {"kind": "training"}, "exhibits.figure5: this name is kept for a rule or for"),
     ("table1.benchmark", "x", "exhibits.table1.benchmark: unknown key; did you mean 'benchmarks'"),
 ]
 
@@ -579,7 +588,7 @@ def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:
 
 def test_the_examples_of_the_documentation_work(config: Path) -> None:
     examples = re.findall(r"```yaml\n(.+?)```", (config / "README.md").read_text(), re.S)
-    algorithm, _, _, problems, entry = examples  # tests/test_growth.py runs the others
+    algorithm, _, _, problems, entry, _ = examples  # tests/test_growth.py runs the others
     for file, text in ((ALGORITHMS, algorithm), ("benchmarks.yaml", entry)):
         (config / file).write_text((config / file).read_text() + text)
     (name,), (data_set,) = yaml.safe_load(algorithm), yaml.safe_load(entry)
@@ -593,52 +602,3 @@ def test_the_examples_of_the_documentation_work(config: Path) -> None:
     assert study.rows("tiny") == ["base", name]
     assert set(study.benchmarks) == {data_set}
     assert study.model("tiny").benchmarks == [benchmark, "public"]
-
-
-def documented() -> dict[str, dict[str, str]]:
-    """Keys with their defaults by section of config/README.md; a section is named in backticks."""
-    sections: dict[str, dict[str, str]] = {}
-    for section in re.split(r"^#+ ", (ROOT / "config/README.md").read_text(), flags=re.M):
-        heading, _, body = section.partition("\n")
-        name = re.search(r"\(`(\w+)`\)$", heading)
-        rows = re.findall(r"^\| `(\w+)` \| .+? \| (.+?) \| .+ \|$", body, flags=re.M)
-        if name:
-            sections[name[1]] = dict(rows)
-    return sections
-
-
-def default(value: Any) -> str:
-    value = value.model_dump() if isinstance(value, BaseModel) else value
-    return (
-        "–"
-        if value in (MISSING, ...)
-        else f"`{yaml.safe_dump(value, default_flow_style=True).splitlines()[0]}`"
-    )
-
-
-TYPES = [
-    kind
-    for module in (types, problem_sets, models, algorithms, exhibits)
-    for kind in vars(module).values()
-    if isinstance(kind, type)
-    and issubclass(kind, BaseModel)
-    and kind.__module__ == module.__name__
-    and kind.model_fields
-    and kind not in (types.ResolvedStudy, exhibits.Exhibit)
-]
-
-
-@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
-def test_every_key_of_a_section_is_documented_with_its_default(kind: type[BaseModel]) -> None:
-    assert documented()[kind.__name__] == {
-        name: "–" if field.is_required() else default(field.get_default(call_default_factory=True))
-        for name, field in kind.model_fields.items()
-    }
-
-
-@pytest.mark.parametrize("name", GUIDES)
-def test_every_setting_of_a_guide_is_documented_with_its_default(name: str) -> None:
-    assert documented()[name] == {
-        field.name: default(field.default)
-        for field in fields(GUIDES[name])  # type: ignore[arg-type]
-    }

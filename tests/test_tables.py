@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 from docutils.core import publish_parts
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, comparisons, pass_at_k
-
-from sage.analysis.perplexity import tail_table
 from sage.reporting.ablation import ablation_caption, ablation_latex, ablation_table
 from sage.reporting.accuracy import (
     accuracy_caption,
@@ -51,6 +49,8 @@ from sage.reporting.settings import (
 )
 from sage.reporting.toy import toy_caption, toy_latex, toy_table
 from sage.reporting.wording import benchmark_titles
+
+from sage.analysis.tails import tail_table
 from sage.study import load_study
 from sage.theory.toy import toy_example
 from sage.training.stopwatch import COLUMNS as STEP_TIMES

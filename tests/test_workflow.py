@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 import pytest
-from conftest import copy_project, snakemake_in
+from conftest import JOBS, copy_project, snakemake_in
 
 from sage.problems.record import read_problems
 from sage.study import ResolvedStudy
-from sage.study.exhibits import RESERVED
 from sage.training.examples import read_solutions
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -141,6 +142,22 @@ def test_the_report_is_whole_and_says_what_it_is(smoke: Path, smoke_study: Resol
     assert (smoke / "report/tables/table1.tex").read_text().count(r"\toprule") == 1
 
 
+WITH_A_MODEL = {"pretrain", "sft", "rl", "sample"}
+
+
+def test_jobs_without_a_model_load_no_torch(project: Path, capsys: pytest.CaptureFixture) -> None:
+    """Nor transformers; but Figures 1 and 5 and the toy example, computed by the guides, do."""
+    jobs = [json.loads(line) for line in (project / JOBS).read_text().splitlines()]
+    light = [job for job in jobs if job["script"] not in WITH_A_MODEL]
+    loaded = Counter(job["script"] for job in light if {"torch", "transformers"} & {*job["heavy"]})
+    # Three exhibits are measured with a model; three of the theory are made of torch's tensors.
+    assert loaded == {"measure": 3, "figure": 2, "table": 1}
+    free = [job["seconds"] for job in light if "torch" not in job["heavy"]]
+    with capsys.disabled():
+        print(f"\n{len(free)} jobs without a model: median {median(free):.2f} s of processor")
+    assert median(free) < 4  # about 1 s on an idle machine; torch alone takes 2 to 4
+
+
 def test_logs_hold_the_output_of_the_jobs(smoke: Path) -> None:
     log = (smoke / "logs/models/tiny/grpo/seed3407.log").read_text()
     assert "rewards/correct/mean" in log
@@ -163,17 +180,39 @@ def test_a_model_without_sft_starts_from_the_parent_it_names(smoke: Path) -> Non
 def test_snapshots_are_kept_for_the_exhibits_that_show_them(smoke: Path) -> None:
     (seed,) = (smoke / "models/tiny/grpo").glob("seed*")
     assert {path.name for path in (seed / "snapshots").iterdir()} == {"step2", "step4"}
-    trajectory = pd.read_parquet(smoke / "metrics/figure2.parquet")
+    trajectory = pd.read_parquet(smoke / "metrics/figure2/accuracies.parquet")
     assert sorted(set(trajectory["step"])) == [0, 2, 4]
     assert set(trajectory["algorithm"]) == {"grpo", "grpo_no_kl"}
     assert trajectory["value"].between(0.0, 1.0).all()
 
 
-def test_no_exhibit_can_take_the_name_of_a_rule(project: Path, smoke_study: ResolvedStudy) -> None:
-    listed = snakemake_in(project)("--list-rules", "--quiet", "all", *SMOKE).stdout
-    rules = {line for line in listed.splitlines() if re.fullmatch(r"[a-z_0-9]+", line)}
-    assert {"rl", "page", "figure5"} <= rules
-    assert rules - set(smoke_study.study.exhibits) == RESERVED
+@pytest.mark.parametrize("name", ["page", "figure5"])  # a rule, and what every report has
+def test_no_exhibit_can_take_the_name_of_a_rule(tmp_path: Path, name: str) -> None:
+    folder = copy_project(tmp_path / "sage")
+    study = folder / "config/studies/smoke.yaml"
+    study.write_text(study.read_text().replace("\n  training: {", f"\n  {name}: {{"))
+    done = snakemake_in(folder)("-n", *SMOKE)
+    assert done.returncode == 1
+    assert f"exhibits.{name}: this name is kept for a rule or for what every" in done.stdout
+
+
+def test_the_partial_page_of_a_finished_study_shows_the_same_numbers(
+    project: Path, smoke: Path
+) -> None:
+    """Both pages are made by the same functions, whatever was there when they were made."""
+    done = snakemake_in(project)("report_partial", "--cores", "1", *SMOKE)
+    assert done.returncode == 0, done.stdout
+    whole, part = smoke / "report", smoke / "partial/report"
+    for kind in ("tables/*.json", "tables/*.csv", "figures/*.svg"):
+        names = {path.name for path in whole.glob(kind)}
+        assert names
+        assert names == {path.name for path in part.glob(kind)}
+        for path in whole.glob(kind):
+            assert path.read_bytes() == (part / path.parent.name / path.name).read_bytes(), path
+    assert pd.read_csv(smoke / "metrics/claims.csv").equals(
+        pd.read_csv(smoke / "partial/metrics/claims.csv")
+    )
+    assert "Not run." not in (whole / "partial.html").read_text(encoding="utf-8")
 
 
 def test_a_second_run_has_nothing_to_do(project: Path) -> None:
@@ -182,52 +221,75 @@ def test_a_second_run_has_nothing_to_do(project: Path) -> None:
     assert "Nothing to be done" in done.stdout
 
 
-PAGE = {"page"}
-AFTER_METRICS = {"accuracy_table", "ablation_table", "curves_figure", "claims", *PAGE}
-OF_SAMPLES = {
-    *(
-        "metrics",
-        "exhibit_metrics",
-        "exhibit_curves",
-        "patterns",
-        "patterns_table",
-        "perplexity",
-        "perplexity_figure",
-    ),
-    *("perplexity_table", "select_case", "excerpts", *AFTER_METRICS),
-}
-OF_HISTORIES = {"gradient_norms", "gradient_table", "training_figure", "trajectory_figure"}
-AFTER_RL = {"sample", "trajectory", *OF_SAMPLES, *OF_HISTORIES}
+SHOWN = {"table", "figure", "page"}
+OF_SAMPLES = {"metrics", "measure", "measure_with_model", "excerpts", "claims", *SHOWN}
+AFTER_RL = {"sample", *OF_SAMPLES}
+
+
+def planned_after(project: Path, edits: dict[str, tuple[str, str]]) -> str:
+    """What a dry run prints after edits of files (text by text), which are then taken back."""
+    before = {name: (project / name).read_text() for name in edits}
+    times = {name: (project / name).stat() for name in edits}
+    try:
+        for name, (old, new) in edits.items():
+            assert old in before[name]
+            (project / name).write_text(before[name].replace(old, new, 1))
+        return snakemake_in(project)("-n", *SMOKE).stdout
+    finally:
+        for name, text in before.items():
+            (project / name).write_text(text)
+            os.utime(project / name, (times[name].st_atime, times[name].st_mtime))
+
+
+def planned_files(output: str, rule: str) -> set[str]:
+    """First output files of the jobs of a rule in a dry run, by their names."""
+    found = re.findall(rf"^rule {rule}:\n(?:    .*\n)*?    output: ([^,\n]+)", output, re.M)
+    return {Path(path).name for path in found}
 
 
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
-        ("sage/training/trainer.py", {"rl", *AFTER_RL, "step_times", "step_times_table"}),
-        ("sage/training/stopwatch.py", {"step_times", "step_times_table", "claims", *PAGE}),
-        (
-            "sage/sampling/distribution.py",
-            {"sample", "trajectory", "trajectory_figure", *OF_SAMPLES},
-        ),
-        ("sage/reporting/page.py", PAGE),
+        ("sage/training/anchoring.py", {"rl", *AFTER_RL}),
+        ("sage/training/stopwatch.py", {"measure_with_model", "table", "claims", "page"}),
+        ("sage/sampling/distribution.py", AFTER_RL),
+        ("sage/report/page.py", {"page"}),
+        ("sage/exhibits/kind.py", SHOWN),
         ("sage/runtime/files.py", set()),
     ],
 )
 def test_editing_a_module_reruns_what_depends_on_it(
     project: Path, module: str, rules: set[str]
 ) -> None:
-    file = project / module
-    before, times = file.read_text(), (file.stat().st_atime, file.stat().st_mtime)
-    file.write_text(before + "\n# edited\n")
-    try:
-        output = snakemake_in(project)("-n", *SMOKE).stdout
-    finally:
-        file.write_text(before)
-        os.utime(file, times)
+    output = planned_after(project, {module: ("from __future__", "# edited\nfrom __future__")})
     if rules:
         assert planned_rules(output) == rules
     else:
         assert "Nothing to be done" in output
+
+
+def test_editing_the_code_of_a_figure_redraws_its_figures_only(project: Path) -> None:
+    edit = ("from __future__", "# edited\nfrom __future__")
+    output = planned_after(project, {"sage/exhibits/curves.py": edit})
+    assert planned_rules(output) == {"figure", "page"}
+    assert planned_files(output, "figure") == {"figure3.svg", "figure4.svg", "figure6.svg"}
+
+
+def test_editing_a_notice_or_a_claim_reads_no_samples(project: Path) -> None:
+    study = "config/studies/smoke.yaml"
+    assert planned_rules(planned_after(project, {study: ("\ntitle: ", "\ntitle: More. ")})) == {
+        "page"
+    }
+    claim = ("claim: ", "claim: Now, ")
+    output = planned_after(project, {"config/claims.yaml": claim})
+    assert planned_rules(output) == {"claims", "page"}
+
+
+def test_editing_the_title_of_an_exhibit_makes_its_tables_again(project: Path) -> None:
+    edit = ("title: Accuracy and coverage", "title: Coverage")
+    output = planned_after(project, {"config/studies/smoke.yaml": edit})
+    assert planned_rules(output) == {"table", "page"}
+    assert planned_files(output, "table") == {"table1.csv", "table1_reading.csv"}
 
 
 @pytest.mark.parametrize(
@@ -264,5 +326,5 @@ def test_snakemakes_own_report_holds_tables_and_figures(project: Path) -> None:
     done = snakemake_in(project)("--report", "snakemake-report.html", *SMOKE)
     assert done.returncode == 0, done.stdout
     page = (project / "snakemake-report.html").read_text(encoding="utf-8")
-    assert "table1.csv" in page
-    assert "figure3.svg" in page
+    for shown in ("table1.csv", "figure3.svg", "Pass@1 and pass@K of every row"):
+        assert shown in page

@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from sage.evaluation.curves import run_of
+from sage.fields import BASE
 from sage.problems.record import Problem, read_problems
 from sage.runtime.files import write_text_atomic
-from sage.study.strict import BASE
 
 _COLUMNS = ["problem_id", "eval_seed", "sample_index", "completion", "answer", "status"]
 

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.runtime.files import atomic_file
-
 History = Sequence[Mapping[str, Any]]
 """Rows of one run; each has `step`, counted from 1, and what was recorded in that step."""
 
@@ -83,12 +81,19 @@ def read_histories(policies: Sequence[Path]) -> dict[tuple[str, int], list[dict[
     return histories
 
 
-def write_gradient_norms(policies: Sequence[Path], algorithms: Sequence[str], output: Path) -> None:
-    """Table 5 of some algorithms from the folders of a model's policies, as parquet."""
-    histories = read_histories([path for path in policies if path.parent.name in algorithms])
-    table = gradient_norm_table(histories)
-    with atomic_file(output) as temporary:
-        table.to_parquet(temporary, index=False)
+def history_frame(histories: Histories) -> pd.DataFrame:
+    """Histories as one frame: columns algorithm, seed, step and whatever was recorded.
+
+    Empty histories are left out.
+    """
+    frames = [
+        pd.DataFrame([dict(row) for row in rows]).assign(algorithm=algorithm, seed=seed)
+        for (algorithm, seed), rows in sorted(histories.items())
+        if rows
+    ]
+    if not frames:
+        return pd.DataFrame(columns=["algorithm", "seed", "step"])
+    return pd.concat(frames, ignore_index=True)
 
 
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:

@@ -20,8 +20,7 @@ import pandas as pd
 from sage.analysis.phrases import Pattern, load_patterns, plain_text
 from sage.evaluation.curves import Run, run_of
 from sage.evaluation.intervals import Estimate, interval_of_mean, mean_of, parts_of
-from sage.runtime.files import atomic_file
-from sage.study.strict import BASE
+from sage.fields import BASE
 
 COLUMNS = [
     "model",
@@ -172,23 +171,20 @@ def shares_compared(
     return mean_of([parts_of(values[..., None], draws, ends)]), count, len(solved)
 
 
-def write_pattern_table(
+def read_pattern_table(
     samples: Sequence[Path],
     patterns: Path,
     draws: int,
     samples_per_problem: int | None,
-    output: Path,
-) -> None:
-    """Read graded samples and phrase lists, and write Table 2 as parquet."""
+) -> pd.DataFrame:
+    """`pattern_table` of files of graded samples and of phrase lists."""
     columns = ["problem_id", "sample_index", "completion", "status"]
     # Of hundreds of samples the first few: the others' texts would fill memory.
     first = [("sample_index", "<", samples_per_problem)] if samples_per_problem else None
     frames = {
         run_of(path): pd.read_parquet(path, columns=columns, filters=first) for path in samples
     }
-    table = pattern_table(frames, load_patterns(patterns), draws, samples_per_problem)
-    with atomic_file(output) as temporary:
-        table.to_parquet(temporary, index=False)
+    return pattern_table(frames, load_patterns(patterns), draws, samples_per_problem)
 
 
 def _counts(samples: pd.DataFrame, patterns: Sequence[Pattern]) -> pd.DataFrame:

@@ -18,13 +18,10 @@ import torch
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from sage.analysis.tails import tail_table as tail_table
 from sage.evaluation.curves import Run, run_of
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import prompt_ids
-from sage.runtime.files import atomic_file
-from sage.runtime.manifest import Manifest
 
 TOKEN_IDS = "token_ids"
 """The column of graded samples that holds the drawn tokens, a list of integers a row."""
@@ -193,32 +190,34 @@ def perplexity_table(
     return responses.assign(perplexity=[perplexity(row) for row in log_probs])[COLUMNS]
 
 
-def write_perplexities(
+def read_perplexities(
     base: Path,
     samples: Sequence[Path],
     problems: Path,
     algorithms: Sequence[str],
     named: Sequence[str] | None,
+    more: int,
     responses: int,
     device: str,
-    output: Path,
-    manifest: Manifest,
-) -> None:
-    """Figure 7's data: choose responses from the sample files, read them with the checkpoint
-    `base`, and write COLUMNS as parquet, the manifest beside it as JSON.
+) -> pd.DataFrame:
+    """Figure 7's data: responses chosen from the sample files, read with the checkpoint `base`;
+    COLUMNS.
+
+    The problems of the figure come first, then those with which there are at least `more`, in
+    the order of the problem set, or all that there are.
     """
     asked = read_problems(problems)
+    ids = [problem.problem_id for problem in asked]
+    first = choose_problems(ids, named)
+    chosen_ids = [*first, *(name for name in ids if name not in first)][: max(more, len(first))]
     chosen = choose_responses(
         {run_of(path): pd.read_parquet(path) for path in samples},
         algorithms,
-        choose_problems([problem.problem_id for problem in asked], named),
+        chosen_ids,
         responses,
     )
     network: Any = load_model(base)
-    table = perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)
-    with atomic_file(output) as temporary:
-        table.to_parquet(temporary, index=False)
-    manifest.write(output.with_suffix(".json"), int(table["n_tokens"].sum()))
+    return perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)
 
 
 @torch.inference_mode()

@@ -17,8 +17,8 @@ from typing import Annotated
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
+from sage.fields import Name, Strict, about
 from sage.prompting import TAGS
-from sage.study.strict import Name, Strict
 
 GAP = 80
 """The most characters that ``...`` spans."""
@@ -50,11 +50,13 @@ Phrases = Annotated[list[str], Field(min_length=1)]
 
 
 class PhraseList(Strict):
-    """One pattern of a file of phrase lists."""
+    """A reasoning pattern, and the phrases used to detect it."""
 
-    title: str
-    phrases: Phrases
-    unless: list[str] = Field(default_factory=list)
+    title: Annotated[str, about("its name in tables")]
+    phrases: Annotated[Phrases, about("a solution shows the pattern if it contains one of these")]
+    unless: Annotated[
+        list[str], about("phrases that look like the pattern and are not; they are cut out first")
+    ] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sage.study.strict import BASE
+from sage.fields import BASE
 
 
 def tail_table(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from sage.checking.findings import Finding, met
 from sage.problems.entries import Benchmark, DataFile
 from sage.problems.fetching import DataError, cached, copies, mirror_folder, silence
 from sage.study import ResolvedStudy
-from sage.study.models import HubBase, PackageBase
+from sage.study.bases import HubBase, PackageBase
 
 _NO_COPY = "no copy"
 

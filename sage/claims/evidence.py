@@ -28,7 +28,7 @@ from sage.evaluation.intervals import (
     parts_of,
     student,
 )
-from sage.reporting.wording import AVERAGE
+from sage.rendering.labels import AVERAGE
 from sage.study import BASE
 
 History = Sequence[Mapping[str, Any]]

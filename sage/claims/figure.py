@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sage.reporting.looks import PALETTE, STYLE
-from sage.reporting.wording import benchmark_titles
+from sage.rendering.labels import benchmark_titles
+from sage.rendering.lines import PALETTE
+from sage.rendering.style import STYLE
 from sage.study import ResolvedStudy
 
 COLOURS = {

@@ -37,7 +37,7 @@ from sage.claims.tests import (
     load_claims,
 )
 from sage.claims.verdicts import Seen, Verdict, of_claim, of_finding, of_secondary
-from sage.reporting.wording import row_title
+from sage.rendering.labels import row_title
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.study import BASE, ResolvedStudy
 

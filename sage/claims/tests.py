@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from sage.study.strict import Name, Positive, PositiveFloat, Strict
+from sage.fields import Name, Positive, PositiveFloat, Strict
 
 Direction = Literal["up", "down", "not up"]
 

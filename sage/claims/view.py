@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from sage.claims.ledger import amount
-from sage.reporting.views import NONE, interval_of_points, p_text, points
-from sage.reporting.wording import benchmark_titles
+from sage.rendering.labels import benchmark_titles
+from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.study import ResolvedStudy
 
 

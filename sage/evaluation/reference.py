@@ -102,15 +102,17 @@ def summary(table: pd.DataFrame) -> str:
     return "\n".join([*lines, f"{places}: the run {verdict} the reference.{note}"])
 
 
-def compare(metrics: Path, reference: Path, table: Path) -> bool:
+def compare(metrics: Path, reference: str | None, table: Path) -> tuple[str, bool]:
     """Compare a study's metrics/pass_at_k.parquet with a reference folder, and write the table.
 
-    Prints what was found and returns whether the run agrees.
+    Returns what was found as text, and whether the run agrees. Raises ValueError if no reference
+    is named.
     """
-    found = compared_with_reference(pd.read_parquet(metrics), read_reference(reference))
+    if not reference:
+        raise ValueError("no reference: name a folder, `snakemake compare --config reference=...`")
+    found = compared_with_reference(pd.read_parquet(metrics), read_reference(Path(reference)))
     write_text_atomic(table, found.to_csv(index=False, lineterminator="\n"))
-    print(summary(found))
-    return passes(found)
+    return summary(found), passes(found)
 
 
 def _by_run(metrics: pd.DataFrame) -> dict[tuple[Any, ...], tuple[np.ndarray, int]]:

@@ -11,14 +11,13 @@ from sage.evaluation.curves import curves_of
 from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
-from sage.runtime.files import atomic_file
 from sage.runtime.manifest import Manifest
 from sage.study import Evaluation
 
 COLUMNS = ["algorithm", "train_seed", "step", "value", "low", "high"]
 
 
-def write_trajectory(
+def trajectory_table(
     base: Path,
     policies: Sequence[Path],
     problems: Sequence[Problem],
@@ -28,15 +27,15 @@ def write_trajectory(
     benchmark: str,
     count: int,
     shards: Path,
-    output: Path,
     manifest: Manifest,
-) -> None:
+) -> tuple[pd.DataFrame, int]:
     """Sample the parent `base` and the snapshots of each of `policies` on one benchmark.
 
-    `policies` are folders .../{algorithm}/seed{seed}. Writes pass@1 with its interval over
-    problems, COLUMNS, as parquet and the manifest beside it; step 0 is the parent. Of snapshots
-    kept for a finer figure, those at `count` even shares of the run are taken. Samples go into
-    `shards`, so a killed job goes on. Raises FileNotFoundError for too few snapshots.
+    `policies` are folders .../{algorithm}/seed{seed}. Returns pass@1 with its interval over
+    problems, COLUMNS, and how many tokens were drawn; step 0 is the parent. Of snapshots kept for
+    a finer figure, those at `count` even shares of the run are taken. Samples go into `shards`,
+    each with a copy of `manifest`, so a killed job goes on. Raises FileNotFoundError for too few
+    snapshots.
     """
     rows, tokens = [], 0
 
@@ -69,9 +68,7 @@ def write_trajectory(
         rows.append((algorithm, seed, 0, *start))
         for step, folder in snapshots_of(policy, count):
             rows.append((algorithm, seed, step, *accuracy(folder, seed, f"{algorithm}-{step}")))
-    with atomic_file(output) as temporary:
-        pd.DataFrame(rows, columns=COLUMNS).to_parquet(temporary, index=False)
-    manifest.write(output.with_suffix(".json"), tokens)
+    return pd.DataFrame(rows, columns=COLUMNS), tokens
 
 
 def snapshots_of(policy: Path, count: int) -> list[tuple[int, Path]]:

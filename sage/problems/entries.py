@@ -9,28 +9,34 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+from sage.fields import Positive, Strict, about
 
 
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Paths = Annotated[list[str], Field(min_length=1), BeforeValidator(_listed)]
-"""Dotted paths into a row, such as ``prompt.0.content``; the first that is there counts."""
+_Paths = Annotated[list[str], Field(min_length=1)]
+Paths = Annotated[_Paths, BeforeValidator(_listed, json_schema_input_type=str | _Paths)]
+"""Dotted paths into a row, such as ``prompt.0.content``; the first that exists is used."""
 
 
-class DataFile(_Strict):
-    """A file of rows: JSON Lines or Parquet, told apart by the end of its name."""
+class DataFile(Strict):
+    """A file of rows: JSON Lines or Parquet, by the end of its name."""
 
-    path: Annotated[str, Field(pattern=r"^[^/\\].*\.(jsonl|parquet)$")]
-    rows: Annotated[int, Field(ge=1)] | None = None
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    level: str | None = None
+    path: Annotated[
+        str,
+        Field(pattern=r"^[^/\\].*\.(jsonl|parquet)$"),
+        about("where the file is; ends in `.jsonl` or `.parquet`", unit="path"),
+    ]
+    rows: Annotated[Positive | None, about("expected size; `null` allows any", unit="rows")] = None
+    sha256: Annotated[
+        Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None,
+        about("expected checksum; `null` allows any", unit="64 hexadecimal digits"),
+    ] = None
+    level: Annotated[str | None, about("level of all its problems")] = None
 
     @model_validator(mode="after")
     def _stays_in_its_folder(self) -> DataFile:
@@ -39,46 +45,94 @@ class DataFile(_Strict):
         return self
 
 
-class HubFiles(_Strict):
+class HubFiles(Strict):
     """Files of one data set repository of the hub, at one commit."""
 
-    repository: Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
-    files: Annotated[list[DataFile], Field(min_length=1)]
+    repository: Annotated[
+        str,
+        Field(pattern=r"^[\w.-]+/[\w.-]+$"),
+        about("a data set repository", unit="owner/name"),
+    ]
+    revision: Annotated[
+        Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None,
+        about("its commit; `null` takes the newest", unit="40 hexadecimal digits"),
+    ] = None
+    files: Annotated[list[DataFile], Field(min_length=1), about("the files to read, in this order")]
 
 
-class Fields(_Strict):
-    """Where a row holds its problem and the rest."""
+class Fields(Strict):
+    """Where a row holds its problem and the rest.
 
-    problem: Paths
-    answer: Paths
-    level: Paths | None = None
-    id: Paths | None = None
-    solution: Paths | None = None
-
-
-class Wrapper(_Strict):
-    """Text that stands before and after every problem of a file and is no part of it."""
-
-    before: str = ""
-    after: str = ""
-
-
-class Benchmark(_Strict):
-    """A data set: files on the hub, copies of them under other names, or both.
-
-    `kept` is the number of problems left after the filters `english_only` and `numbers_only`.
+    Each is a path with dots, such as `prompt.0.content`, or a list of paths, of which the first
+    that a row has is used.
     """
 
-    kind: Literal["math", "knights"] = "math"
-    hub: list[HubFiles] = Field(default_factory=list)
-    mirror: list[DataFile] = Field(default_factory=list)
-    fields: Fields
-    wrappers: list[Wrapper] = Field(default_factory=list)
-    answer_after: Annotated[str, Field(min_length=1)] | None = None
-    english_only: bool = False
-    numbers_only: bool = False
-    kept: Annotated[int, Field(ge=1)] | None = None
+    problem: Annotated[Paths, about("the problem", unit="path or list of paths")]
+    answer: Annotated[Paths, about("the correct answer", unit="path or list of paths")]
+    level: Annotated[
+        Paths | None,
+        about("the level; `null` takes that of the file", unit="path or list of paths"),
+    ] = None
+    id: Annotated[
+        Paths | None,
+        about(
+            "its id; with `null` one is made from the text of the problem",
+            unit="path or list of paths",
+        ),
+    ] = None
+    solution: Annotated[
+        Paths | None, about("a worked solution, for SFT", unit="path or list of paths")
+    ] = None
+
+
+class Wrapper(Strict):
+    """Text before and after every problem of a file that is not part of the problem."""
+
+    before: Annotated[str, about("text before the problem")] = ""
+    after: Annotated[str, about("text after the problem")] = ""
+
+
+class Benchmark(Strict):
+    r"""A public data set: files on the hub, copies of them under other names, or both.
+
+    A file of the mirror is found under `{repository}/{path}`, where
+    `hf download --local-dir MIRROR/{repository}` puts it, or under a name listed in `mirror`. If
+    the mirror holds none of the files, they are downloaded and cached.
+
+    Answers are brought into one form: the last `\boxed{}` if there is one, `073` as 73, `27.0`
+    as 27.
+    """
+
+    kind: Annotated[Literal["math", "knights"], about("how answers are compared")] = "math"
+    hub: Annotated[
+        list[HubFiles], about("the repositories on the Hugging Face hub that hold the files")
+    ] = Field(default_factory=list)
+    mirror: Annotated[
+        list[DataFile],
+        about("copies under other names; they are used if they cover every level"),
+    ] = Field(default_factory=list)
+    fields: Annotated[Fields, about("which field of a row holds what")]
+    wrappers: Annotated[
+        list[Wrapper],
+        about("text around every problem that is not part of it; of several, the one that fits"),
+    ] = Field(default_factory=list)
+    answer_after: Annotated[
+        Annotated[str, Field(min_length=1)] | None,
+        about("the answer is what follows the last occurrence of this text in its field"),
+    ] = None
+    english_only: Annotated[
+        bool, about("whether problems with Chinese characters are left out")
+    ] = False
+    numbers_only: Annotated[
+        bool, about("whether problems whose answer is not a number are left out")
+    ] = False
+    kept: Annotated[
+        Positive | None,
+        about(
+            "problems left after these two filters; another number is an error, `null` allows any",
+            unit="problems",
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _has_files(self) -> Benchmark:

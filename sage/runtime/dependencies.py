@@ -12,9 +12,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-WITHOUT_EFFECT = ("sage.study", "sage.runtime")
+WITHOUT_EFFECT = ("sage.study", "sage.fields", "sage.results", "sage.runtime")
 """Left out of what a result depends on: what only validates settings (their values count by
-themselves) and what only frames a job."""
+themselves), names files or frames a job."""
 
 
 def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:

@@ -1,30 +1,23 @@
 """A study: what it consists of, and how it is read and checked (`reading`)."""
 
-from sage.study.algorithms import Algorithm, Guide
-from sage.study.models import (
-    RL,
-    SFT,
-    Architecture,
-    Corpus,
-    Evaluation,
-    LoRA,
-    Model,
-    Pretraining,
-    Sampling,
-    ScratchBase,
-)
+from sage.fields import BASE
+from sage.study.algorithms import Algorithm, choice_files
+from sage.study.bases import Architecture, Corpus, Pretraining, ScratchBase
+from sage.study.choices import REGISTRIES, Choice, Guide
+from sage.study.models import RL, SFT, Evaluation, LoRA, Model, Sampling
 from sage.study.problem_sets import ArithmeticSet, KnightsSet, ProblemSet
-from sage.study.reading import StudyError, load_settings, load_study
-from sage.study.strict import BASE
+from sage.study.reading import StudyError, load_settings
 from sage.study.types import ResolvedStudy, Settings, Study
 
 __all__ = [
     "BASE",
+    "REGISTRIES",
     "RL",
     "SFT",
     "Algorithm",
     "Architecture",
     "ArithmeticSet",
+    "Choice",
     "Corpus",
     "Evaluation",
     "Guide",
@@ -39,6 +32,6 @@ __all__ = [
     "Settings",
     "Study",
     "StudyError",
+    "choice_files",
     "load_settings",
-    "load_study",
 ]

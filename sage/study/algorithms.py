@@ -1,66 +1,116 @@
-"""Algorithms as data: loss x advantage x KL x estimator x guide x extras."""
+"""Algorithms as data: loss x rewards x advantage x credit x KL x estimator x guide x filter.
+
+What the key of a registry may name is in `sage.study.choices`; here is what goes with what.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sage.study.strict import NonNegativeFloat, Positive, PositiveFloat, Strict
-
-
-class Guide(Strict):
-    """A guide function by name, with its settings and the clamp of its values."""
-
-    kind: str
-    settings: dict[str, float | str] = Field(default_factory=dict)
-    clamp: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] = Field(
-        default_factory=lambda: [0.6, 1.4]
-    )
-
-
-ESTIMATORS = {
-    "none": (),
-    "reverse": ("k2", "k3", "k3_corrected"),
-    "forward": ("sampled", "exact"),
-}
-"""The estimators that each kind of KL term can use."""
-
-
-class DynamicSampling(Strict):
-    """Groups whose rewards are all equal are replaced, at most `max_refills` times a step."""
-
-    max_refills: Positive
-
-
-class Overlong(Strict):
-    """A penalty that grows linearly to -1 over the last `margin_tokens` of the length limit."""
-
-    margin_tokens: Positive
+from sage.fields import NonNegativeFloat, PositiveFloat, Strict, about
+from sage.study.choices import REGISTRIES, AnyChoice, AnyFilter, AnyGuide, Choice
 
 
 class Algorithm(Strict):
-    """A row of the paper's tables as data.
+    """A method: one entry per row of the tables, under the name that studies use.
 
-    `fidelity: released` computes what the official release does where it differs from the
-    paper: the KL reference is the model before SFT, and schedules advance with every loss call.
+    `estimator`, `guide`, `advantage`, `credit`, `rewards` and `filter` take a name, or a section
+    with a `kind` and its `settings`; the kind can also be a class of your own (below).
     """
 
-    title: str
-    fidelity: Literal["paper", "released"] = "paper"
-    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
-    importance: Literal["token", "sequence"] = "token"
-    advantage: Literal["group", "centred", "beta"] = "group"
-    kl: Literal["none", "reverse", "forward"]
-    estimator: Literal["k2", "k3", "k3_corrected", "sampled", "exact"] | None = None
-    kl_coefficient: PositiveFloat | None = None
-    guide: Guide | None = None
-    clip_low: PositiveFloat = 0.2
-    clip_high: PositiveFloat = 0.2
-    entropy_bonus: NonNegativeFloat = 0.0
-    dynamic_sampling: DynamicSampling | None = None
-    overlong: Overlong | None = None
-    mask_truncated: bool = False
+    title: Annotated[str, about("its name in tables and figures")]
+    fidelity: Annotated[
+        Literal["paper", "released"],
+        about(
+            "`released` computes what the official release does where it differs: the KL term "
+            "refers to the model before SFT, and schedules advance with every loss call"
+        ),
+    ] = "paper"
+    loss: Annotated[
+        Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"],
+        about(
+            "how token losses are averaged: per completion; over the tokens of the local batch; "
+            "over completions times the longest allowed length; over the tokens of the global "
+            "batch; the rest as TRL defines them",
+            trl="loss_type",
+        ),
+    ]
+    importance: Annotated[
+        Literal["token", "sequence"],
+        about(
+            "what the probability ratio is taken of; `sequence` with `grpo` (GSPO), `sapo` and "
+            "`luspo` only",
+            trl="importance_sampling_level",
+        ),
+    ] = "token"
+    rewards: Annotated[
+        list[AnyChoice],
+        Field(min_length=1),
+        about("what a completion is rewarded for; several are added up"),
+    ] = Field(default_factory=lambda: [Choice(kind="correct")])
+    advantage: Annotated[
+        AnyChoice, about("how the rewards of a group become advantages", trl="scale_rewards")
+    ] = Choice(kind="group")
+    credit: Annotated[
+        AnyChoice | None, about("how the advantage of a completion is shared out over its tokens")
+    ] = None
+    kl: Annotated[Literal["none", "reverse", "forward"], about("direction of the KL term")]
+    estimator: Annotated[
+        AnyChoice | None,
+        about("how the KL term is estimated at the drawn tokens; none with `none`"),
+    ] = None
+    kl_coefficient: Annotated[
+        PositiveFloat | None,
+        about("weight of the KL term; `null` takes the model's", unit="per nat", trl="beta"),
+    ] = None
+    guide: Annotated[AnyGuide | None, about("what shapes the anchor of the KL term; needs one")] = (
+        None
+    )
+    clip_low: Annotated[
+        PositiveFloat | None,
+        about(
+            "probability ratios are clipped below 1 − this; `null` never",
+            unit="ratio",
+            trl="epsilon",
+        ),
+    ] = 0.2
+    clip_high: Annotated[
+        PositiveFloat | None,
+        about(
+            "probability ratios are clipped above 1 + this; `null` never",
+            unit="ratio",
+            trl="epsilon_high",
+        ),
+    ] = 0.2
+    entropy_bonus: Annotated[
+        NonNegativeFloat,
+        about(
+            "weight of the policy's entropy in the objective", unit="per nat", trl="entropy_coef"
+        ),
+    ] = 0.0
+    filter: Annotated[
+        AnyFilter | None, about("which groups are trained on; the others are drawn again")
+    ] = None
+    mask_truncated: Annotated[
+        bool,
+        about(
+            "whether completions that were cut off carry no loss", trl="mask_truncated_completions"
+        ),
+    ] = False
+
+    def choices(self) -> Iterator[tuple[str, str, Choice]]:
+        """Every choice from a registry: its place, the registry's name, and the choice."""
+        for name in REGISTRIES:
+            value = getattr(self, name)
+            if isinstance(value, Choice):
+                yield name, name, value
+            elif value is not None:
+                for index, each in enumerate(value):
+                    yield f"{name}[{index}]", name, each
 
     @model_validator(mode="after")
     def _importance_suits_the_loss(self) -> Algorithm:
@@ -75,21 +125,62 @@ class Algorithm(Strict):
 
     @model_validator(mode="after")
     def _kl_term_is_whole(self) -> Algorithm:
-        allowed = ESTIMATORS[self.kl]
-        if self.guide and not allowed:
-            raise ValueError("a guide shapes the anchor of the KL term, but kl is 'none'")
-        if allowed and self.estimator not in allowed:
-            raise ValueError(
-                f"estimator {self.estimator!r} does not go with kl {self.kl!r}; "
-                f"allowed: {', '.join(allowed)}"
-            )
-        if not allowed and (self.estimator or self.kl_coefficient):
-            raise ValueError("estimator and kl_coefficient need a KL term, but kl is 'none'")
-        if self.guide and self.estimator == "exact":
-            raise ValueError(
-                "a guide is known for the drawn token only, but the exact forward KL sums over "
-                "the vocabulary; use estimator: sampled"
-            )
-        if self.fidelity == "released" and not allowed:
-            raise ValueError("fidelity 'released' differs in the KL term, but kl is 'none'")
+        if self.kl == "none":
+            if self.guide:
+                raise ValueError("a guide shapes the anchor of the KL term, but kl is 'none'")
+            if self.estimator or self.kl_coefficient:
+                raise ValueError("estimator and kl_coefficient need a KL term, but kl is 'none'")
+            if self.fidelity == "released":
+                raise ValueError("fidelity 'released' differs in the KL term, but kl is 'none'")
+            return self
+        registry, named = REGISTRIES["estimator"], self.estimator.kind if self.estimator else None
+        if named is not None:
+            try:
+                direction = registry.find(named).direction
+            except ValueError:  # reported under its own key by `sage.study.reading`
+                return self
+            if direction == self.kl:
+                return self
+        allowed = [kind for kind in registry.classes if registry.find(kind).direction == self.kl]
+        raise ValueError(
+            f"estimator {named!r} does not go with kl {self.kl!r}; allowed: {', '.join(allowed)}"
+        )
+
+    @model_validator(mode="after")
+    def _choices_agree(self) -> Algorithm:
+        conflicts = [
+            f"{place}: {choice} {conflict}"
+            for place, _, choice, made in built(self)
+            if hasattr(made, "conflicts")
+            for conflict in made.conflicts(self)
+        ]
+        if conflicts:
+            raise ValueError("; ".join(conflicts))
         return self
+
+
+def built(algorithm: Algorithm) -> Iterator[tuple[str, str, Choice, Any]]:
+    """As `Algorithm.choices`, with what each makes; those with a fault of their own left out."""
+    for place, name, choice in algorithm.choices():
+        try:
+            made = REGISTRIES[name].build(choice.kind, choice.settings)
+        except ValueError:
+            continue  # reported under its own key by `sage.study.reading`
+        yield place, name, choice, made
+
+
+def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
+    """Why the algorithm does not go with a model's settings of RL, one message each."""
+    for place, _, choice, made in built(algorithm):
+        if hasattr(made, "conflicts_with_run"):
+            for conflict in made.conflicts_with_run(rl):
+                yield f"{place}: {choice} {conflict}"
+
+
+def choice_files(algorithm: Algorithm) -> list[Path]:
+    """Source files of the classes that the algorithm names, the user's own among them.
+
+    An algorithm's jobs have them as inputs, for no module of the training imports them by name.
+    """
+    files = [REGISTRIES[name].files(choice.kind) for _, name, choice in algorithm.choices()]
+    return sorted(set().union(*files))

@@ -10,7 +10,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -60,13 +60,41 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
 
-def type_faults(kind: Any, content: Any, key: str = "") -> list[str]:
-    """What keeps `content` from being a `kind`; `key` is where it stands in its file."""
+def type_faults(
+    kind: Any, content: Any, key: str = "", context: Mapping[str, Any] | None = None
+) -> list[str]:
+    """What keeps `content` from being a `kind`; `key` is where it stands in its file.
+
+    `context` is handed to the validators of the type.
+    """
     try:
-        TypeAdapter(kind).validate_python(content)
+        TypeAdapter(kind).validate_python(content, context=context)
     except ValidationError as error:
         return [_fault(detail, kind, key) for detail in error.errors()]
     return []
+
+
+def unknown(key: str, name: Any, what: str, known: Collection[Any]) -> Iterator[str]:
+    """A fault if `name` is text and not in `known`; values of another type are passed over."""
+    if isinstance(name, str) and name not in known:
+        yield f"{key}: {name!r} is not {what}{nearest(name, known)}"
+
+
+def repeated(key: str, values: Sequence[Any]) -> Iterator[str]:
+    """A fault for each value that occurred before."""
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            yield f"{key}[{index}]: {value!r} occurs twice"
+
+
+def mapping(value: Any) -> Mapping[Any, Any]:
+    """`value` if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: Any) -> Sequence[Any]:
+    """`value` if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
 
 
 def _fault(detail: Any, kind: Any, top: str) -> str:

@@ -1,4 +1,4 @@
-"""Models of a study, and what is done to them: pretraining, SFT, RL, sampling."""
+"""Models of a study, and what is done to them: SFT, RL, sampling. `bases` has their origins."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sage.study.problem_sets import check_order
-from sage.study.strict import (
+from sage.fields import (
     Name,
     NonNegativeFloat,
     Positive,
@@ -15,179 +14,225 @@ from sage.study.strict import (
     Seed,
     Share,
     Strict,
+    about,
 )
+from sage.study.bases import Base, Corpus, ScratchBase
 
-
-class Architecture(Strict):
-    """A small Qwen2 model with tied embeddings."""
-
-    hidden_size: Positive
-    intermediate_size: Positive
-    layers: Positive
-    heads: Positive
-    key_value_heads: Positive
-    max_positions: Positive
-    vocab_size: Annotated[int, Field(ge=300)]
-
-    @model_validator(mode="after")
-    def _divisible(self) -> Architecture:
-        if self.hidden_size % self.heads or self.heads % self.key_value_heads:
-            raise ValueError("hidden_size must be a multiple of heads, heads of key_value_heads")
-        return self
-
-
-class Slips(Strict):
-    """How often worked solutions of the corpus go wrong (see `sage.problems.corpus`)."""
-
-    direct: Share
-    steps: Share
-    group: Share
-    below_zero: Share
-    knights: Share
-
-
-Style = Literal["direct", "steps", "let", "group", "contradiction"]
-
-
-class Corpus(Strict):
-    """Worked solutions that stand in for the web text a real base model has read."""
-
-    styles: Annotated[dict[Style, NonNegativeFloat], Field(min_length=1)]
-    slips: Slips
-    min_terms: Annotated[int, Field(ge=2)]
-    max_terms: Annotated[int, Field(ge=2)]
-    max_value: Positive
-    knights_share: Share
-    knights_people: Annotated[list[Annotated[int, Field(ge=2, le=8)]], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _drawable(self) -> Corpus:
-        check_order(self.min_terms, self.max_terms)
-        if not any(self.styles.values()):
-            raise ValueError("styles: at least one must have a frequency above 0")
-        return self
-
-
-class Pretraining(Strict):
-    """Language modelling on the corpus; `tagged_share` of it is in the answer format."""
-
-    documents: Positive
-    tagged_share: Share
-    steps: Positive
-    batch_size: Positive
-    learning_rate: PositiveFloat
-    warmup_steps: Annotated[int, Field(ge=0)]
-    weight_decay: NonNegativeFloat
-    seed: Seed
-
-
-class ScratchBase(Strict):
-    """A base model made by this workflow."""
-
-    source: Literal["scratch"]
-    architecture: Architecture
-    corpus: Corpus
-    pretraining: Pretraining
-
-
-class HubBase(Strict):
-    """A pretrained checkpoint of the Hugging Face hub, or its copy in the mirror."""
-
-    source: Literal["hub"]
-    repository: str
-    revision: str = "main"
-
-
-class PackageBase(Strict):
-    """A pretrained checkpoint as a GGUF file inside an installed Python package."""
-
-    source: Literal["package"]
-    package: str
-    file: str
-
-
-class SharedBase(Strict):
-    """The parent of another model of the study: its checkpoint before RL."""
-
-    source: Literal["model"]
-    model: Name
-
-
-Base = Annotated[ScratchBase | HubBase | PackageBase | SharedBase, Field(discriminator="source")]
-
-Precision = Literal["float32", "bfloat16"]
-Optimizer = Literal["adamw", "adamw_8bit"]
+Precision = Annotated[
+    Literal["float32", "bfloat16"],
+    about("number format of the computation and of weights that are not trained", trl="bf16"),
+]
+Optimizer = Annotated[
+    Literal["adamw", "adamw_8bit"],
+    about("`adamw_8bit` needs bitsandbytes (the extra `gpu`)", trl="optim"),
+]
+Engine = Literal["transformers", "vllm"]
 
 
 class LoRA(Strict):
-    """Low-rank adapters on the attention and MLP projections."""
+    """Low-rank adapters on the attention and MLP projections, in `sft` and in `rl`."""
 
-    rank: Positive
-    alpha: Positive
-    dropout: Share = 0.0
+    rank: Annotated[Positive, about("rank of the update", unit="dimensions", trl="lora_r")]
+    alpha: Annotated[
+        Positive,
+        about("the update is scaled by alpha / rank", unit="integer", trl="lora_alpha"),
+    ]
+    dropout: Annotated[
+        Share, about("dropout on the adapter's input", unit="probability", trl="lora_dropout")
+    ] = 0.0
 
 
 class SFT(Strict):
-    """Supervised fine-tuning to the answer format; trains an adapter and merges it.
+    """Supervised fine-tuning to the answer format.
 
-    The examples come from the data set `data` of config/benchmarks.yaml, or are drawn from
-    `corpus`, by default that of a base made from scratch.
+    An adapter is trained on conversations in the answer format and then merged. Problems whose
+    prompt takes more than half of `max_tokens` are left out.
     """
 
-    data: Name | None = None
-    corpus: Corpus | None = None
-    examples: Positive | None = None
-    epochs: Positive
-    batch_size: Positive
-    max_tokens: Positive
-    learning_rate: PositiveFloat
-    warmup_steps: Annotated[int, Field(ge=0)]
-    weight_decay: NonNegativeFloat
-    lora: LoRA
+    data: Annotated[
+        Name | None,
+        about(
+            "a data set of `benchmarks.yaml` with worked solutions; without one they are drawn "
+            "from a corpus"
+        ),
+    ] = None
+    corpus: Annotated[
+        Corpus | None, about("the corpus to draw from; `null` takes that of the base")
+    ] = None
+    examples: Annotated[
+        Positive | None,
+        about("how many; `null` takes the whole data set", unit="conversations"),
+    ] = None
+    epochs: Annotated[
+        Positive, about("passes over the examples", unit="epochs", trl="num_train_epochs")
+    ]
+    batch_size: Annotated[
+        Positive,
+        about(
+            "conversations in an optimizer step, on all GPUs together",
+            unit="conversations",
+            trl="per_device_train_batch_size",
+        ),
+    ]
+    max_tokens: Annotated[
+        Positive, about("longer conversations are cut", unit="tokens", trl="max_length")
+    ]
+    learning_rate: Annotated[
+        PositiveFloat,
+        about(
+            "peak of AdamW's learning rate, which then falls linearly to 0",
+            unit="rate",
+            trl="learning_rate",
+        ),
+    ]
+    warmup_steps: Annotated[
+        int,
+        Field(ge=0),
+        about("linear rise to the peak", unit="optimizer steps", trl="warmup_steps"),
+    ]
+    weight_decay: Annotated[
+        NonNegativeFloat, about("AdamW's weight decay", unit="rate", trl="weight_decay")
+    ]
+    lora: Annotated[LoRA, about("the adapter")]
     precision: Precision = "float32"
     optimizer: Optimizer = "adamw"
-    seed: Seed
-    checkpoint_every: Positive = 200
+    seed: Annotated[Seed, about("seed of examples, adapter and order", unit="integer", trl="seed")]
+    checkpoint_every: Annotated[
+        Positive,
+        about(
+            "how often a checkpoint is kept, from which an interrupted run continues",
+            unit="optimizer steps",
+            trl="save_steps",
+        ),
+    ] = 200
 
 
 class Sampling(Strict):
-    """How completions are drawn; one meaning in training and in evaluation."""
+    """How completions are sampled, in `rl` and in `evaluation`.
 
-    temperature: PositiveFloat
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
-    min_p: Share = 0.0
-    max_tokens: Positive
-    stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=lambda: ["</SOLUTION>"])
+    The settings are applied in this order: temperature, top-k, top-p, min-p.
+    """
+
+    temperature: Annotated[
+        PositiveFloat, about("logits are divided by it", unit="factor", trl="temperature")
+    ]
+    top_p: Annotated[
+        float,
+        Field(gt=0.0, le=1.0),
+        about(
+            "the smallest set of tokens with this probability is kept; 1 keeps all",
+            unit="probability",
+            trl="top_p",
+        ),
+    ] = 1.0
+    top_k: Annotated[
+        int,
+        Field(ge=0),
+        about("the k most likely tokens are kept; 0 keeps all", unit="tokens", trl="top_k"),
+    ] = 0
+    min_p: Annotated[
+        Share,
+        about(
+            "tokens are kept whose probability is at least this share of the largest; 0 keeps all",
+            unit="share, 0 to 1",
+            trl="min_p",
+        ),
+    ] = 0.0
+    max_tokens: Annotated[
+        Positive, about("longest completion", unit="tokens", trl="max_completion_length")
+    ]
+    stop: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        about("a completion ends after the first of these texts that it writes"),
+    ] = Field(default_factory=lambda: ["</SOLUTION>"])
 
 
 class RL(Strict):
     """Reinforcement learning with verifiable rewards (the paper's Table 8).
 
-    A generation of rollouts serves `steps_per_generation` x `iterations` optimizer steps; a
-    step runs over its completions in `micro_batches` parts, accumulating the gradient.
+    One generation of rollouts serves `steps_per_generation` × `iterations` optimizer steps.
     """
 
-    problems: Name
-    steps: Positive
-    prompts_per_step: Positive
-    rollouts: Annotated[int, Field(ge=2)]
-    micro_batches: Positive = 1
-    steps_per_generation: Positive = 1
-    iterations: Positive = 1
-    sampling: Sampling
-    engine: Literal["transformers", "vllm"] = "transformers"
-    learning_rate: PositiveFloat
-    schedule: Literal["linear", "constant"]
-    warmup_ratio: Share
-    weight_decay: NonNegativeFloat
-    max_grad_norm: PositiveFloat = 1.0
-    kl_coefficient: PositiveFloat
-    lora: LoRA | None
+    problems: Annotated[Name, about("the problem set to train on")]
+    steps: Annotated[Positive, about("length of training", unit="optimizer steps", trl="max_steps")]
+    prompts_per_step: Annotated[Positive, about("different problems in a step", unit="problems")]
+    rollouts: Annotated[
+        int,
+        Field(ge=2),
+        about(
+            "completions of each problem in a step: the group",
+            unit="completions",
+            trl="num_generations",
+        ),
+    ]
+    micro_batches: Annotated[
+        Positive,
+        about(
+            "parts of a step over which its gradient is accumulated; more of them need less "
+            "memory. Several GPUs share them. The loss `bnpo` averages over the tokens of one part",
+            unit="parts",
+            trl="gradient_accumulation_steps",
+        ),
+    ] = 1
+    steps_per_generation: Annotated[
+        Positive,
+        about(
+            "optimizer steps that one generation of rollouts is split over", unit="optimizer steps"
+        ),
+    ] = 1
+    iterations: Annotated[
+        Positive,
+        about("how often each rollout is trained on", unit="passes", trl="num_iterations"),
+    ] = 1
+    sampling: Annotated[Sampling, about("how rollouts are sampled")]
+    engine: Annotated[
+        Engine,
+        about(
+            "what samples rollouts. `vllm` shares each GPU with training: it takes 30 % of the "
+            "memory while it samples; it needs the extra `vllm`",
+            trl="use_vllm",
+        ),
+    ] = "transformers"
+    learning_rate: Annotated[
+        PositiveFloat, about("peak of AdamW's learning rate", unit="rate", trl="learning_rate")
+    ]
+    schedule: Annotated[
+        Literal["linear", "constant"],
+        about("what the learning rate does after the warm-up", trl="lr_scheduler_type"),
+    ]
+    warmup_ratio: Annotated[
+        Share,
+        about("linear rise to the peak", unit="share of `steps`, 0 to 1", trl="warmup_steps"),
+    ]
+    weight_decay: Annotated[
+        NonNegativeFloat, about("AdamW's weight decay", unit="rate", trl="weight_decay")
+    ]
+    max_grad_norm: Annotated[
+        PositiveFloat,
+        about("longer gradients are scaled down to it", unit="norm", trl="max_grad_norm"),
+    ] = 1.0
+    kl_coefficient: Annotated[
+        PositiveFloat,
+        about("weight of the KL term; an algorithm may set its own", unit="per nat", trl="beta"),
+    ]
+    lora: Annotated[LoRA | None, about("the adapter; `null` trains all weights")]
     precision: Precision = "float32"
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Annotated[
+        bool,
+        about(
+            "whether activations are recomputed: less memory, more time",
+            trl="gradient_checkpointing",
+        ),
+    ] = False
     optimizer: Optimizer = "adamw"
-    checkpoint_every: Positive = 100
+    checkpoint_every: Annotated[
+        Positive,
+        about(
+            "how often a checkpoint is kept, from which an interrupted run continues",
+            unit="optimizer steps",
+            trl="save_steps",
+        ),
+    ] = 100
 
     @model_validator(mode="after")
     def _divisible(self) -> RL:
@@ -195,6 +240,15 @@ class RL(Strict):
             raise ValueError(
                 f"micro_batches {self.micro_batches} must divide the completions of a step, "
                 f"prompts_per_step x rollouts = {self.prompts_per_step * self.rollouts}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_dropout(self) -> RL:
+        if self.lora and self.lora.dropout:
+            raise ValueError(
+                f"lora.dropout {self.lora.dropout} must be 0 in RL: rollouts, old log-probs and "
+                "the signals of a guide come from passes that would each drop other units"
             )
         return self
 
@@ -216,16 +270,47 @@ class RL(Strict):
 
 
 class Evaluation(Strict):
-    """Samples per problem and evaluation seed, how they are drawn, and their intervals."""
+    """How much is sampled for the tables and figures, and how."""
 
-    samples: Positive
-    seeds: Annotated[list[Seed], Field(min_length=1)]
-    sampling: Sampling
-    engine: Literal["transformers", "vllm"] = "transformers"
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    batch_size: Positive
-    shard_size: Positive = 1024
-    bootstrap: Annotated[int, Field(ge=100)] = 10_000
+    samples: Annotated[
+        Positive,
+        about(
+            "for each problem and evaluation seed; pass@k goes up to k = samples × seeds",
+            unit="completions",
+        ),
+    ]
+    seeds: Annotated[
+        list[Seed],
+        Field(min_length=1),
+        about("evaluation seeds; with each, `samples` more completions are drawn", unit="integers"),
+    ]
+    sampling: Annotated[Sampling, about("how completions are sampled")]
+    engine: Annotated[Engine, about("what samples them; `vllm` needs the extra of that name")] = (
+        "transformers"
+    )
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"],
+        about("number format of weights and activations; the 16-bit formats are for GPUs"),
+    ] = "float32"
+    batch_size: Annotated[
+        Positive,
+        about(
+            "largest number sampled together; fewer where memory is short. It changes speed and "
+            "memory, not the random numbers",
+            unit="completions",
+        ),
+    ]
+    shard_size: Annotated[
+        Positive,
+        about(
+            "how many are written to disk at once: the most an interrupted job can lose. It "
+            "changes no result",
+            unit="completions",
+        ),
+    ] = 1024
+    bootstrap: Annotated[
+        int, Field(ge=100), about("resamples for each 95 % interval", unit="resamples")
+    ] = 10_000
 
     def decisive(self) -> dict[str, Any]:
         """The settings that samples and grades depend on: all but speed and the bootstrap."""
@@ -239,29 +324,65 @@ class Evaluation(Strict):
 
 
 class Job(Strict):
-    """What a job that trains or samples the model asks of the machine.
+    """What a job of this model asks of the machine: SFT, RL, sampling, and exhibits that load it.
 
-    `training` and `sampling` are tokens per second, for the plan alone.
+    On a cluster, the second try of a job gets twice the memory and time, the third three times.
     """
 
-    gpus: Annotated[int, Field(ge=0)] = 0
-    memory_gb: Positive = 4
-    hours: Positive = 4
-    training: PositiveFloat | None = None
-    sampling: PositiveFloat | None = None
+    gpus: Annotated[
+        int, Field(ge=0), about("GPUs of a job; on a cluster all on one node", unit="devices")
+    ] = 0
+    memory_gb: Annotated[
+        Positive,
+        about("host memory; `snakemake plan` shows what runs have used", unit="GB"),
+    ] = 4
+    hours: Annotated[Positive, about("longest running time", unit="hours")] = 4
+    training: Annotated[
+        PositiveFloat | None,
+        about(
+            "speed of RL and SFT; `snakemake plan` uses it until a run has been measured",
+            unit="tokens per second",
+        ),
+    ] = None
+    sampling: Annotated[
+        PositiveFloat | None,
+        about("speed of sampling, for the same purpose", unit="tokens per second"),
+    ] = None
 
 
 class Model(Strict):
     """A model with everything that is done to it, and the rows and columns of its main table."""
 
-    title: str
-    base: Base
-    sft: SFT | None = None
-    rl: RL
-    algorithms: Annotated[list[Name], Field(min_length=1)]
-    benchmarks: Annotated[list[Name], Field(min_length=1)]
-    evaluation: Evaluation | None = None
-    job: Job = Field(default_factory=Job)
+    title: Annotated[str, about("its name in tables and figures")]
+    base: Annotated[Base, about("where its weights come from")]
+    sft: Annotated[
+        SFT | None,
+        about(
+            "fine-tuning to the answer format. Its result is the row `base` and the start of "
+            "every RL run; with `null` the base itself is both"
+        ),
+    ] = None
+    rl: Annotated[RL, about("settings of RL that all algorithms share")]
+    algorithms: Annotated[
+        list[Name],
+        Field(min_length=1),
+        about(
+            "entries of `algorithms.yaml`: the rows of the model's tables, unless an exhibit "
+            "names its own"
+        ),
+    ]
+    benchmarks: Annotated[
+        list[Name],
+        Field(min_length=1),
+        about(
+            "problem sets to evaluate on, unless an exhibit names its own; not the set that RL "
+            "trains on"
+        ),
+    ]
+    evaluation: Annotated[
+        Evaluation | None, about("replaces the study's `evaluation` for this model")
+    ] = None
+    job: Annotated[Job, about("what its jobs ask of the machine")] = Field(default_factory=Job)
 
     @model_validator(mode="after")
     def _gpus_share_a_step(self) -> Model:

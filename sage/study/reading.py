@@ -6,22 +6,31 @@ fault of the study and of the algorithms is reported at once, before any job run
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import ValidationError
 
-from sage.guides import GUIDES, build_guide, guide_class
+from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
-from sage.study.algorithms import Algorithm, Guide
-from sage.study.exhibits import OF_TRAINING, RESERVED, AblationTable, Exhibit, PerplexityFigure
-from sage.study.faults import listed, nearest, shown, type_faults
+from sage.study.algorithms import Algorithm, run_conflicts
+from sage.study.choices import REGISTRIES, in_full
+from sage.study.exhibit import KINDS, Exhibit
+from sage.study.exhibit_faults import exhibit_faults
+from sage.study.faults import (
+    listed,
+    mapping,
+    nearest,
+    repeated,
+    sequence,
+    shown,
+    type_faults,
+    unknown,
+)
 from sage.study.models import RL
-from sage.study.strict import BASE, Name, Strict
 from sage.study.types import ResolvedStudy, Settings, Study
 
 
@@ -36,10 +45,13 @@ def load_settings(config: Mapping[str, Any], file: str = "config/config.yaml") -
     return Settings.model_validate(content)
 
 
-def load_study(study: str, config_folder: Path) -> ResolvedStudy:
+def load_study(
+    study: str, config_folder: Path, exhibit_kind: Callable[[str], type[Exhibit]]
+) -> ResolvedStudy:
     """The study called `study` in `config_folder`/studies, or in the YAML file `study`.
 
-    Raises StudyError, listing every fault, if it cannot be run.
+    `exhibit_kind` maps the name of a kind of exhibit to its class, or raises ValueError. Raises
+    StudyError, listing every fault, if the study cannot be run.
     """
     file = _study_file(study, config_folder)
     algorithms_file = str(config_folder / "algorithms.yaml")
@@ -50,10 +62,9 @@ def load_study(study: str, config_folder: Path) -> ResolvedStudy:
         {
             str(file): [
                 *type_faults(Name, file.stem, "the name of the file"),
-                *type_faults(Study, content),
+                *type_faults(Study, content, context={KINDS: _unread}),
                 *_reference_faults(content, rows, algorithms_file),
-                *_exhibit_faults(content, rows, algorithms_file),
-                *_sample_faults(content),
+                *exhibit_faults(content, rows, algorithms_file, exhibit_kind, _guide_settings),
                 *_base_faults(content, entries, benchmarks_file),
                 *_run_faults(content, rows),
                 *_problem_set_faults(content, entries, benchmarks_file),
@@ -62,38 +73,34 @@ def load_study(study: str, config_folder: Path) -> ResolvedStudy:
             benchmarks_file: type_faults(dict[Name, Benchmark], entries),
         }
     )
-    checked = Study.model_validate(content)
+    checked = Study.model_validate(content, context=context_of(exhibit_kind))
     models, exhibits = checked.models.values(), checked.exhibits.values()
     used = {name for model in models for name in model.algorithms}
-    used |= {name for e in exhibits if isinstance(e, Exhibit) for name in e.algorithms or ()}
-    used |= {e.algorithm for e in exhibits if isinstance(e, AblationTable)}
+    used |= {name for exhibit in exhibits for name in exhibit.named()}
     algorithms = {name: Algorithm.model_validate(rows[name]) for name in sorted(used - {BASE})}
+    variants: dict[str, Algorithm] = {}
     for exhibit in exhibits:
-        if isinstance(exhibit, AblationTable):
-            algorithms |= _cells(exhibit, algorithms[exhibit.algorithm])
+        variants |= exhibit.variants(algorithms)
     data_sets = {s.benchmark for s in checked.problems.values() if s.source == "benchmark"}
     data_sets |= {m.sft.data for m in models if m.sft and m.sft.data}
     return ResolvedStudy(
         name=file.stem,
         option=file.stem if file.parent == config_folder / "studies" else study,
         study=checked,
-        algorithms=algorithms,
+        algorithms=algorithms | variants,
+        variants=list(variants),
         benchmarks={name: Benchmark.model_validate(entries[name]) for name in sorted(data_sets)},
     )
 
 
-def _cells(table: AblationTable, parent: Algorithm) -> dict[str, Algorithm]:
-    """A row for each cell of an ablation that differs from the algorithm itself."""
-    assert parent.guide is not None  # a fault otherwise
-    cells = {}
-    for cell in table.cells():
-        settings = {**parent.guide.settings, **cell}
-        if settings != parent.guide.settings:
-            guide = parent.guide.model_copy(update={"settings": settings})
-            words = ", ".join(f"{key} {value:g}" for key, value in cell.items())
-            title = f"{parent.title} ({words})"
-            cells[table.row(cell)] = parent.model_copy(update={"guide": guide, "title": title})
-    return cells
+def _unread(entry: Any) -> Exhibit:
+    """Stands for an exhibit, whose faults are found apart from those of the rest."""
+    return Exhibit.model_construct(kind="", title="", model="")
+
+
+def context_of(exhibit_kind: Callable[[str], type[Exhibit]]) -> dict[str, Any]:
+    """The validation context of a study, whose exhibits are of the kinds `exhibit_kind` finds."""
+    return {KINDS: lambda entry: exhibit_kind(entry["kind"]).model_validate(entry)}
 
 
 def _refuse(faults: Mapping[str, Sequence[str]]) -> None:
@@ -118,245 +125,118 @@ def _study_file(study: str, config_folder: Path) -> Path:
 def _row_faults(rows: Mapping[Any, Any]) -> Iterator[str]:
     """Faults between the settings of each algorithm; values of wrong type are passed over."""
     for name, value in rows.items():
-        row = _mapping(value)
+        row = mapping(value)
         if name == BASE:
             yield f"{name}: this name is kept for the policy before RL; choose another"
-        if row.get("guide") is not None:
-            yield from _guide_faults(f"{name}.guide", _mapping(row["guide"]))
+        for key, registry in REGISTRIES.items():
+            value = row.get(key)
+            if isinstance(value, list):
+                for index, each in enumerate(value):
+                    yield from registry.faults(f"{name}.{key}[{index}]", each)
+            else:
+                yield from registry.faults(f"{name}.{key}", value)
+        clamp: Any = mapping(row.get("guide")).get("clamp")
+        with suppress(TypeError, ValueError):
+            low, high = clamp
+            if low > high:
+                yield f"{name}.guide.clamp: must be [lowest, highest], not {clamp}"
 
 
-def _guide_faults(key: str, content: Mapping[Any, Any]) -> Iterator[str]:
+def _guide_settings(row: Any) -> list[str]:
+    """Names of the settings of a row's guide; none where it has no guide or a faulty one."""
+    guide = mapping(in_full(mapping(row).get("guide")))
     try:
-        guide = Guide.model_validate(content)
-    except ValidationError:
-        return
-    if guide.clamp[0] > guide.clamp[1]:
-        yield f"{key}.clamp: must be [lowest, highest], not {guide.clamp}"
-    if fault := _kind_fault(guide.kind):
-        yield f"{key}.kind: {fault}"
-        return
-    settings = content.get("settings", {})
-    faults = type_faults(_settings_type(guide.kind), settings, f"{key}.settings")
-    yield from faults
-    if not faults:
-        try:
-            build_guide(guide.kind, guide.settings)
-        except ValueError as error:
-            yield f"{key}.settings: {error}"
-
-
-def _kind_fault(kind: Any) -> str | None:
-    try:
-        guide_class(str(kind))
-    except ValueError as error:
-        return str(error) + ("" if ":" in str(kind) else nearest(str(kind), GUIDES))
-    return None
-
-
-def _settings_type(kind: str) -> type[BaseModel]:
-    """What the guide called `kind` takes, with types and defaults, as a section of its own."""
-    make = guide_class(kind)
-    hints = get_type_hints(make)
-    fields: dict[str, Any] = {
-        name: (hints.get(name, Any), ... if setting.default is setting.empty else setting.default)
-        for name, setting in inspect.signature(make).parameters.items()
-    }
-    return create_model(kind.replace(":", "_"), __base__=Strict, **fields)
+        return list(REGISTRIES["guide"].settings(str(guide.get("kind"))).model_fields)
+    except ValueError:
+        return []
 
 
 def _reference_faults(
     content: Mapping[Any, Any], algorithms: Collection[Any], file: str
 ) -> Iterator[str]:
     """Names that lead nowhere, and repetitions; values of wrong type are passed over."""
-    sets = _mapping(content.get("problems"))
-    for name, value in _mapping(content.get("models")).items():
-        key, model = f"models.{name}", _mapping(value)
-        trained_on = _mapping(model.get("rl")).get("problems")
-        yield from _unknown(f"{key}.rl.problems", trained_on, "a problem set of this study", sets)
+    sets = mapping(content.get("problems"))
+    for name, value in mapping(content.get("models")).items():
+        key, model = f"models.{name}", mapping(value)
+        trained_on = mapping(model.get("rl")).get("problems")
+        yield from unknown(f"{key}.rl.problems", trained_on, "a problem set of this study", sets)
         for field, known, what in (
             ("algorithms", algorithms, f"an algorithm of {file}"),
             ("benchmarks", sets, "a problem set of this study"),
         ):
-            names = _sequence(model.get(field))
+            names = sequence(model.get(field))
             for index, entry in enumerate(names):
-                yield from _unknown(f"{key}.{field}[{index}]", entry, what, known)
-            yield from _repeated(f"{key}.{field}", names)
-        if trained_on in _sequence(model.get("benchmarks")):
+                yield from unknown(f"{key}.{field}[{index}]", entry, what, known)
+            yield from repeated(f"{key}.{field}", names)
+        if trained_on in sequence(model.get("benchmarks")):
             yield f"{key}.benchmarks: {trained_on!r} is what RL trains on; name another set"
-    yield from _repeated("seeds", _sequence(content.get("seeds")))
-
-
-def _exhibit_faults(
-    content: Mapping[Any, Any], rows: Mapping[Any, Any], file: str
-) -> Iterator[str]:
-    """Exhibits of models, rows or benchmarks that are not there, and ablations of nothing."""
-    models, sets = _mapping(content.get("models")), _mapping(content.get("problems"))
-    an_algorithm, a_set = f"an algorithm of {file}", "a problem set of this study"
-    for name, value in _mapping(content.get("exhibits")).items():
-        key, exhibit = f"exhibits.{name}", _mapping(value)
-        if name in RESERVED:
-            yield f"{key}: this name is kept for a rule or for what every report has"
-        yield from _unknown(f"{key}.model", exhibit.get("model"), "a model of this study", models)
-        before_rl = [] if exhibit.get("kind") in _KINDS_OF_TRAINING else [BASE]
-        names = _sequence(exhibit.get("algorithms"))
-        for index, row in enumerate(names):
-            yield from _unknown(
-                f"{key}.algorithms[{index}]", row, an_algorithm, [*rows, *before_rl]
-            )
-        yield from _repeated(f"{key}.algorithms", names)
-        if exhibit.get("kind") == "step_times":
-            yield from _cost_faults(key, names, rows)
-        benchmarks = _sequence(exhibit.get("benchmarks"))
-        for index, benchmark in enumerate(benchmarks):
-            yield from _unknown(f"{key}.benchmarks[{index}]", benchmark, a_set, sets)
-        yield from _repeated(f"{key}.benchmarks", benchmarks)
-        yield from _unknown(f"{key}.benchmark", exhibit.get("benchmark"), a_set, sets)
-        if exhibit.get("kind") == "ablation":
-            row = exhibit.get("algorithm")
-            yield from _unknown(f"{key}.algorithm", row, an_algorithm, rows)
-            guide = _mapping(_mapping(rows.get(row)).get("guide"))
-            if row in rows and not guide:
-                yield f"{key}.algorithm: {row!r} has no guide whose settings could be varied"
-            elif guide and _kind_fault(guide.get("kind")) is None:
-                known = _settings_type(guide["kind"]).model_fields
-                for setting in _mapping(exhibit.get("grid")):
-                    what = f"a setting of the guide {guide['kind']!r}"
-                    yield from _unknown(f"{key}.grid.{setting}", setting, what, known)
-
-
-def _cost_faults(key: str, names: Sequence[Any], rows: Mapping[Any, Any]) -> Iterator[str]:
-    """Rows whose times would differ for more than their guide; faulty rows are passed over."""
-    plain = {}
-    for name in names:
-        with suppress(ValidationError, TypeError):
-            row = Algorithm.model_validate(rows.get(name))
-            plain[name] = row.model_dump(exclude={"title", "guide"})
-    first = next(iter(plain), None)
-    for name, settings in plain.items():
-        if differing := [k for k, value in settings.items() if value != plain[first][k]]:
-            yield (
-                f"{key}.algorithms: {name!r} and {first!r} differ in {', '.join(differing)}; "
-                "name rows that differ in their guide alone"
-            )
-
-
-def _sample_faults(content: Mapping[Any, Any]) -> Iterator[str]:
-    """Exhibits that ask for more samples of a problem than its model's evaluation draws."""
-    models = _mapping(content.get("models"))
-    for name, value in _mapping(content.get("exhibits")).items():
-        exhibit = _mapping(value)
-        model = _mapping(models.get(exhibit.get("model")))
-        evaluation = _mapping(model.get("evaluation")) or _mapping(content.get("evaluation"))
-        drawn, seeds = evaluation.get("samples"), len(_sequence(evaluation.get("seeds")))
-        asked = {
-            "patterns": ("samples", exhibit.get("samples"), 1),
-            "perplexity": ("responses", exhibit.get("responses", _RESPONSES), seeds),
-        }.get(exhibit.get("kind", ""))
-        if asked and isinstance(drawn, int) and isinstance(asked[1], int):
-            key, wanted, runs = asked
-            if wanted > drawn * runs:
-                yield (
-                    f"exhibits.{name}.{key}: {wanted}, but only {drawn * runs} samples of a "
-                    "problem are drawn; lower it, or raise evaluation.samples"
-                )
-
-
-_RESPONSES = PerplexityFigure.model_fields["responses"].default
-_KINDS_OF_TRAINING = [get_args(kind.model_fields["kind"].annotation)[0] for kind in OF_TRAINING]
+    yield from repeated("seeds", sequence(content.get("seeds")))
 
 
 def _base_faults(
     content: Mapping[Any, Any], entries: Mapping[Any, Any], file: str
 ) -> Iterator[str]:
     """Bases taken from models that are not there or have none of their own; unknown SFT data."""
-    models = _mapping(content.get("models"))
+    models = mapping(content.get("models"))
     for name, value in models.items():
-        model, key = _mapping(value), f"models.{name}"
-        base = _mapping(model.get("base"))
+        model, key = mapping(value), f"models.{name}"
+        base = mapping(model.get("base"))
         if base.get("source") == "model":
             donors = [
                 other
                 for other, settings in models.items()
-                if _mapping(_mapping(settings).get("base")).get("source") != "model"
+                if mapping(mapping(settings).get("base")).get("source") != "model"
             ]
             what = "a model of this study with a base of its own"
-            yield from _unknown(f"{key}.base.model", base.get("model"), what, donors)
+            yield from unknown(f"{key}.base.model", base.get("model"), what, donors)
             if model.get("sft") is not None:
                 yield f"{key}.sft: a base taken from another model is tuned there; leave sft out"
-        data = _mapping(model.get("sft")).get("data")
-        yield from _unknown(f"{key}.sft.data", data, f"a data set of {file}", entries)
+        data = mapping(model.get("sft")).get("data")
+        yield from unknown(f"{key}.sft.data", data, f"a data set of {file}", entries)
 
 
 def _run_faults(content: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator[str]:
     """Algorithms that do not go with the settings of a model's RL."""
-    for name, value in _mapping(content.get("models")).items():
+    for name, value in mapping(content.get("models")).items():
         try:
-            settings = RL.model_validate(_mapping(value).get("rl"))
+            settings = RL.model_validate(mapping(value).get("rl"))
         except ValidationError:
             continue
-        for index, row in enumerate(_sequence(_mapping(value).get("algorithms"))):
+        for index, row in enumerate(sequence(mapping(value).get("algorithms"))):
             try:
                 algorithm = Algorithm.model_validate(rows.get(row))
             except ValidationError:
                 continue
             key = f"models.{name}.algorithms[{index}]: {row!r}"
-            if algorithm.fidelity == "released" and not _mapping(value).get("sft"):
+            if algorithm.fidelity == "released" and not mapping(value).get("sft"):
                 yield f"{key} refers to the model before SFT, but this model has no sft of its own"
-            if algorithm.advantage == "beta" and settings.prompts_per_step < 2:
-                yield (
-                    f"{key} fits a Beta density over the prompts of a step, so prompts_per_step "
-                    f"must be at least 2, not {settings.prompts_per_step}"
-                )
-            longest = settings.sampling.max_tokens
-            if algorithm.overlong and algorithm.overlong.margin_tokens >= longest:
-                yield (
-                    f"{key} has overlong.margin_tokens {algorithm.overlong.margin_tokens}, which "
-                    f"must be below the model's rl.sampling.max_tokens {longest}"
-                )
+            for conflict in run_conflicts(algorithm, settings):
+                yield f"{key}, {conflict}"
 
 
 def _problem_set_faults(
     content: Mapping[Any, Any], entries: Mapping[Any, Any], file: str
 ) -> Iterator[str]:
     """Repetitions in problem sets, and data sets or levels that are not in `file`."""
-    for name, value in _mapping(content.get("problems")).items():
-        key, settings = f"problems.{name}", _mapping(value)
+    for name, value in mapping(content.get("problems")).items():
+        key, settings = f"problems.{name}", mapping(value)
         for field in ("people", "forms", "levels"):
-            yield from _repeated(f"{key}.{field}", _sequence(settings.get(field)))
+            yield from repeated(f"{key}.{field}", sequence(settings.get(field)))
         if settings.get("source") != "benchmark":
             continue
         chosen = settings.get("benchmark")
-        yield from _unknown(f"{key}.benchmark", chosen, f"a benchmark of {file}", entries)
+        yield from unknown(f"{key}.benchmark", chosen, f"a benchmark of {file}", entries)
         try:
             known = Benchmark.model_validate(entries.get(chosen)).levels()
         except ValidationError:
             continue
-        for index, level in enumerate(_sequence(settings.get("levels"))):
+        for index, level in enumerate(sequence(settings.get("levels"))):
             if known:
                 what = f"a level of {chosen!r}"
-                yield from _unknown(f"{key}.levels[{index}]", str(level), what, known)
+                yield from unknown(f"{key}.levels[{index}]", str(level), what, known)
 
 
-def _unknown(key: str, name: Any, what: str, known: Collection[Any]) -> Iterator[str]:
-    if isinstance(name, str) and name not in known:
-        yield f"{key}: {name!r} is not {what}{nearest(name, known)}"
-
-
-def _repeated(key: str, values: Sequence[Any]) -> Iterator[str]:
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            yield f"{key}[{index}]: {value!r} occurs twice"
-
-
-def _mapping(value: Any) -> Mapping[Any, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _sequence(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else []
-
-
-class _Loader(yaml.SafeLoader):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Refuses a key that occurs twice, of which YAML would keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

@@ -8,52 +8,110 @@ errors; references between sections (an algorithm's name, say) are checked by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializeAsAny
 
+from sage.fields import BASE, Name, Seed, Strict, about
 from sage.problems.entries import Benchmark
+from sage.results import Results, Run
 from sage.study.algorithms import Algorithm
-from sage.study.exhibits import AblationTable, AnyExhibit, TrajectoryFigure, benchmarks_of, rows_of
+from sage.study.exhibit import Exhibit, of_kind
 from sage.study.models import Evaluation, Model
 from sage.study.problem_sets import BenchmarkSet, Contamination, ProblemSet
-from sage.study.strict import BASE, Name, Seed, Strict
+
+AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
+"""An exhibit of any kind that the validation context knows."""
 
 
 class Study(Strict):
-    """One complete study."""
+    """One complete study.
 
-    title: str
-    notice: str
-    problems: Annotated[dict[Name, ProblemSet], Field(min_length=1)]
-    models: Annotated[dict[Name, Model], Field(min_length=1)]
-    seeds: Annotated[list[Seed], Field(min_length=1)]
-    evaluation: Evaluation
-    exhibits: Annotated[dict[Name, AnyExhibit], Field(min_length=1)]
-    contamination: Contamination = Field(default_factory=Contamination)
+    Names of problem sets and models become names of folders: letters, digits, `_`, `.` and `-`,
+    starting with a letter or a digit. The same holds for the name of the file, which becomes
+    the folder of results.
+    """
+
+    title: Annotated[str, about("heading of the report")]
+    notice: Annotated[
+        str, about("what the numbers do and do not show; stands at the top of the report")
+    ]
+    problems: Annotated[
+        dict[Name, ProblemSet],
+        Field(min_length=1),
+        about("problem sets, to train on or to use as benchmarks"),
+    ]
+    models: Annotated[
+        dict[Name, Model],
+        Field(min_length=1),
+        about("models, with everything that is done to them"),
+    ]
+    seeds: Annotated[
+        list[Seed],
+        Field(min_length=1),
+        about("training seeds of RL: one run for each model, algorithm and seed", unit="integers"),
+    ]
+    evaluation: Annotated[Evaluation, about("how much is sampled, and how")]
+    exhibits: Annotated[
+        dict[Name, AnyExhibit],
+        Field(min_length=1),
+        about("tables and figures; each name is also a target, such as `snakemake table1`"),
+    ]
+    contamination: Annotated[
+        Contamination,
+        about("when a training problem counts as a copy of a benchmark's problem"),
+    ] = Field(default_factory=Contamination)
 
 
 class Settings(Strict):
-    """`config/config.yaml`: the study's name and settings of this machine only."""
+    """Which study to run, and settings of this machine only."""
 
-    study: str
-    results: str = "results"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    mirror: str | None = None
+    study: Annotated[
+        str,
+        about("a name in `config/studies`, or the path of your own file", unit="name or path"),
+    ]
+    results: Annotated[
+        str,
+        about("where results go: one folder for each study, named after its file", unit="path"),
+    ] = "results"
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        about(
+            "where models run. `auto` uses the GPUs that a model's `job` asks for, if the "
+            "machine has any; `cuda` uses at least one, and fails without"
+        ),
+    ] = "auto"
+    mirror: Annotated[
+        str | None,
+        about(
+            "a folder with copies of public data sets, used before the Hugging Face hub; with "
+            "`null` it is the environment variable `SAGE_MIRROR`, if that is set",
+            unit="path",
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        about(
+            "what `snakemake compare` holds the run against: the results folder of a finished "
+            "study, or a folder with its `pass_at_k.csv`",
+            unit="path",
+        ),
+    ] = None
 
 
 class ResolvedStudy(Strict):
     """A study with its name and the definitions of the algorithms and data sets it uses.
 
     `option` is what `--config study=` takes: the name, or the path of a file elsewhere.
-    `algorithms` also holds a row for every cell of an ablation.
+    `algorithms` also holds the rows that exhibits add (`variants`).
     """
 
     name: Name
     option: str
     study: Study
     algorithms: dict[Name, Algorithm]
+    variants: list[Name]
     benchmarks: dict[Name, Benchmark]
 
     def model(self, name: str) -> Model:
@@ -76,33 +134,23 @@ class ResolvedStudy(Strict):
         """Rows of the model's main table: `base` first, then its algorithms."""
         return [BASE, *self.model(model).algorithms]
 
-    def exhibits(self, model: str) -> dict[str, AnyExhibit]:
+    def exhibits(self, model: str) -> dict[str, Exhibit]:
         """The exhibits that show the model, in the order of the study."""
         return {name: e for name, e in self.study.exhibits.items() if e.model == model}
 
     def rows_of(self, exhibit: str) -> list[str]:
         """Rows of an exhibit, `base` among them where samples are shown."""
-        shown = self.study.exhibits[exhibit]
-        if isinstance(shown, AblationTable):
-            return [self.cell_row(shown, cell) for cell in shown.cells()]
-        return self._distinct(rows_of(shown, self.model(shown.model).algorithms))
-
-    def cell_row(self, table: AblationTable, cell: Mapping[str, float]) -> str:
-        """The row of a cell: the algorithm itself where the cell holds its own settings."""
-        guide = self.algorithms[table.algorithm].guide
-        own = guide is not None and {**guide.settings, **cell} == guide.settings
-        return table.algorithm if own else table.row(cell)
+        return self.study.exhibits[exhibit].rows_of(self)
 
     def benchmarks_of(self, exhibit: str) -> list[str]:
         """Benchmarks whose samples an exhibit shows."""
-        shown = self.study.exhibits[exhibit]
-        return benchmarks_of(shown, self.model(shown.model).benchmarks)
+        return self.study.exhibits[exhibit].benchmarks_of(self)
 
     def trained(self, model: str) -> list[str]:
         """Every algorithm that the model is trained with: its own, then those of exhibits."""
         own = self.model(model).algorithms
         more = [row for name in self.exhibits(model) for row in self.rows_of(name)]
-        return [row for row in self._distinct([*own, *more]) if row != BASE]
+        return [row for row in dict.fromkeys([*own, *more]) if row != BASE]
 
     def evaluated(self, model: str) -> list[tuple[str, str]]:
         """Every (row, benchmark) that the model is sampled on: each once, for all exhibits."""
@@ -112,17 +160,63 @@ class ResolvedStudy(Strict):
             pairs += itertools.product(self.rows_of(name), self.benchmarks_of(name))
         return list(dict.fromkeys(pairs))
 
+    def runs_of(self, model: str, row: str) -> list[Run]:
+        """The policies of a row, one per training seed; `base` has none and stands under seed 0."""
+        seeds = [0] if row == BASE else self.study.seeds
+        return [Run(model, row, seed) for seed in seeds]
+
+    def trained_runs(self, model: str) -> list[Run]:
+        """Every run of RL that the study asks for."""
+        return [run for row in self.trained(model) for run in self.runs_of(model, row)]
+
+    def evaluated_runs(self, model: str) -> list[tuple[Run, str]]:
+        """Every policy and benchmark that the study samples."""
+        return [
+            (run, benchmark)
+            for row, benchmark in self.evaluated(model)
+            for run in self.runs_of(model, row)
+        ]
+
     def snapshots(self, model: str, algorithm: str) -> int:
         """At how many moments of training a policy is kept, for the exhibits that show it."""
         return max(
             (
-                exhibit.snapshots
+                exhibit.snapshots_kept()
                 for name, exhibit in self.exhibits(model).items()
-                if isinstance(exhibit, TrajectoryFigure) and algorithm in self.rows_of(name)
+                if algorithm in self.rows_of(name)
             ),
             default=0,
         )
 
-    @staticmethod
-    def _distinct(names: Iterable[str]) -> list[str]:
-        return list(dict.fromkeys(names))
+    def training_problems(self, results: Results, model: str) -> Path:
+        """What RL trains on: the whole set, or what is left of it where overlaps are dropped."""
+        name = self.model(model).rl.problems
+        dropped = self.study.contamination.drop
+        return results.decontaminated(name) if dropped else results.problems(name)
+
+    def training_sets(self) -> list[str]:
+        """Problem sets that RL trains on."""
+        return list(dict.fromkeys(model.rl.problems for model in self.study.models.values()))
+
+    def benchmark_sets(self) -> list[str]:
+        """Problem sets that models are evaluated on."""
+        pairs = [pair for model in self.study.models for pair in self.evaluated(model)]
+        return list(dict.fromkeys(benchmark for _, benchmark in pairs))
+
+    def problem_sets(self) -> list[str]:
+        """Problem sets that a model trains on or is evaluated on, in the study's order."""
+        used = {*self.training_sets(), *self.benchmark_sets()}
+        return [name for name in self.study.problems if name in used]
+
+    def part(self, *exhibits: str) -> ResolvedStudy:
+        """The study as some exhibits see it: without the others, and without title and notice.
+
+        Of none in particular: with all exhibits, but without their titles. What is made from a
+        part is made again only when something changes that it can show.
+        """
+        kept = {name: self.study.exhibits[name] for name in exhibits} or {
+            name: exhibit.model_copy(update={"title": ""})
+            for name, exhibit in self.study.exhibits.items()
+        }
+        study = self.study.model_copy(update={"title": "", "notice": "", "exhibits": kept})
+        return self.model_copy(update={"study": study})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sage.problems.benchmarks import solved_problems
+from sage.problems.corpus import Slips, Worked, worked_solutions
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import mirror_folder
 from sage.runtime.files import write_text_atomic
 from sage.study import Corpus
-from sage.training.pretrain import corpus_solutions
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,17 @@ def read_solutions(path: Path) -> list[Solution]:
     """Read what `write_solutions` wrote."""
     with open(path, encoding="utf-8") as file:
         return [Solution(**json.loads(line)) for line in file]
+
+
+def corpus_solutions(corpus: Corpus, seed: int) -> Iterator[Worked]:
+    """Worked solutions of the corpus, without end."""
+    return worked_solutions(
+        seed=seed,
+        styles=corpus.styles,
+        slips=Slips(**corpus.slips.model_dump()),
+        min_terms=corpus.min_terms,
+        max_terms=corpus.max_terms,
+        max_value=corpus.max_value,
+        knights_share=corpus.knights_share,
+        knights_people=corpus.knights_people,
+    )

@@ -19,11 +19,12 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
 
 from sage.policies import END_OF_TEXT, build_tiny, save_checkpoint, train_tokenizer
-from sage.problems.corpus import Slips, Worked, worked_solutions
+from sage.problems.corpus import Worked
 from sage.prompting import WORK_OPEN, completion
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import Corpus, Pretraining, ScratchBase
+from sage.training.examples import corpus_solutions
 
 IGNORED = -100
 _BUCKET = 32  # batches sorted by length together
@@ -42,20 +43,6 @@ def draw_documents(corpus: Corpus, settings: Pretraining) -> list[Document]:
     rng = random.Random(f"layout/{settings.seed}")
     stream = itertools.islice(corpus_solutions(corpus, settings.seed), settings.documents)
     return [_document(worked, rng.random() < settings.tagged_share) for worked in stream]
-
-
-def corpus_solutions(corpus: Corpus, seed: int) -> Iterator[Worked]:
-    """Worked solutions of the corpus, without end."""
-    return worked_solutions(
-        seed=seed,
-        styles=corpus.styles,
-        slips=Slips(**corpus.slips.model_dump()),
-        min_terms=corpus.min_terms,
-        max_terms=corpus.max_terms,
-        max_value=corpus.max_value,
-        knights_share=corpus.knights_share,
-        knights_people=corpus.knights_people,
-    )
 
 
 def pretrain(base: ScratchBase, output: Path, manifest: Manifest) -> None:

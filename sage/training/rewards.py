@@ -1,35 +1,48 @@
-"""Reward functions as TRL calls them: columns of the batch in, one number a completion out."""
+"""Rewards as TRL calls them: columns of the batch in, one number a completion out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sage.grading import Grader
+from sage.rewards import Completion, RewardFunction
 
 Reward = Callable[..., list[float]]
 
 
-def correctness(grader: Grader) -> Reward:
-    """1 for a completion whose answer is correct, else 0: the grader that also evaluates."""
+def graded(
+    grader: Grader, rewards: Sequence[tuple[str, RewardFunction]], longest: int
+) -> list[Reward]:
+    """TRL's reward functions: correctness, then the `rewards`, each under its name.
 
-    def reward(
-        completions: list[list[dict[str, str]]], answer: list[str], kind: list[Any], **_: Any
+    Correctness is always there, for it is logged and filters look at it. A completion is graded
+    once, by the first function; `longest` is the length limit in tokens.
+    """
+    seen: list[Completion] = []
+
+    def correct(
+        completions: list[list[dict[str, str]]],
+        completion_ids: list[list[int]],
+        answer: list[str],
+        kind: list[Any],
+        **_: Any,
     ) -> list[float]:
         texts = [completion[0]["content"] for completion in completions]
         verdicts = grader.grade_many(list(zip(texts, answer, kind, strict=True)))
+        seen[:] = [
+            Completion(text, gold, verdict.reward > 0, len(ids), longest)
+            for text, gold, verdict, ids in zip(
+                texts, answer, verdicts, completion_ids, strict=True
+            )
+        ]
         return [verdict.reward for verdict in verdicts]
 
-    reward.__name__ = "correct"
-    return reward
+    def scored(name: str, reward: RewardFunction) -> Reward:
+        def score(**_: Any) -> list[float]:
+            return [float(reward.score(completion)) for completion in seen]
 
+        score.__name__ = name
+        return score
 
-def soft_overlong(max_tokens: int, margin_tokens: int) -> Reward:
-    """DAPO's length penalty: 0 up to max - margin tokens, then linear down to -1 at max."""
-
-    def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
-        free = max_tokens - margin_tokens
-        return [max(-1.0, min(0.0, (free - len(ids)) / margin_tokens)) for ids in completion_ids]
-
-    reward.__name__ = "overlong"
-    return reward
+    return [correct, *(scored(name, reward) for name, reward in rewards)]

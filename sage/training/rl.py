@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,24 +26,24 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
-from sage.advantages import beta_normalised
-from sage.anchors import forward_kl_sampled, k2
 from sage.grading import Grader
-from sage.guides import build_guide
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
-from sage.study import RL, Algorithm
+from sage.study import REGISTRIES, RL, Algorithm
 from sage.training.checkpoints import claim
 from sage.training.processes import rank, world_size
-from sage.training.rewards import Reward, correctness, soft_overlong
+from sage.training.rewards import Reward, graded
 from sage.training.sft import DTYPES, OPTIMIZERS, lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
-# Estimators other than TRL's own k3.
-DIVERGENCES = {"k2": k2, "sampled": forward_kl_sampled}
+# What TRL computes itself.
+OF_TRL = {"estimator": ("k3", "k3_corrected"), "advantage": ("group", "centred")}
+
+NO_CLIP = 1e9
+"""A clip so wide that no probability ratio reaches it, for rows with `clip_low: null`."""
 
 SNAPSHOTS = "snapshots"
 
@@ -192,27 +193,49 @@ class Snapshots(TrainerCallback):
 
 
 def shaping_of(algorithm: Algorithm) -> Shaping:
-    """What the row adds to TRL; k3, corrected or not, and group advantages are TRL's own."""
-    guide = algorithm.guide
+    """What the row adds to TRL; k3, corrected or not, and group advantages are TRL's own.
+
+    Raises ValueError that names a choice which cannot be made.
+    """
+    made = {
+        name: REGISTRIES[name].build(choice.kind, choice.settings)
+        for name, _, choice in algorithm.choices()
+        if name in ("guide", "estimator", "advantage", "credit", "filter")
+        and choice.kind not in OF_TRL.get(name, ())
+    }
+    guide, estimator, advantage = (made.get(key) for key in ("guide", "estimator", "advantage"))
+    over_vocabulary = getattr(estimator, "over_vocabulary", False)
+    kl_in_reward = hasattr(estimator, "token_advantages")
+    per_token = estimator and not over_vocabulary and not kl_in_reward
     return Shaping(
-        guide=build_guide(guide.kind, guide.settings) if guide else None,
-        clamp=(guide.clamp[0], guide.clamp[1]) if guide else (1.0, 1.0),
+        guide=guide,
+        clamp=(algorithm.guide.clamp[0], algorithm.guide.clamp[1]) if algorithm.guide else (1, 1),
         schedule_per_call=algorithm.fidelity == "released",
-        divergence=DIVERGENCES.get(algorithm.estimator or ""),
-        exact_forward_kl=algorithm.estimator == "exact",
-        advantage=beta_normalised if algorithm.advantage == "beta" else None,
-        max_refills=algorithm.dynamic_sampling.max_refills if algorithm.dynamic_sampling else 0,
+        divergence=estimator.values if estimator and per_token else None,
+        exact_forward_kl=over_vocabulary,
+        advantage=advantage.advantages if advantage else None,
+        credit=estimator if kl_in_reward else made.get("credit"),
+        kl_in_reward=kl_in_reward,
+        keeps=made["filter"].keep if algorithm.filter else None,
+        max_refills=algorithm.filter.max_refills if algorithm.filter else 0,
         mask_truncated=algorithm.mask_truncated,
     )
 
 
 def reward_functions(settings: RL, algorithm: Algorithm, grader: Grader) -> list[Reward]:
-    """Correctness, and the length penalty if the row has one; TRL adds them up."""
-    rewards = [correctness(grader)]
-    if algorithm.overlong:
-        margin = algorithm.overlong.margin_tokens
-        rewards.append(soft_overlong(settings.sampling.max_tokens, margin))
-    return rewards
+    """Correctness, and what else the row rewards; TRL adds them up by `reward_weights`."""
+    others = [
+        (each.kind.rpartition(":")[2], REGISTRIES["rewards"].build(each.kind, each.settings))
+        for each in algorithm.rewards
+        if each.kind != "correct"
+    ]
+    return graded(grader, others, settings.sampling.max_tokens)
+
+
+def reward_weights(algorithm: Algorithm) -> list[float]:
+    """1 for each of `reward_functions`, but 0 for correctness in a row that does not name it."""
+    others = [each for each in algorithm.rewards if each.kind != "correct"]
+    return [float(len(others) < len(algorithm.rewards)), *[1.0] * len(others)]
 
 
 def kl_coefficient(settings: RL, algorithm: Algorithm) -> float:
@@ -273,11 +296,13 @@ def grpo_config(
         loss_type=algorithm.loss,
         importance_sampling_level=algorithm.importance,
         beta=kl_coefficient(settings, algorithm),
-        use_bias_correction_kl=algorithm.estimator == "k3_corrected",
-        scale_rewards="none" if algorithm.advantage == "centred" else "group",
+        use_bias_correction_kl=algorithm.estimator is not None
+        and algorithm.estimator.kind == "k3_corrected",
+        reward_weights=reward_weights(algorithm),
+        scale_rewards="none" if algorithm.advantage.kind == "centred" else "group",
         entropy_coef=algorithm.entropy_bonus,
-        epsilon=algorithm.clip_low,
-        epsilon_high=algorithm.clip_high,
+        epsilon=NO_CLIP if algorithm.clip_low is None else algorithm.clip_low,
+        epsilon_high=NO_CLIP if algorithm.clip_high is None else algorithm.clip_high,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=("linear" if settings.schedule == "linear" else "constant_with_warmup"),
         warmup_steps=round(settings.warmup_ratio * settings.steps),
@@ -337,10 +362,16 @@ def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dic
 
 def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
     """One JSON line per optimizer step, under this project's names."""
+    own = re.compile(r"rewards/(\w+)/mean")
     rows = [
         {
             "step": row["step"],
             **{ours: row[trl] for trl, ours in HISTORY_KEYS.items() if trl in row},
+            **{
+                reward[1]: value
+                for trl, value in row.items()
+                if trl not in HISTORY_KEYS and (reward := own.fullmatch(trl))
+            },
         }
         for row in log
         if "reward" in row

@@ -1,7 +1,7 @@
 """Batches of rollouts as TRL hands them on: choosing groups and joining batches.
 
-For dynamic sampling (DAPO, arXiv 2503.14476): groups whose rollouts all
-have the same reward give no gradient and are replaced by groups of other prompts.
+For dynamic sampling (DAPO, arXiv 2503.14476): groups that a filter does not keep are replaced by
+groups of other prompts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ _LEFT_PADDED = ("prompt_ids", "prompt_mask")
 _OF_THE_BATCH = ("num_items_in_batch",)
 
 Rollouts = dict[str, Any]
-
-
-def informative_groups(advantages: torch.Tensor, rollouts: int) -> torch.Tensor:
-    """Which groups have an advantage other than zero: `[N * G]` to bool `[N]`."""
-    return (advantages.view(-1, rollouts).abs() > 1e-8).any(dim=1)
 
 
 def take_groups(batch: Mapping[str, Any], groups: torch.Tensor, rollouts: int) -> Rollouts:

@@ -22,8 +22,6 @@ from tqdm import tqdm
 
 from sage.grading import Grader
 from sage.problems.record import read_problems
-from sage.runtime.files import atomic_file
-from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
 from sage.training.rl import build_trainer, grpo_config, shaping_of
 from sage.training.trainer import SageTrainer, Shaping
@@ -113,20 +111,3 @@ def step_times(
         watch.rounds = rounds
         watch.train()
     return watch.times
-
-
-def write_step_times(
-    parent: Path,
-    problems: Path,
-    settings: RL,
-    algorithms: Mapping[str, Algorithm],
-    rounds: int,
-    device: str,
-    output: Path,
-    manifest: Manifest,
-) -> None:
-    """`step_times` as parquet, the manifest beside it as JSON."""
-    table = step_times(parent, problems, settings, algorithms, rounds, device)
-    with atomic_file(output) as temporary:
-        table.to_parquet(temporary, index=False)
-    manifest.write(output.with_suffix(".json"), int(table["tokens"].sum()))

@@ -1,8 +1,33 @@
+# What every run of a model starts from: its base as it is, until `sft.smk` tunes it.
+
+
+def models_of(*sources):
+    """Models whose base comes from one of `sources`."""
+    models = STUDY.study.models.items()
+    return [name for name, model in models if model.base.source in sources]
+
+
+def models_with_sft():
+    return [name for name, model in STUDY.study.models.items() if model.sft]
+
+
+def base_settings(wildcards):
+    return STUDY.model(wildcards.model).base.model_dump()
+
+
+def untuned_parent(wildcards):
+    """What a model without SFT starts from: its own base, or another model's parent."""
+    base = STUDY.model(wildcards.model).base
+    if base.source == "model":
+        return RESULTS.parent(base.model)
+    return RESULTS.pretrained(wildcards.model)
+
+
 rule pretrain:
     input:
         code=code_of("sage.training.pretrain"),
     output:
-        checkpoint=directory(result("models/{model}/pretrained")),
+        checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
         log_of("models/{model}/pretrained"),
     wildcard_constraints:
@@ -19,10 +44,9 @@ rule pretrain:
         "../scripts/pretrain.py"
 
 
-# Where Snakemake runs: two may need the network, which compute nodes often lack, and one sets links.
+# Where Snakemake runs: one may need the network, which compute nodes often lack, and one sets links.
 localrules:
     fetch,
-    examples,
     adopt,
 
 
@@ -30,7 +54,7 @@ rule fetch:
     input:
         code=code_of("sage.bases"),
     output:
-        checkpoint=directory(result("models/{model}/pretrained")),
+        checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
         log_of("models/{model}/pretrained"),
     wildcard_constraints:
@@ -46,61 +70,12 @@ rule fetch:
         "../scripts/fetch.py"
 
 
-rule examples:
-    input:
-        code=code_of("sage.training.examples"),
-    output:
-        examples=result("models/{model}/examples.jsonl"),
-    log:
-        log_of("models/{model}/examples"),
-    wildcard_constraints:
-        model=one_of(models_with_sft()),
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=growing(4000),
-        runtime=growing(30),
-    params:
-        examples=example_settings,
-        source=sft_source,
-    script:
-        "../scripts/examples.py"
-
-
-rule sft:
-    input:
-        checkpoint=result("models/{model}/pretrained"),
-        examples=result("models/{model}/examples.jsonl"),
-        code=code_of("sage.training.sft"),
-    output:
-        checkpoint=directory(result("models/{model}/base")),
-    log:
-        log_of("models/{model}/base"),
-    wildcard_constraints:
-        model=one_of(models_with_sft()),
-    conda:
-        ENVIRONMENT
-    threads: 2
-    resources:
-        gpu=gpus,
-        gpus_asked=gpus,
-        mem_mb=memory,
-        runtime=minutes,
-    params:
-        sft=sft_settings,
-        source=sft_source,
-        device=SETTINGS.device,
-        scratch=sft_scratch,
-    script:
-        "../scripts/sft.py"
-
-
 rule adopt:
     input:
         checkpoint=untuned_parent,
         code=code_of("sage.bases"),
     output:
-        checkpoint=directory(result("models/{model}/base")),
+        checkpoint=directory(RESULTS.parent("{model}")),
     log:
         log_of("models/{model}/base"),
     wildcard_constraints:

@@ -6,11 +6,21 @@ localrules:
     decontaminate,
 
 
+def problem_set(wildcards):
+    return STUDY.problem_set(wildcards.benchmark)
+
+
+def other_benchmarks(wildcards):
+    """Files of the benchmarks that a training set is held against: all but itself."""
+    names = STUDY.benchmark_sets()
+    return problem_files(name for name in names if name != wildcards.benchmark)
+
+
 rule problems:
     input:
         code=code_of("sage.problems.sets"),
     output:
-        problems=result("problems/{benchmark}.jsonl"),
+        problems=RESULTS.problems("{benchmark}"),
     log:
         log_of("problems/{benchmark}"),
     conda:
@@ -26,13 +36,13 @@ rule problems:
 
 rule contamination:
     input:
-        training=problem_files(training_sets()),
-        benchmarks=problem_files(benchmark_sets()),
+        training=problem_files(STUDY.training_sets()),
+        benchmarks=problem_files(STUDY.benchmark_sets()),
         code=code_of("sage.problems.contamination"),
     output:
-        table=result("metrics/contamination.parquet"),
-        csv=result("metrics/contamination.csv"),
-        pairs=result("metrics/contamination_pairs.csv"),
+        table=RESULTS.metrics("contamination"),
+        csv=RESULTS.metrics("contamination", "csv"),
+        pairs=RESULTS.metrics("contamination_pairs", "csv"),
     log:
         log_of("contamination"),
     conda:
@@ -49,11 +59,11 @@ rule contamination:
 
 rule decontaminate:
     input:
-        training=result("problems/{benchmark}.jsonl"),
-        benchmarks=benchmarks_beside,
+        training=RESULTS.problems("{benchmark}"),
+        benchmarks=other_benchmarks,
         code=code_of("sage.problems.contamination"),
     output:
-        problems=result("problems/decontaminated/{benchmark}.jsonl"),
+        problems=RESULTS.decontaminated("{benchmark}"),
     log:
         log_of("problems/decontaminated/{benchmark}"),
     conda:

@@ -1,12 +1,37 @@
+# Samples of every policy, and metrics of the whole study.
+
+
+def trained_policy(wildcards):
+    """The folder of a trained policy; nothing for the row `base`."""
+    return [] if wildcards.algorithm == BASE else RESULTS.policy(run_of(wildcards))
+
+
+def evaluation_settings(wildcards):
+    return STUDY.evaluation(wildcards.model).decisive()
+
+
+def batch_size(wildcards):
+    return STUDY.evaluation(wildcards.model).batch_size
+
+
+def shard_size(wildcards):
+    return STUDY.evaluation(wildcards.model).shard_size
+
+
+def sample_shards(wildcards):
+    """Where drawn completions are kept, shard by shard: undeclared, as checkpoints are."""
+    return RESULTS.sample_shards(run_of(wildcards), wildcards.benchmark)
+
+
 rule sample:
     input:
-        base=result("models/{model}/base"),
+        base=RESULTS.parent("{model}"),
         policy=trained_policy,
-        problems=result("problems/{benchmark}.jsonl"),
-        code=code_of("sage.evaluation.samples", *engine_modules()),
+        problems=RESULTS.problems("{benchmark}"),
+        code=code_of("sage.evaluation.samples", *engine_modules(STUDY.study.models)),
     output:
-        samples=result("samples/{model}/{algorithm}/seed{seed}/{benchmark}.parquet"),
-        manifest=result("samples/{model}/{algorithm}/seed{seed}/{benchmark}.json"),
+        samples=RESULTS.samples(RUN, "{benchmark}"),
+        manifest=RESULTS.sample_manifest(RUN, "{benchmark}"),
     log:
         log_of("samples/{model}/{algorithm}/seed{seed}/{benchmark}"),
     conda:
@@ -31,12 +56,13 @@ rule metrics:
         samples=all_samples(),
         code=code_of("sage.evaluation.metrics"),
     output:
-        pass_at_k=result("metrics/pass_at_k.parquet"),
-        rates=result("metrics/rates.parquet"),
-        comparisons=result("metrics/comparisons.parquet"),
-        support=result("metrics/support.parquet"),
-        diversity=result("metrics/diversity.parquet"),
-        paper_reading=result("metrics/paper_reading.parquet"),
+        pass_at_k=RESULTS.metrics("pass_at_k"),
+        rates=RESULTS.metrics("rates"),
+        comparisons=RESULTS.metrics("comparisons"),
+        support=RESULTS.metrics("support"),
+        cover=RESULTS.metrics("cover"),
+        diversity=RESULTS.metrics("diversity"),
+        paper_reading=RESULTS.metrics("paper_reading"),
     log:
         log_of("metrics"),
     conda:
@@ -48,34 +74,3 @@ rule metrics:
         bootstrap=STUDY.study.evaluation.bootstrap,
     script:
         "../scripts/metrics.py"
-
-
-# The same of one exhibit, so that a table or figure needs no runs but those it shows.
-rule exhibit_metrics:
-    input:
-        samples=exhibit_samples,
-        code=code_of("sage.evaluation.metrics"),
-    output:
-        pass_at_k=result("metrics/{exhibit}/pass_at_k.parquet"),
-        comparisons=result("metrics/{exhibit}/comparisons.parquet"),
-        paper_reading=result("metrics/{exhibit}/paper_reading.parquet"),
-    log:
-        log_of("metrics/{exhibit}"),
-    wildcard_constraints:
-        exhibit=one_of(exhibits_of("accuracy")),
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
-    params:
-        bootstrap=STUDY.study.evaluation.bootstrap,
-    script:
-        "../scripts/metrics.py"
-
-
-use rule exhibit_metrics as exhibit_curves with:
-    output:
-        pass_at_k=result("metrics/{exhibit}/pass_at_k.parquet"),
-    wildcard_constraints:
-        exhibit=one_of(exhibits_of("ablation", "curves")),

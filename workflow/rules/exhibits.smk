@@ -1,50 +1,148 @@
-# The files of tables and figures, and what the report is made from.
+# Tables and figures of what was measured. What a kind makes, the registry of `sage.exhibits` knows.
 
-from sage.reporting.layout import (
-    FIGURE_KINDS,
-    SETTINGS_TABLES,
-    TABLE_KINDS,
-    THEORY_FIGURES,
-    THEORY_TABLES,
-    used_problem_sets,
-)
+from sage.exhibits import STANDING, figures_of, kind_of, own_file, shows, tables_of
+from sage.exhibits.paper_values import in_paper
+
+SHOWN = [*STUDY.study.exhibits, *STANDING]
+
+
+def compared_with_paper(name):
+    """Whether the paper has numbers for an exhibit."""
+    return name not in STANDING and in_paper(PAPER, kind_of(STUDY, name))
+
+
+TABLES = {
+    table: (name, suffix)
+    for name in SHOWN
+    for table, suffix in tables_of(STUDY, name, compared_with_paper(name)).items()
+}
+FIGURES = {
+    figure: (name, suffix)
+    for name in SHOWN
+    for figure, suffix in figures_of(STUDY, name).items()
+}
+PIECES = TABLES | FIGURES
 
 
 def table_files():
-    """CSV files of every table: the study's exhibits, the settings and the theory."""
-    readings = [f"{name}_reading" for name in exhibits_of("accuracy")]
-    names = [*exhibits_of(*TABLE_KINDS), *readings, *SETTINGS_TABLES, *THEORY_TABLES]
-    return [result(f"report/tables/{name}.csv") for name in names]
+    return [RESULTS.table(name) for name in TABLES]
 
 
 def figure_files():
-    """SVG files of every figure: the study's exhibits and the theory."""
-    names = [*exhibits_of(*FIGURE_KINDS), *THEORY_FIGURES]
-    return [result(f"report/figures/{name}.svg") for name in names]
-
-
-def measured_exhibits():
-    """Metrics of the exhibits that claims are tested on."""
-    names = exhibits_of("patterns", "perplexity", "step_times")
-    return [result(f"metrics/{name}.parquet") for name in names]
-
-
-def sample_manifests():
-    """Manifests that lie beside the samples."""
-    return [str(Path(path).with_suffix(".json")) for path in all_samples()]
-
-
-def page_sources():
-    """Templates, style and script of the page, and the paper's tables."""
-    folder = Path(workflow.basedir) / "reports"
-    ends = "j2", "css", "js", "csv", "yaml"
-    found = {path for end in ends for path in folder.rglob(f"*.{end}")}
-    found -= set((folder / "reference").rglob("*"))  # finished runs, to compare with
-    return sorted(str(path.relative_to(workflow.basedir)) for path in found)
+    return [RESULTS.figure(name) for name in FIGURES]
 
 
 def exhibit_files(name):
-    """What belongs to an exhibit: its tables, its figure, or the case it tells."""
-    made = [*table_files(), *figure_files()]
-    files = [path for path in made if Path(path).stem in (name, f"{name}_reading")]
-    return files or [result(f"metrics/{name}.json")]
+    """What belongs to an exhibit: its tables and figures, or what was measured."""
+    files = [RESULTS.table(table) for table, (of, _) in TABLES.items() if of == name]
+    files += [
+        RESULTS.figure(figure) for figure, (of, _) in FIGURES.items() if of == name
+    ]
+    return files or RESULTS.measured(name)
+
+
+def piece_of(wildcards):
+    """The exhibit of a table or figure, and what is added to its name."""
+    return PIECES[wildcards.get("table") or wildcards.get("figure")]
+
+
+def measured_of(wildcards):
+    name, _ = piece_of(wildcards)
+    return [] if name in STANDING else RESULTS.measured(name)
+
+
+def paper_of(wildcards):
+    """The paper's tables, for the one that sets them beside the exhibit's numbers."""
+    name, suffix = piece_of(wildcards)
+    return [] if suffix in shows(STUDY, name).tables() else sorted(PAPER.glob("*.*"))
+
+
+def showing_code(wildcards):
+    shown = shows(STUDY, piece_of(wildcards)[0])
+    own = own_file(shown)
+    return beside_snakefile([own]) if own else code_of(type(shown).__module__)
+
+
+def shown_study(wildcards):
+    """The part of the study that a table or figure shows."""
+    name, _ = piece_of(wildcards)
+    part = STUDY.part() if name in STANDING else STUDY.part(name)
+    return part.model_dump(mode="json")
+
+
+def contents(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).contents
+
+
+def table_category(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).category or "Tables"
+
+
+def figure_category(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).category or "Figures"
+
+
+# Seconds of work: on a cluster they are done where Snakemake runs, not queued.
+localrules:
+    table,
+    figure,
+
+
+rule table:
+    input:
+        measured=measured_of,
+        paper=paper_of,
+        code=showing_code,
+    output:
+        csv=report(
+            RESULTS.table("{table}"),
+            caption="../../reports/captions/exhibit.rst",
+            category=table_category,
+            labels={"exhibit": "{table}"},
+        ),
+        tex=RESULTS.table("{table}", "tex"),
+        page=RESULTS.table("{table}", "json"),
+    log:
+        log_of("report/tables/{table}"),
+    wildcard_constraints:
+        table=one_of(TABLES),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
+    params:
+        study=shown_study,
+        piece=piece_of,
+        contents=contents,
+    script:
+        "../scripts/table.py"
+
+
+rule figure:
+    input:
+        measured=measured_of,
+        code=showing_code,
+    output:
+        svg=report(
+            RESULTS.figure("{figure}"),
+            caption="../../reports/captions/exhibit.rst",
+            category=figure_category,
+            labels={"exhibit": "{figure}"},
+        ),
+        pdf=RESULTS.figure("{figure}", "pdf"),
+    log:
+        log_of("report/figures/{figure}"),
+    wildcard_constraints:
+        figure=one_of(FIGURES),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(30),
+    params:
+        study=shown_study,
+        piece=piece_of,
+        contents=contents,
+    script:
+        "../scripts/figure.py"

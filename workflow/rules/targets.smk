@@ -1,28 +1,14 @@
-# Names to type: every exhibit of the study, the theory and the report.
-
-
-for exhibit in [
-    *STUDY.study.exhibits,
-    *SETTINGS_TABLES,
-    *THEORY_TABLES,
-    *THEORY_FIGURES,
-]:
-
-    rule:
-        name:
-            exhibit
-        input:
-            exhibit_files(exhibit),
+# Names to type: every exhibit of the study, the theory and the report; and what plans and checks.
 
 
 rule theory:
     input:
-        [exhibit_files(name) for name in [*THEORY_TABLES, *THEORY_FIGURES]],
+        [exhibit_files(name) for name in ("figure1", "figure5", "appendix_c")],
 
 
 rule report:
     input:
-        rules.page.output.page,
+        RESULTS.page,
 
 
 localrules:
@@ -38,7 +24,7 @@ rule plan:
         ENVIRONMENT
     params:
         study=STUDY.model_dump(mode="json"),
-        folder=study_folder,
+        folder=RESULTS.folder,
     script:
         "../scripts/plan.py"
 
@@ -55,8 +41,22 @@ rule check:
         gpu=gpus_of_largest_job,
     params:
         study=STUDY.model_dump(mode="json"),
-        folder=study_folder,
+        folder=RESULTS.folder,
         device=SETTINGS.device,
         executor=executor,
     script:
         "../scripts/check.py"
+
+
+for exhibit in SHOWN:
+    if exhibit in [rule.name for rule in workflow.rules]:
+        raise WorkflowError(
+            f"study {STUDY.name}: exhibits.{exhibit}: this name is kept for a rule or for what "
+            "every report has; choose another"
+        )
+
+    rule:
+        name:
+            exhibit
+        input:
+            exhibit_files(exhibit),

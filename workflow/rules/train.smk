@@ -1,12 +1,53 @@
+# RL: one run per model, algorithm and training seed.
+
+
+def rl_settings(wildcards):
+    return STUDY.model(wildcards.model).rl.model_dump()
+
+
+def algorithm_settings(wildcards):
+    return STUDY.algorithms[wildcards.algorithm].model_dump()
+
+
+def training_problems(wildcards):
+    return STUDY.training_problems(RESULTS, wildcards.model)
+
+
+def kl_reference(wildcards):
+    """The checkpoint before SFT for rows as released; else nothing, and the parent serves."""
+    if STUDY.algorithms[wildcards.algorithm].fidelity == "paper":
+        return []
+    return RESULTS.pretrained(wildcards.model)
+
+
+def snapshots(wildcards):
+    return STUDY.snapshots(wildcards.model, wildcards.algorithm)
+
+
+def rl_scratch(wildcards):
+    """Where a run keeps its checkpoints: undeclared, for Snakemake deletes failed outputs."""
+    return RESULTS.rl_scratch(run_of(wildcards))
+
+
+def code_of_algorithms(rows):
+    """The files of the classes that some rows name, the user's own among them."""
+    files = {file for row in rows for file in choice_files(STUDY.algorithms[row])}
+    return beside_snakefile(files)
+
+
+def algorithm_code(wildcards):
+    return code_of_algorithms([wildcards.algorithm])
+
+
 rule rl:
     input:
-        parent=result("models/{model}/base"),
+        parent=RESULTS.parent("{model}"),
         reference=kl_reference,
         problems=training_problems,
         code=code_of("sage.training.rl"),
-        guide=guide_code,
+        choices=algorithm_code,
     output:
-        policy=directory(result("models/{model}/{algorithm}/seed{seed}")),
+        policy=directory(RESULTS.policy(RUN)),
     log:
         log_of("models/{model}/{algorithm}/seed{seed}"),
     conda:

@@ -2,10 +2,10 @@ import sys
 from pathlib import Path
 
 from sage.checking import Machine, check, render_findings
+from sage.exhibits import restore_study
 from sage.runtime.files import write_text_atomic
-from sage.study import ResolvedStudy
 
-study, params = ResolvedStudy.model_validate(snakemake.params.study), snakemake.params
+study, params = restore_study(snakemake.params.study), snakemake.params
 limit = snakemake.resources.gpu
 findings = check(study, Machine(Path(params.folder), params.device, limit, params.executor))
 text = render_findings(study, findings)

@@ -4,14 +4,18 @@ from sage.runtime.job import job
 
 with job(snakemake):
     from sage.claims.ledger import write_ledger
-    from sage.study import ResolvedStudy
+    from sage.exhibits import kind_of, restore_study
 
-    files = snakemake.input
+    files, study = snakemake.input, restore_study(snakemake.params.study)
+    folders = {Path(path).name: Path(path) for path in files.exhibits}
     write_ledger(
-        ResolvedStudy.model_validate(snakemake.params.study),
+        study,
         claims=Path(files.claims),
         comparisons=Path(files.comparisons),
-        exhibits={Path(path).stem: Path(path) for path in files.exhibits},
+        exhibits={
+            name: folder / f"{kind_of(study, name).evidence}.parquet"
+            for name, folder in folders.items()
+        },
         policies=[Path(path) for path in files.policies],
         table=Path(snakemake.output.table),
     )

@@ -3,10 +3,11 @@ from pathlib import Path
 from sage.runtime.job import job
 
 with job(snakemake):
-    from sage.reporting.layout import page_files
-    from sage.reporting.page import write_page
-    from sage.study import ResolvedStudy
+    from sage.exhibits import restore_study
+    from sage.report.loader import PageFiles
+    from sage.report.page import write_page
+    from sage.results import Results
 
-    study = ResolvedStudy.model_validate(snakemake.params.study)
-    folder, reports = Path(snakemake.params.folder), Path(snakemake.input.template).parent
-    write_page(study, page_files(study, folder, reports), Path(snakemake.output.page))
+    results = Results(Path(snakemake.params.folder))
+    files = PageFiles(results, results, Path("reports"))
+    write_page(restore_study(snakemake.params.study), files, Path(snakemake.output.page))

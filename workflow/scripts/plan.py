@@ -1,10 +1,10 @@
 from pathlib import Path
 
+from sage.exhibits import restore_study
 from sage.planning import plan, render_plan
 from sage.runtime.files import write_text_atomic
-from sage.study import ResolvedStudy
 
-study = ResolvedStudy.model_validate(snakemake.params.study)
+study = restore_study(snakemake.params.study)
 text = render_plan(study, plan(study, Path(snakemake.params.folder)))
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text)

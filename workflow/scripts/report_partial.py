@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from sage.reporting.partial import write_partial
-from sage.study import ResolvedStudy
+from sage.exhibits import restore_study
+from sage.report.partial import write_partial
+from sage.results import Results
 
-params = snakemake.params
-study = ResolvedStudy.model_validate(params.study)
-page = write_partial(study, Path(params.folder), Path(params.reports), Path(params.config))
+study, results = restore_study(snakemake.params.study), Results(Path(snakemake.params.folder))
+page = write_partial(study, results, Path("reports"), Path("config/claims.yaml"))
 print(f"The report of what is there: {page}")

@@ -1,0 +1,246 @@
+"""Credit of single tokens: advantages `[B, T]`, set where the loss has its log-probs.
+
+A rule is a class that holds its settings and turns what is known of a micro-batch into one
+advantage per token, without gradient; the loss multiplies each by the gradient of the token's
+probability ratio. What depends on other completions is taken over the whole micro-batch, whichever
+processes share it. Torch is not imported here: a study is read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from sage.advantages import not_binary
+from sage.anchors import Direction, k3
+from sage.fields import about
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _alone(rows: torch.Tensor) -> torch.Tensor:
+    return rows
+
+
+@dataclass(frozen=True)
+class TokenSignals:
+    """What a rule may look at: B completions of a micro-batch, T tokens, nothing with gradient.
+
+    `[B, T]`: `log_probs` of the drawn tokens under the policy and `old_log_probs` under the policy
+    that drew them, `entropies` of the policy, all in nats; `mask`, 1 on tokens with loss;
+    `reference_log_probs` and `log_factors`, the two parts log pi_ref and log q of the anchor (None
+    without a KL term). `[B]`: `advantages` and `rewards` of the completions, `groups`, equal for
+    completions of one prompt, `group_sizes`, how many completions a prompt has in all, and `rows`,
+    the completion's place among those of all processes.
+    `causal` says that log q of a token depends on no later token. `everyone` turns rows of this
+    process, `[B, ...]`, into those of the whole micro-batch, `[M, ...]`.
+    """
+
+    log_probs: torch.Tensor
+    old_log_probs: torch.Tensor
+    entropies: torch.Tensor
+    mask: torch.Tensor
+    advantages: torch.Tensor
+    rewards: torch.Tensor
+    groups: torch.Tensor
+    group_sizes: torch.Tensor
+    rows: torch.Tensor
+    reference_log_probs: torch.Tensor | None = None
+    log_factors: torch.Tensor | None = None
+    causal: bool = False
+    kl_coefficient: float = 0.0
+    everyone: Callable[[torch.Tensor], torch.Tensor] = _alone
+
+
+class CreditRule(Protocol):
+    """A rule: the advantage of each token."""
+
+    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+        """Advantages `[B, T]`, finite; the value on padding does not matter."""
+        ...
+
+
+@dataclass(frozen=True)
+class K1InReward:
+    """The log ratio as part of the reward: each token answers for the leash of those after it.
+
+    A_t = A - beta (L_t - mean of L_t over the prompt's other completions) (1 - 1/G), where
+    L_t = sum over t' >= t of log pi - log pi_ref - log q. With centred A and a loss that sums over
+    tokens, the expected gradient is 1 - 1/G times that of Eq. 4's objective (`sage.theory.credit`).
+    With A over the group's deviation it is Eq. 4 with beta times that deviation.
+    """
+
+    direction: ClassVar[Direction] = "reverse"
+
+    def conflicts(self, algorithm: Any) -> Iterator[str]:
+        """Why it does not go with the algorithm's other choices."""
+        if algorithm.credit:
+            yield (
+                "sets the advantage of each token, and so does credit: "
+                f"{algorithm.credit}; choose one of them"
+            )
+
+    def values(
+        self,
+        log_probs: torch.Tensor,
+        anchor_log_probs: torch.Tensor,
+        old_log_probs: torch.Tensor,
+    ) -> torch.Tensor:
+        """What is logged as the KL per token, `[B, T]`: k3, as for the other estimators."""
+        return k3(log_probs, anchor_log_probs)
+
+    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+        """See the class; `[B, T]`. Raises ValueError without an anchor.
+
+        log q of earlier tokens counts as well unless the guide is causal: the token guide
+        normalises within the completion, so that a token changes the factors of those before it.
+        The mean is over the completions that share the micro-batch; it is a baseline, and without
+        any the gradient is the same in expectation.
+        """
+        if signals.reference_log_probs is None:
+            raise ValueError("the KL in the reward needs a reference")
+        leash = (signals.log_probs - signals.reference_log_probs).double() * signals.mask
+        of_all = leash.new_zeros(len(leash), 1)
+        if signals.log_factors is not None:
+            log_factors = signals.log_factors.double() * signals.mask
+            if signals.causal:
+                leash = leash - log_factors
+            else:
+                of_all = -log_factors.sum(dim=1, keepdim=True)
+        own = 1.0 - 1.0 / signals.group_sizes.double()[:, None]
+        centred = own * sum(
+            part - _mean_of_others(part, signals) for part in (_from_here_on(leash), of_all)
+        )
+        return signals.advantages[:, None] - (signals.kl_coefficient * centred).to(
+            signals.advantages.dtype
+        )
+
+
+@dataclass(frozen=True)
+class Steer:
+    """STEER (arXiv 2510.10150): tokens whose update would change the entropy most weigh least.
+
+    The change is estimated as |A / pi_old * pi (1 - pi) (log pi + H)|, the range taken over the
+    tokens of a micro-batch.
+    """
+
+    form: Annotated[
+        Literal["linear", "exponential"],
+        about("linear from `highest` to `lowest`, or exponential from 1 to `lowest`"),
+    ] = "linear"
+    lowest: Annotated[
+        float, Field(gt=0.0, le=1.0), about("weight of the largest change", unit="factor")
+    ] = 0.8
+    highest: Annotated[
+        float,
+        Field(ge=1.0),
+        about("weight of the smallest change, with `linear`", unit="factor"),
+    ] = 1.2
+    single_turn: ClassVar[str] = (
+        "compares the tokens of whole completions, but tools write tokens between turns that the "
+        "policy does not draw"
+    )
+
+    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+        """See the class; `[B, T]`."""
+        policy = signals.log_probs.exp()
+        change = (
+            signals.advantages[:, None]
+            * (-signals.old_log_probs).exp()
+            * policy
+            * (1.0 - policy)
+            * (signals.log_probs + signals.entropies)
+        ).abs()
+        inside = signals.mask.bool()
+        most = signals.everyone(change.masked_fill(~inside, 0.0).amax().view(1)).amax()
+        least = signals.everyone(change.masked_fill(~inside, float("inf")).amin().view(1)).amin()
+        if self.form == "linear":
+            place = ((change - least) / (most - least)).nan_to_num(nan=0.5).clamp(0.0, 1.0)
+            weight = self.highest - (self.highest - self.lowest) * place
+        else:
+            import math
+
+            rate = -math.log(self.lowest) / most.clamp(min=0.02)
+            weight = (-rate * change).exp().clamp(self.lowest, 1.0)
+        return signals.advantages[:, None] * weight
+
+
+@dataclass(frozen=True)
+class Pacs:
+    """PACS (arXiv 2509.02522): learns which completions are right, by binary cross-entropy.
+
+    s_i = beta sum_t (log pi - log pi_old), psi_i = s_i - mean of the group's other s_j; the loss is
+    the cross-entropy of (psi_i, r_i), both classes of a prompt weighing the same. The advantages
+    are minus its derivative in each completion's log-probability, divided by the probability
+    ratio, which the loss of a policy gradient brings in.
+    """
+
+    beta: Annotated[
+        float, Field(gt=0.0), about("weight of a completion's log ratio", unit="per nat")
+    ] = 1.0
+    whole_groups: ClassVar[bool] = True
+
+    def conflicts(self, algorithm: Any) -> Iterator[str]:
+        """Why it does not go with the algorithm's other choices."""
+        if algorithm.clip_low is not None or algorithm.clip_high is not None:
+            yield (
+                "is a loss without ratios, which a clip would cut to none; write clip_low: null "
+                "and clip_high: null"
+            )
+        if algorithm.loss != "dr_grpo" or algorithm.importance != "token":
+            yield (
+                "sums over the tokens of a completion, so loss must be dr_grpo with importance: "
+                f"token, not {algorithm.loss} with {algorithm.importance}"
+            )
+        if algorithm.advantage.kind != "group":
+            yield (
+                f"takes rewards, not advantages; advantage: {algorithm.advantage} would have no "
+                "effect"
+            )
+        yield from not_binary(algorithm, "learns to tell right from wrong completions")
+
+    def conflicts_with_run(self, rl: Any) -> Iterator[str]:
+        """Why it does not go with a model's settings of RL."""
+        if rl.prompts_per_step % rl.micro_batches:
+            yield (
+                "needs the whole group of a prompt in a micro-batch, so prompts_per_step "
+                f"{rl.prompts_per_step} must be a multiple of micro_batches {rl.micro_batches}"
+            )
+
+    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+        """See the class; `[B, T]`. Raises ValueError if a group is not whole."""
+        log_ratios = (signals.log_probs - signals.old_log_probs) * signals.mask
+        scores = self.beta * log_ratios.double().sum(dim=1)
+        everyone = signals.everyone
+        all_scores, rewards, groups = map(everyone, (scores, signals.rewards, signals.groups))
+        together = (groups[:, None] == groups[None, :]).double()
+        sizes = together.sum(dim=1)
+        if bool((sizes != everyone(signals.group_sizes)).any()):
+            raise ValueError("PACS needs whole groups in a micro-batch")
+        others = (together @ all_scores - all_scores) / (sizes - 1)
+        right = (rewards > 0).double()
+        of_class = together @ right * right + (together @ (1 - right)) * (1 - right)
+        classes = 1.0 + (of_class < sizes).double()
+        slope = sizes / (classes * of_class) * ((all_scores - others).sigmoid() - right)
+        pull = slope - (together @ slope - slope) / (sizes - 1)
+        place = (signals.rows[:, None] == everyone(signals.rows)[None, :]).int().argmax(dim=1)
+        own = -self.beta * pull[place]
+        return (own[:, None] / log_ratios.double().exp()).to(signals.advantages.dtype)
+
+
+def _from_here_on(values: torch.Tensor) -> torch.Tensor:
+    """Sum over t' >= t, `[B, T]`."""
+    return values.flip(1).cumsum(dim=1).flip(1)
+
+
+def _mean_of_others(values: torch.Tensor, signals: TokenSignals) -> torch.Tensor:
+    """Mean over the prompt's other completions in the micro-batch, 0 if none; `[B, T]`."""
+    everyone, groups = signals.everyone(values), signals.everyone(signals.groups)
+    together = (signals.groups[:, None] == groups[None, :]).to(values.dtype)
+    count = together.sum(dim=1, keepdim=True) - 1
+    total = (together @ everyone)[:, : values.shape[1]]  # other processes may hold longer ones
+    return (total - values) / count.clamp(min=1)

@@ -1,0 +1,116 @@
+"""Tables and figures: one module a kind, and the registry that everything else walks.
+
+The study's types, the rules and targets, the page and the partial page, LaTeX, captions, plan and
+claims all find a kind here. A kind of your own is `kind: my_tables:Mine`, a subclass of
+`sage.exhibits.kind.Kind` in a file beside the Snakefile.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sage.exhibits.kind import Kind, Shows
+from sage.study import ResolvedStudy, reading
+from sage.study.faults import nearest
+
+KINDS = {
+    "accuracy": "sage.exhibits.accuracy:AccuracyTable",
+    "curves": "sage.exhibits.curves:CurvesFigure",
+    "patterns": "sage.exhibits.patterns:PatternTable",
+    "gradient_norms": "sage.exhibits.gradient_norms:GradientTable",
+    "ablation": "sage.exhibits.ablation:AblationTable",
+    "trajectory": "sage.exhibits.trajectory:TrajectoryFigure",
+    "perplexity": "sage.exhibits.perplexity:PerplexityFigure",
+    "case_study": "sage.exhibits.case_study:CaseStudyText",
+    "training": "sage.exhibits.training:TrainingFigure",
+    "step_times": "sage.exhibits.step_times:StepTimesTable",
+}
+"""Kinds that a study can name; imported by name, so that reading one does not load the others."""
+
+STANDING = {
+    "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
+    "figure5": "sage.exhibits.theory:ModesFigure",
+    "appendix_c": "sage.exhibits.theory:ToyTable",
+    "table7": "sage.exhibits.settings:SFTSettings",
+    "table8": "sage.exhibits.settings:RLSettings",
+}
+"""What every report has, by name: it needs no run, and no study names it."""
+
+PAPER = "_paper"
+"""What is added to an exhibit's name for the table of the paper's numbers beside its own."""
+
+
+def kind_class(kind: str) -> type[Kind]:
+    """The class of a kind: a name in KINDS, or `module:Class`. Raises ValueError."""
+    if kind not in KINDS and ":" not in str(kind):
+        said = "missing" if not kind else f"{kind!r} is not allowed"
+        raise ValueError(said + nearest(str(kind), [*KINDS]))
+    module, _, name = KINDS.get(kind, kind).partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{kind!r} cannot be imported ({error}); it must be module:Class, the module a file "
+            "beside the Snakefile or installed"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Kind)) or inspect.isabstract(found):
+        raise ValueError(f"{kind!r} is no subclass of sage.exhibits.kind.Kind with `measure`")
+    return found
+
+
+def load_study(study: str, config_folder: Path) -> ResolvedStudy:
+    """The study called `study` in `config_folder`/studies, or in the YAML file `study`.
+
+    Raises StudyError, listing every fault, if it cannot be run.
+    """
+    return reading.load_study(study, config_folder, kind_class)
+
+
+def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
+    """A study from its own `model_dump`, as rules hand it to scripts."""
+    return ResolvedStudy.model_validate(dump, context=reading.context_of(kind_class))
+
+
+def exhibit_of(settings: Mapping[str, Any]) -> Kind:
+    """An exhibit from its own `model_dump`."""
+    return kind_class(settings["kind"]).model_validate(settings)
+
+
+def shows(study: ResolvedStudy, exhibit: str) -> Shows:
+    """What makes the tables and figures of an exhibit of the study, or of every report."""
+    if exhibit in STANDING:
+        module, _, name = STANDING[exhibit].partition(":")
+        standing: Shows = getattr(import_module(module), name)()
+        return standing
+    return kind_of(study, exhibit)
+
+
+def kind_of(study: ResolvedStudy, exhibit: str) -> Kind:
+    """An exhibit of the study."""
+    shown = study.study.exhibits[exhibit]
+    assert isinstance(shown, Kind)
+    return shown
+
+
+def tables_of(study: ResolvedStudy, exhibit: str, in_paper: bool = False) -> dict[str, str]:
+    """Tables of an exhibit: what is added to its name, by the table's name.
+
+    `in_paper` says whether the paper has numbers for it, which then are a table as well.
+    """
+    suffixes = [*shows(study, exhibit).tables(), *([PAPER] if in_paper else [])]
+    return {f"{exhibit}{suffix}": suffix for suffix in suffixes}
+
+
+def figures_of(study: ResolvedStudy, exhibit: str) -> dict[str, str]:
+    """Figures of an exhibit: what is added to its name, by the figure's name."""
+    return {f"{exhibit}{suffix}": suffix for suffix in shows(study, exhibit).figures()}
+
+
+def own_file(exhibit: Shows) -> Path | None:
+    """The source file of a kind that is not of this package."""
+    kind = type(exhibit)
+    return None if kind.__module__.startswith("sage.") else Path(inspect.getfile(kind)).resolve()

@@ -1,0 +1,274 @@
+"""Accuracy tables (Tables 1, 3, 4, 9): pass@1 and pass@K of every row on every benchmark.
+
+Built from pass@k metrics and from the paired comparisons, which alone decide what is set in
+bold. Shares stay in [0, 1] in the frame and in CSV; percent appear only where people read. A
+second table has the paper's reading of the same samples beside the unbiased estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import pandas as pd
+
+from sage.evaluation.curves import POOLED
+from sage.exhibits.kind import Shown, TableMaker
+from sage.exhibits.paper_reading import reading_document, reading_table
+from sage.exhibits.pass_at_k import (
+    MeasuredPassAtK,
+    OnBenchmarks,
+    estimates,
+    pooled_pass_at_k,
+    shown_ks,
+)
+from sage.exhibits.rows import require
+from sage.rendering.labels import (
+    AVERAGE,
+    benchmark_titles,
+    exhibit_heading,
+    interval_name,
+    problems_worth,
+    row_title,
+    seeds_said,
+)
+from sage.rendering.lines import line_styles
+from sage.rendering.numbers import listing
+from sage.rendering.table import (
+    Group,
+    Head,
+    Row,
+    Table,
+    TableDocument,
+    share_cell,
+)
+from sage.study import BASE, ResolvedStudy
+
+LEVEL = 0.05
+"""A row leads only where each comparison's p, adjusted after Holm, is below this."""
+
+BEST, TIE = "best", "tie"
+"""Marks: clearly above every other row; not significantly different from the highest row."""
+
+_PARTS = ("value", "low", "high")
+_COMPARED = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "p_holm"]
+
+
+class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
+    """pass@1 and pass@k of every row on every benchmark, with their average (Tables 1, 3, 4, 9)."""
+
+    kind: Literal["accuracy"]
+
+    frames: ClassVar[tuple[str, ...]] = ("pass_at_k", "comparisons", "paper_reading")
+    contents: ClassVar[str] = (
+        "Pass@1 and pass@K of every row: the unbiased estimate, pooled over training seeds, as "
+        "shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
+        "training runs, where there are several); K is the largest k that all rows of a benchmark "
+        "share and that one evaluation seed samples. `mark` is `best` where paired comparisons, "
+        "adjusted after Holm, put a row above every other, else `tie` at the highest row and at "
+        "those not significantly different from it. In the table `…_reading`, `reading` is the "
+        "paper's: pass@1 from the first sample and pass@n from any of a seed's n, as the mean over "
+        "evaluation seeds with their standard deviation `std`."
+    )
+
+    def tables(self) -> Mapping[str, TableMaker]:
+        """The accuracies, and the paper's reading of the same samples."""
+        return {"": accuracy_document, "_reading": reading_document}
+
+    def as_in_paper(self, shown: Shown) -> pd.DataFrame:
+        """pass@k by benchmark, with the spread over evaluation seeds of the paper's reading."""
+        rows = pooled_pass_at_k(shown.frame("pass_at_k"), shown.study, shown.name)
+        on = ["benchmark", "algorithm", "quantity"]
+        named = rows.assign(quantity=[f"pass@{k}" for k in rows["k"]])[[*on, "value"]]
+        noise = reading_table(
+            shown.frame("pass_at_k"), shown.frame("paper_reading"), shown.study, shown.name
+        ).rename(columns={"std": "measured_std", "n_eval_seeds": "measured_seeds"})
+        noise = noise.assign(quantity=[f"pass@{k}" for k in noise["k"]])
+        return named.merge(noise[[*on, "measured_std", "measured_seeds"]], on=on, how="left")
+
+
+def accuracy_document(shown: Shown) -> TableDocument:
+    """The table of accuracies."""
+    study, name = shown.study, shown.name
+    pass_at_k = shown.frame("pass_at_k")
+    frame = accuracy_table(pass_at_k, shown.frame("comparisons"), study, name)
+    return TableDocument(
+        frame,
+        accuracy_view(frame, study),
+        accuracy_caption(pass_at_k, study, name),
+        flat=flat_cells(frame, study, study.study.exhibits[name].title),
+    )
+
+
+def accuracy_table(
+    pass_at_k: pd.DataFrame, comparisons: pd.DataFrame, study: ResolvedStudy, exhibit: str
+) -> pd.DataFrame:
+    """The frame of an accuracy exhibit: a row per algorithm, in the exhibit's order.
+
+    `pass_at_k` and `comparisons` have the columns of their Parquet files in metrics/. Columns:
+    `algorithm`, `title`, then for each benchmark and k (1 and the largest k that its rows share,
+    see `shown_ks`) four columns named ``{benchmark} pass@{k} value``, ``… low``, ``… high``
+    (shares in [0, 1]; a run that is missing has NaN) and ``… mark`` (BEST, TIE or empty). With
+    several benchmarks the group `average` follows, up to the k that all share; no comparison
+    covers it, so it has no marks. Its interval combines those of the benchmarks. With one
+    training seed these are independent, and half-widths add in squares; with several they share
+    the seeds, and half-widths add as they are, which is never too narrow.
+
+    Raises ValueError for faulty metrics and for a benchmark called `average`.
+    """
+    require(comparisons, _COMPARED, "comparisons")
+    model, benchmarks = study.study.exhibits[exhibit].model, study.benchmarks_of(exhibit)
+    if AVERAGE in benchmarks:
+        raise ValueError(f"{exhibit}: the benchmark name {AVERAGE!r} is kept for the average")
+    rows = pooled_pass_at_k(pass_at_k, study, exhibit)
+    samples = study.evaluation(model).samples
+    compared = comparisons[(comparisons["model"] == model) & (comparisons["metric"] == "pass@k")]
+    algorithms = study.rows_of(exhibit)
+    columns: dict[str, list[Any]] = {
+        "algorithm": algorithms,
+        "title": [row_title(study, name) for name in algorithms],
+    }
+    for benchmark in benchmarks:
+        for k in shown_ks(rows[rows["benchmark"] == benchmark], samples):
+            found = estimates(rows, benchmark, k, algorithms, _PARTS)
+            here = compared[(compared["benchmark"] == benchmark) & (compared["k"] == k)]
+            columns |= _column_group(benchmark, k, found, _marks(found["value"], here))
+    if len(benchmarks) > 1:
+        power = _power(pass_at_k[pass_at_k["model"] == model], algorithms)
+        for k in shown_ks(rows, samples):
+            parts = [estimates(rows, name, k, algorithms, _PARTS) for name in benchmarks]
+            columns |= _column_group(AVERAGE, k, _averaged(parts, power), [""] * len(algorithms))
+    return pd.DataFrame(columns)
+
+
+def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
+    """Benchmarks of an accuracy frame with their k, in the order of the columns."""
+    groups: dict[str, list[int]] = {}
+    for column in table.columns:
+        if column.endswith(" value"):
+            benchmark, metric, _ = column.split(" ")
+            groups.setdefault(benchmark, []).append(int(metric.removeprefix("pass@")))
+    return groups
+
+
+def estimate(table: pd.DataFrame, row: int, benchmark: str, k: int) -> tuple[float, float, float]:
+    """(value, low, high) of a row of an accuracy frame; NaN where the run is missing."""
+    columns = [f"{benchmark} pass@{k} {part}" for part in _PARTS]
+    value, low, high = table.iloc[row][columns].astype(float).tolist()
+    return value, low, high
+
+
+def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
+    """What an accuracy table shows, its intervals, marks, and the worth of a problem; plain."""
+    rows = pooled_pass_at_k(pass_at_k, study, exhibit)
+    titles = benchmark_titles(study)
+    sizes = {
+        titles[name]: int(rows.loc[rows["benchmark"] == name, "n_problems"].iloc[0])
+        for name in study.benchmarks_of(exhibit)
+        if (rows["benchmark"] == name).any()
+    }
+    evaluation = study.evaluation(study.study.exhibits[exhibit].model)
+    samples = f"{evaluation.samples} samples per problem"
+    if len(evaluation.seeds) > 1:
+        samples += f" and evaluation seed ({len(evaluation.seeds)} seeds)"
+    sentences = [
+        f"{exhibit_heading(study, exhibit)}: pass@k in percent, the unbiased estimate from "
+        f"{samples}.",
+        f"Beneath each value is its {interval_name(study)}.",
+        seeds_said(study),
+        problems_worth(sizes),
+        f"Bold: above every other row in a paired comparison {_compared_over(study)} "
+        f"(p < {LEVEL:g}, adjusted after Holm for all comparisons of this model at that k); "
+        "≈: no such row; this one is the highest, or not significantly different from it.",
+        "Averages are not compared." if len(sizes) > 1 else "",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def accuracy_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
+    """An accuracy frame in percent, with its marks."""
+    titles, styles, groups = benchmark_titles(study), line_styles(study), column_groups(table)
+    places = [(name, k) for name, ks in groups.items() for k in ks]
+    rows = []
+    for row in range(len(table)):
+        algorithm = str(table.loc[row, "algorithm"])
+        cells = [
+            share_cell(*estimate(table, row, *place), _mark(table, row, *place)) for place in places
+        ]
+        title = str(table.loc[row, "title"])
+        rows.append(Row(title, tuple(cells), styles[algorithm], algorithm == BASE))
+    heads = [Head(titles[name], tuple(f"pass@{k}" for k in ks)) for name, ks in groups.items()]
+    return Table("Algorithm", tuple(heads), (Group("", tuple(rows)),))
+
+
+def flat_cells(table: pd.DataFrame, study: ResolvedStudy, title: str) -> str:
+    """The cells of an accuracy frame whose interval has no width, as a line; empty without any."""
+    titles, places = benchmark_titles(study), []
+    for benchmark, ks in column_groups(table).items():
+        for k in ks:
+            values = [estimate(table, row, benchmark, k) for row in range(len(table))]
+            flat = [row for row, value in enumerate(values) if value[1] == value[2]]
+            if flat and benchmark != AVERAGE:
+                rows = (
+                    "every row"
+                    if len(flat) == len(table)
+                    else listing([str(table["title"].iloc[row]) for row in flat], most=4)
+                )
+                places.append(f"{titles[benchmark]} at k = {k} ({rows})")
+    return f"{title}: {', '.join(places)}" if places else ""
+
+
+def _mark(table: pd.DataFrame, row: int, benchmark: str, k: int) -> str:
+    return str(table[f"{benchmark} pass@{k} mark"].iloc[row])
+
+
+def _compared_over(study: ResolvedStudy) -> str:
+    if len(study.study.seeds) == 1:
+        return "over problems, which speaks of these training runs and not of others"
+    return "over problems and over training runs, of whose p the larger counts"
+
+
+def _marks(values: pd.Series, compared: pd.DataFrame) -> list[str]:
+    """Marks of the rows of `values` (by algorithm) from the comparisons at their place."""
+    present = values.dropna()
+    if len(present) < 2:
+        return [""] * len(values)
+    leader = str(present.idxmax())
+    told = {
+        str(row["other"] if ahead else row["algorithm"])
+        for row in compared.to_dict("records")
+        if row["p_holm"] < LEVEL
+        for ahead in (row["algorithm"] == leader,)
+        if leader in (row["algorithm"], row["other"]) and (row["value"] > 0) == ahead
+    }
+    rivals = set(present.index) - {leader} - told
+    if not rivals:
+        return [BEST if name == leader else "" for name in values.index]
+    return [TIE if name == leader or name in rivals else "" for name in values.index]
+
+
+def _power(pass_at_k: pd.DataFrame, algorithms: Sequence[str]) -> pd.Series:
+    """How half-widths add up over benchmarks, per algorithm: 2 as squares, 1 as they are."""
+    runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
+    seeds = runs.groupby("algorithm")["train_seed"].nunique().reindex(list(algorithms))
+    return seeds.gt(1).map({True: 1.0, False: 2.0})
+
+
+def _averaged(parts: Sequence[pd.DataFrame], power: pd.Series) -> pd.DataFrame:
+    def combined(columns: Sequence[pd.Series], power: pd.Series) -> pd.Series:
+        total = pd.concat([column**power for column in columns], axis=1).sum(axis=1, skipna=False)
+        return total ** (1 / power) / len(columns)
+
+    value = combined([part["value"] for part in parts], power**0)
+    below = combined([part["value"] - part["low"] for part in parts], power)
+    above = combined([part["high"] - part["value"] for part in parts], power)
+    return pd.DataFrame({"value": value, "low": value - below, "high": value + above})
+
+
+def _column_group(
+    benchmark: str, k: int, found: pd.DataFrame, marks: Sequence[str]
+) -> dict[str, list[Any]]:
+    group: dict[str, list[Any]] = {
+        f"{benchmark} pass@{k} {part}": found[part].tolist() for part in _PARTS
+    }
+    return group | {f"{benchmark} pass@{k} mark": list(marks)}

@@ -1,0 +1,50 @@
+"""One problem that all rows solve, their solutions side by side (App. H)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from sage.exhibits.kind import Files, Kind, Measuring
+from sage.fields import Name, about
+from sage.results import Results
+from sage.study import ResolvedStudy
+from sage.study.exhibit import ExhibitOfRows
+
+CASE = "case.json"
+"""The file of the case, which the page shows as text."""
+
+
+class CaseStudyText(ExhibitOfRows, Kind):
+    """One problem that all rows solve, their solutions side by side (App. H)."""
+
+    kind: Literal["case_study"]
+    benchmark: Annotated[Name, about("the problem set")]
+
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.case_study",)
+    contents: ClassVar[str] = "One problem that all rows solve, with the first solution of each."
+
+    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
+        """See `Exhibit`."""
+        return [self.benchmark]
+
+    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
+        """Samples and problems."""
+        return {
+            "samples": self.samples_files(study, results),
+            "problems": [results.problems(self.benchmark)],
+        }
+
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """See `Kind`."""
+        return {"algorithms": self.rows_of(study)}
+
+    def measure(self, job: Measuring) -> None:
+        """Write the case as JSON; `null` where no problem is solved by every row."""
+        from sage.analysis.case_study import write_case
+
+        write_case(
+            samples=job.files["samples"],
+            problems=job.file("problems"),
+            algorithms=job.settings["algorithms"],
+            output=job.folder / CASE,
+        )

@@ -1,0 +1,55 @@
+"""Makes the files of exhibits: measurements, tables, figures.
+
+The rules and the partial report call the same functions, so both show the same numbers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sage.exhibits import PAPER, exhibit_of, kind_of, shows
+from sage.exhibits.kind import Files, Measuring, Shown
+from sage.runtime.files import atomic_directory
+from sage.runtime.manifest import Manifest
+from sage.study import ResolvedStudy
+
+
+def measure(
+    exhibit: dict[str, object],
+    settings: dict[str, object],
+    files: Files,
+    folder: Path,
+    device: str,
+    shards: Path,
+    manifest: Manifest,
+) -> None:
+    """Measure an exhibit, given as plain data, into `folder`; all of it or nothing."""
+    kind = exhibit_of(exhibit)
+    with atomic_directory(folder) as temporary:
+        kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
+
+
+def write_table(
+    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
+) -> None:
+    """Write one table of an exhibit as the CSV file `output`; LaTeX and JSON lie beside it."""
+    from sage.rendering.table import write_document
+
+    shown = Shown(study, exhibit, measured, paper)
+    if suffix == PAPER:
+        from sage.exhibits.paper_values import paper_document
+
+        document = paper_document(kind_of(study, exhibit), shown)
+    else:
+        document = shows(study, exhibit).tables()[suffix](shown)
+    write_document(document, output)
+
+
+def write_figure(
+    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
+) -> None:
+    """Draw one figure of an exhibit as the SVG file `output`; the PDF lies beside it."""
+    from sage.rendering.style import save_figure
+
+    figure = shows(study, exhibit).figures()[suffix](Shown(study, exhibit, measured, paper))
+    save_figure(figure, output)

@@ -1,0 +1,203 @@
+"""The paper's numbers beside measured ones, for models that are the paper's own.
+
+The tables are CSV files in `reports/paper`, and `mapping.yaml` there says which of them belong
+to which model and benchmark. Both were measured on the same problems, so the interval of a
+difference is not over problems: it is of the noise of evaluating, from the standard deviations over
+evaluation seeds (Welch's t), where both have them. How training runs differ is in neither, for the
+paper has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import pandas as pd
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from sage.exhibits.ablation import AblationTable
+from sage.exhibits.kind import Kind, Shown
+from sage.fields import Name, Strict
+from sage.rendering.labels import benchmark_titles
+from sage.rendering.numbers import NONE, interval_of_points, percent, points
+from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
+from sage.study import ResolvedStudy
+
+COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
+"""`quantity` is ``pass@k`` with its k, the name of a pattern or a stage of training; `algorithm`
+the row, for an ablation the one of the cell. `benchmark` is empty where there is none, `std` is
+over as many evaluation `seeds`."""
+
+COMPARED = [*COLUMNS, "measured", "measured_std", "difference", "low", "high", "inside"]
+"""COLUMNS, the measured value with its own deviation over evaluation seeds, and the difference to
+the paper's with its 95 % interval; `inside` says whether that contains 0."""
+
+PAPER_CAPTIONS = {
+    "accuracy": "The paper’s numbers (reports/paper) beside the measured ones, which are of the "
+    "same problems. ± is the standard deviation over evaluation seeds, here of the paper’s "
+    "reading. The difference is measured minus paper. Its 95 % interval is of the noise of "
+    "evaluating these very policies; how training runs differ is not in it, for the paper has "
+    "one. Inside: the interval contains 0, so that this noise alone could explain it.",
+    "ablation": "The paper’s numbers (reports/paper) beside the measured ones. The paper gives no "
+    "deviations here, so the difference has no interval.",
+    "patterns": "The paper’s numbers (reports/paper) beside the measured ones. They are not alike: "
+    "the phrase lists that decide here are this project’s own.",
+    "gradient_norms": "The paper’s numbers (reports/paper) beside the measured ones. The paper’s "
+    "are of one training run: nothing is known about how its runs differ.",
+}
+
+
+class PaperTable(Strict):
+    """One table of the paper and what it is about."""
+
+    file: Annotated[str, Field(pattern=r"^\w+\.csv$")]
+    kind: Literal["accuracy", "patterns", "gradient_norms", "ablation"]
+    seeds: Annotated[int, Field(ge=2)] | None = None
+    benchmark: Name | None = None
+    benchmarks: dict[str, Name] | None = None
+
+    @model_validator(mode="after")
+    def _about_one_thing(self) -> PaperTable:
+        if self.benchmark and self.benchmarks:
+            raise ValueError(f"{self.file}: give either benchmark or benchmarks")
+        return self
+
+
+_MAPPING = TypeAdapter(dict[Name, list[PaperTable]])
+
+
+def read_mapping(folder: Path) -> dict[str, list[PaperTable]]:
+    """`mapping.yaml` of a folder; raises ValueError naming the file and what is wrong in it."""
+    path = folder / "mapping.yaml"
+    try:
+        return _MAPPING.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def in_paper(folder: Path, exhibit: Kind) -> bool:
+    """Whether the paper has a table of the exhibit's kind for its model."""
+    return any(table.kind == exhibit.kind for table in read_mapping(folder).get(exhibit.model, ()))
+
+
+def paper_document(exhibit: Kind, shown: Shown) -> TableDocument:
+    """The paper's numbers beside the exhibit's own.
+
+    Raises ValueError for a kind that has no values to compare.
+    """
+    measured = exhibit.as_in_paper(shown)
+    if measured is None:
+        raise ValueError(f"{shown.name}: exhibits of kind {exhibit.kind} have nothing to compare")
+    paper = paper_values(shown.paper, shown.study)
+    paper = paper[(paper["kind"] == exhibit.kind) & (paper["model"] == exhibit.model)]
+    frame = compared(paper, measured, ["benchmark", "algorithm", "quantity"])
+    table = beside_view(frame, shown.study, in_percent=exhibit.kind != "gradient_norms")
+    return TableDocument(frame, table, PAPER_CAPTIONS[exhibit.kind])
+
+
+def paper_values(folder: Path, study: ResolvedStudy) -> pd.DataFrame:
+    """The paper's numbers for the study's models, with COLUMNS; no rows for other studies.
+
+    Raises ValueError for a faulty mapping and FileNotFoundError for a table that it names.
+    """
+    mapping = read_mapping(folder)
+    tables = [
+        _values(pd.read_csv(folder / table.file), table, model, study)
+        for model in study.study.models
+        for table in mapping.get(model, ())
+    ]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=COLUMNS)
+
+
+def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
+    """Rows of `paper` (COLUMNS) that `measured` knows as well, with COMPARED.
+
+    `measured` has the columns `on` and value, and may have measured_std over measured_seeds
+    evaluation seeds; shares in [0, 1]. Where either side has no deviation the interval is NaN and
+    `inside` None.
+    """
+    from scipy.special import stdtrit
+
+    both = paper.merge(measured.rename(columns={"value": "measured"}), on=list(on), how="inner")
+    both = both.dropna(subset=["measured"])
+    difference = both["measured"] - both["value"]
+    for name in ("std", "seeds", "measured_std", "measured_seeds"):
+        both[name] = both[name].astype(float) if name in both else math.nan
+    seeds, own_seeds = both["seeds"], both["measured_seeds"]
+    noise, own_noise = both["std"] ** 2 / seeds, both["measured_std"] ** 2 / own_seeds
+    variance = noise + own_noise
+    degrees = variance**2 / (noise**2 / (seeds - 1) + own_noise**2 / (own_seeds - 1))
+    half = np.sqrt(variance) * stdtrit(degrees, 0.975)
+    both["difference"], both["low"], both["high"] = difference, difference - half, difference + half
+    holds = ((both["low"] <= 0) & (both["high"] >= 0)).astype(object)
+    both["inside"] = holds.where(half.notna(), None)
+    return both[COMPARED]
+
+
+def _values(
+    frame: pd.DataFrame, table: PaperTable, model: str, study: ResolvedStudy
+) -> pd.DataFrame:
+    if table.kind == "accuracy":
+        named = frame.rename(columns={"metric": "quantity", "mean": "value"})
+        found = pd.Series(table.benchmark or "", index=named.index)
+        if table.benchmarks:
+            found = named["benchmark"].map(table.benchmarks)
+        named = named.assign(benchmark=found).dropna(subset=["benchmark"])
+    elif table.kind == "patterns":
+        named = frame.rename(columns={"pattern": "quantity", "frequency": "value"})
+    elif table.kind == "gradient_norms":
+        named = frame.melt("algorithm", var_name="quantity", value_name="value")
+    else:
+        named = _of_cells(frame, model, study)
+    fixed = {"kind": table.kind, "model": model, "seeds": table.seeds}
+    if table.kind != "accuracy":
+        fixed["benchmark"] = table.benchmark or ""
+    return named.assign(**fixed).reindex(columns=COLUMNS)
+
+
+def beside_view(table: pd.DataFrame, study: ResolvedStudy, in_percent: bool) -> Table:
+    """Paper's value, measured value, difference, and whether evaluation noise could explain it."""
+    titles = benchmark_titles(study)
+
+    def number(value: float) -> str:
+        return percent(value) if in_percent else f"{value:.3f}"
+
+    def spread(std: float) -> str:
+        return "" if pd.isna(std) else f"± {number(std)}"
+
+    groups = []
+    for (benchmark, quantity), of in table.groupby(["benchmark", "quantity"], sort=False):
+        rows = []
+        for row in of.to_dict("records"):
+            difference = row["difference"]
+            text = points(difference) if in_percent else f"{difference:+.3f}".replace("-", "\u2212")
+            inside = {True: "yes", False: "no", None: NONE}[row["inside"]]
+            cells = (
+                Cell(number(row["value"]), spread(row["std"])),
+                Cell(number(row["measured"]), spread(row["measured_std"])),
+                Cell(text, interval_of_points(row["low"], row["high"])),
+                Cell(inside, mark="nil" if inside == NONE else ""),
+            )
+            rows.append(algorithm_row(study, row["algorithm"], cells))
+        words = str(quantity).replace("_", " ")
+        heading = f"{titles[str(benchmark)]}, {words}" if benchmark else words.capitalize()
+        groups.append(Group(heading, tuple(rows)))
+    columns = ("Paper", "Measured", "Measured − paper", "Paper’s value inside")
+    return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
+
+
+def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataFrame:
+    """An ablation's grid with a row per cell and k; without such an exhibit, no rows."""
+    keys = [name for name in frame.columns if not name.startswith("pass@")]
+    long = frame.melt(keys, var_name="quantity", value_name="value")
+    for shown in study.exhibits(model).values():
+        if isinstance(shown, AblationTable) and set(shown.grid) == set(keys):
+            cells = long[list(shown.grid)].to_dict("records")
+            named = [{str(key): float(value) for key, value in cell.items()} for cell in cells]
+            rows = [shown.row(cell, study.algorithms) for cell in named]
+            return long.assign(algorithm=rows)
+    return long.assign(algorithm="").iloc[:0]

@@ -1,0 +1,301 @@
+"""Perplexity of responses under the base model, and its tails (Figure 7)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import pandas as pd
+
+from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring, Shown, TableMaker
+from sage.exhibits.rows import require, titled
+from sage.fields import Name, Positive, about
+from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
+from sage.rendering.lines import PALETTE, LineStyle, line_styles
+from sage.rendering.numbers import percent
+from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
+from sage.results import Results
+from sage.study import BASE, ResolvedStudy
+from sage.study.exhibit import ExhibitOfRows, Rows, Surroundings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = ["problem_id", "algorithm", "title", "n", "median", "upper", "tail_share"]
+
+TAIL = 0.95
+"""The quantile of the base's perplexities that a panel marks, as the table of tails does."""
+
+_TAIL_LABEL = f"{100 * TAIL:.0f}th percentile of the base"
+
+
+class PerplexityFigure(ExhibitOfRows, Kind):
+    """Perplexity of responses under the policy before RL (Figure 7)."""
+
+    kind: Literal["perplexity"]
+    benchmark: Annotated[Name, about("the problem set")]
+    problems: Annotated[
+        Rows | None,
+        about("ids of the problems shown; left out, the first two of the problem set"),
+    ] = None
+    responses: Annotated[
+        Positive,
+        about(
+            "responses per problem and run: the first samples of each training seed",
+            unit="responses",
+        ),
+    ] = 64
+    tail_problems: Annotated[
+        Positive,
+        about(
+            "how many problems the tails are compared on, for the claim about them: those shown "
+            "and the next of the problem set",
+            unit="problems",
+        ),
+    ] = 20
+
+    with_model: ClassVar[bool] = True
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
+    evidence: ClassVar[str] = "perplexities"
+    contents: ClassVar[str] = (
+        "Perplexity under the base policy of responses of every row to each problem. In the "
+        "figure a dot is a response, filled if it is correct; boxes hold the middle half, lines "
+        "the middle 90 percent; the dashed line is the base's 95th percentile. The table has "
+        "median, 95th percentile (`upper`), and the share of a row's responses above the base's "
+        "95th percentile (`tail_share`)."
+    )
+    caption: ClassVar[str] = (
+        "Each mark is a response, at its perplexity under the policy before RL: further right is "
+        "less likely under that policy."
+    )
+
+    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
+        """See `Exhibit`."""
+        return [self.benchmark]
+
+    def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """More responses than are drawn."""
+        drawn = (around.drawn or 0) * (around.eval_seeds or 0)
+        if drawn and self.responses > drawn:
+            yield (
+                "responses",
+                f"{self.responses}, but only {drawn} samples of a problem are drawn; lower it, or "
+                "raise evaluation.samples",
+            )
+
+    def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
+        """See `Kind`."""
+        return [("Responses", f"{self.responses} per problem and run")]
+
+    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
+        """Samples, and the policy before RL, which reads them."""
+        return {
+            "base": [results.parent(self.model)],
+            "samples": self.samples_files(study, results),
+            "problems": [results.problems(self.benchmark)],
+        }
+
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """See `Kind`."""
+        return {"algorithms": self.rows_of(study)}
+
+    def measure(self, job: Measuring) -> None:
+        """Write `perplexities`, a row per response, and their `tails`."""
+        from sage.analysis.perplexity import choose_problems, read_perplexities
+        from sage.analysis.tails import tail_table
+
+        table = read_perplexities(
+            base=job.file("base"),
+            samples=job.files["samples"],
+            problems=job.file("problems"),
+            algorithms=job.settings["algorithms"],
+            named=self.problems,
+            more=self.tail_problems,
+            responses=self.responses,
+            device=job.device,
+        )
+        shown = choose_problems(list(dict.fromkeys(table["problem_id"])), self.problems)
+        tails = tail_table(table[table["problem_id"].isin(shown)])
+        job.write(perplexities=table, tails=tails)
+        job.manifest.write(job.folder / "manifest.json", int(table["n_tokens"].sum()))
+
+    def tables(self) -> Mapping[str, TableMaker]:
+        """The tails."""
+        return {"": tails_document}
+
+    def figures(self) -> Mapping[str, FigureMaker]:
+        """The perplexities."""
+        return {"": lambda shown: perplexity_figure(_on_panels(shown), shown.study, shown.name)}
+
+
+def _on_panels(shown: Shown) -> pd.DataFrame:
+    """Responses to the problems that the figure shows, which are those of the tails."""
+    perplexities = shown.frame("perplexities")
+    return perplexities[perplexities["problem_id"].isin(shown.frame("tails")["problem_id"])]
+
+
+def tails_document(shown: Shown) -> TableDocument:
+    """The table of tails."""
+    frame = tails_table(shown.frame("tails"), shown.study, shown.name)
+    caption = tails_caption(frame, shown.study, shown.name)
+    return TableDocument(frame, tails_view(frame, shown.study), caption)
+
+
+def tails_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
+    """Tails of Figure 7 with COLUMNS: a row per problem and algorithm.
+
+    `found` is what `sage.analysis.tails.tail_table` returns.
+    """
+    problems = {name: place for place, name in enumerate(dict.fromkeys(found["problem_id"]))}
+    table = titled(found, COLUMNS, study, exhibit)
+    return table.sort_values(
+        "problem_id", key=lambda names: names.map(problems), kind="stable", ignore_index=True
+    )
+
+
+def tails_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
+    """What the tails are, in plain text."""
+    shown = study.study.exhibits[exhibit]
+    assert isinstance(shown, PerplexityFigure)
+    return (
+        f"{exhibit_heading(study, exhibit)} on {benchmark_titles(study)[shown.benchmark]}: "
+        f"perplexity of {shown.responses} responses to each problem under {row_title(study, BASE)}"
+        ", the policy before RL. Upper: the 95th percentile of a row's responses. Beyond the "
+        f"base: the share of them, in percent, above that percentile of {row_title(study, BASE)}. "
+        "Each problem speaks for itself alone."
+    )
+
+
+def tails_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
+    """A frame of perplexity tails, a block of rows per problem."""
+    groups = []
+    for number, (problem, of) in enumerate(table.groupby("problem_id", sort=False), start=1):
+        rows = [
+            algorithm_row(
+                study,
+                str(row["algorithm"]),
+                [
+                    Cell(f"{row['median']:.3g}"),
+                    Cell(f"{row['upper']:.3g}"),
+                    Cell(percent(row["tail_share"])),
+                    Cell(str(row["n"])),
+                ],
+            )
+            for row in of.to_dict("records")
+        ]
+        groups.append(Group(f"Problem {number} ({problem})", tuple(rows)))
+    columns = ("Median", "Upper", "Beyond the base", "Responses")
+    return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
+
+
+def perplexity_figure(perplexities: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
+    """Figure 7: perplexities under the base, a panel per problem, a row per algorithm.
+
+    `perplexities` has at least the columns problem_id, algorithm, status and perplexity. A dot
+    is a response, filled if it is correct; boxes hold the middle half, whiskers the middle 90
+    percent; the upright line is the base's 95th percentile. Raises ValueError without rows.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    from sage.rendering.style import STYLE
+
+    require(perplexities, ["problem_id", "algorithm", "status", "perplexity"], exhibit)
+    names = [name for name in study.rows_of(exhibit) if name in set(perplexities["algorithm"])]
+    if not names:
+        raise ValueError(f"{exhibit}: no perplexities of {', '.join(study.rows_of(exhibit))}")
+    problems = list(dict.fromkeys(perplexities["problem_id"]))
+    styles = line_styles(study)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(
+            figsize=(2.4 + 3.6 * len(problems), 0.55 * len(names) + 1.4), layout="constrained"
+        )
+        panels = figure.subplots(1, len(problems), squeeze=False, sharey=True)[0]
+        for number, (axes, problem) in enumerate(zip(panels, problems, strict=True), start=1):
+            of = perplexities[perplexities["problem_id"] == problem]
+            for place, name in enumerate(names):
+                _spread(axes, place, of[of["algorithm"] == name], styles[name])
+            of_base = of.loc[of["algorithm"] == BASE, "perplexity"]
+            if len(of_base):
+                axes.axvline(
+                    of_base.quantile(TAIL), color=PALETTE["grey"][0], lw=0.9, ls=(0, (4, 2))
+                )
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(FixedLocator(_log_ticks(of["perplexity"])))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.set_xlim(*_with_margins(of["perplexity"]))
+            axes.grid(visible=False, axis="y")
+            axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
+        panels[0].set_yticks(range(len(names)), [row_title(study, name) for name in names])
+        panels[0].set_ylim(len(names) - 0.4, -0.5)
+        colour = PALETTE["slate"][0]
+        dot: dict[str, Any] = {"color": colour, "ls": "", "marker": "o", "markersize": 4}
+        handles = [
+            Line2D([], [], **dot, label="correct"),
+            Line2D([], [], **dot, markerfacecolor="none", label="not correct"),
+            Line2D([], [], color=PALETTE["grey"][0], lw=0.9, ls=(0, (4, 2)), label=_TAIL_LABEL),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _spread(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
+    """Box and dots of one algorithm's perplexities at height `place`."""
+    import numpy as np
+
+    values = rows["perplexity"].to_numpy(dtype=float)
+    if not len(values):
+        return
+    low, first, middle, third, high = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
+    axes.plot([low, high], [place, place], color=look.hex, lw=1.2, zorder=2)
+    axes.barh(
+        place, third - first, left=first, height=0.3, color=look.hex, alpha=0.35, lw=0, zorder=2
+    )
+    axes.plot([middle, middle], [place - 0.19, place + 0.19], color=look.hex, lw=2.2, zorder=3)
+    # Spread by rank, not by chance, so that the same data gives the same picture.
+    offsets = 0.32 + 0.2 * np.array([(7 * rank) % 11 / 10 - 0.5 for rank in range(len(values))])
+    order = np.argsort(values, kind="stable")
+    correct = (rows["status"] == "correct").to_numpy()[order]
+    for chosen, face in ((correct, look.hex), (~correct, "none")):
+        axes.scatter(
+            values[order][chosen],
+            place + offsets[chosen],
+            s=7,
+            facecolor=face,
+            edgecolor=look.hex,
+            linewidth=0.6,
+            alpha=0.7,
+            zorder=3,
+        )
+
+
+def _log_ticks(values: pd.Series) -> list[float]:
+    """About five round numbers over the range of `values`, for a logarithmic axis."""
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = float(values.min()), float(values.max())
+    if high < 3 * low:
+        ticks = np.asarray(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+    else:
+        steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        ticks = np.array([step * 10.0**power for power in powers for step in steps])
+    first, last = _with_margins(values)
+    return [float(tick) for tick in ticks if first <= tick <= last]
+
+
+def _with_margins(values: pd.Series) -> tuple[float, float]:
+    """Limits of a logarithmic axis of perplexities: their range and a twentieth on each side.
+
+    No perplexity is below 1, so an axis that begins near it begins there.
+    """
+    low, high = float(values.min()), float(values.max())
+    low = min(low, 1.0) if low < 1.2 else low
+    margin = max(high / low, 1.01) ** 0.05
+    return low / margin, high * margin

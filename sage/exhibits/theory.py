@@ -1,0 +1,248 @@
+"""What every report shows without a run: Figures 1 and 5, and the toy example of Appendix C.
+
+`sage.theory` computes all of it with the guide functions and the pseudo-KL of training; here it
+only gets its look, the colours of the algorithms it stands for among it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+
+from sage.exhibits.kind import FigureMaker, Shown, Shows, TableMaker
+from sage.rendering.lines import GUIDES, KL, PALETTE
+from sage.rendering.table import TableDocument, plain_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from sage.theory.figures import Fit, GuidedAnchors, ModeFits
+    from sage.theory.toy import ToyExample
+
+_INK, _GREY = PALETTE["ink"][0], PALETTE["grey"][0]
+COLUMNS = ["quantity", "frequent", "rare"]
+"""Of the toy example."""
+
+OPEN = 1.2
+"""Entropy in nats from which a state counts as open: the branch guide's default threshold."""
+
+_TITLES = {
+    "random": "Random guide: noise",
+    "token": "Token guide: surprisal",
+    "branch": "Branch guide: entropy",
+}
+
+
+class GuidedAnchorsFigure(Shows):
+    """Figure 1: how each guide reshapes an anchor."""
+
+    category: ClassVar[str] = "Theory"
+    contents: ClassVar[str] = (
+        "How each guide reshapes an anchor: the completions of a small token tree from the "
+        "likeliest on, their probability under the reference and under each anchor, and the "
+        "factor that the guide puts on each. Computed with the functions of training; the numbers "
+        "are this project's."
+    )
+    caption: ClassVar[str] = (
+        "How each guide reshapes an anchor, drawn with the guide functions of training on a small "
+        "tree of tokens at the first step."
+    )
+
+    def figures(self) -> Mapping[str, FigureMaker]:
+        """See `Shows`."""
+        return {"": _figure1}
+
+
+class ModesFigure(Shows):
+    """Figure 5: where three divergences take one policy."""
+
+    category: ClassVar[str] = "Theory"
+    contents: ClassVar[str] = (
+        "One normal policy fitted to a distribution with two modes: by reverse KL, which seeks "
+        "one of them, by forward KL, which covers both, and by the reverse KL to SAGE's anchor, "
+        "which amplifies the rarer one. Computed, not drawn by hand; the numbers are this "
+        "project's."
+    )
+    caption: ClassVar[str] = (
+        "Where three divergences take one policy: reverse KL seeks a mode, forward KL covers "
+        "both, and the reverse KL to a guided anchor reaches the rarer one. Fitted, not drawn."
+    )
+
+    def figures(self) -> Mapping[str, FigureMaker]:
+        """See `Shows`."""
+        return {"": _figure5}
+
+
+class ToyTable(Shows):
+    """The toy example of Appendix C: both completions, and both sides of Theorem 4.3."""
+
+    category: ClassVar[str] = "Theory"
+    contents: ClassVar[str] = (
+        "The toy example of Appendix C with numbers of this project: entropies and guide factors "
+        "of the tokens of a frequent and of a rare valid completion, and their probabilities "
+        "under the reference, under RLVR and under SAGE."
+    )
+
+    def tables(self) -> Mapping[str, TableMaker]:
+        """See `Shows`."""
+        return {"": _toy}
+
+
+def _figure1(shown: Shown) -> Figure:
+    from sage.theory.figures import guided_anchors
+
+    return anchors_figure(guided_anchors())
+
+
+def _figure5(shown: Shown) -> Figure:
+    from sage.theory.figures import mode_fits
+
+    return modes_figure(mode_fits())
+
+
+def _toy(shown: Shown) -> TableDocument:
+    from sage.theory.toy import toy_example
+
+    example = toy_example()
+    frame = toy_table(example)
+    titles = {"frequent": "Frequent completion", "rare": "Rare completion"}
+    return TableDocument(frame, plain_table(frame, "Quantity", titles), toy_caption(example))
+
+
+def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
+    """Figure 1: what each guide does to the completions of a token tree, likeliest first.
+
+    Above are the `likeliest` completions with their probabilities under the reference (bars) and
+    under the anchor (dots); below is the factor q(y) of every completion, with its running mean.
+    Filled dots are completions that pass an open state, of at least OPEN nats.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    from sage.analysis.dynamics import moving_mean
+    from sage.rendering.style import STYLE
+
+    ranks = np.arange(1, len(data.reference) + 1)
+    first, all_ = slice(0, likeliest), slice(0, len(ranks))
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.4, 5.0), layout="constrained")
+        grid = figure.subplots(2, len(data.anchors), sharey="row", squeeze=False)
+        for column, (name, anchor) in enumerate(data.anchors.items()):
+            above, below = grid[0, column], grid[1, column]
+            colour, factors = PALETTE[GUIDES[name]][0], data.factors[name]
+            above.bar(ranks[first], data.reference[first], width=0.8, color=_GREY, alpha=0.35, lw=0)
+            above.vlines(ranks[first], data.reference[first], anchor[first], color=colour, lw=1.2)
+            _dots(above, ranks, anchor, data, colour, first)
+            above.set_yscale("log")
+            above.set_ylim(0.5 * data.reference[first].min(), 1.0)
+            above.yaxis.set_minor_locator(NullLocator())
+            above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            above.set(title=_TITLES[name], xlabel=f"the {likeliest} likeliest completions")
+            below.axhline(1.0, color=_INK, lw=0.9)
+            _dots(below, ranks, factors, data, colour, all_)
+            below.plot(ranks, moving_mean(factors, len(ranks) // 8), color=colour, lw=1.8)
+            below.set(xlabel="all completions, likeliest first")
+        grid[0, 0].set_ylabel("probability")
+        grid[1, 0].set_ylabel("guide q(y)")
+        colour = PALETTE["slate"][0]
+        look: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 5, "color": colour}
+        handles = [
+            Patch(color=_GREY, alpha=0.35, lw=0, label="reference"),
+            Line2D([], [], **look, label="anchor, through an open state"),
+            Line2D([], [], **look, markerfacecolor="none", label="anchor, through no open state"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def modes_figure(data: ModeFits) -> Figure:
+    """Figure 5: a normal policy fitted to two modes by reverse KL, forward KL and SAGE."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from sage.rendering.style import STYLE
+
+    panels: Mapping[str, tuple[Fit, str]] = {
+        "Reverse KL seeks a mode": (data.reverse, KL["reverse"]),
+        "Forward KL covers both": (data.forward, KL["forward"]),
+        "SAGE reaches the chosen mode": (data.guided, GUIDES["branch"]),
+    }
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.4, 2.9), layout="constrained")
+        row = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
+        for axes, (title, (fit, colour)) in zip(row, panels.items(), strict=True):
+            _fit(axes, data, fit, PALETTE[colour][0])
+            axes.set(title=title)
+        row[0].set_ylabel("density")
+    return figure
+
+
+def _dots(
+    axes: Axes, ranks: np.ndarray, values: np.ndarray, data: GuidedAnchors, colour: str, part: slice
+) -> None:
+    """Dots of some completions, filled where one passes an open state."""
+    passes = data.entropies.max(axis=1) >= OPEN
+    faces = [colour if open_ else "none" for open_ in passes[part]]
+    axes.scatter(
+        ranks[part], values[part], s=12, facecolors=faces, edgecolors=colour, lw=0.7, zorder=3
+    )
+
+
+def _fit(axes: Axes, data: ModeFits, fit: Fit, colour: str) -> None:
+    guided = fit is data.guided
+    axes.fill_between(data.grid, data.reference, color=_GREY, alpha=0.25, lw=0, label="reference")
+    if guided:
+        dashes = (0, (4, 2))
+        axes.plot(data.grid, data.anchor, color=_INK, lw=1.1, ls=dashes, label="anchor q · ref")
+    axes.plot(data.grid, fit.density, color=colour, lw=2.0, label="policy")
+    axes.set(xlim=(-8, 8), ylim=(0, 1.08 * data.anchor.max()), xlabel="response")
+    axes.legend(loc="upper left" if guided else "upper right")
+
+
+def toy_table(example: ToyExample) -> pd.DataFrame:
+    """COLUMNS: what is known of the frequent and of the rare valid completion.
+
+    Entropies in nats, guide factors and probabilities as they are. What Theorem 4.3 says of the
+    rare completion alone has NaN in the other column.
+    """
+    both = (example.frequent, example.rare)
+    rows: list[tuple[str, float, float]] = []
+    for place in range(len(example.rare.entropies)):
+        entropies = [completion.entropies[place] for completion in both]
+        rows.append((f"entropy before token {place + 1} (nats)", entropies[0], entropies[1]))
+    for place in range(len(example.rare.factors)):
+        factors = [completion.factors[place] for completion in both]
+        rows.append((f"guide factor of token {place + 1}", factors[0], factors[1]))
+    for name, key in (
+        ("guide q(y)", "guide"),
+        ("probability, reference", "reference"),
+        ("probability, RLVR", "rlvr"),
+        ("probability, SAGE", "sage"),
+    ):
+        rows.append((name, getattr(both[0], key), getattr(both[1], key)))
+    rows += [
+        ("guide ratio q(y) / E[q]", math.nan, example.guide_ratio),
+        ("guide ratio required by Theorem 4.3", math.nan, example.required),
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def toy_caption(example: ToyExample) -> str:
+    """What the example is and how it comes out, in plain text."""
+    met = "is met" if example.condition else "is not met"
+    rises = "rises above" if example.conclusion else "stays below"
+    return (
+        "The toy example of Appendix C on a two-token tree, with numbers of this project: the "
+        f"branch guide (ratio {example.ratio:g}, threshold {example.threshold:g} nats), KL "
+        f"coefficient {example.beta:g}, support threshold {example.epsilon:g}. Under RLVR the "
+        f"guide is {example.expected_guide:.3f} in the mean. The condition of Theorem 4.3 {met} "
+        f"for the rare completion, which {rises} the threshold."
+    )

@@ -1,0 +1,132 @@
+"""Training curves: reward, KL, entropy, gradient norm, completion length, guide factor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import pandas as pd
+
+from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring
+from sage.rendering.lines import line_styles
+from sage.results import Results
+from sage.study import ResolvedStudy
+from sage.study.exhibit import ExhibitOfRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_TRAINING = {
+    "reward": "Training reward",
+    "kl": "KL to the anchor",
+    "entropy": "Token entropy (nats)",
+    "grad_norm": "Gradient norm",
+    "mean_length": "Completion length (tokens)",
+    "q_mean": "Guide factor (mean)",
+}
+
+
+class TrainingFigure(ExhibitOfRows, Kind):
+    """Reward, KL, entropy, gradient norm and lengths over training."""
+
+    kind: Literal["training"]
+
+    of_training: ClassVar[bool] = True
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
+    contents: ClassVar[str] = (
+        "Reward, KL, token entropy, gradient norm, completion length and guide factor over "
+        "training. Thin lines are single optimizer steps, thick lines their running mean over a "
+        "twentieth of the steps, averaged over training seeds."
+    )
+    caption: ClassVar[str] = (
+        "Thin lines are single optimizer steps (single spikes may leave the panel), thick lines "
+        "their running mean, averaged over training seeds."
+    )
+
+    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
+        """The trained policies, for their histories."""
+        return {"policies": [results.policy(run) for run in self.runs(study)]}
+
+    def measure(self, job: Measuring) -> None:
+        """Write `histories`: what was recorded, a row per run and step."""
+        from sage.analysis.dynamics import history_frame, read_histories
+
+        job.write(histories=history_frame(read_histories(job.files["policies"])))
+
+    def figures(self) -> Mapping[str, FigureMaker]:
+        """The curves."""
+        return {
+            "": lambda shown: training_figure(shown.frame("histories"), shown.study, shown.name)
+        }
+
+
+def training_figure(histories: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
+    """Training curves: reward, KL, entropy, gradient norm, completion length, guide factor.
+
+    `histories` has the columns algorithm, seed, step and what was recorded. Thin
+    lines are the seeds step by step; thick ones their mean, smoothed by a running mean over a
+    twentieth of the steps. A step far above all others does not set the scale and leaves the
+    panel. A quantity no run recorded has no panel; without any history the figure says so.
+    """
+    import matplotlib
+    from matplotlib.ticker import MaxNLocator
+
+    from sage.rendering.style import STYLE, add_legend, draw_lines, grid_of_panels, say
+
+    order = {name: place for place, name in enumerate(study.rows_of(exhibit))}
+    frame = histories[histories["algorithm"].isin(list(order))]
+    frame = frame.assign(place=frame["algorithm"].map(order))
+    frame = frame.sort_values(["place", "seed", "step"], ignore_index=True)
+    recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
+    names = list(dict.fromkeys(frame["algorithm"]))
+    styles = line_styles(study)
+    runs = frame[["algorithm", "seed"]].drop_duplicates()
+    faint = min(0.3, 1.5 / max(1, len(runs)))
+    with matplotlib.rc_context(STYLE):
+        figure, panels = grid_of_panels(max(1, len(recorded)), len(names))
+        if not recorded:
+            panels[0].set(title="Training")
+            say(panels[0], "no training history")
+        for axes, key in zip(panels, recorded, strict=False):
+            known = frame.dropna(subset=[key])
+            for (name, _), run in known.groupby(["algorithm", "seed"], sort=False):
+                axes.plot(run["step"], run[key], color=styles[str(name)].hex, lw=0.5, alpha=faint)
+            draw_lines(axes, _smoothed(known, key), "step", key, names, styles, markers=False)
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
+            _cut_spikes(axes, known[key])
+            _widen_if_flat(axes, known[key])
+        if recorded:
+            add_legend(figure, names, styles, study, markers=False)
+    return figure
+
+
+def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Columns algorithm, step and `key`: the mean over seeds, as a centred running mean."""
+    mean = known.groupby(["algorithm", "step"], sort=False)[key].mean().reset_index()
+    window = max(1, round(mean["step"].nunique() / 20))
+    mean[key] = mean.groupby("algorithm", sort=False)[key].transform(
+        lambda values: values.rolling(window, center=True, min_periods=1).mean()
+    )
+    return mean
+
+
+def _cut_spikes(axes: Axes, values: pd.Series) -> None:
+    """End the axis above all but the highest hundredth of `values`, where those are spikes.
+
+    They are if they reach further above the median than three times all the others.
+    """
+    import numpy as np
+
+    middle, most, highest = np.quantile(values, [0.5, 0.99, 1.0])
+    lowest = float(values.min())
+    if highest - middle > 3 * (most - middle) > 0:
+        axes.set_ylim(lowest - 0.05 * (most - lowest), most + 0.5 * (most - lowest))
+
+
+def _widen_if_flat(axes: Axes, values: pd.Series) -> None:
+    """Give a constant at least two percent of its size, so that rounding does not look wild."""
+    middle, span = float(values.mean()), float(values.max() - values.min())
+    if 0 < span < 0.02 * abs(middle):
+        axes.set_ylim(middle - 0.02 * abs(middle), middle + 0.02 * abs(middle))

@@ -1,0 +1,202 @@
+"""Training reward against test accuracy over training (Figure 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import pandas as pd
+
+from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring, Shown
+from sage.fields import Name, Positive, about
+from sage.rendering.lines import PALETTE, LineStyle, line_styles
+from sage.results import Results
+from sage.study import BASE, Evaluation, ResolvedStudy
+from sage.study.exhibit import ExhibitOfRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class TrajectoryFigure(ExhibitOfRows, Kind):
+    """Training reward against test accuracy at moments of training (Figure 2)."""
+
+    kind: Literal["trajectory"]
+    benchmark: Annotated[Name, about("the problem set whose accuracy is shown")]
+    snapshots: Annotated[
+        Positive, about("moments of training at which accuracy is measured", unit="moments")
+    ]
+    samples: Annotated[Positive, about("completions per problem at each moment", unit="samples")]
+
+    of_training: ClassVar[bool] = True
+    with_model: ClassVar[bool] = True
+    measured_by: ClassVar[tuple[str, ...]] = (
+        "sage.evaluation.trajectory",
+        "sage.analysis.dynamics",
+    )
+    contents: ClassVar[str] = (
+        "Training reward against test accuracy at moments of training. Crosses are the base, "
+        "numbers are optimizer steps, upright bars 95 % intervals. Moving right but not up: "
+        "reward rises without accuracy."
+    )
+    caption: ClassVar[str] = (
+        "Training reward against test accuracy at moments of training. Where reward rises and "
+        "accuracy does not, the policy may have learnt the training problems alone; the bars are "
+        "95 % intervals."
+    )
+
+    def snapshots_kept(self) -> int:
+        """See `Exhibit`."""
+        return self.snapshots
+
+    def problem_sets(self, study: ResolvedStudy) -> list[str]:
+        """See `Kind`."""
+        return [self.benchmark]
+
+    def samples_shown(self, study: ResolvedStudy) -> int:
+        """See `Kind`."""
+        return self.samples
+
+    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
+        """The parent, the trained policies with their snapshots, and the problems."""
+        return {
+            "base": [results.parent(self.model)],
+            "policies": [results.policy(run) for run in self.runs(study)],
+            "problems": [results.problems(self.benchmark)],
+        }
+
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """See `Kind`."""
+        evaluation = study.evaluation(self.model).model_dump()
+        return {"evaluation": {**evaluation, "samples": self.samples}}
+
+    def modules(self, study: ResolvedStudy) -> Sequence[str]:
+        """See `Kind`; with the sampling engine."""
+        return [*self.measured_by, f"sage.sampling.{study.evaluation(self.model).engine}_engine"]
+
+    def measure(self, job: Measuring) -> None:
+        """Write `accuracies` at the snapshots, and `histories` of the same runs."""
+        from sage.analysis.dynamics import history_frame, read_histories
+        from sage.evaluation.trajectory import trajectory_table
+        from sage.problems.record import read_problems
+
+        accuracies, tokens = trajectory_table(
+            base=job.file("base"),
+            policies=job.files["policies"],
+            problems=read_problems(job.file("problems")),
+            settings=Evaluation.model_validate(job.settings["evaluation"]),
+            device=job.device,
+            model=self.model,
+            benchmark=self.benchmark,
+            count=self.snapshots,
+            shards=job.shards,
+            manifest=job.manifest,
+        )
+        histories = history_frame(read_histories(job.files["policies"]))
+        job.write(accuracies=accuracies, histories=histories)
+        job.manifest.write(job.folder / "manifest.json", tokens)
+
+    def figures(self) -> Mapping[str, FigureMaker]:
+        """The ways of the runs."""
+        return {"": _figure}
+
+
+def _figure(shown: Shown) -> Figure:
+    frames = shown.frame("histories"), shown.frame("accuracies")
+    return trajectory_figure(*frames, shown.study, shown.name)
+
+
+def trajectory_figure(
+    histories: pd.DataFrame, accuracies: pd.DataFrame, study: ResolvedStudy, exhibit: str
+) -> Figure:
+    """Figure 2: each run's way through training reward (across) and test accuracy (up).
+
+    `histories` has the columns algorithm, seed, step and reward; `accuracies` has
+    the columns algorithm, train_seed, step, value, low, high; rewards are means over a twentieth
+    of the run around each checkpoint, see `reward_and_accuracy`, which raises for what does not
+    fit. Crosses are the base, before the
+    first step; an arrow points to the last; numbers are steps, of the first checkpoint and the
+    last; upright bars are 95 % intervals.
+    """
+    import matplotlib
+    from matplotlib.ticker import FuncFormatter
+
+    from sage.analysis.dynamics import reward_and_accuracy
+    from sage.rendering.style import STYLE, add_legend, grid_of_panels
+
+    names = [name for name in study.rows_of(exhibit) if name in set(accuracies["algorithm"])]
+    shown = accuracies[accuracies["algorithm"].isin(names)]
+    runs: dict[tuple[str, int], Any] = {
+        (str(run["algorithm"].iloc[0]), int(run["seed"].iloc[0])): run.to_dict("records")
+        for _, run in histories.groupby(["algorithm", "seed"])
+    }
+    longest = max((len(history) for history in runs.values()), default=1)
+    points = reward_and_accuracy(runs, shown, max(1, round(longest / 20)))
+    styles = line_styles(study)
+    with matplotlib.rc_context(STYLE):
+        figure, (axes,) = grid_of_panels(1, len(names) + 1)
+        figure.set_size_inches(6.2, 4.2)
+        for name in names:
+            for _, run in points[points["algorithm"] == name].groupby("train_seed"):
+                _way(axes, run, styles[name])
+        starts = points[points["step"] == 0]
+        look = styles[BASE]
+        axes.scatter(
+            starts["reward"],
+            starts["accuracy"],
+            marker=look.marker,
+            s=60,
+            color=look.hex,
+            edgecolor=PALETTE["paper"][0],
+            linewidth=0.8,
+            zorder=4,
+        )
+        axes.set(xlabel="training reward", ylabel="test accuracy (pass@1)")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+        axes.margins(0.09)
+        add_legend(figure, [BASE, *names], styles, study, markers=True)
+    return figure
+
+
+def _way(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
+    """One run's way from checkpoint to checkpoint."""
+    import numpy as np
+
+    run = run.sort_values("step")
+    if {"low", "high"} <= set(run):
+        trained = run[run["step"] > 0]
+        axes.vlines(
+            trained["reward"], trained["low"], trained["high"], color=look.hex, alpha=0.25, lw=1
+        )
+    axes.plot(
+        run["reward"],
+        run["accuracy"],
+        color=look.hex,
+        linestyle=(0, look.dashes) if look.dashes else "-",
+        linewidth=1.5,
+        marker=look.marker,
+        markersize=5,
+        markeredgecolor=PALETTE["paper"][0],
+        markeredgewidth=0.6,
+    )
+    places = run[["reward", "accuracy"]].to_numpy()
+    if len(places) > 1 and not np.array_equal(places[-2], places[-1]):
+        axes.annotate(
+            "",
+            xy=tuple(places[-1]),
+            xytext=tuple(places[-2]),
+            arrowprops={"arrowstyle": "-|>", "color": look.hex, "shrinkA": 0, "shrinkB": 4},
+        )
+    trained_steps = [step for step in run["step"] if step > 0]
+    for step, (reward, accuracy) in zip(run["step"], places, strict=True):
+        if step in (trained_steps[:1] + trained_steps[-1:]):  # between them labels would crowd
+            axes.annotate(
+                f"{step}",
+                (reward, accuracy),
+                xytext=(5, 4),
+                textcoords="offset points",
+                fontsize=7,
+                color=look.hex,
+                bbox={"facecolor": PALETTE["paper"][0], "alpha": 0.75, "pad": 0.5, "lw": 0},
+            )

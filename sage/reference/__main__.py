@@ -1,0 +1,24 @@
+"""Write the tables of config/README.md and the schemas of config/schemas.
+
+Run it from the folder of the Snakefile after a type of the study has changed.
+"""
+
+from pathlib import Path
+
+from sage.reference import markdown, schemas
+from sage.reference.sections import FILES
+
+
+def documents(config: Path) -> dict[Path, str]:
+    """What each generated file should hold, by its path in the folder `config`."""
+    page = config / "README.md"
+    files = {
+        config / "schemas" / f"{file.schema}.schema.json": schemas.text(file) for file in FILES
+    }
+    return {page: markdown.filled(page.read_text(encoding="utf-8")), **files}
+
+
+if __name__ == "__main__":
+    for path, content in documents(Path("config")).items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content, encoding="utf-8")

@@ -1,0 +1,97 @@
+"""Colours and line styles: an algorithm looks the same in every figure and table.
+
+Its colour says what holds the policy (KL, guide), its line style which loss it minimises. Needs no
+library that draws, so that tables can show the keys of lines as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sage.study import BASE, Algorithm, ResolvedStudy
+
+PALETTE: dict[str, tuple[str, str]] = {
+    "paper": ("#ffffff", "#16191d"),
+    "ink": ("#25292e", "#dfe2e6"),
+    "rule": ("#e4e6e9", "#343a41"),
+    "grey": ("#7b828c", "#a3a9b3"),
+    "blue": ("#1565c0", "#4a90f0"),
+    "rust": ("#9c2f0a", "#e2632c"),
+    "ochre": ("#b58a0a", "#f0cf4a"),
+    "sky": ("#1f9bd4", "#7fd4ff"),
+    "plum": ("#6d1a6b", "#d94fb0"),
+    "green": ("#0f9d63", "#3ecf8e"),
+    "slate": ("#4a4f57", "#e4e6ea"),
+}
+"""Colours by name, (on light, on dark): apart in lightness too, so that they survive any kind of
+colour blindness, and with a contrast of about 3 or more. Figures use the first of each pair."""
+
+GUIDES = {"branch": "green", "random": "sky", "token": "plum"}
+KL = {"none": "rust", "reverse": "blue", "forward": "ochre"}
+"""Colours of guides and, where there is none, of KL terms."""
+
+_SPARE = ("slate", "ochre", "sky", "plum")
+_DASHES: tuple[tuple[float, ...], ...] = (
+    (),
+    (5, 1.6),
+    (1.4, 1.2),
+    (6, 1.5, 1.4, 1.5),
+    (3, 1, 1, 1, 1, 1),
+    (9, 2),
+    (2.6, 2.6),
+    (8, 1.2, 3, 1.2),
+)
+_MARKERS = ("o", "s", "^", "D", "P")
+_LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """How an algorithm is drawn: `colour` a name of `PALETTE`, `dashes` empty for a whole line."""
+
+    colour: str
+    dashes: tuple[float, ...]
+    marker: str
+
+    @property
+    def hex(self) -> str:
+        """The colour on light ground."""
+        return PALETTE[self.colour][0]
+
+
+def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
+    """The look of `base` and of every algorithm of the study; no two alike, up to 40 of a colour.
+
+    Dashes vary before markers do. Variants that exhibits add choose last, so that they change
+    no other row's look.
+    """
+    styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
+    unknown = sorted({_guide(a) for a in study.algorithms.values()} - {"", *GUIDES})
+    colours = GUIDES | {kind: _SPARE[i % len(_SPARE)] for i, kind in enumerate(unknown)}
+    taken = set(styles.values())
+    for name in sorted(
+        study.algorithms, key=lambda name: (name in study.variants, len(name), name)
+    ):
+        algorithm = study.algorithms[name]
+        colour = colours.get(_guide(algorithm)) or KL.get(algorithm.kl, "slate")
+        first = _LOSSES.index(algorithm.loss) if algorithm.loss in _LOSSES else 0
+        looks = [
+            LineStyle(colour, dashes, _MARKERS[(place + shift) % len(_MARKERS)])
+            for shift in range(len(_MARKERS))
+            for place, dashes in _rotated(_DASHES, first)
+        ]
+        styles[name] = next((look for look in looks if look not in taken), looks[0])
+        taken.add(styles[name])
+    return styles
+
+
+def _rotated(looks: Sequence[Any], first: int) -> list[tuple[int, Any]]:
+    """`looks` with their places, from the one at `first` on and around."""
+    placed = list(enumerate(looks))
+    return placed[first:] + placed[:first]
+
+
+def _guide(algorithm: Algorithm) -> str:
+    return algorithm.guide.kind if algorithm.guide else ""

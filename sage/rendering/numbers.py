@@ -1,0 +1,71 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+NONE = "–"
+"""What stands where there is no number."""
+
+
+def percent(share: float) -> str:
+    """A share as percent with one decimal, without the sign."""
+    return f"{100 * share:.1f}"
+
+
+def interval(low: float, high: float) -> str:
+    """An interval of shares in percent; nothing where it is unknown."""
+    return "" if math.isnan(low + high) else f"{percent(low)}–{percent(high)}"
+
+
+def points(value: float) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    rounded = round(100 * value, 1) or 0.0  # no minus before a nought
+    return f"{rounded:+.1f}".replace("-", "\u2212")
+
+
+def interval_of_points(low: float, high: float) -> str:
+    """An interval of a difference of shares."""
+    return "" if math.isnan(low + high) else f"{points(low)} to {points(high)}"
+
+
+def p_text(p: float) -> str:
+    """A p-value with as many digits as matter."""
+    if math.isnan(p):
+        return NONE
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def plain_text(value: Any) -> str:
+    """A value of a frame as people read it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def grouped(number: float) -> str:
+    """A whole number in groups of three digits."""
+    return f"{int(number):,}".replace(",", "\u202f")
+
+
+def duration(seconds: float | None) -> str:
+    """A time in the two units that matter, such as ``1 h 02 min``."""
+    if seconds is None:
+        return NONE
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def listing(names: Sequence[str], most: int = 12) -> str:
+    """Names in a row, cut off where they would fill the page."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,146 @@
+"""The look of every figure: panels, lines, legends, and the files figures go into.
+
+Figures never touch pyplot's global state, and the same data gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from sage.rendering.labels import row_title
+from sage.rendering.lines import PALETTE, LineStyle
+from sage.runtime.files import atomic_file
+from sage.study import ResolvedStudy
+
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "text.parse_math": False,
+    "text.color": PALETTE["ink"][0],
+    "axes.edgecolor": PALETTE["ink"][0],
+    "axes.labelcolor": PALETTE["ink"][0],
+    "axes.linewidth": 0.7,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.formatter.use_mathtext": False,
+    "axes.formatter.useoffset": False,
+    "grid.color": PALETTE["rule"][0],
+    "grid.linewidth": 0.7,
+    "xtick.color": PALETTE["ink"][0],
+    "ytick.color": PALETTE["ink"][0],
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.1,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "sage",
+    "pdf.fonttype": 42,
+}
+
+
+def save_figure(figure: Figure, svg_path: Path) -> None:
+    """Write the figure as SVG and, beside it, as PDF; the same figure gives the same bytes."""
+    with matplotlib.rc_context(STYLE):
+        with atomic_file(svg_path) as temporary:
+            nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            figure.savefig(temporary, format="svg", metadata=nothing)
+        with atomic_file(svg_path.with_suffix(".pdf")) as temporary:
+            figure.savefig(temporary, format="pdf", metadata={"CreationDate": None})
+
+
+def grid_of_panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels, with room below for a legend of `lines` entries."""
+    columns = count if count <= 3 else 2 if count == 4 else 3
+    rows = math.ceil(count / columns)
+    legend = 0.24 * math.ceil(max(lines, 1) / 4) + 0.1
+    width = {1: 5.4, 2: 8.0}.get(columns, 10.4)
+    figure = Figure(figsize=(width, 2.75 * rows + legend), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    panels = list(grid.flat)
+    for spare in panels[count:]:
+        spare.remove()
+    return figure, panels[:count]
+
+
+def draw_lines(
+    axes: Axes,
+    data: pd.DataFrame,
+    x: str,
+    y: str,
+    names: Sequence[str],
+    styles: Mapping[str, LineStyle],
+    markers: bool,
+) -> None:
+    """Lines of `y` against `x`, one for each algorithm in `names`, each in its style."""
+    sns.lineplot(
+        data=data,
+        x=x,
+        y=y,
+        hue="algorithm",
+        hue_order=names,
+        palette={name: styles[name].hex for name in names},
+        style="algorithm",
+        style_order=names,
+        dashes={name: styles[name].dashes or "" for name in names},
+        markers={name: styles[name].marker for name in names} if markers else False,
+        markersize=5,
+        markeredgecolor=PALETTE["paper"][0],
+        markeredgewidth=0.6,
+        linewidth=1.7,
+        estimator=None,
+        errorbar=None,
+        legend=False,
+        ax=axes,
+    )
+
+
+def add_legend(
+    figure: Figure,
+    names: Sequence[str],
+    styles: Mapping[str, LineStyle],
+    study: ResolvedStudy,
+    markers: bool,
+) -> None:
+    """The algorithms in `names` below the panels, as they are drawn."""
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=styles[name].hex,
+            linestyle=(0, styles[name].dashes) if styles[name].dashes else "-",
+            marker=styles[name].marker if markers else "",
+            markersize=5,
+            markeredgecolor=PALETTE["paper"][0],
+            markeredgewidth=0.6,
+            linewidth=1.7,
+        )
+        for name in names
+    ]
+    labels = [row_title(study, name) for name in names]
+    if handles:
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(names)))
+
+
+def say(axes: Axes, text: str) -> None:
+    """Text in place of a panel's content."""
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
+    axes.set(xticks=[], yticks=[])

@@ -1,0 +1,170 @@
+"""What the files of a page hold, as far as they are there: read here, shown elsewhere.
+
+A file that is missing leaves its place empty; one that is there but cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from sage.analysis.case_study import CaseStudy, read_case
+from sage.exhibits import STANDING, figures_of, kind_of, tables_of
+from sage.exhibits.case_study import CASE
+from sage.exhibits.paper_values import in_paper
+from sage.problems.record import Problem, read_problems
+from sage.rendering.table import PageTable, read_document
+from sage.results import Results, Run
+from sage.study import BASE, ResolvedStudy
+
+METRICS = ("pass_at_k", "rates", "support", "claims")
+"""Metrics of the whole study that the page reads."""
+
+Manifest = Mapping[str, Any]
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class PageFiles:
+    """Where the files of a page lie, named as Snakemake names them.
+
+    `results` has the runs and what takes a model to measure; `made` has metrics, tables and
+    figures, which a partial report makes in a folder of its own. `reports` is the folder of
+    templates and of the paper's tables.
+    """
+
+    results: Results
+    made: Results
+    reports: Path
+
+    @property
+    def paper(self) -> Path:
+        """The folder of the paper's tables."""
+        return self.reports / "paper"
+
+    def measured(self, study: ResolvedStudy, exhibit: str) -> Path:
+        """The folder of what was measured for an exhibit."""
+        place = self.results if kind_of(study, exhibit).with_model else self.made
+        return place.measured(exhibit)
+
+    def tables(self, study: ResolvedStudy, exhibit: str) -> list[str]:
+        """Names of the tables of an exhibit, or of one that every report has."""
+        if exhibit in STANDING:
+            return list(tables_of(study, exhibit))
+        compared = in_paper(self.paper, kind_of(study, exhibit))
+        return list(tables_of(study, exhibit, compared))
+
+    def parents(self, study: ResolvedStudy) -> dict[tuple[str, str], Path]:
+        """Manifests of what is done to a model before RL, by (model, stage)."""
+        found = {}
+        for name, model in study.study.models.items():
+            if model.base.source != "model":
+                found[name, "pretrained"] = self.results.pretrained(name) / "manifest.json"
+            found[name, BASE] = self.results.parent(name) / "manifest.json"
+        return found
+
+    def policies(self, study: ResolvedStudy) -> dict[Run, Path]:
+        """Manifests of trained policies."""
+        runs = [run for model in study.study.models for run in study.trained_runs(model)]
+        return {run: self.results.policy(run) / "manifest.json" for run in runs}
+
+    def evaluations(self, study: ResolvedStudy) -> dict[tuple[Run, str], Path]:
+        """Manifests of samples, by policy and benchmark."""
+        pairs = [pair for model in study.study.models for pair in study.evaluated_runs(model)]
+        return {pair: self.results.sample_manifest(*pair) for pair in pairs}
+
+    def measurements(self, study: ResolvedStudy) -> dict[str, Path]:
+        """Manifests of what was measured with a model, by exhibit."""
+        return {
+            name: self.results.measured(name) / "manifest.json"
+            for name in study.study.exhibits
+            if kind_of(study, name).with_model
+        }
+
+
+@dataclass(frozen=True)
+class PageContent:
+    """What the files of a page hold. Frames have the columns of their files, figures are SVG texts.
+
+    `cases` maps exhibits to their case, or to None where no problem is solved by all rows;
+    `excerpts` is the text of the sample browser's JSON, empty where there is none. `sources` are
+    the page's templates, its style and its script by file name.
+    """
+
+    metrics: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    tables: Mapping[str, PageTable] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
+    cases: Mapping[str, CaseStudy | None] = field(default_factory=dict)
+    contamination: pd.DataFrame | None = None
+    excerpts: str = ""
+    problems: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
+    parents: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    policies: Mapping[Run, Manifest] = field(default_factory=dict)
+    evaluations: Mapping[tuple[Run, str], Manifest] = field(default_factory=dict)
+    measurements: Mapping[str, Manifest] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
+    """Read whatever of the files is there; the templates must be."""
+    made, exhibits = files.made, [*study.study.exhibits, *STANDING]
+    contamination, excerpts = made.metrics("contamination", "csv"), made.excerpts
+    tables = [table for name in exhibits for table in files.tables(study, name)]
+    figures = [figure for name in exhibits for figure in figures_of(study, name)]
+    return PageContent(
+        metrics={name: pd.read_parquet(path) for name, path in _there(METRICS, made.metrics)},
+        tables={
+            name: read_document(path)
+            for name, path in _there(tables, lambda name: made.table(name, "json"))
+        },
+        figures={name: path.read_text("utf-8") for name, path in _there(figures, made.figure)},
+        cases={
+            name: read_case(path)
+            for name, path in _there(
+                study.study.exhibits, lambda name: files.measured(study, name) / CASE
+            )
+        },
+        contamination=_read_frame(contamination) if contamination.is_file() else None,
+        excerpts=excerpts.read_text("utf-8") if excerpts.is_file() else "",
+        problems={
+            name: read_problems(path)
+            for name, path in _there(study.problem_sets(), files.results.problems)
+        },
+        parents=_manifests(files.parents(study)),
+        policies=_manifests(files.policies(study)),
+        evaluations=_manifests(files.evaluations(study)),
+        measurements=_manifests(files.measurements(study)),
+        sources=read_sources(files.reports),
+    )
+
+
+def read_sources(folder: Path) -> dict[str, str]:
+    """Templates, styles and scripts of the page by their paths inside the folder."""
+    paths = [path for end in ("j2", "css", "js") for path in sorted(folder.rglob(f"*.{end}"))]
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def _read_frame(path: Path) -> pd.DataFrame:
+    """A CSV file in which only an empty field is a missing value: a set may be called NA."""
+    words = dict.fromkeys(("training", "benchmark"), str)
+    return pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
+
+
+def _there(names: Iterable[str], path_of: Any) -> list[tuple[str, Path]]:
+    return [(name, path) for name in names if (path := path_of(name)).is_file()]
+
+
+def _manifests(files: Mapping[Key, Path]) -> dict[Key, Manifest]:
+    found = {}
+    for name, path in files.items():
+        if path.is_file():
+            try:
+                found[name] = json.loads(path.read_text(encoding="utf-8"))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}: not JSON ({error})") from error
+    return found

@@ -1,0 +1,115 @@
+"""The report as one self-contained HTML page: no request, figures, styles and script inlined.
+
+`write_page` reads files and writes one; `render_page` turns their content into the page. Text is
+formatted in the modules below, markup is the templates' (`reports/`), and every table and figure
+names the file it came from and the command that makes it. Model output is text everywhere: the
+templates escape it, and the one script, named by its hash in the page's policy, writes text only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import partial
+from pathlib import Path
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+from markupsafe import Markup
+
+from sage.claims.view import ledger_view
+from sage.rendering import markup
+from sage.rendering.labels import row_title
+from sage.report import provenance
+from sage.report.browser import with_titles
+from sage.report.loader import PageContent, PageFiles, read_content
+from sage.report.sections import exhibit_sections
+from sage.report.study_sections import study_sections
+from sage.report.warnings import warnings
+from sage.runtime.files import write_text_atomic
+from sage.study import ResolvedStudy
+
+TEMPLATE, STYLE, SCRIPT = "template.html.j2", "style.css", "browser.js"
+
+
+def write_page(
+    study: ResolvedStudy, files: PageFiles, page_path: Path, partial_report: bool = False
+) -> None:
+    """Read what the page is made from, as far as it is there, and write it to `page_path`."""
+    content = read_content(study, files)
+    write_text_atomic(page_path, render_page(study, content, files, page_path, partial_report))
+
+
+def render_page(
+    study: ResolvedStudy,
+    content: PageContent,
+    files: PageFiles,
+    page_path: Path,
+    partial_report: bool = False,
+) -> str:
+    """The page as HTML text; the same content gives the same text.
+
+    `files` and `page_path` are only named, not read or written. Raises ValueError for metrics
+    that lack columns or pooled rows, and for excerpts that are not JSON.
+    """
+    environment = Environment(
+        loader=DictLoader({k: v for k, v in content.sources.items() if k.endswith(".j2")}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "command": partial(markup.command, study),
+        "title_of": partial(row_title, study),
+    }
+    environment.filters |= {
+        "breakable": markup.breakable,
+        "shown": markup.shown,
+        "line_key": markup.line_key,
+    }
+    excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
+    script = content.sources.get(SCRIPT, "") if excerpts else ""
+    return environment.get_template(TEMPLATE).render(
+        study=study,
+        partial_report=partial_report,
+        facts=provenance.study_facts(study),
+        policy=content_policy(script),
+        style=Markup(content.sources.get(STYLE, "")),
+        palette=Markup(markup.palette_css()),
+        script=Markup(script),
+        excerpts=json_block(excerpts) if excerpts else None,
+        claims=ledger_view(content.metrics.get("claims"), study),
+        claims_path=files.made.metrics("claims").as_posix(),
+        warnings=warnings(study, content),
+        exhibits=exhibit_sections(study, content, files),
+        study_sections=study_sections(study, content, files),
+        problem_sets=provenance.problem_sets(study, content.problems, files.results),
+        settings=provenance.all_settings(study),
+        run_tables=provenance.run_tables(study, content, files),
+        versions=provenance.recorded(content, "versions"),
+        hardware=provenance.recorded(content, "hardware"),
+        excerpts_path=files.made.excerpts.as_posix(),
+        page_path=page_path.as_posix(),
+    )
+
+
+def content_policy(script: str) -> str:
+    """The page's Content-Security-Policy: nothing is loaded, and no script runs but this one."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    scripts = f"'sha256-{digest}'" if script else "'none'"
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src {scripts}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def json_block(text: str) -> Markup:
+    """JSON text for a script element: no character in it can end the element or start another.
+
+    Raises ValueError for text that is not JSON.
+    """
+    json.loads(text)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)

@@ -1,0 +1,169 @@
+"""A report of what is there: measured, shown and laid out by the functions of the whole report.
+
+The workflow measures an exhibit once all of its runs are there, so a study under way has little to
+show. This measures from the runs that exist, into a folder of its own that the whole report does
+not read; what takes a model to measure is shown only if the workflow has measured it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from sage.claims.ledger import write_ledger
+from sage.evaluation.curves import run_of
+from sage.evaluation.metrics import TABLES, write_metrics
+from sage.exhibits import STANDING, figures_of, kind_of, tables_of
+from sage.exhibits.making import measure, write_figure, write_table
+from sage.exhibits.paper_values import in_paper
+from sage.problems.contamination import write_contamination
+from sage.problems.record import read_problem_sets
+from sage.report.browser import write_excerpts
+from sage.report.loader import PageFiles
+from sage.report.page import write_page
+from sage.results import Results
+from sage.runtime.manifest import Manifest
+from sage.study import BASE, ResolvedStudy
+
+
+def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims: Path) -> Path:
+    """Make the report of what is in `results` and return the page's path.
+
+    `reports` holds the templates and the paper's tables, `claims` is the ledger of claims. What
+    cannot be made is left out with a line on the output, and the page says that it is not run.
+    """
+    files = PageFiles(results, results.partial, reports)
+    samples = _samples(study, results)
+    if samples:
+        tables = {name: files.made.metrics(name) for name in TABLES}
+        draws = study.study.evaluation.bootstrap
+        _attempt("metrics", lambda: write_metrics(samples, draws, tables))
+    for name in study.study.exhibits:
+        _attempt(name, partial(_measure, study, name, files))
+    for name in [*study.study.exhibits, *STANDING]:
+        _show(study, name, files)
+    _attempt("contamination", lambda: _contamination(study, files))
+    _attempt("claims", lambda: _claims(study, files, claims))
+    if samples:
+        problems = {path.stem: results.problems(path.stem) for path in samples}
+        _attempt("samples", lambda: write_excerpts(samples, problems, files.made.excerpts))
+    write_page(study, files, results.partial_page, partial_report=True)
+    return results.partial_page
+
+
+def comparable(samples: Iterable[Path]) -> list[Path]:
+    """Sample files of rows that share a training seed, as comparing them takes.
+
+    Per model and benchmark the seed that most rows have is the common one; rows without it
+    are left out.
+    """
+    groups: dict[tuple[str, str], list[Path]] = {}
+    for path in samples:
+        model, _, _, benchmark = run_of(path)
+        groups.setdefault((model, benchmark), []).append(path)
+    kept = []
+    for paths in groups.values():
+        runs = {path: run_of(path) for path in paths}
+        seeds = Counter(seed for _, row, seed, _ in runs.values() if row != BASE)
+        common = min(seeds, key=lambda seed: (-seeds[seed], seed)) if seeds else 0
+        rows = {row for _, row, seed, _ in runs.values() if seed == common or row == BASE}
+        kept += [path for path, run in runs.items() if run[1] in rows]
+    return kept
+
+
+def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
+    paths = [
+        results.samples(*pair)
+        for model in study.study.models
+        for pair in study.evaluated_runs(model)
+    ]
+    return comparable([path for path in paths if path.is_file()])
+
+
+def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
+    """Measure one exhibit from the inputs that are there, unless it takes a model."""
+    exhibit = kind_of(study, name)
+    if exhibit.with_model:
+        return
+    inputs = {
+        key: [path for path in paths if path.exists()]
+        for key, paths in exhibit.inputs(study, files.results, name).items()
+    }
+    if "samples" in inputs:
+        inputs["samples"] = comparable(inputs["samples"])
+    if not all(inputs.values()):
+        return
+    measure(
+        exhibit.model_dump(),
+        exhibit.settings(study, name),
+        inputs,
+        files.made.measured(name),
+        device="cpu",
+        shards=files.made.exhibit_shards(name),
+        manifest=Manifest(settings={}, threads=1, started=time.time()),
+    )
+
+
+def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
+    """Tables and figures of one exhibit, as far as it has been measured."""
+    standing = name in STANDING
+    measured = files.results.folder if standing else files.measured(study, name)
+    if not standing and not measured.is_dir():
+        return
+    part, paper = study.part() if standing else study.part(name), files.paper
+    compared = not standing and in_paper(paper, kind_of(study, name))
+    for table, suffix in tables_of(study, name, compared).items():
+        output = files.made.table(table)
+        _attempt(table, partial(write_table, part, name, suffix, measured, paper, output))
+    for figure, suffix in figures_of(study, name).items():
+        output = files.made.figure(figure)
+        _attempt(figure, partial(write_figure, part, name, suffix, measured, paper, output))
+
+
+def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
+    def there(names: list[str]) -> list[Path]:
+        paths = [files.results.problems(name) for name in names]
+        return [path for path in paths if path.is_file()]
+
+    training, benchmarks = there(study.training_sets()), there(study.benchmark_sets())
+    if not training or not benchmarks:
+        return
+    rule, made = study.study.contamination, files.made
+    write_contamination(
+        read_problem_sets(training),
+        read_problem_sets(benchmarks),
+        rule.ngram,
+        rule.share,
+        made.metrics("contamination"),
+        made.metrics("contamination", "csv"),
+        made.metrics("contamination_pairs", "csv"),
+    )
+
+
+def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
+    comparisons = files.made.metrics("comparisons")
+    frames = {
+        name: files.measured(study, name) / f"{kind_of(study, name).evidence}.parquet"
+        for name in study.study.exhibits
+        if kind_of(study, name).evidence
+    }
+    runs = [run for model in study.study.models for run in study.trained_runs(model)]
+    write_ledger(
+        study,
+        claims,
+        comparisons if comparisons.is_file() else None,
+        {name: path for name, path in frames.items() if path.is_file()},
+        [files.results.policy(run) for run in runs if files.results.history(run).is_file()],
+        files.made.metrics("claims"),
+    )
+
+
+def _attempt(name: str, make: Callable[[], None]) -> None:
+    """Make a part of the report; what cannot be made for want of data is named and left out."""
+    try:
+        make()
+    except (ValueError, FileNotFoundError) as error:
+        print(f"{name}: not made, {error}")

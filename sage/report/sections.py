@@ -1,0 +1,174 @@
+"""One section of the page per exhibit: its tables and figures, and what its numbers rest on.
+
+Tables and figures come as their rules wrote them; only their places on the page are decided here.
+What is not there is said to be not run, with the name that runs it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from sage.analysis.case_study import CaseStudy
+from sage.exhibits import figures_of, kind_of, shows
+from sage.exhibits.case_study import CASE
+from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
+from sage.rendering.markup import inline_svg
+from sage.rendering.numbers import grouped, listing
+from sage.rendering.table import Table
+from sage.report.loader import PageContent, PageFiles
+from sage.study import ResolvedStudy
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table or figure with its caption and file; folded behind `summary` if there is one."""
+
+    anchor: str
+    caption: str
+    path: str
+    target: str
+    table: Table | None = None
+    figure: Markup | None = None
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page; `missing` are the files it lacks, `behind` what its numbers are of."""
+
+    anchor: str
+    label: str
+    title: str
+    target: str
+    behind: tuple[tuple[str, str], ...] = ()
+    parts: tuple[Part, ...] = ()
+    missing: tuple[str, ...] = ()
+    case: CaseStudy | None = None
+    case_path: str = ""
+    note: str = ""
+
+
+def exhibit_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
+    """The study's exhibits, in its order."""
+    return [exhibit_section(study, name, content, files) for name in study.study.exhibits]
+
+
+def exhibit_section(
+    study: ResolvedStudy, name: str, content: PageContent, files: PageFiles
+) -> Section:
+    """The section of one exhibit."""
+    title = study.study.exhibits[name].title
+    heading = f"{exhibit_heading(study, name)}. "
+    rows = listing([row_title(study, row) for row in study.rows_of(name)])
+    label = f"{label_of(name)} {title}, for {rows}.".strip()
+    parts, missing = parts_of(study, name, content, files, heading, label)
+    case_path = files.measured(study, name) / CASE
+    told = not parts and not missing  # neither tables nor figures: what it has is a case
+    if told and name not in content.cases:
+        missing = (case_path.as_posix(),)
+    case = content.cases.get(name)
+    unsolved = name in content.cases and case is None
+    return Section(
+        anchor=f"exhibit-{name}",
+        label=label_of(name),
+        title=title,
+        target=name,
+        behind=tuple(behind(study, name, content)),
+        parts=parts,
+        missing=missing,
+        case=case,
+        case_path=case_path.as_posix(),
+        note="No problem was solved by every row, so there is no case to show." if unsolved else "",
+    )
+
+
+def parts_of(
+    study: ResolvedStudy,
+    name: str,
+    content: PageContent,
+    files: PageFiles,
+    heading: str,
+    label: str,
+    table_heading: str = "",
+) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """Figures and tables of an exhibit, folded ones last, and the files that are missing.
+
+    Captions of figures begin with `heading`, those of tables with `table_heading`; `label` is read
+    to those who do not see a figure.
+    """
+    parts, missing = [], []
+    for figure in figures_of(study, name):
+        path = files.made.figure(figure).as_posix()
+        if figure not in content.figures:
+            missing.append(path)
+            continue
+        drawn = inline_svg(content.figures[figure], f"svg-{figure}", label)
+        caption = heading + shows(study, name).caption
+        parts.append(Part(f"figure-{figure}", caption, path, name, figure=drawn))
+    for table in files.tables(study, name):
+        path = files.made.table(table).as_posix()
+        if table not in content.tables:
+            missing.append(path)
+            continue
+        shown = content.tables[table]
+        parts.append(
+            Part(
+                anchor=f"table-{table}",
+                caption=table_heading + shown.caption,
+                path=path,
+                target=name,
+                table=shown.table,
+                summary=shown.summary,
+            )
+        )
+    return tuple(sorted(parts, key=lambda part: bool(part.summary))), tuple(missing)
+
+
+def label_of(exhibit: str) -> str:
+    """``Table 1`` of `table1`, ``Figure 6 (3b)`` of `figure6_3b`; nothing for other names."""
+    found = re.fullmatch(r"(table|figure)(\d+)(?:_(.+))?", exhibit)
+    if not found:
+        return "Appendix C" if exhibit == "appendix_c" else ""
+    part = f" ({found[3].replace('_', '.')})" if found[3] else ""
+    return f"{found[1].capitalize()} {found[2]}{part}"
+
+
+def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[str, str]]:
+    """Settings, and how many problems, samples and runs an exhibit's numbers rest on."""
+    exhibit = kind_of(study, name)
+    model, evaluation = study.model(exhibit.model), study.evaluation(exhibit.model)
+    facts = [("Model", model.title)]
+    sets = exhibit.problem_sets(study)
+    if sets:
+        titles = benchmark_titles(study)
+        counts = [
+            f"{titles[b]}: {grouped(len(content.problems[b]))}"
+            if b in content.problems
+            else titles[b]
+            for b in sets
+        ]
+        facts.append(("Problems", "; ".join(counts)))
+    own = exhibit.facts(study)
+    facts += own
+    if sets and not own:
+        seeds = len(evaluation.seeds)
+        text = f"{exhibit.samples_shown(study)} per problem"
+        facts.append(("Samples", text + (f" × {seeds} seeds" if seeds > 1 else "")))
+    if sets:
+        sampling = evaluation.sampling
+        facts.append(
+            ("Sampling", f"temperature {sampling.temperature:g}, ≤ {sampling.max_tokens} tokens")
+        )
+    elif not own:
+        facts.append(("Steps", grouped(model.rl.steps)))
+    if exhibit.of_policies:
+        wanted = exhibit.runs(study)
+        have = sum(run in content.policies for run in wanted)
+        facts.append(("Training seeds", ", ".join(map(str, study.study.seeds))))
+        facts.append(
+            ("Training runs", str(have) if have == len(wanted) else f"{have} of {len(wanted)}")
+        )
+    return facts

@@ -1,0 +1,231 @@
+"""Warnings: what limits the numbers of a page, each line computed from files.
+
+Missing runs, results of other settings than the study's, completions that were cut off or could
+not be read, intervals without width, and code that was not committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sage.evaluation.curves import POOLED
+from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.numbers import listing, percent
+from sage.report.loader import PageContent
+from sage.report.provenance import run_title
+from sage.report.study_sections import grading_table
+from sage.results import Run
+from sage.study import BASE, ResolvedStudy
+
+TRUNCATED_LIMIT = 0.05
+"""Share of truncated completions above which pass@k measures the token limit as well."""
+UNPARSED_LIMIT = 0.20
+"""Share of completions without a readable answer above which format confounds ability."""
+
+UNCOUNTED = ("title", "checkpoint_every")
+"""Settings that change no result."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A warning, and lines that name the runs concerned."""
+
+    text: str
+    lines: list[str]
+
+
+def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
+    """All warnings of a page, the gravest first."""
+    manifests = {
+        **{f"{model}/{stage}": found for (model, stage), found in content.parents.items()},
+        **{run_name(run): found for run, found in content.policies.items()},
+        **{run_name(*pair): found for pair, found in content.evaluations.items()},
+    }
+    found = [*missing_runs(study, content), *stale_results(study, content)]
+    if len(study.study.seeds) == 1:
+        text = (
+            "Each row was trained once, so differences are those of single runs and decide no "
+            "claim about methods. To decide claims, train more seeds (`seeds` in the study)."
+        )
+        found.append(Notice(text, []))
+    rates = content.metrics.get("rates")
+    if rates is not None:
+        for model in study.study.models:
+            found += grading_notices(grading_table(rates, study, model), study, model)
+    flat = [table.flat for table in content.tables.values() if table.flat]
+    pass_at_k = content.metrics.get("pass_at_k")
+    if pass_at_k is not None:
+        found += twin_notices(pass_at_k, study)
+    if flat:
+        text = (
+            "Where all problems have the same result an interval has no width, but the "
+            "uncertainty is not zero."
+        )
+        found.append(Notice(text, flat))
+    return [*found, *commit_notices(manifests)]
+
+
+def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
+    """Rows of a model with the same pass@k everywhere: the same computation under two names."""
+    runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
+    lines = []
+    for model, of_model in runs.groupby("model", sort=False):
+        keys = ["train_seed", "benchmark", "k"]
+        columns = of_model.pivot_table("value", keys, "algorithm", sort=False)
+        alike: dict[tuple[Any, ...], list[str]] = {}
+        for row, values in columns.items():
+            there = values.dropna()
+            if there.between(0, 1, inclusive="neither").any():  # all or nothing is no coincidence
+                alike.setdefault(tuple(there.items()), []).append(row_title(study, str(row)))
+        title = study.model(str(model)).title
+        lines += [f"{title}: {' = '.join(rows)}" for rows in alike.values() if len(rows) > 1]
+    text = (
+        "These rows have the same numbers everywhere: they are the same computation here and count "
+        "as one piece of evidence."
+    )
+    return [Notice(text, lines)] if lines else []
+
+
+def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Notice]:
+    """Runs of RL and evaluations that the study asks for and that left no manifest."""
+    titles = benchmark_titles(study)
+    untrained, unseen = [], []
+    for model, settings in study.study.models.items():
+        untrained += [
+            (settings.title, run_title(study, run))
+            for run in study.trained_runs(model)
+            if run not in content.policies
+        ]
+        unseen += [
+            (f"{settings.title}, {titles[benchmark]}", run_title(study, run))
+            for run, benchmark in study.evaluated_runs(model)
+            if (run, benchmark) not in content.evaluations
+        ]
+    found = []
+    if untrained:
+        found.append(Notice(f"Not trained yet: {len(untrained)} runs.", _by_place(untrained)))
+    if unseen:
+        found.append(Notice(f"Not sampled yet: {len(unseen)} evaluations.", _by_place(unseen)))
+    return found
+
+
+def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
+    """Results whose manifest tells of other settings than the study's."""
+    stale = []
+    for model, stage in content.parents:
+        settings = study.model(model)
+        if stage == BASE and settings.sft:
+            now = {"sft": settings.sft.model_dump(mode="json")}
+        elif stage != BASE:
+            now = {"base": settings.base.model_dump(mode="json")}
+        else:
+            continue
+        stale += _stale(f"{model}/{stage}", content.parents[model, stage], now)
+    for run, manifest in content.policies.items():
+        now = {
+            "rl": study.model(run.model).rl.model_dump(mode="json"),
+            "algorithm": study.algorithms[run.algorithm].model_dump(mode="json"),
+        }
+        stale += _stale(run_name(run), manifest, now)
+    for (run, benchmark), manifest in content.evaluations.items():
+        evaluation = study.evaluation(run.model).decisive()
+        stale += _stale(run_name(run, benchmark), manifest, {"evaluation": evaluation})
+    if not stale:
+        return []
+    text = "Results on disk were made with other settings than the study now has."
+    return [Notice(text, [*stale[:20], *([f"and {len(stale) - 20} more"] if stale[20:] else [])])]
+
+
+def changes(then: Any, now: Any, place: str = "") -> list[str]:
+    """Settings that differ, such as ``rl.steps 200 → 300``; UNCOUNTED ones are passed over."""
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        keys = [key for key in dict.fromkeys([*then, *now]) if key not in UNCOUNTED]
+        return [
+            change
+            for key in keys
+            for change in changes(then.get(key), now.get(key), f"{place}.{key}".lstrip("."))
+        ]
+    return [] if then == now else [f"{place} {_short(then)} → {_short(now)}"]
+
+
+def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> list[Notice]:
+    """Shares above their limits in a grading table: truncated, unparsed, unreadable reference."""
+    titles, name = benchmark_titles(study), study.model(model).title
+    found = []
+    for status, limit, what, consequence in (
+        (
+            "truncated",
+            TRUNCATED_LIMIT,
+            f"More than {100 * TRUNCATED_LIMIT:.0f}\u202f% of the completions are truncated",
+            "pass@k then also measures the token limit",
+        ),
+        (
+            "unparsed",
+            UNPARSED_LIMIT,
+            f"More than {100 * UNPARSED_LIMIT:.0f}\u202f% of the completions are unparsed",
+            "pass@k then also measures the answer format",
+        ),
+        (
+            "gold_unparsed",
+            0.0,
+            "Some reference answers cannot be read",
+            "no completion can be right there",
+        ),
+    ):
+        runs = [
+            (titles[benchmark], f"{row_title(study, algorithm)} {percent(share)}\u202f%")
+            for benchmark, algorithm, share in zip(
+                grading["benchmark"], grading["algorithm"], grading[status], strict=True
+            )
+            if share > limit
+        ]
+        if runs:
+            found.append(Notice(f"{name}: {what.lower()}; {consequence}.", _by_place(runs)))
+    return found
+
+
+def commit_notices(manifests: Mapping[str, Mapping[str, Any]]) -> list[Notice]:
+    """Runs made from different versions of the code, or from uncommitted code."""
+    commits = {run: str(manifest.get("git_commit") or "") for run, manifest in manifests.items()}
+    known = {commit.partition("+")[0] for commit in commits.values()} - {"", "unknown"}
+    changed = sorted(run for run, commit in commits.items() if "+" in commit)
+    found = []
+    if len(known) > 1:
+        found.append(Notice("Runs come from different commits.", [", ".join(sorted(known))]))
+    if changed:
+        text = f"Made while the code had uncommitted changes: {len(changed)}."
+        found.append(Notice(text, [listing(changed, most=8)]))
+    return found
+
+
+def run_name(run: Run, *benchmark: str) -> str:
+    """A run as its folder is called: model/algorithm/seed, and the benchmark if there is one."""
+    return "/".join([run.model, run.algorithm, f"seed{run.seed}", *benchmark])
+
+
+def _stale(name: str, manifest: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A line on a result whose recorded settings are not those of `now`; none recorded, none."""
+    then = manifest.get("settings") or {}
+    recorded = {key: then[key] for key in now if key in then}
+    found = changes(recorded, {key: json.loads(json.dumps(now[key])) for key in recorded})
+    return [f"{name}: {listing(found, most=4)}"] if found else []
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _by_place(runs: list[tuple[str, str]]) -> list[str]:
+    """One line per place from (place, run)."""
+    lines: dict[str, list[str]] = {}
+    for place, run in runs:
+        lines.setdefault(place, []).append(run)
+    return [f"{place}: {listing(names)}" for place, names in lines.items()]

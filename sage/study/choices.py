@@ -1,0 +1,115 @@
+"""The registries: everything that an algorithm can choose by name or as a class of its user's own.
+
+A choice is written `{kind: k3, settings: {}}`, or `k3` for short. A further name is one line here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from sage.fields import Positive, PositiveFloat, Strict, about
+from sage.study.registry import Registry
+
+REGISTRIES = {
+    "guide": Registry(
+        what="a guide",
+        method="factors",
+        arguments=("signals", "moment"),
+        classes={
+            "random": "sage.guides:RandomGuide",
+            "token": "sage.guides:TokenGuide",
+            "branch": "sage.guides:BranchGuide",
+        },
+    ),
+    "estimator": Registry(
+        what="an estimator",
+        method="values",
+        arguments=("log_probs", "anchor_log_probs", "old_log_probs"),
+        attributes=("direction",),
+        classes={
+            "k2": "sage.anchors:K2",
+            "k3": "sage.anchors:K3",
+            "k3_corrected": "sage.anchors:K3Corrected",
+            "sampled": "sage.anchors:SampledForwardKL",
+            "exact": "sage.anchors:ExactForwardKL",
+            "k1_reward": "sage.credit:K1InReward",
+        },
+    ),
+    "advantage": Registry(
+        what="an advantage",
+        method="advantages",
+        arguments=("rewards",),
+        classes={
+            "group": "sage.advantages:GroupNormalised",
+            "centred": "sage.advantages:Centred",
+            "beta": "sage.advantages:BetaNormalised",
+            "pass_at_k": "sage.advantages:PassAtK",
+            "pkpo": "sage.advantages:Pkpo",
+            "w_reinforce": "sage.advantages:WeightedReinforce",
+        },
+    ),
+    "credit": Registry(
+        what="a credit rule",
+        method="token_advantages",
+        arguments=("signals",),
+        classes={"steer": "sage.credit:Steer", "pacs": "sage.credit:Pacs"},
+    ),
+    "rewards": Registry(
+        what="a reward",
+        method="score",
+        arguments=("completion",),
+        classes={"correct": "sage.rewards:Correct", "overlong": "sage.rewards:Overlong"},
+    ),
+    "filter": Registry(
+        what="a filter",
+        method="keep",
+        arguments=("correct", "rewards"),
+        classes={"mixed": "sage.rewards:Mixed"},
+    ),
+}
+"""By the key of an algorithm that each serves."""
+
+
+def in_full(value: Any) -> Any:
+    """A choice written as its kind alone, in full."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class Choice(Strict):
+    """One choice of an algorithm: a kind and its settings, or the kind alone for short."""
+
+    kind: Annotated[
+        str,
+        about("one of the kinds below, or a class of your own", unit="name or `module:Class`"),
+    ]
+    settings: Annotated[
+        dict[str, Any], about("the settings of that kind", unit="values by name")
+    ] = Field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+class Guide(Choice):
+    """A guide function by name, with its settings and the clamp of its values."""
+
+    clamp: Annotated[
+        list[PositiveFloat],
+        Field(min_length=2, max_length=2),
+        about("the factor of each token is kept between these two", unit="factors"),
+    ] = Field(default_factory=lambda: [0.6, 1.4])
+
+
+class Filter(Choice):
+    """Which groups of rollouts are trained on; other prompts take the place of the rest."""
+
+    max_refills: Annotated[
+        Positive, about("how often groups are replaced at most", unit="times per step")
+    ]
+
+
+AnyChoice = Annotated[Choice, BeforeValidator(in_full)]
+AnyGuide = Annotated[Guide, BeforeValidator(in_full)]
+AnyFilter = Annotated[Filter, BeforeValidator(in_full)]

@@ -1,0 +1,167 @@
+"""What a key of an algorithm can name: classes of this project, or one of the user's own.
+
+A choice is a `kind` with its `settings`: a name of a registry, or `module:Class`; the settings are
+the parameters of the class, with the types and ranges that it states. A class is looked at before
+it is made or called: whatever else can be imported is refused. The registries hold names only, and
+the modules they name import torch where they compute, so that reading a study stays light.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import create_model
+
+from sage.fields import Strict
+from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
+from sage.study.faults import nearest, type_faults
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Names for classes that are all asked for the same method.
+
+    `what` is such a class in words, with its article; `method` takes `arguments` by position, and
+    `attributes` must be there on the class. `classes` maps names to `module:Class`.
+    """
+
+    what: str
+    method: str
+    arguments: tuple[str, ...]
+    classes: Mapping[str, str]
+    attributes: tuple[str, ...] = ()
+
+    def find(self, kind: str) -> type[Any]:
+        """The class called `kind`, which nothing has made or called yet.
+
+        Raises ValueError for an unknown name, for what cannot be imported, and for anything but
+        a class that offers what is asked of it.
+        """
+        module, colon, name = self.classes.get(kind, kind).partition(":")
+        if not colon:
+            raise ValueError(
+                f"{kind!r} is not {self.what}, nor module:Class of one{nearest(kind, self.classes)}"
+            )
+        try:
+            named = getattr(importlib.import_module(module), name)
+        except Exception as error:  # whatever a module of the user's raises when it is imported
+            raise ValueError(
+                f"{kind!r} cannot be imported ({type(error).__name__}: {error}); it must be "
+                "module:Class, the module a file beside the Snakefile or installed"
+            ) from error
+        if lack := self._lack(named):
+            signature = f"{self.method}({', '.join(self.arguments)})"
+            raise ValueError(f"{kind!r} {lack}; {self.what} is a class with {signature}")
+        assert isinstance(named, type)
+        return named
+
+    def settings(self, kind: str) -> type[Strict]:
+        """What the class called `kind` takes, with types and defaults, as a section of its own.
+
+        Raises ValueError as `find` does.
+        """
+        make: Any = self.find(kind)
+        return _settings(kind.replace(":", "_"), make)
+
+    def build(self, kind: str, settings: Mapping[str, Any]) -> Any:
+        """The class called `kind`, made with `settings`.
+
+        Raises ValueError that names what is unknown, of a wrong type or out of range.
+        """
+        if faults := list(self.faults("", {"kind": kind, "settings": dict(settings)})):
+            raise ValueError("; ".join(faults))
+        return self.find(kind)(**settings)
+
+    def faults(self, key: str, content: Any) -> Iterator[str]:
+        """What is wrong with a choice as it stands in a file under `key`, one message each."""
+        start = f"{key}." if key else ""
+        short = isinstance(content, str)
+        whole = {"kind": content} if short else content
+        if not isinstance(whole, Mapping) or not isinstance(whole.get("kind"), str):
+            return  # of a wrong type, which the type of the section reports
+        kind, settings = whole["kind"], whole.get("settings", {})
+        try:
+            taken = self.settings(kind)
+        except ValueError as error:
+            yield f"{key if short else start + 'kind'}: {error}"
+            return
+        faults = type_faults(taken, settings, f"{start}settings")
+        if isinstance(settings, Mapping):
+            yield from faults
+        if not faults:
+            try:
+                self.find(kind)(**settings)
+            except (TypeError, ValueError) as error:
+                yield f"{start}settings: {error}"
+
+    def files(self, kind: str) -> set[Path]:
+        """Source files behind a choice: editing one makes another result.
+
+        For a name of this project, its module with what that imports of `sage`; for a class of
+        the user's own, the files that hold it.
+        """
+        if kind in self.classes:
+            module = self.classes[kind].partition(":")[0]
+            return set(map(Path, module_files(module, WITHOUT_EFFECT)))
+        modules = {self.find(kind).__module__, kind.partition(":")[0]}
+        files = [getattr(importlib.import_module(module), "__file__", None) for module in modules]
+        return {Path(file) for file in files if file}
+
+    def _lack(self, named: Any) -> str | None:
+        """Why `named` cannot serve, or None."""
+        if not isinstance(named, type):
+            return f"is {type(named).__name__!r}, not a class"
+        method = inspect.getattr_static(named, self.method, None)
+        if not inspect.isfunction(method) or not _takes(method, len(self.arguments) + 1):
+            return f"has no method {self.method} that takes {', '.join(self.arguments)}"
+        if inspect.isabstract(named):
+            return "is abstract"
+        missing = [name for name in self.attributes if not hasattr(named, name)]
+        if missing:
+            return f"lacks the attribute {', '.join(missing)}"
+        try:
+            parameters = inspect.signature(named).parameters.values()
+        except (TypeError, ValueError):
+            return "does not say what settings it takes"
+        if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
+            return "must name its settings one by one"
+        return None
+
+
+@functools.cache
+def _settings(name: str, make: type) -> type[Strict]:
+    """The parameters of a class, and what it says of itself, as a type called `name`."""
+    hints = _hints(make)
+    fields: dict[str, Any] = {
+        key: (
+            hints.get(key, Any),
+            ... if setting.default is setting.empty else setting.default,
+        )
+        for key, setting in inspect.signature(make).parameters.items()
+    }
+    return create_model(name, __base__=Strict, __doc__=inspect.getdoc(make), **fields)
+
+
+def _takes(function: Callable[..., Any], positions: int) -> bool:
+    try:
+        inspect.signature(function).bind(*[None] * positions)
+    except TypeError:
+        return False
+    return True
+
+
+def _hints(make: type) -> dict[str, Any]:
+    """Types of the settings, as far as the class states them and its module can resolve them."""
+    hints: dict[str, Any] = {}
+    for owner in (make, vars(make).get("__init__")):
+        try:
+            hints |= get_type_hints(owner, include_extras=True)
+        except (NameError, TypeError, AttributeError):
+            continue
+    return hints

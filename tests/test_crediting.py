@@ -1,0 +1,219 @@
+"""Token-level credit in the trainer: its gradient, iterations, accumulation, dynamic sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from conftest import ROOT
+
+from sage.credit import TokenSignals
+from sage.policies import load_model, load_tokenizer
+from sage.problems.record import read_problems
+from sage.study import RL, Algorithm, ResolvedStudy
+from sage.training import rl
+from sage.training.crediting import ordered
+from sage.training.sft import lora_config
+from sage.training.trainer import SageTrainer, Shaping
+
+pytestmark = [pytest.mark.timeout(900)]
+
+ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
+BRANCH = {"kind": "branch", "settings": {"ratio": 0.3, "threshold": 0.3}}
+
+Build = Callable[..., SageTrainer]
+
+
+def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that also an untrained policy earns now and then."""
+    return [float(len(ids) % 2) for ids in completion_ids]
+
+
+@pytest.fixture
+def build(smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path) -> Build:
+    """Trainers on the smoke study's parent: `build(row, trl settings, **RL settings)`."""
+
+    def trainer(
+        row: dict[str, Any], trl: dict[str, Any] | None = None, credit: Any = None, **changes: Any
+    ) -> SageTrainer:
+        settings = RL.model_validate(
+            smoke_study.model("tiny").rl.model_dump()
+            | {"prompts_per_step": 4, "rollouts": 4, "kl_coefficient": 0.2, "steps": 2}
+            | changes
+        )
+        algorithm = Algorithm.model_validate(row)
+        config = rl.grpo_config(settings, algorithm, 1, "cpu", tmp_path / "scratch")
+        for name, value in {"reward_weights": None, **(trl or {})}.items():
+            setattr(config, name, value)
+        shaping = rl.shaping_of(algorithm) if credit is None else Shaping(credit=credit)
+        return SageTrainer(
+            model=load_model(smoke / "models/tiny/base", rl.weights_dtype(settings)),
+            reward_funcs=[odd_length],
+            args=config,
+            train_dataset=rl.prompt_dataset(
+                read_problems(smoke / "problems/arithmetic_train.jsonl")
+            ),
+            processing_class=load_tokenizer(smoke / "models/tiny/base"),
+            peft_config=lora_config(settings.lora) if settings.lora else None,
+            shaping=shaping,
+            micro_batches=settings.micro_batches,
+        )
+
+    return trainer
+
+
+class Watched:
+    """A rule that remembers what it was shown and gives every token its completion's advantage."""
+
+    def __init__(self) -> None:
+        self.shown: list[TokenSignals] = []
+
+    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+        self.shown.append(signals)
+        return signals.advantages[:, None].expand_as(signals.log_probs)
+
+
+def log_of(trainer: SageTrainer) -> list[dict[str, Any]]:
+    trainer.train()
+    return [row for row in trainer.state.log_history if "loss" in row]
+
+
+def test_a_rule_sees_whole_groups_in_every_micro_batch_and_iteration(build: Build) -> None:
+    rule = Watched()
+    trainer = build(
+        ROWS["grpo_no_kl"], credit=rule, micro_batches=2, iterations=2, steps_per_generation=2,
+        steps=4,
+    )  # fmt: skip
+    trainer.train()
+    assert len(rule.shown) == 4 * 2
+    for signals in rule.shown:
+        sizes = (signals.groups[:, None] == signals.groups[None, :]).sum(1)
+        assert torch.equal(sizes, signals.group_sizes)
+        assert not signals.log_probs.requires_grad
+        rewards = signals.rewards.view(-1, 4)
+        deviation = rewards.std(dim=1, keepdim=True)
+        expected = (rewards - rewards.mean(dim=1, keepdim=True)) / (deviation + 1e-4)
+        torch.testing.assert_close(signals.advantages.view(-1, 4), expected)
+    first, again = rule.shown[0], rule.shown[4]  # two parts of two steps are one iteration
+    assert torch.equal(first.rows, again.rows)
+    assert torch.equal(first.old_log_probs, again.old_log_probs)
+    assert torch.equal(first.advantages, again.advantages)
+    assert not torch.equal(first.log_probs, again.log_probs)
+
+
+def test_advantages_of_completions_spread_over_tokens_are_plain_grpo(build: Build) -> None:
+    """But for the order of the completions within a step, which the loss does not see."""
+    plain = log_of(build(ROWS["grpo_no_kl"]))
+    spread = log_of(build(ROWS["grpo_no_kl"], credit=Watched()))
+    for left, right in zip(plain, spread, strict=True):
+        assert right["grad_norm"] == pytest.approx(left["grad_norm"], rel=1e-4)
+        assert right["reward"] == left["reward"]
+
+
+def test_steer_with_weights_of_one_trains_as_grpo(build: Build) -> None:
+    steer = {"kind": "steer", "settings": {"lowest": 1.0, "highest": 1.0}}
+    plain = log_of(build(ROWS["grpo_no_kl"]))
+    steered = log_of(build({**ROWS["steer"], "credit": steer}))
+    for left, right in zip(plain, steered, strict=True):
+        assert right["grad_norm"] == pytest.approx(left["grad_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["grpo_branch_k1_reward", "grpo_token_k1_reward", "pacs"])
+def test_accumulated_parts_give_the_gradient_of_the_whole(build: Build, name: str) -> None:
+    row = ROWS[name] if name != "grpo_branch_k1_reward" else {**ROWS[name], "guide": BRANCH}
+    whole, parts = (log_of(build(row, steps=1, micro_batches=n))[0] for n in (1, 4))
+    assert whole["grad_norm"] > 0
+    assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)
+
+
+def test_the_kl_in_the_reward_is_logged_and_has_no_loss_of_its_own(build: Build) -> None:
+    """From another reference the leash is not 0, and with no learning rate it stays."""
+    row = {**ROWS["grpo_k1_reward"], "guide": BRANCH}
+    trainer = build(row, trl={"learning_rate": 0.0}, iterations=2, micro_batches=2)
+    log = log_of(trainer)
+    assert log[0]["kl"] > 1e-4
+    assert log[1]["kl"] == pytest.approx(log[0]["kl"], rel=1e-4)
+
+
+def gradient_of(trainer: SageTrainer, batch: dict[str, Any]) -> list[torch.Tensor]:
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.zero_grad()
+    trainer.compute_loss(trainer.model, batch).backward()
+    return [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
+
+
+def test_the_gradient_is_that_of_the_formula_off_policy(build: Build) -> None:
+    """The branch guide with the KL in the reward, recomputed from the logits."""
+    trainer = build({**ROWS["grpo_branch_k1_reward"], "guide": BRANCH})
+    model: Any = trainer.model
+    model.train()
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    length = batch["completion_ids"].shape[1]
+
+    def token_log_probs() -> tuple[torch.Tensor, torch.Tensor]:
+        logits = model(input_ids=ids, attention_mask=attention).logits
+        log_p = logits[:, -length - 1 : -1].log_softmax(-1)
+        return log_p, log_p.gather(-1, batch["completion_ids"][..., None])[..., 0]
+
+    torch.manual_seed(0)
+    start = token_log_probs()[1].detach()
+    batch["old_per_token_logps"] = start + 0.05 * torch.randn_like(start)
+    batch["ref_per_token_logps"] = start + 0.5 * torch.randn_like(start)
+    got = gradient_of(trainer, batch)
+
+    model.zero_grad()
+    log_p, log_probs = token_log_probs()
+    entropies = -(log_p.exp() * log_p).sum(-1).detach()
+    q = (1 + 0.3 * (entropies - 0.3).clamp(min=0)).clamp(0.6, 1.4)
+    assert (q > 1.01).any()
+    mask = batch["completion_mask"]
+    leash = (log_probs.detach() - batch["ref_per_token_logps"] - q.log()) * mask
+    to_come = torch.stack([leash[:, t:].sum(1) for t in range(length)], dim=1)
+    groups = to_come.view(-1, 4, length)
+    centred = (groups - groups.mean(dim=1, keepdim=True)).view(-1, length)
+    advantages = batch["advantages"][:, None] - 0.2 * centred
+    ratio = (log_probs - batch["old_per_token_logps"]).exp()
+    clipped = ratio.clamp(0.8, 1.2)
+    loss = -torch.min(ratio * advantages, clipped * advantages) * mask
+    (loss.sum() / (len(mask) * trainer.max_completion_length)).backward()
+    wanted = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    assert max(each.abs().max() for each in wanted) > 0
+    for left, right in zip(got, wanted, strict=True):
+        torch.testing.assert_close(left, right, rtol=0, atol=5e-4 * right.abs().max().item())
+
+
+def test_dynamic_sampling_and_credit_go_together(build: Build) -> None:
+    """Groups drawn in the place of others are whole, and have their own rewards."""
+    row = {**ROWS["pacs"], "filter": {"kind": "mixed", "max_refills": 2}}
+    trainer = build(row, rollouts=2, prompts_per_step=8)
+    log = log_of(trainer)
+    assert sum(entry["refills"] for entry in log) > 0
+    assert all(entry["grad_norm"] > 0 for entry in log)
+    for part in trainer._buffered_inputs:
+        groups = part["reward"].view(-1, 2)
+        assert torch.equal(part["group"].view(-1, 2)[:, 0], part["group"].view(-1, 2)[:, 1])
+        assert torch.equal(part["reward"], part["correct"])
+        mixed = groups.amax(1) > groups.amin(1)
+        assert torch.equal(part["advantages"].view(-1, 2).abs().sum(1) > 0, mixed)
+
+
+def test_parts_of_a_generation_are_put_in_order() -> None:
+    parts = [
+        {"rollout": torch.tensor([3, 0]), "x": torch.tensor([[3], [0]]), "n": torch.tensor(7)},
+        {"rollout": torch.tensor([1, 2]), "x": torch.tensor([[1], [2]]), "n": torch.tensor(7)},
+    ]
+    first, second = ordered(parts)
+    assert first["x"].flatten().tolist() == [0, 1]
+    assert second["rollout"].tolist() == [2, 3]
+    assert second["n"] == 7
+
+
+def test_a_rule_that_needs_whole_groups_refuses_parts_of_them(build: Build) -> None:
+    with pytest.raises(ValueError, match="needs the whole group of a prompt in a micro-batch"):
+        build(ROWS["pacs"], prompts_per_step=1, micro_batches=2)

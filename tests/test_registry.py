@@ -1,0 +1,156 @@
+"""What an algorithm can choose by name or as a class of its user's own, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from sage.exhibits import load_study
+from sage.guides import BranchGuide
+from sage.study import REGISTRIES, Algorithm, StudyError, choice_files
+
+PLAIN = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
+
+OWN = """
+from dataclasses import dataclass
+from typing import Annotated
+from pydantic import Field
+
+@dataclass(frozen=True)
+class Bold:
+    ratio: Annotated[float, Field(ge=0.0)] = 0.3
+    def factors(self, signals, moment):
+        return 1.0 + self.ratio * signals.log_probs.exp()
+
+class Mute:
+    pass
+
+class Short:
+    def factors(self, signals):
+        return signals
+
+class Greedy:
+    def __init__(self, **settings):
+        raise RuntimeError("made")
+    def factors(self, signals, moment):
+        return signals
+
+class Aimless:
+    def values(self, log_probs, anchor_log_probs, old_log_probs):
+        return log_probs
+
+def function(signals, moment):
+    raise RuntimeError("called")
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module of a user's own that can be imported."""
+    file = tmp_path / "own_choices.py"
+    file.write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_choices", raising=False)
+    return file
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_every_name_of_a_registry_leads_to_a_class_that_serves(name: str) -> None:
+    for kind in REGISTRIES[name].classes:
+        assert callable(getattr(REGISTRIES[name].find(kind), REGISTRIES[name].method))
+
+
+def test_a_kind_alone_stands_for_a_section() -> None:
+    short = Algorithm.model_validate(PLAIN | {"guide": "branch"})
+    whole = Algorithm.model_validate(
+        PLAIN | {"estimator": {"kind": "k3"}, "guide": {"kind": "branch", "settings": {}}}
+    )
+    assert short == whole
+    assert Algorithm.model_validate(short.model_dump()) == short
+
+
+def test_a_choice_is_made_with_its_settings() -> None:
+    assert REGISTRIES["guide"].build("branch", {"ratio": 0.5}) == BranchGuide(ratio=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("guide", "brunch", "'brunch' is not a guide, nor module:Class of one; did you mean 'bra"),
+        ("guide", "os:system", "'os:system' is 'builtin_function_or_method', not a class; a guide"),
+        ("guide", "subprocess:Popen", "'subprocess:Popen' has no method factors that takes sig"),
+        ("guide", "own_choices:function", "is 'function', not a class"),
+        ("guide", "own_choices:Mute", "has no method factors that takes signals, moment"),
+        ("guide", "own_choices:Short", "has no method factors that takes signals, moment"),
+        ("guide", "own_choices:Greedy", "must name its settings one by one"),
+        ("guide", "own_choices:Absent", "cannot be imported \\(AttributeError"),
+        ("guide", "nowhere_at_all:Bold", "cannot be imported \\(ModuleNotFoundError"),
+        ("guide", ":Bold", "cannot be imported \\(ValueError"),
+        ("estimator", "own_choices:Aimless", "lacks the attribute direction"),
+    ],
+)
+def test_what_does_not_serve_is_refused_before_it_is_made_or_called(
+    own: Path, name: str, kind: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        REGISTRIES[name].find(kind)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ratios": 0.1}, "settings.ratios: unknown key; did you mean 'ratio'"),
+        ({"ratio": "much"}, "settings.ratio: must be a number, not 'much'"),
+        ({"ratio": -1.0}, "settings.ratio: must be at least 0.0, not -1.0"),
+    ],
+)
+def test_settings_of_ones_own_class_are_checked(
+    own: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        REGISTRIES["guide"].build("own_choices:Bold", settings)
+
+
+def test_a_command_in_a_study_is_not_run(tmp_path: Path) -> None:
+    """A study whose guide is a function of the standard library: refused, with its reason."""
+    (tmp_path / "studies").mkdir()
+    for name in ("algorithms.yaml", "benchmarks.yaml", "studies/smoke.yaml"):
+        (tmp_path / name).write_text((ROOT / "config" / name).read_text())
+    rows = yaml.safe_load((tmp_path / "algorithms.yaml").read_text())
+    ran = tmp_path / "ran"
+    rows["grpo"]["guide"] = {"kind": "os:system", "settings": {"command": f"touch {ran}"}}
+    (tmp_path / "algorithms.yaml").write_text(yaml.safe_dump(rows))
+    with pytest.raises(StudyError, match=r"grpo\.guide\.kind: 'os:system' is .+ not a class"):
+        load_study("smoke", tmp_path)
+    assert not ran.exists()
+
+
+def test_files_behind_the_choices_are_known(own: Path) -> None:
+    guide = {"kind": "own_choices:Bold"}
+    files = choice_files(Algorithm.model_validate(PLAIN | {"guide": guide}))
+    assert own in files
+    assert {ROOT / "sage" / name for name in ("anchors.py", "advantages.py")} <= set(files)
+    assert ROOT / "sage/guides.py" not in files
+    assert ROOT / "sage/guides.py" in choice_files(
+        Algorithm.model_validate(PLAIN | {"guide": "branch"})
+    )
+
+
+def test_a_study_is_read_without_torch() -> None:
+    heavy = ["torch", "transformers", "numpy", "pandas", "scipy"]
+    program = (
+        "import json, sys; from pathlib import Path; from sage.exhibits import load_study; "
+        "load_study('mini', Path('config')); "
+        f"print(json.dumps([name for name in {heavy} if name in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == []

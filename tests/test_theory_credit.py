@@ -1,0 +1,158 @@
+"""Which estimator descends Eq. 4's objective: exact gradients on trees enumerated whole."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pandas as pd
+import pytest
+import torch
+
+from sage.guides import BranchGuide, RandomGuide, TokenGuide
+from sage.theory.ascent import follow
+from sage.theory.credit import (
+    eq4_gradient,
+    guide_gradients,
+    k1_reward_gradient,
+    log_factors_of,
+)
+from sage.theory.estimators import ESTIMATORS, expected_gradient
+from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
+from sage.theory.stationary import sage_policy
+
+GUIDES = {
+    "random": RandomGuide(epsilon_high=0.8),
+    "token": TokenGuide(),
+    "branch": BranchGuide(threshold=0.4),
+}
+BETA = 0.3
+close = partial(torch.testing.assert_close, rtol=0.0, atol=1e-10)
+
+
+def instance(tree: TokenTree) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Logits of a policy and log-probabilities of a reference `[S, V]`, and rewards `[N]`."""
+    draw = torch.Generator().manual_seed(tree.n_completions)
+    shape = (tree.n_states, tree.vocabulary)
+    logits = torch.randn(shape, generator=draw, dtype=torch.float64)
+    reference = torch.randn(shape, generator=draw, dtype=torch.float64).log_softmax(-1)
+    reward = (torch.arange(tree.n_completions) % 3 == 1).double()
+    return logits, reference, reward
+
+
+@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize(
+    ("tree", "rollouts"),
+    [(TokenTree(2, 2), 3), (TokenTree(3, 2), 2), (TokenTree(2, 3), 2)],
+    ids=str,
+)
+def test_the_kl_in_the_reward_has_the_gradient_of_eq_4(
+    tree: TokenTree, rollouts: int, name: str
+) -> None:
+    logits, reference, reward = instance(tree)
+    factors = log_factors_of(tree, logits, GUIDES[name])
+    assert factors.abs().max() > 0.01
+    causal = getattr(GUIDES[name], "causal", False)
+    got = k1_reward_gradient(tree, logits, reference, factors, reward, BETA, causal, rollouts)
+    wanted = eq4_gradient(tree, logits, reference, factors, reward, BETA)
+    close(got, wanted)
+    without = eq4_gradient(tree, logits, reference, torch.zeros_like(factors), reward, BETA)
+    assert (wanted - without).abs().max() > 1e-4
+
+
+def test_without_a_guide_it_is_the_gradient_of_eq_1() -> None:
+    tree = TokenTree(3, 2)
+    logits, reference, reward = instance(tree)
+    nothing = torch.zeros(tree.n_completions, tree.length, dtype=torch.float64)
+    close(
+        k1_reward_gradient(tree, logits, reference, nothing, reward, BETA),
+        eq4_gradient(tree, logits, reference, nothing, reward, BETA),
+    )
+
+
+def test_any_function_of_the_completion_may_be_the_guide() -> None:
+    tree = TokenTree(2, 3)
+    logits, reference, reward = instance(tree)
+    factors = 0.3 * torch.randn(tree.n_completions, tree.length, dtype=torch.float64)
+    close(
+        k1_reward_gradient(tree, logits, reference, factors, reward, BETA),
+        eq4_gradient(tree, logits, reference, factors, reward, BETA),
+    )
+
+
+def test_a_guide_that_looks_ahead_must_not_pass_for_causal() -> None:
+    """The token guide normalises within the completion: later tokens change earlier factors."""
+    tree = TokenTree(2, 3)
+    logits, reference, reward = instance(tree)
+    factors = log_factors_of(tree, logits, TokenGuide())
+    wanted = eq4_gradient(tree, logits, reference, factors, reward, BETA)
+    shortened = k1_reward_gradient(tree, logits, reference, factors, reward, BETA, causal=True)
+    assert (shortened - wanted).abs().max() > 1e-4
+    assert not hasattr(TokenGuide, "causal")
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_ascent_with_the_kl_in_the_reward_ends_at_eq_4(name: str) -> None:
+    tree = TokenTree(2, 2)
+    logits, reference, reward = instance(tree)
+    factors = log_factors_of(tree, logits, GUIDES[name])
+
+    def direction(at: torch.Tensor) -> torch.Tensor:
+        return k1_reward_gradient(tree, at, reference, factors, reward, BETA)
+
+    reached = follow(tree, direction, logits, 1.0 / BETA)
+    whole = sequence_log_probs(tree, reference)
+    closed = sage_policy(whole, factors.sum(-1), reward, BETA)
+    close(sequence_log_probs(tree, reached).exp(), closed.exp())
+    plain = sage_policy(whole, torch.zeros_like(whole), reward, BETA)
+    assert (closed.exp() - plain.exp()).abs().max() > 1e-3
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return guide_gradients().set_index(["guide", "estimator"])
+
+
+def test_only_the_kl_in_the_reward_follows_eq_4_under_every_guide(table: pd.DataFrame) -> None:
+    exact = table["relative_distance"] < 1e-10
+    assert exact.xs("k1_reward", level="estimator").all()
+    assert not exact.drop("k1_reward", level="estimator").any()
+    guided = table.xs("k1_reward", level="estimator").drop("none")
+    assert guided["guide_norm"].tolist() == pytest.approx([1.0] * 3)
+    assert guided["guide_cosine"].tolist() == pytest.approx([1.0] * 3)
+
+
+def test_the_branch_guide_has_an_effect_of_its_own_only_there(table: pd.DataFrame) -> None:
+    effect = table.loc["branch", "effect"].to_dict()
+    assert effect == {
+        "k1_reward": "own",
+        "k2": "none",
+        "k3": "other beta",
+        "k3_corrected": "none",
+    }
+    assert math.isnan(table.loc[("branch", "k2"), "guide_cosine"])
+    assert set(table.loc["none", "effect"]) == {"no guide"}
+
+
+def test_a_mean_per_completion_keeps_the_branch_guide_from_cancelling() -> None:
+    """Token 0 ends a completion; the loss `grpo` divides by its length, `dr_grpo` does not."""
+    tree = TokenTree(3, 3)
+    logits, reference, _ = instance(tree)
+    table = torch.log_softmax(logits, dim=-1)
+    inside = torch.cat(
+        [torch.ones(tree.n_completions, 1), (tree.completions[:, :-1] != 0).cumprod(1)], dim=1
+    ).double()
+    log_q = torch.log(1 + 0.3 * (entropies(table) - 0.4).clamp(min=0))[tree.states]
+
+    def change(weights: torch.Tensor) -> float:
+        anchors = (per_token(tree, reference), per_token(tree, reference) + log_q)
+        plain, guided = (
+            expected_gradient(
+                tree, logits, anchor, ESTIMATORS["k3_corrected"], token_weights=weights
+            )
+            for anchor in anchors
+        )
+        return float((guided - plain).abs().max())
+
+    assert change(inside) < 1e-12
+    assert change(inside / inside.sum(dim=1, keepdim=True)) > 1e-4

@@ -1,0 +1,77 @@
+# Supervised fine-tuning to the answer format, where a model has it.
+
+
+def sft_settings(wildcards):
+    return STUDY.model(wildcards.model).sft.model_dump()
+
+
+def example_settings(wildcards):
+    """What decides which examples SFT gets, besides their source."""
+    sft = STUDY.model(wildcards.model).sft
+    return {"data": sft.data, "examples": sft.examples, "seed": sft.seed}
+
+
+def sft_source(wildcards):
+    """Where SFT's examples come from: the entry of a data set, or a corpus."""
+    model = STUDY.model(wildcards.model)
+    if model.sft.data:
+        return STUDY.benchmarks[model.sft.data].model_dump()
+    return (model.sft.corpus or model.base.corpus).model_dump()
+
+
+def sft_scratch(wildcards):
+    return RESULTS.sft_scratch(wildcards.model)
+
+
+# Where Snakemake runs: it may need the network, which compute nodes often lack.
+localrules:
+    examples,
+
+
+rule examples:
+    input:
+        code=code_of("sage.training.examples"),
+    output:
+        examples=RESULTS.examples("{model}"),
+    log:
+        log_of("models/{model}/examples"),
+    wildcard_constraints:
+        model=one_of(models_with_sft()),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(30),
+    params:
+        examples=example_settings,
+        source=sft_source,
+    script:
+        "../scripts/examples.py"
+
+
+rule sft:
+    input:
+        checkpoint=RESULTS.pretrained("{model}"),
+        examples=RESULTS.examples("{model}"),
+        code=code_of("sage.training.sft"),
+    output:
+        checkpoint=directory(RESULTS.parent("{model}")),
+    log:
+        log_of("models/{model}/base"),
+    wildcard_constraints:
+        model=one_of(models_with_sft()),
+    conda:
+        ENVIRONMENT
+    threads: 2
+    resources:
+        gpu=gpus,
+        gpus_asked=gpus,
+        mem_mb=memory,
+        runtime=minutes,
+    params:
+        sft=sft_settings,
+        source=sft_source,
+        device=SETTINGS.device,
+        scratch=sft_scratch,
+    script:
+        "../scripts/sft.py"

@@ -1,0 +1,23 @@
+from pathlib import Path
+
+from sage.runtime.job import device_of, job
+
+with job(snakemake) as manifest:
+    from sage.exhibits.making import measure
+
+    params = snakemake.params
+    files = {name: snakemake.input.get(name) for name, _ in snakemake.input._allitems() if name}
+    lists = {
+        name: [Path(path) for path in ([found] if isinstance(found, str) else found)]
+        for name, found in files.items()
+        if name != "code"
+    }
+    measure(
+        exhibit=params.exhibit,
+        settings=params.settings,
+        files=lists,
+        folder=Path(snakemake.output.folder),
+        device=device_of(params.device),
+        shards=Path(params.shards),
+        manifest=manifest,
+    )

@@ -1,0 +1,17 @@
+from pathlib import Path
+
+from sage.runtime.job import job
+
+with job(snakemake):
+    from sage.exhibits import restore_study
+    from sage.exhibits.making import write_table
+
+    exhibit, suffix = snakemake.params.piece
+    write_table(
+        restore_study(snakemake.params.study),
+        exhibit,
+        suffix,
+        measured=Path(snakemake.input.get("measured") or "."),
+        paper=Path("reports/paper"),
+        output=Path(snakemake.output[0]),
+    )
