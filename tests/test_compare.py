@@ -6,7 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.evaluation.reference import compare, compared_with_reference, passes, read_reference
+from sage.evaluation.reference import (
+    compare,
+    compared_with_reference,
+    passes,
+    read_reference,
+    summary,
+)
 
 
 def metrics(**values: list[float]) -> pd.DataFrame:
@@ -62,6 +68,7 @@ def test_one_run_on_both_sides_tells_nothing() -> None:
     assert set(table["place"]) == {"unknown"}
     assert math.isnan(table.loc[0, "low"])
     assert passes(table)
+    assert "0 of 2 are equal, and more cannot be said" in summary(table)
 
 
 def test_a_folder_is_compared_and_the_table_written(tmp_path: Path) -> None:

@@ -95,11 +95,15 @@ def summary(table: pd.DataFrame) -> str:
         for row in table[table["place"] == "outside"].to_dict("records")
     ]
     places = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("inside", "outside", "unknown"))
-    verdict = "agrees with" if passes(table) else "differs from"
-    note = ""
-    if counts.get("unknown"):
-        note = " With one training run on both sides nothing is known of how runs differ."
-    return "\n".join([*lines, f"{places}: the run {verdict} the reference.{note}"])
+    judged = len(table) - counts.get("unknown", 0)
+    verdict = "the run agrees with the reference" if passes(table) else "the run differs from it"
+    if not judged:
+        same = int((table["value"] == table["reference"]).sum())
+        verdict = (
+            f"{same} of {len(table)} are equal, and more cannot be said: with one training run on "
+            "both sides nothing is known of how runs differ"
+        )
+    return "\n".join([*lines, f"{places}: {verdict}."])
 
 
 def compare(metrics: Path, reference: str | None, table: Path) -> tuple[str, bool]:
