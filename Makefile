@@ -24,7 +24,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 the same for another study (config/studies), on two cores
 study: install
-	$(run) snakemake --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
+	$(run) python workflow/run.py --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
 
 ## make test                set up with the test tools, then run every test and style check
 ## make test PYTEST_ARGS='-m "not slow"'

@@ -17,11 +17,16 @@ include: "workflow/rules/base.smk"
 include: "workflow/rules/sft.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/audit.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/exhibits.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
+
+
+onstart:
+    note_owner(Path.cwd())
 
 
 rule all:

@@ -39,7 +39,7 @@ def comparisons() -> Iterator[Comparison]:
 
         def ours() -> int:
             requests = [Request(p, f"{i}/{j}") for i, p in enumerate(prompts) for j in _SAMPLES]
-            drawn = TransformersSampler(model, tokenizer, BATCH).sample(requests, _SETTINGS)
+            drawn = TransformersSampler.of(model, tokenizer, BATCH).sample(requests, _SETTINGS)
             return sum(completion.n_tokens for completion in drawn)
 
         def generate() -> int:
@@ -105,7 +105,8 @@ def changed_samples(
         for j in range(samples)
     ]
     settings = Sampling(temperature=1.0, max_tokens=MAX_TOKENS)
-    drawn = {n: TransformersSampler(model, tokenizer, n).sample(requests, settings) for n in sizes}
+    samplers = {n: TransformersSampler.of(model, tokenizer, n) for n in sizes}
+    drawn = {n: sampler.sample(requests, settings) for n, sampler in samplers.items()}
     print(f"{len(requests)} completions, {sum(c.n_tokens for c in drawn[sizes[0]])} tokens")
     return {
         size: sum(a != b for a, b in zip(drawn[sizes[0]], completions, strict=True))

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sage.problems.record import read_problems
-from sage.study import BASE, ResolvedStudy
+from sage.results import Results
+from sage.study import ResolvedStudy
 
 BYTES_PER_TOKEN = 8.0
 """On disk per completion token, before compression: its text, and its id as four bytes."""
@@ -59,8 +60,8 @@ class Stage:
         return self.tokens / self.tokens_per_second / 3600
 
 
-def plan(study: ResolvedStudy, results: Path) -> list[Stage]:
-    """The stages of a study in the order in which they run; `results` is its folder."""
+def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
+    """The stages of a study in the order in which they run; `results` are its files."""
     return [
         stage
         for model in study.study.models
@@ -129,35 +130,35 @@ def _peak(stage: Stage) -> float:
     return stage.measured.memory_gb or 0.0
 
 
-def _sft(study: ResolvedStudy, model: str, results: Path) -> list[Stage]:
+def _sft(study: ResolvedStudy, model: str, results: Results) -> list[Stage]:
     settings = study.model(model).sft
     if settings is None:
         return []
     tokens = settings.examples and settings.examples * settings.epochs * settings.max_tokens
-    measured = _measured([results / f"models/{model}/base/manifest.json"])
+    measured = _measured([results.parent(model) / "manifest.json"])
     return [_stage(study, "sft", model, 1, tokens, measured, study.model(model).job.training)]
 
 
-def _rl(study: ResolvedStudy, model: str, results: Path) -> Stage:
+def _rl(study: ResolvedStudy, model: str, results: Results) -> Stage:
     settings = study.model(model).rl
-    jobs = len(study.trained(model)) * len(study.study.seeds)
+    jobs = len(study.trained_runs(model))
     completions = settings.steps * settings.prompts_per_step * settings.rollouts
     tokens = jobs * completions * settings.sampling.max_tokens
-    measured = _measured((results / f"models/{model}").glob("*/seed*/manifest.json"))
+    measured = _measured(results.policy(run) / "manifest.json" for run in study.trained_runs(model))
     return _stage(study, "rl", model, jobs, tokens, measured, study.model(model).job.training)
 
 
-def _sampling(study: ResolvedStudy, model: str, results: Path) -> Stage:
+def _sampling(study: ResolvedStudy, model: str, results: Results) -> Stage:
     settings = study.evaluation(model)
     jobs, completions, known = 0, 0, True
     for row, benchmark in study.evaluated(model):
-        runs = 1 if row == BASE else len(study.study.seeds)
+        runs = len(study.runs_of(model, row))
         problems = _problems(study, benchmark, results)
         jobs += runs
         completions += runs * (problems or 0) * settings.samples * len(settings.seeds)
         known = known and problems is not None
     tokens = completions * settings.sampling.max_tokens if known else None
-    measured = _measured((results / f"samples/{model}").glob("*/seed*/*.json"))
+    measured = _measured(results.sample_manifest(*pair) for pair in study.evaluated_runs(model))
     return _stage(study, "sample", model, jobs, tokens, measured, study.model(model).job.sampling)
 
 
@@ -192,9 +193,9 @@ def _measured(manifests: Iterable[Path]) -> Measured:
     )
 
 
-def _problems(study: ResolvedStudy, name: str, results: Path) -> int | None:
+def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
     """Size of a problem set: of its file if it is there, else the most that the study names."""
-    file = results / f"problems/{name}.jsonl"
+    file = results.problems(name)
     if file.is_file():
         return len(read_problems(file))
     settings = study.study.problems[name]

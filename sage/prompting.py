@@ -1,8 +1,9 @@
 """The one prompt of SFT, RL and evaluation (the paper's App. E.4), and its tags.
 
-A tokenizer's chat template is prepared once: its own is kept, the opening tag is appended
-to the generation prompt, and a model that has none gets a plain one. Everything downstream
-then calls `apply_chat_template` and nothing else, so no stage can differ from another.
+A tokenizer's chat template is prepared once: its own is kept or Unsloth's takes its place, the
+opening tag is appended to the generation prompt, and a model that has none gets a plain one.
+Everything downstream then calls `apply_chat_template` and nothing else, so no stage can differ
+from another.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ PLAIN_CHAT_TEMPLATE = (
 )
 """For a model without a chat template: the texts, a blank line after each, and an end of text."""
 
+_UNSLOTH = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] != 'user' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
+
 _OPENING = "{% if add_generation_prompt %}" + WORK_OPEN + "{% endif %}"
 _BOS = "{{ bos_token }}"
 _SYSTEM_INTO_USER = (
@@ -51,6 +57,13 @@ def open_working_out(chat_template: str) -> str:
         return chat_template
     # Jinja drops a newline at the very end; before our block it would become part of the text.
     return chat_template.removesuffix("\n") + _OPENING
+
+
+UNSLOTH_CHAT_TEMPLATE = _UNSLOTH + _OPENING
+"""System prompt, end of text, the bare problem, the opening tag; the completion, end of text.
+
+What the release trains with where it runs SFT, as Unsloth's GRPO notebooks do.
+"""
 
 
 def prepared_chat_template(tokenizer: Any) -> str:
@@ -99,6 +112,27 @@ def prompt_ids(tokenizer: Any, problem: str) -> list[int]:
         messages(problem), add_generation_prompt=True, tokenize=True, return_dict=True
     )
     return list(encoded["input_ids"])
+
+
+def conversation_ids(tokenizer: Any, problem: str, written: str) -> tuple[list[int], list[int]]:
+    """Token ids of the prompt for `problem` and of the completion `written`, each by itself.
+
+    Tokenised in one piece, the end of the prompt could merge with what follows (`>` and a line
+    break are one token of Qwen's), and training would not see the prompt of inference. The
+    second part ends as the chat template ends an answer. Raises ValueError if the template writes
+    an answered conversation in another way than the prompt.
+    """
+    asked = messages(problem)
+    answered = [*asked, {"role": "assistant", "content": WORK_OPEN + written}]
+    prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
+    whole = tokenizer.apply_chat_template(answered, tokenize=False)
+    if not whole.startswith(prompt):
+        raise ValueError(
+            f"the chat template of {tokenizer.name_or_path!r} writes the prompt {prompt[-60:]!r}, "
+            "but not so in an answered conversation; choose another, as sft.template: unsloth"
+        )
+    rest = tokenizer(whole.removeprefix(prompt), add_special_tokens=False)["input_ids"]
+    return prompt_ids(tokenizer, problem), list(rest)
 
 
 def solution_text(text: str) -> str | None:

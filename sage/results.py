@@ -69,6 +69,10 @@ class Results:
         """The folder of what was measured for an exhibit: frames, a manifest if a model ran."""
         return self.folder / "metrics" / exhibit
 
+    def audit(self, name: str) -> Path:
+        """A table of the audit of the grader."""
+        return self.folder / "audit" / f"{name}.csv"
+
     def table(self, name: str, suffix: str = "csv") -> Path:
         """A table: `csv`, `tex`, and `json` for the page."""
         return self.folder / "report" / "tables" / f"{name}.{suffix}"

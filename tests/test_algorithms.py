@@ -20,10 +20,10 @@ from sage.rewards import Completion, Mixed, Overlong
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl
+from sage.training.adapters import lora_config
 from sage.training.anchoring import as_k3_input
 from sage.training.rewards import graded
 from sage.training.rollouts import join, take_groups
-from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 pytestmark = [pytest.mark.timeout(2400)]  # the first of these runs the smoke study

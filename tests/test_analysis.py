@@ -13,23 +13,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from report_frames import EXHIBITS, a_study
 from transformers import PreTrainedModel
 
 from sage.analysis.case_study import read_case, select_case, write_case
 from sage.analysis.dynamics import (
     gradient_norm_table,
+    history_frame,
     moving_mean,
     read_histories,
     reward_and_accuracy,
     stage_means,
-    write_gradient_norms,
 )
 from sage.analysis.patterns import (
     detect,
     frequency,
     pattern_table,
+    read_pattern_table,
     shares_compared,
-    write_pattern_table,
 )
 from sage.analysis.perplexity import (
     choose_problems,
@@ -42,10 +43,14 @@ from sage.analysis.perplexity import (
 from sage.analysis.phrases import BREAK, compile_phrases, load_patterns, plain_text
 from sage.analysis.tails import tail_shares, tail_table
 from sage.evaluation.intervals import interval_of_mean
+from sage.exhibits.gradient_norms import GradientTable
+from sage.exhibits.making import measure
 from sage.policies import build_tiny, train_tokenizer
 from sage.problems.corpus import Slips, work_arithmetic
 from sage.problems.record import Problem, write_problems
 from sage.prompting import completion, prompt_ids
+from sage.results import Results, Run
+from sage.runtime.manifest import Manifest
 from sage.study import Architecture
 
 PATTERNS = load_patterns(Path(__file__).resolve().parents[1] / "config/patterns.yaml")
@@ -328,9 +333,10 @@ def test_the_table_counts_correct_solutions_only(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     frame.to_parquet(path)
     lists = Path(__file__).resolve().parents[1] / "config/patterns.yaml"
-    write_pattern_table([path], lists, 200, None, tmp_path / "table.parquet")
-    written = pd.read_parquet(tmp_path / "table.parquet").set_index("pattern")
-    pd.testing.assert_frame_equal(written, table)
+    read = read_pattern_table([path], lists, 200, None).set_index("pattern")
+    pd.testing.assert_frame_equal(read, table)
+    read = read_pattern_table([path], lists, 200, 2).set_index("pattern")
+    pd.testing.assert_frame_equal(read, two.set_index("pattern"))
 
 
 def test_a_row_without_correct_solutions_stays_in_the_table() -> None:
@@ -553,13 +559,49 @@ def test_histories_are_read_from_policies_folders(tmp_path: Path) -> None:
         (folder / "history.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     folders = sorted(tmp_path.glob("*/seed4"))
     assert read_histories(folders)["grpo", 4] == history(grad_norm=[3.0, 2.0, 1.0])
-    write_gradient_norms(folders, ["grpo"], tmp_path / "table.parquet")
-    written = pd.read_parquet(tmp_path / "table.parquet")
-    assert written["value"].tolist() == [3.0, 2.0, 1.0]
-    assert written["algorithm"].unique().tolist() == ["grpo"]
     (folders[0] / "history.jsonl").write_text('{"step": 1}\n{"ste')
     with pytest.raises(ValueError, match="line 2: not JSON"):
         read_histories(folders)
+
+
+def test_gradient_norms_are_measured_from_the_histories_of_an_exhibits_rows(
+    tmp_path: Path,
+) -> None:
+    results, study = Results(tmp_path), a_study()
+    table5 = EXHIBITS["table5"]
+    assert isinstance(table5, GradientTable)
+    files = table5.inputs(study, results, "table5")
+    runs = [Run("tiny", name, 1) for name in ("grpo", "branch")]
+    assert files == {"policies": [results.policy(run) for run in runs]}
+    for run, norms in zip(runs, ([3.0, 2.0, 1.0], [1.0, 1.0, 4.0]), strict=True):
+        results.policy(run).mkdir(parents=True)
+        rows = history(grad_norm=norms)
+        results.history(run).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    measured, manifest = results.measured("table5"), Manifest({}, threads=1, started=0.0)
+    measure(table5.model_dump(), {}, files, measured, "cpu", tmp_path / "shards", manifest)
+    written = pd.read_parquet(measured / "stages.parquet").set_index("algorithm")
+    assert written.loc["grpo", "value"].tolist() == [3.0, 2.0, 1.0]
+    assert written.loc["branch", "value"].tolist() == [1.0, 1.0, 4.0]
+    results.history(runs[0]).write_text('{"step": 1}\n')
+    with pytest.raises(ValueError, match="grpo, seed 1: no grad_norm"):
+        measure(table5.model_dump(), {}, files, measured, "cpu", tmp_path / "shards", manifest)
+    assert (measured / "stages.parquet").exists()  # all of it or nothing
+
+
+def test_histories_are_one_frame_with_what_was_recorded() -> None:
+    runs = {
+        ("grpo", 2): history(reward=[0.5, 0.25]),
+        ("branch", 1): history(reward=[0.75], q_mean=[1.125]),
+        ("no_kl", 1): [],
+    }
+    frame = history_frame(runs)
+    assert frame[["algorithm", "seed", "step", "reward"]].to_numpy().tolist() == [
+        ["branch", 1, 1, 0.75],
+        ["grpo", 2, 1, 0.5],
+        ["grpo", 2, 2, 0.25],
+    ]
+    assert frame["q_mean"].isna().tolist() == [False, True, True]
+    assert history_frame({}).columns.tolist() == ["algorithm", "seed", "step"]
 
 
 def test_the_range_covers_the_median_as_often_as_it_says() -> None:

@@ -26,6 +26,7 @@ import yaml
 from huggingface_hub import constants
 
 from sage.exhibits import load_study
+from sage.grading.assignments import parse_assignment
 from sage.problems import fetching
 from sage.problems.benchmarks import (
     benchmark_problems,
@@ -35,7 +36,6 @@ from sage.problems.benchmarks import (
 )
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import DataError, mirror_folder
-from sage.problems.knights import parse_assignment
 from sage.problems.record import Problem
 from sage.problems.sets import draw_problems
 from sage.study import StudyError

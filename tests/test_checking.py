@@ -13,8 +13,10 @@ from huggingface_hub import constants
 
 from sage.checking import Finding, Machine, check, render_findings
 from sage.checking.sources import _silence
+from sage.exhibits import load_study
 from sage.problems.fetching import MIRROR
-from sage.study import ResolvedStudy, load_study
+from sage.results import Results
+from sage.study import ResolvedStudy
 
 NVIDIA_SMI = """#!/bin/sh
 case "$1" in
@@ -72,7 +74,7 @@ def study_of(name: str, **job: int) -> ResolvedStudy:
 
 
 def found(study: ResolvedStudy, results: Path, **chosen: object) -> dict[str, Finding]:
-    machine = Machine(results, **{"device": "auto", "gpu_limit": 1, **chosen})
+    machine = Machine(Results(results), **{"device": "auto", "gpu_limit": 1, **chosen})
     return {finding.what: finding for finding in check(study, machine)}
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,8 @@ from conftest import ROOT
 from sage.credit import TokenSignals
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
-from sage.study import RL, Algorithm, ResolvedStudy
+from sage.runtime.manifest import Manifest
+from sage.study import RL, Algorithm, ResolvedStudy, choice_files
 from sage.training import rl
 from sage.training.crediting import ordered
 from sage.training.sft import lora_config
@@ -217,3 +222,54 @@ def test_parts_of_a_generation_are_put_in_order() -> None:
 def test_a_rule_that_needs_whole_groups_refuses_parts_of_them(build: Build) -> None:
     with pytest.raises(ValueError, match="needs the whole group of a prompt in a micro-batch"):
         build(ROWS["pacs"], prompts_per_step=1, micro_batches=2)
+
+
+def test_an_advantage_and_a_credit_rule_of_ones_own(
+    smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of config/README.md, in a file of one's own: it trains, by its own numbers."""
+    page = (ROOT / "config/README.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.+?)```", page, re.S)[1]
+    (row,) = (
+        yaml.safe_load(text)["grpo_mine"]
+        for text in re.findall(r"```yaml\n(.+?)```", page, re.S)
+        if text.startswith("grpo_mine:")
+    )
+    file = tmp_path / "my_methods.py"
+    file.write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_methods", raising=False)
+    algorithm = Algorithm.model_validate(row)
+    assert file in choice_files(algorithm)
+
+    shaping = rl.shaping_of(algorithm)
+    assert shaping.advantage is not None
+    assert shaping.credit is not None
+    # One right of four: (1 - 1/4)^2 times 3/4 and -1/4.
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(
+        shaping.advantage(rewards), torch.tensor([[27.0, -9.0, -9.0, -9.0]]) / 64
+    )
+    rl.train_rl(
+        smoke / "models/tiny/base",
+        read_problems(smoke / "problems/arithmetic_train.jsonl"),
+        smoke_study.model("tiny").rl.model_copy(update={"steps": 2}),
+        algorithm,
+        seed=1,
+        device="cpu",
+        scratch=tmp_path / "scratch",
+        output=tmp_path / "policy",
+        manifest=Manifest({}, 1, time.time()),
+    )
+    history = (tmp_path / "policy/history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in history] == [1, 2]
+
+
+def test_a_credit_rule_of_ones_own_decides_which_tokens_learn(build: Build) -> None:
+    class Nothing:
+        def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+            return torch.zeros_like(signals.log_probs)
+
+    assert all(
+        row["grad_norm"] == 0.0 for row in log_of(build(ROWS["grpo_no_kl"], credit=Nothing()))
+    )

@@ -10,19 +10,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from report_frames import HISTORIES, METRICS, ROOT, a_study, history, pass_at_k
-from sage.reporting.figures_measured import (
-    curves_figure,
-    perplexity_figure,
-    training_figure,
-    trajectory_figure,
-)
-from sage.reporting.figures_theory import OPEN, anchors_figure, modes_figure
-from sage.reporting.looks import PALETTE, line_styles, save_figure
 
-from sage.study import Algorithm
+from sage.analysis.dynamics import history_frame
+from sage.exhibits import STANDING, figures_of
+from sage.exhibits.curves import curves_figure
+from sage.exhibits.making import write_figure
+from sage.exhibits.perplexity import perplexity_figure
+from sage.exhibits.theory import OPEN, anchors_figure, modes_figure
+from sage.exhibits.tradeoff import TradeoffFigure, tradeoff_figure
+from sage.exhibits.training import training_figure
+from sage.exhibits.trajectory import trajectory_figure
+from sage.rendering.lines import PALETTE, line_styles
+from sage.rendering.style import save_figure
+from sage.study import Algorithm, ResolvedStudy
+from sage.study.exhibit import Surroundings
 from sage.theory.figures import GuidedAnchors, ModeFits, guided_anchors, mode_fits
 
 ACCURACIES = pd.DataFrame(
@@ -45,6 +50,8 @@ PERPLEXITIES = pd.DataFrame(
     columns=["problem_id", "algorithm", "status", "perplexity"],
 )
 
+RECORDED = history_frame(HISTORIES)
+
 
 @pytest.fixture(scope="module")
 def anchors() -> GuidedAnchors:
@@ -62,8 +69,8 @@ def test_the_same_data_gives_the_same_bytes(
     study = a_study()
     figures: dict[str, Callable[[], Figure]] = {
         "curves": lambda: curves_figure(pass_at_k(METRICS), study, "figure3"),
-        "training": lambda: training_figure(HISTORIES, study, "training"),
-        "trajectory": lambda: trajectory_figure(HISTORIES, ACCURACIES, study, "figure2"),
+        "training": lambda: training_figure(RECORDED, study, "training"),
+        "trajectory": lambda: trajectory_figure(RECORDED, ACCURACIES, study, "figure2"),
         "perplexity": lambda: perplexity_figure(PERPLEXITIES, study, "figure7"),
         "anchors": lambda: anchors_figure(anchors),
         "modes": lambda: modes_figure(modes),
@@ -80,10 +87,33 @@ def test_the_same_data_gives_the_same_bytes(
 
 def test_pyplot_is_left_alone() -> None:
     before = dict(plt.rcParams)
-    training_figure(HISTORIES, a_study(), "training")
+    training_figure(RECORDED, a_study(), "training")
     perplexity_figure(PERPLEXITIES, a_study(), "figure7")
     assert plt.get_fignums() == []
     assert dict(plt.rcParams) == before
+
+
+def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
+    frames = {
+        "pass_at_k": pass_at_k(METRICS),
+        "histories": RECORDED,
+        "accuracies": ACCURACIES,
+        "perplexities": PERPLEXITIES,
+    }
+    for name, frame in frames.items():
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    study = a_study()
+    drawn = {name: figures_of(study, name) for name in (*study.study.exhibits, *STANDING)}
+    names = [figure for figures in drawn.values() for figure in figures]
+    assert names == ["figure2", "figure3", "figure7", "training", "figure1", "figure5"]
+    for name in ("figure2", "figure3", "figure7", "training"):
+        path = tmp_path / f"{name}.svg"
+        write_figure(study, name, "", tmp_path, tmp_path, path)
+        assert "Branch" in path.read_text()
+        assert path.with_suffix(".pdf").exists()
+    (tmp_path / "histories.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match="histories"):
+        write_figure(study, "training", "", tmp_path, tmp_path, tmp_path / "training.svg")
 
 
 class TestLooks:
@@ -109,7 +139,7 @@ class TestLooks:
     def test_cells_of_an_ablation_take_no_look_from_another_row(self) -> None:
         with_cells = a_study()
         rows = {name: with_cells.algorithms[name] for name in ("grpo", "branch")}
-        without = line_styles(with_cells.model_copy(update={"algorithms": rows}))
+        without = line_styles(with_cells.model_copy(update={"algorithms": rows, "variants": []}))
         styles = line_styles(with_cells)
         assert {name: styles[name] for name in without} == without
         assert len(styles) == len(without) + 3
@@ -131,9 +161,44 @@ class TestCurves:
         assert [text.get_text() for text in hard.texts] == ["not evaluated"]
 
 
+class TestTradeoff:
+    def study(self, seeds: tuple[int, ...] = (1,)) -> ResolvedStudy:
+        shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=2)
+        study = a_study(seeds=seeds)
+        part = study.study.model_copy(update={"exhibits": {"tradeoff": shown}})
+        return study.model_copy(update={"study": part})
+
+    def test_a_row_stands_at_its_accuracy_and_its_coverage(self) -> None:
+        figure = tradeoff_figure(pass_at_k(METRICS), self.study(), "tradeoff", 2)
+        easy = figure.axes[0]
+        marks = [mark for mark in easy.collections if isinstance(mark, PathCollection)]
+        places = [tuple(map(float, mark.get_offsets()[0])) for mark in marks]
+        assert places == [(0.30, 0.50), (0.60, 0.65), (0.90, 0.92)]
+        assert (easy.get_xlabel(), easy.get_ylabel()) == ("pass@1", "pass@2")
+
+    def test_single_runs_are_shown_where_there_are_several(self) -> None:
+        one, two = (
+            tradeoff_figure(pass_at_k(METRICS, seeds=seeds), self.study(seeds), "tradeoff", 2)
+            for seeds in ((1,), (1, 2))
+        )
+        counts = [
+            sum(isinstance(mark, PathCollection) for mark in figure.axes[0].collections)
+            for figure in (one, two)
+        ]
+        assert counts == [3, 5]  # rows; and the runs of the two that are trained
+
+    def test_a_k_that_is_not_measured_is_refused(self) -> None:
+        around = Surroundings({}, lambda row: [], drawn=8, eval_seeds=2)
+        for k, said in ((6, "not a power of two"), (32, "only 16 samples"), (16, None)):
+            shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=k)
+            faults = [message for _, message in shown.faults(around)]
+            assert (said is None) == (not faults)
+            assert said is None or said in faults[0]
+
+
 class TestTraining:
     def test_training_shows_what_was_recorded(self) -> None:
-        axes = training_figure(HISTORIES, a_study(), "training").axes
+        axes = training_figure(RECORDED, a_study(), "training").axes
         titles = [panel.get_title(loc="left") for panel in axes]
         assert titles == [
             "Training reward",
@@ -142,7 +207,8 @@ class TestTraining:
             "Gradient norm",
             "Guide factor (mean)",
         ]
-        without = training_figure({("grpo", 1): history(5)}, a_study(), "training").axes
+        few = history_frame({("grpo", 1): history(5)})
+        without = training_figure(few, a_study(), "training").axes
         assert len(without) == 3
 
     def test_a_single_spike_does_not_flatten_the_other_steps(self) -> None:
@@ -150,18 +216,19 @@ class TestTraining:
         for row in rows:
             row["kl"] = 0.1 + 0.01 * math.sin(row["step"])
         rows[200]["kl"] = 50.0
-        _, panel, *_ = training_figure({("grpo", 1): rows}, a_study(), "training").axes
+        spiked = history_frame({("grpo", 1): rows})
+        _, panel, *_ = training_figure(spiked, a_study(), "training").axes
         assert panel.get_title(loc="left") == "KL to the anchor"
         assert 0.11 < panel.get_ylim()[1] < 0.2
 
     def test_training_without_histories_says_so(self) -> None:
-        (axes,) = training_figure({}, a_study(), "training").axes
+        (axes,) = training_figure(history_frame({}), a_study(), "training").axes
         assert [text.get_text() for text in axes.texts] == ["no training history"]
 
 
 class TestTrajectory:
     def test_a_run_goes_from_checkpoint_to_checkpoint(self) -> None:
-        (axes,) = trajectory_figure(HISTORIES, ACCURACIES, a_study(), "figure2").axes
+        (axes,) = trajectory_figure(RECORDED, ACCURACIES, a_study(), "figure2").axes
         grpo, branch = axes.lines
         # Rewards rise by 0.01 a step; a twentieth of 20 steps is one: the step behind the
         # checkpoint, at the end the last one.
@@ -171,13 +238,14 @@ class TestTrajectory:
         assert [text.get_text() for text in axes.texts if text.get_text()] == ["10", "20", "20"]
 
     def test_the_base_is_marked_where_runs_start(self) -> None:
-        (axes,) = trajectory_figure(HISTORIES, ACCURACIES, a_study(), "figure2").axes
+        (axes,) = trajectory_figure(RECORDED, ACCURACIES, a_study(), "figure2").axes
         starts = axes.collections[-1].get_offsets()
         assert np.asarray(starts).tolist() == [pytest.approx([0.01, 0.30])] * 2
 
     def test_a_run_without_a_history_is_an_error(self) -> None:
+        lacking = RECORDED[RECORDED["algorithm"] == "grpo"]
         with pytest.raises(ValueError, match="branch, seed 1: accuracies at checkpoints, but no"):
-            trajectory_figure({("grpo", 1): history(20)}, ACCURACIES, a_study(), "figure2")
+            trajectory_figure(lacking, ACCURACIES, a_study(), "figure2")
 
 
 class TestPerplexity:

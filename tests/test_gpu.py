@@ -30,7 +30,7 @@ from sage.policies import load_model, load_tokenizer
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
 from sage.training import rl
-from sage.training.sft import lora_config
+from sage.training.adapters import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 ON_A_GPU = [

@@ -361,7 +361,10 @@ BOMBS = [
     "x>" * 240 + "x", "=".join(["1"] * 240), "√(" * 200 + "1", "<SOLUTION>" * 40, "٣^{٣}", "1e999",
     r"\left" * 90 + "1", r"\begin{pmatrix}" * 30 + "1", "\x00\x01\x02 1", "\u202e42\u202c", "٤٢",
     "\ud800\udfff4", "½" * 400, "1e9999999999", "0." + "3" * 480, "-" * 400 + "1",
-    r"0.\overline{" + "3" * 480 + "}",
+    r"0.\overline{" + "3" * 480 + "}", "is " * 160 + "1", "so the " * 70 + "1", "a. A" * 120,
+    "(" * 240 + "one" + ")" * 240, "since it is so, " * 30 + "1", "the sum of " * 40 + "1",
+    "answer: " * 60, "\\boxed{the " * 40 + "1" + "}" * 40, "and " * 120, "\n \n" * 150 + "is 1",
+    "hundred " * 60, "**a" * 160, r"\text{is}" * 55, "that is, where as " * 27, "so, " * 120,
 ]  # fmt: skip
 
 
@@ -451,6 +454,7 @@ def test_twenty_thousand_hostile_completions_each_get_a_status() -> None:
 
 
 GOLD = "Ann knight, Bob knave, Cat knave"
+TICKS = "| Who | Knight | Knave |\n|:--|:-:|:-:|\n| Ann | ✓ | |\n| Bob | | ✓ |\n| Cat | | ✓ |"
 
 
 @pytest.mark.parametrize(
@@ -467,6 +471,25 @@ GOLD = "Ann knight, Bob knave, Cat knave"
         "Knights: Ann; Knaves: Bob, Cat",
         "The knaves are Bob and Cat, and the knight is Ann.",
         r"\text{Ann: knight, Bob: knave, Cat: knave}",
+        "| Name | Role |\n|---|---|\n| Ann | Knight |\n| Bob | Knave |\n| Cat | Knave |",
+        "| Ann | knight |\n| Bob | knave |\n| Cat | knave |",
+        TICKS,
+        TICKS.replace("✓", "yes").replace("| |", "| no |"),
+        r"\begin{tabular}{|c|c|}\hline Ann & knight \\ Bob & knave \\ Cat & knave \end{tabular}",
+        '{"Ann": "knight", "Bob": "knave", "Cat": "knave"}',
+        '{"knights": ["Ann"], "knaves": ["Bob", "Cat"]}',
+        '[{"name": "Ann", "role": "knight"}, {"name": "Bob", "role": "knave"}, '
+        '{"name": "Cat", "role": "knave"}]',
+        "Ann -> knight, Bob -> knave, Cat -> knave",
+        "Ann → knight\nBob → knave\nCat → knave",
+        r"Ann \rightarrow \text{knight}, Bob \rightarrow \text{knave}, Cat \to \text{knave}",
+        "• Ann: knight\n• Bob: knave\n• Cat: knave",
+        "### Knights\n- Ann\n### Knaves\n- Bob\n- Cat",
+        "**Knights:**\n1. Ann\n\n**Knaves:**\n1. Bob\n2. Cat",
+        "Ann is a truth-teller, Bob is a liar, Cat is a liar",
+        "Truth tellers: Ann. Liars: Bob, Cat.",
+        "Ann is a knight (truth-teller), Bob is a knave (liar), Cat is a knave (lies)",
+        "Ann tells the truth, Bob and Cat are lying",
     ],
 )
 def test_an_assignment_in_any_order_and_wording_is_correct(grader: Grader, answer: str) -> None:
@@ -490,6 +513,20 @@ def test_an_assignment_in_any_order_and_wording_is_correct(grader: Grader, answe
         "Knights: Ann; Knaves: Bob",
         "All are knaves",
         "42",
+        "| Name | Role |\n|---|---|\n| Ann | Knight |\n| Bob | Knave |\n| Cat | Knight |",
+        "| Ann | knight | knave |\n| Bob | knave |\n| Cat | knave |",
+        TICKS.replace("| Ann | ✓ | |", "| Ann | ✓ | ✓ |"),
+        TICKS.replace("| Ann | ✓ | |", "| Ann | | |"),
+        '{"Ann": "knight", "Bob": "knave", "Cat": "knave", "Ann": "knave"}',
+        '{"knights": ["Ann", "Bob"], "knaves": ["Bob", "Cat"]}',
+        '{"knights": [], "knaves": ["Ann", "Bob", "Cat"]}',
+        "Ann -> knave, Bob -> knave, Cat -> knave",
+        "Ann -> knight or knave, Bob -> knave, Cat -> knave",
+        "### Knights\n- Ann\n- Bob\n### Knaves\n- Cat",
+        "Ann is a knight (liar), Bob is a knave, Cat is a knave",
+        "Ann is a truth-teller, Bob is a liar, Cat is not a liar",
+        "Ann is a knight. Bob is lying when he says Cat is a knave",
+        "Ann: knight?\nBob: knave\nCat: knave",
     ],
 )
 def test_partial_doubled_and_contradictory_assignments_are_refused(

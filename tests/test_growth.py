@@ -25,8 +25,15 @@ def grown(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     folder = tmp_path_factory.mktemp("growth") / "sage"
     shutil.copytree(project, folder)
     page = (ROOT / "config/README.md").read_text(encoding="utf-8")
-    guide, kind = re.findall(r"```python\n(.+?)```", page, re.S)
-    _, algorithm, model, problems, _, exhibit = re.findall(r"```yaml\n(.+?)```", page, re.S)
+    python = re.findall(r"```python\n(.+?)```", page, re.S)
+    yamls = re.findall(r"```yaml\n(.+?)```", page, re.S)
+    (guide,) = [text for text in python if "class Bold" in text]
+    (kind,) = [text for text in python if "class Lengths" in text]
+    (algorithm,) = [text for text in yamls if "my_guides:Bold" in text]
+    model, problems, exhibit = (
+        next(text for text in yamls if text.startswith(f"{section}:"))
+        for section in ("models", "problems", "exhibits")
+    )
     (folder / "my_guides.py").write_text(guide, encoding="utf-8")
     (folder / "my_tables.py").write_text(kind, encoding="utf-8")
     with open(folder / "config/algorithms.yaml", "a", encoding="utf-8") as file:

@@ -1,8 +1,8 @@
 """Training in two processes: the numbers of one, one writer, and a clean end when one dies.
 
-The processes are real, with gloo between them. Where numbers are compared, completions are a
-function of the prompt and of their place in the group, for what is drawn differs from process
-to process; all that follows is the trainer's own.
+The processes are real, with gloo between them. Where numbers of training are compared,
+completions are a function of the prompt and of their place in the group, of lengths that a random
+model would not draw; what is drawn is compared by itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -34,6 +36,7 @@ from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import RL, SFT, Algorithm, Architecture
 from sage.training import rl, sft
+from sage.training.adapters import lora_config
 from sage.training.examples import Solution
 from sage.training.processes import rank, run, world_size
 from sage.training.trainer import SageTrainer
@@ -50,6 +53,7 @@ ARCHITECTURE = Architecture(
     max_positions=128,
     vocab_size=300,
 )
+DRAW = SageTrainer._generate_single_turn
 PROBLEMS = [
     Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0")
     for a in range(5)
@@ -129,7 +133,7 @@ def train_cases(parent: Path, output: Path) -> None:
             args=config,
             train_dataset=rl.prompt_dataset(PROBLEMS),
             processing_class=load_tokenizer(parent),
-            peft_config=sft.lora_config(settings.lora) if settings.lora else None,
+            peft_config=lora_config(settings.lora) if settings.lora else None,
             rollout_func=rollouts,
             shaping=shaping,
             micro_batches=settings.micro_batches,
@@ -153,8 +157,18 @@ def fine_tune(parent: Path, output: Path) -> None:
 
 
 def train(parent: Path, output: Path, **changes: Any) -> None:
-    """`train_rl` with its own sampling; notes which process writes results."""
+    """`train_rl` with its own sampling; notes which process writes results, and what is drawn."""
     torch.set_num_threads(1)
+
+    def drawing(self: SageTrainer, prompts: Any, *args: Any, **kwargs: Any) -> Any:
+        drawn = DRAW(self, prompts, *args, **kwargs)
+        first = self._first_row(len(prompts))
+        with open(output.with_name(f"{output.name}_drawn{rank()}"), "a") as file:
+            for row, ids in enumerate(drawn[0]):
+                file.write(json.dumps([self.state.global_step, first + row, ids]) + "\n")
+        return drawn
+
+    SageTrainer._generate_single_turn = drawing
 
     def noted(path: Path) -> Any:
         with open(output.with_name(output.name + "_writers"), "a") as file:
@@ -181,6 +195,12 @@ def everything(parent: Path, output: Path) -> None:
     fine_tune(parent, output / "sft")
     train(parent, output / "whole")
     train(parent, output / "full", lora=None)
+
+
+def drawn(output: Path, name: str) -> list[Any]:
+    """What all processes drew in a run: step, place and tokens, in this order."""
+    files = output.glob(f"{name}_drawn*")
+    return sorted(json.loads(line) for file in files for line in file.open())
 
 
 def die_at_the_fourth_step(parent: Path, output: Path, **changes: Any) -> None:
@@ -222,6 +242,12 @@ def one(parent: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     threads = torch.get_num_threads()
     run(1, train_cases, parent, output / "cases")
     run(1, fine_tune, parent, output / "sft")
+    with (
+        patch.object(SageTrainer, "_generate_single_turn", DRAW),
+        patch.object(rl, "atomic_directory", atomic_directory),
+    ):
+        run(1, train, parent, output / "whole")
+        run(1, train, parent, output / "full", lora=None)
     torch.set_num_threads(threads)
     return output
 
@@ -252,6 +278,14 @@ def test_fine_tuning_in_two_processes_gives_the_weights_of_one(one: Path, two: P
     weights, weights_of_two = (load_file(run / "sft/model.safetensors") for run in (one, two))
     for name, weight in weights.items():
         torch.testing.assert_close(weights_of_two[name], weight, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["whole", "full"])
+def test_two_processes_draw_what_one_draws(one: Path, two: Path, name: str) -> None:
+    alone, together = drawn(one, name), drawn(two, name)
+    assert [(step, place) for step, place, _ in alone] == list(product(range(4), range(16)))
+    assert len({tuple(ids) for _, _, ids in alone}) > 60
+    assert together == alone
 
 
 def test_only_the_first_process_writes(two: Path) -> None:

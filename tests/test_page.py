@@ -351,6 +351,21 @@ class TestPage:
             assert f"<dt>{term}</dt><dd>{text}</dd>" in section
         assert "One problem is worth 2.5 points" in section
 
+    def test_an_exhibit_says_what_the_guides_of_its_rows_do(self, tmp_path: Path) -> None:
+        """As computed: k1_reward follows Eq. 4, k3 turns the branch guide into another beta."""
+        study, csv = a_study(), tmp_path / "estimators.csv"
+        write_table(study.part(), "estimators", "", tmp_path, tmp_path, csv)
+        found = pd.read_csv(csv).set_index(["guide", "estimator"])
+        for guide in ("random", "token", "branch"):
+            assert found.loc[(guide, "k1_reward"), "relative_distance"] < 1e-10
+            assert found.loc[(guide, "k3"), "relative_distance"] > 1e-3
+        assert found.loc[("branch", "k2"), "effect"] == "none"
+        table = read_document(csv.with_suffix(".json"))
+        page = a_page(with_a_case(study), tmp_path, tables={"estimators": table})
+        section = page[page.index('id="exhibit-table1"') : page.index('id="exhibit-table2"')]
+        assert "<dd>Branch (k3): changes β only</dd>" in section
+        assert "0 (rounding)" in page[page.index('id="theory"') :]
+
     def test_bold_and_ties_are_as_the_table_marks_them(self, page: str) -> None:
         assert "<strong>90.0</strong><small>85.0–95.0</small>" in page
         assert '75.0<sup class="tie"' in page

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from sage.exhibits import load_study
 from sage.planning import Stage, memory_hints, plan, render_plan
-from sage.study import load_study
+from sage.results import Results
 
 
 def stages(study: str, results: Path) -> dict[tuple[str, str], Stage]:
     loaded = load_study(study, ROOT / "config")
-    return {(stage.name, stage.model): stage for stage in plan(loaded, results)}
+    return {(stage.name, stage.model): stage for stage in plan(loaded, Results(results))}
 
 
 def test_jobs_and_tokens_are_those_of_the_settings(tmp_path: Path) -> None:
@@ -29,8 +30,8 @@ def test_jobs_and_tokens_are_those_of_the_settings(tmp_path: Path) -> None:
 
 def test_hours_come_from_manifests_and_only_from_them(tmp_path: Path) -> None:
     assert stages("smoke", tmp_path)["rl", "tiny"].hours is None
-    for seed, seconds in ((1, 10.0), (2, 30.0)):
-        manifest = tmp_path / f"models/tiny/grpo/seed{seed}/manifest.json"
+    for row, seconds in (("grpo", 10.0), ("grpo_no_kl", 30.0)):
+        manifest = tmp_path / f"models/tiny/{row}/seed3407/manifest.json"
         manifest.parent.mkdir(parents=True)
         manifest.write_text(json.dumps({"tokens": 1000, "wall_seconds": seconds}))
     rl = stages("smoke", tmp_path)["rl", "tiny"]
@@ -51,8 +52,8 @@ def test_requests_for_memory_are_held_against_the_highest_peak(
     rl_gib: float | None, sample_gib: float | None, hint: str | None, tmp_path: Path
 ) -> None:
     for place, peak in (
-        ("models/tiny/grpo/seed1/manifest.json", rl_gib),
-        ("samples/tiny/grpo/seed1/arithmetic.json", sample_gib),
+        ("models/tiny/grpo/seed3407/manifest.json", rl_gib),
+        ("samples/tiny/grpo/seed3407/arithmetic.json", sample_gib),
     ):
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_text(json.dumps({"peak_memory_gib": peak}))
@@ -63,14 +64,16 @@ def test_requests_for_memory_are_held_against_the_highest_peak(
 
 @pytest.mark.parametrize("study", sorted(p.stem for p in (ROOT / "config/studies").glob("*.yaml")))
 def test_every_study_has_a_plan(study: str, tmp_path: Path) -> None:
-    text = render_plan(loaded := load_study(study, ROOT / "config"), plan(loaded, tmp_path))
+    text = render_plan(
+        loaded := load_study(study, ROOT / "config"), plan(loaded, Results(tmp_path))
+    )
     assert all(model in text for model in loaded.study.models)
     assert "In all" in text
 
 
 def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:
     loaded = load_study("paper", ROOT / "config")
-    found = plan(loaded, tmp_path)
+    found = plan(loaded, Results(tmp_path))
     rl = next(s for s in found if s.name == "rl" and s.model == "qwen_math_7b")
     assert (rl.jobs, rl.gpus, rl.tokens) == (18, 1, 18 * 1000 * 8 * 2048)
     assert "GPU hours" in render_plan(loaded, found)

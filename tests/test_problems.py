@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from sage.grading.assignments import parse_assignment, same_assignment
 from sage.problems import knights
 from sage.problems.arithmetic import arithmetic_problems, running_totals, signed_terms
 from sage.problems.corpus import Slips, Worked, work_arithmetic, worked_solutions
-from sage.problems.knights import knights_problems, parse_assignment, same_assignment
+from sage.problems.knights import knights_problems
 from sage.problems.record import Problem, read_problems, split_of, write_problems
 from sage.problems.sets import draw_problems
 

@@ -10,14 +10,19 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from scipy.stats import chisquare
 from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
     MinPLogitsWarper,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -36,8 +41,10 @@ from sage.problems.record import Problem
 from sage.prompting import prompt_ids
 from sage.runtime.manifest import Manifest
 from sage.sampling import Completion, Request, TransformersSampler, stream_key
+from sage.sampling.decoders import Decoding, ModuleDecoder, Prompts
 from sage.sampling.distribution import draw, next_token_probabilities, stream_uniforms
 from sage.sampling.engines import open_sampler
+from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.identity import checkpoint_digest, code_digest
 from sage.sampling.memory import bytes_per_row, is_out_of_memory
 from sage.sampling.shards import Sample, Shards
@@ -153,7 +160,7 @@ LETTERS = sampling(stop=["e", "lcu", "</SOLUTION>"], max_tokens=24)
 def sample(
     base: Path, requests: Sequence[Request], batch_size: int, settings: Sampling = LETTERS
 ) -> list[Completion]:
-    sampler = TransformersSampler(load_model(base), load_tokenizer(base), batch_size)
+    sampler = TransformersSampler.of(load_model(base), load_tokenizer(base), batch_size)
     return sampler.sample(requests, settings)
 
 
@@ -164,6 +171,113 @@ def test_batches_do_not_change_a_sample(base: Path, requests: list[Request]) -> 
     assert sample(base, requests, 7) == together
     assert sample(base, requests[::-1], 64) == together[::-1]
     assert len({c.text for c in together}) > len(together) / 2
+
+
+def llama() -> PreTrainedModel:
+    """Llama with biases, grouped heads of another size, an untied head and scaled rotations."""
+    torch.manual_seed(2)
+    scaled = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0}
+    scaled |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaled |= {"original_max_position_embeddings": 32}
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=90,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            max_position_embeddings=512,
+            initializer_range=0.3,
+            rope_parameters=scaled,
+        )
+    ).eval()
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_the_fused_decoder_computes_what_the_model_does(base: Path, adapted: bool) -> None:
+    """Prompts of several lengths, rows dropped on the way, a cache that has to grow."""
+    for model in (load_model(base).eval(), llama()):
+        policy: Any = model
+        if adapted:
+            targets = ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]
+            config = LoraConfig(r=3, lora_alpha=7, target_modules=targets, init_lora_weights=False)
+            policy = get_peft_model(model, config).eval()
+        prompts = [(5, 6, 7), tuple(range(9, 40)), (5, 6, 7), (8,)]
+        with torch.inference_mode():
+            fused, logits = FusedDecoder(policy).start(prompts, 200)
+            plain, expected = ModuleDecoder(policy).start(prompts, 200)
+            for step in range(200):
+                torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+                tokens = (torch.arange(len(logits)) * 7 + step * 3) % 80
+                logits, expected = fused.step(tokens), plain.step(tokens)
+                if step == 60:
+                    kept = torch.tensor([1, 3])
+                    fused.keep(kept)
+                    plain.keep(kept)
+                    logits, expected = logits[kept], expected[kept]
+        assert expected.std() > 0.1
+
+
+def test_a_fused_decoder_follows_training_and_writes_nothing_back(base: Path) -> None:
+    config = LoraConfig(r=3, lora_alpha=7, target_modules=["q_proj", "up_proj"])
+    policy: Any = get_peft_model(load_model(base), config).eval()
+    before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+    decoder = FusedDecoder(policy)
+
+    def first_logits() -> torch.Tensor:
+        with torch.inference_mode():
+            return decoder.start([(5, 6, 7)], 1)[1]
+
+    untrained = first_logits()
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            weight.data += 0.1
+            before[name] += 0.1
+    torch.testing.assert_close(first_logits(), untrained, rtol=0, atol=0)
+    decoder.refresh()
+    with torch.no_grad():
+        expected = policy(torch.tensor([[5, 6, 7]])).logits[:, -1]
+    torch.testing.assert_close(first_logits(), expected, rtol=1e-4, atol=1e-5)
+    assert (expected - untrained).abs().max() > 1e-3
+    assert all(torch.equal(before[name], weight) for name, weight in policy.named_parameters())
+
+
+def test_another_architecture_is_not_fused(base: Path) -> None:
+    model = load_model(base)
+    assert is_fusible(model)
+    for key, value in (("hidden_act", "gelu"), ("model_type", "qwen3")):
+        other = load_model(base)
+        setattr(other.config, key, value)
+        assert not is_fusible(other)
+        with pytest.raises(ValueError, match="not an architecture"):
+            FusedDecoder(other)
+
+
+def test_both_decoders_draw_the_same(base: Path, requests: list[Request]) -> None:
+    tokenizer = load_tokenizer(base)
+    decoder = ModuleDecoder(load_model(base).eval())
+    plain = TransformersSampler(decoder, tokenizer, [tokenizer.eos_token_id], 64)
+    assert plain.sample(requests, LETTERS) == sample(base, requests, 64)
+
+
+def test_log_probs_are_those_of_the_drawn_tokens(base: Path, requests: list[Request]) -> None:
+    settings = LETTERS.model_copy(update={"temperature": 0.7, "min_p": 0.02})
+    sampler = TransformersSampler.of(load_model(base), load_tokenizer(base), 64)
+    drawn = sampler.sample(requests[::9], settings, log_probs=True)
+    model = load_model(base).eval()
+    for request, one in zip(requests[::9], drawn, strict=True):
+        ids = torch.tensor([[*request.prompt_ids, *one.token_ids]])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(request.prompt_ids) - 1 : -1]
+        p = next_token_probabilities(logits, settings).gather(-1, ids[0, -one.n_tokens :, None])
+        assert len(one.log_probs) == one.n_tokens
+        torch.testing.assert_close(
+            torch.tensor(one.log_probs), p[:, 0].log().float(), rtol=1e-4, atol=1e-4
+        )
 
 
 def written(tokenizer: PreTrainedTokenizerBase, drawn: list[int], stops: Sequence[str]) -> bool:
@@ -239,18 +353,23 @@ def test_short_dtypes_sample_too(base: Path, requests: list[Request]) -> None:
 
 
 class Cramped:
-    """Stands before a model's forward: raises `error` for more than `rows` rows."""
+    """A decoder that raises `error` when it is to read or continue more than `rows` rows."""
 
-    def __init__(self, model: torch.nn.Module, rows: int, error: Exception) -> None:
-        self._forward, self._rows, self._error = model.forward, rows, error
+    def __init__(self, model: PreTrainedModel, rows: int, error: Exception) -> None:
+        self._decoder, self._rows, self._error = FusedDecoder(model), rows, error
+        self.config, self.device, self.dtype = model.config, model.device, model.dtype
         self.seen: list[int] = []
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        rows = len(kwargs["input_ids"])  # type: ignore[arg-type]
-        self.seen.append(rows)
-        if rows > self._rows:
+    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
+        self.seen.append(len(prompts))
+        if len(prompts) > self._rows:
             raise self._error
-        return self._forward(*args, **kwargs)
+        return self._decoder.start(prompts, room)
+
+
+def cramped_sampler(base: Path, decoder: Cramped, batch_size: int) -> TransformersSampler:
+    tokenizer = load_tokenizer(base)
+    return TransformersSampler(decoder, tokenizer, [tokenizer.eos_token_id], batch_size)
 
 
 OUT_OF_MEMORY = [
@@ -264,24 +383,22 @@ OUT_OF_MEMORY = [
 def test_batches_are_halved_when_memory_runs_out(
     base: Path, requests: list[Request], error: Exception, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = load_model(base)
-    model.forward = cramped = Cramped(model, 20, error)
-    drawn = TransformersSampler(model, load_tokenizer(base), 64).sample(requests, LETTERS)
+    cramped = Cramped(load_model(base), 20, error)
+    drawn = cramped_sampler(base, cramped, 64).sample(requests, LETTERS)
     assert drawn == sample(base, requests, 64)
-    assert max(cramped.seen[-5:]) <= 20
+    assert max(cramped.seen[-3:]) <= 20
     printed = capsys.readouterr().out
     assert "out of memory with 64 rows: batches of 32 from here" in printed
     assert "batches of 16 from here" in printed
 
 
 def test_what_does_not_fit_at_all_is_an_error(base: Path, requests: list[Request]) -> None:
-    model = load_model(base)
-    model.forward = Cramped(model, 0, MemoryError())
+    cramped = Cramped(load_model(base), 0, MemoryError())
     with pytest.raises(MemoryError, match="a single completion of up to 24 tokens"):
-        TransformersSampler(model, load_tokenizer(base), 4).sample(requests, LETTERS)
-    model.forward = Cramped(load_model(base), 0, RuntimeError("shapes cannot be multiplied"))
+        cramped_sampler(base, cramped, 4).sample(requests, LETTERS)
+    cramped = Cramped(load_model(base), 0, RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="multiplied"):
-        TransformersSampler(model, load_tokenizer(base), 4).sample(requests, LETTERS)
+        cramped_sampler(base, cramped, 4).sample(requests, LETTERS)
     assert not is_out_of_memory(ValueError("out of memory"))
 
 
@@ -291,12 +408,12 @@ def test_batches_start_no_larger_than_memory(
     model = load_model(base)
     # Two layers of one key-value head of 16 numbers, keys and values, and a half more; logits.
     tokens = max(len(request.prompt_ids) for request in requests) + LETTERS.max_tokens
-    row = bytes_per_row(model, tokens)
+    row = bytes_per_row(FusedDecoder(model), tokens)
     assert row == int(1.5 * 2 * 2 * 16 * tokens * 4) + 6 * 8 * len(load_tokenizer(base))
     memory = type("Memory", (), {"available": 2 * 10 * row})
     monkeypatch.setattr("sage.sampling.memory.psutil.virtual_memory", lambda: memory)
-    model.forward = cramped = Cramped(model, 10**6, MemoryError())
-    TransformersSampler(model, load_tokenizer(base), 64).sample(requests, LETTERS)
+    cramped = Cramped(model, 10**6, MemoryError())
+    cramped_sampler(base, cramped, 64).sample(requests, LETTERS)
     assert max(cramped.seen) == 10
 
 

@@ -19,7 +19,7 @@ from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.training import rl
-from sage.training.sft import lora_config
+from sage.training.adapters import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 pytestmark = [pytest.mark.timeout(900)]

@@ -10,48 +10,50 @@ import jinja2
 import pandas as pd
 import pytest
 from docutils.core import publish_parts
-from report_frames import COMPARISONS, METRICS, ROOT, a_study, comparisons, pass_at_k
-from sage.reporting.ablation import ablation_caption, ablation_latex, ablation_table
-from sage.reporting.accuracy import (
-    accuracy_caption,
-    accuracy_latex,
-    accuracy_table,
-    clear_best,
-    column_groups,
-    estimate,
-    read_table,
-    tied,
+from report_frames import (
+    COMPARISONS,
+    EXHIBITS,
+    METRICS,
+    ROOT,
+    a_study,
+    comparisons,
+    pass_at_k,
 )
-from sage.reporting.latex import escape, write_table
-from sage.reporting.measures import (
-    gradient_caption,
-    gradient_latex,
-    gradient_table,
-    patterns_caption,
-    patterns_latex,
-    patterns_table,
-    step_times_caption,
-    step_times_latex,
-    step_times_table,
-    tails_caption,
-    tails_latex,
-    tails_table,
-)
-from sage.reporting.paper_reading import reading_caption, reading_latex, reading_table
-from sage.reporting.pooled import pooled_pass_at_k
-from sage.reporting.settings import (
-    NONE,
-    rl_caption,
-    rl_settings_table,
-    settings_latex,
-    sft_caption,
-    sft_settings_table,
-)
-from sage.reporting.toy import toy_caption, toy_latex, toy_table
-from sage.reporting.wording import benchmark_titles
 
 from sage.analysis.tails import tail_table
-from sage.study import load_study
+from sage.exhibits import KINDS, PAPER, STANDING, kind_class, load_study, shows, tables_of
+from sage.exhibits.ablation import ablation_caption, ablation_table, ablation_view
+from sage.exhibits.accuracy import (
+    accuracy_caption,
+    accuracy_document,
+    accuracy_table,
+    accuracy_view,
+    column_groups,
+    estimate,
+)
+from sage.exhibits.gradient_norms import gradient_caption, gradient_table, gradient_view
+from sage.exhibits.kind import Shown
+from sage.exhibits.making import write_table
+from sage.exhibits.paper_reading import reading_caption, reading_table, reading_view
+from sage.exhibits.pass_at_k import pooled_pass_at_k
+from sage.exhibits.patterns import patterns_caption, patterns_table, patterns_view
+from sage.exhibits.perplexity import tails_caption, tails_table, tails_view
+from sage.exhibits.settings import rl_settings_table, sft_settings_table
+from sage.exhibits.step_times import step_times_caption, step_times_table, step_times_view
+from sage.exhibits.theory import toy_caption, toy_table
+from sage.rendering.latex import escape, latex_table
+from sage.rendering.numbers import NONE
+from sage.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Row,
+    Table,
+    TableDocument,
+    read_document,
+    write_document,
+)
+from sage.study import ResolvedStudy
 from sage.theory.toy import toy_example
 from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
@@ -59,6 +61,11 @@ from sage.training.stopwatch import COLUMNS as STEP_TIMES
 def table1(metrics: pd.DataFrame | None = None) -> pd.DataFrame:
     metrics = pass_at_k(METRICS) if metrics is None else metrics
     return accuracy_table(metrics, COMPARISONS, a_study(), "table1")
+
+
+def marks(table: pd.DataFrame, benchmark: str, k: int) -> list[str]:
+    """The mark of each row at a place."""
+    return [str(mark) for mark in table[f"{benchmark} pass@{k} mark"]]
 
 
 class TestAccuracy:
@@ -102,26 +109,21 @@ class TestAccuracy:
         assert estimate(table, 1, "easy", 1)[0] == 0.60
 
     def test_best_is_only_what_the_comparisons_put_above_every_other_row(self) -> None:
-        table = table1()
-        assert clear_best(table, "easy", 1) == 2
-        assert tied(table, "easy", 1) == []
+        assert marks(table1(), "easy", 1) == ["", "", "best"]
 
     def test_rows_that_are_not_told_from_the_highest_are_tied_with_it(self) -> None:
         table = table1()
-        assert clear_best(table, "easy", 4) is None
-        assert tied(table, "easy", 4) == [0, 2]
-        assert tied(table, "hard", 1) == [0, 2]  # p = 0.05 is not below it
+        assert marks(table, "easy", 4) == ["tie", "", "tie"]
+        assert marks(table, "hard", 1) == ["tie", "", "tie"]  # p = 0.05 is not below it
 
     def test_what_was_not_compared_is_not_told_apart(self) -> None:
-        assert tied(table1(), "hard", 2) == [1, 2]
+        assert marks(table1(), "hard", 2) == ["", "tie", "tie"]
         nothing = comparisons([])
         table = accuracy_table(pass_at_k(METRICS), nothing, a_study(), "table1")
-        assert tied(table, "easy", 1) == [0, 1, 2]
+        assert marks(table, "easy", 1) == ["tie", "tie", "tie"]
 
     def test_averages_have_no_marks(self) -> None:
-        table = table1()
-        assert clear_best(table, "average", 1) is None
-        assert tied(table, "average", 1) == []
+        assert marks(table1(), "average", 1) == ["", "", ""]
 
     def test_base_may_stand_under_seed_zero_only(self) -> None:
         metrics = pass_at_k(METRICS)
@@ -154,9 +156,15 @@ class TestAccuracy:
     def test_csv_comes_back_as_the_same_frame(self, tmp_path: Path) -> None:
         table = table1(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
         table.loc[1, "title"] = "NA"
-        csv, tex = tmp_path / "t.csv", tmp_path / "t.tex"
-        write_table(table, accuracy_latex(table, "100 % of it"), csv, tex)
-        pd.testing.assert_frame_equal(read_table(csv), table, check_exact=True)
+        csv = tmp_path / "t.csv"
+        write_document(TableDocument(table, accuracy_view(table, a_study()), "It"), csv)
+        numbers = [name for name in table if name.endswith((" value", " low", " high"))]
+        back = pd.read_csv(
+            csv,
+            na_values={name: [""] for name in numbers},
+            keep_default_na=False,
+        )
+        pd.testing.assert_frame_equal(back, table, check_exact=True)
         assert csv.read_text().startswith(
             "algorithm,title,easy pass@1 value,easy pass@1 low,easy pass@1 high,easy pass@1 mark,"
         )
@@ -164,13 +172,30 @@ class TestAccuracy:
     def test_latex_escapes_text_and_marks_best_and_ties(self) -> None:
         table = table1()
         table.loc[1, "title"] = r"A_1 & 50% \x"
-        latex = accuracy_latex(table, "100 % of it", benchmark_titles(a_study()))
+        latex = latex_table(accuracy_view(table, a_study()), "100 % of it")
         assert r"\caption{100 \% of it}" in latex
         assert r"A\_1 \& 50\% \textbackslash{}x & 60.0" in latex
         assert latex.count(r"\textbf{90.0}") == latex.count(r"\textbf") == 1
         assert r"75.0\rlap{$^{\approx}$}" in latex
         assert latex.count(r"\approx") == 6  # two rows each: pass@4 easy, pass@1 and @2 hard
         assert r"{\scriptsize 85.0--95.0}" in latex
+        assert r" & \multicolumn{2}{c}{Easy} & \multicolumn{2}{c}{Hard} &" in latex
+        assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in latex
+        base, _, below = latex.partition(r"\addlinespace")
+        assert "Base & 30.0" in base
+        assert "Branch" in below  # the policy before RL is set apart from the rows below
+
+    def test_a_run_that_is_missing_is_said_to_be_not_run(self) -> None:
+        table = table1(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
+        latex = latex_table(accuracy_view(table, a_study()), "It")
+        assert r"GRPO & 60.0 & 40.0 & not run & not run & not run & not run \\[-2pt]" in latex
+
+    def test_cells_whose_interval_has_no_width_are_named(self, tmp_path: Path) -> None:
+        rows = [(*row[:4], row[3], row[3]) if row[1:3] == ("easy", 1) else row for row in METRICS]
+        rows = [(*row[:4], 0.4, 0.4) if row[:3] == ("grpo", "easy", 4) else row for row in rows]
+        write_frames(tmp_path, pass_at_k=pass_at_k(rows), comparisons=COMPARISONS)
+        flat = accuracy_document(Shown(a_study(), "table1", tmp_path, tmp_path)).flat
+        assert flat == "Accuracy: Easy at k = 1 (every row), Easy at k = 4 (GRPO)"
 
 
 class TestReading:
@@ -207,9 +232,14 @@ class TestReading:
         assert rows.loc[("easy", "branch", 4), "n_eval_seeds"] == 0
 
     def test_latex_has_a_spread_only_where_there_is_one(self) -> None:
-        latex = reading_latex(self.table(), reading_caption(a_study(), "table1"), a_study())
-        assert r"Base & 30.0 & 25.0 $\pm$ 10.0 & 70.0 & 70.0 $\pm$ 5.0 \\" in latex
-        assert r"GRPO & 12.0 & 15.0 & 22.0 & -- \\" in latex
+        latex = latex_table(
+            reading_view(self.table(), a_study()), reading_caption(a_study(), "table1")
+        )
+        assert r"Base & 30.0 & 25.0 & -- & -- & 70.0 & 70.0 \\[-2pt]" in latex
+        assert r"{\scriptsize 20.0--40.0} & {\scriptsize $\pm$ 10.0} &  &  & {\scriptsize" in latex
+        assert r"GRPO & 12.0 & 15.0 & 22.0 & -- & -- & -- \\[-2pt]" in latex  # hard
+        assert "nan" not in latex
+        assert r"{\scriptsize 6.0--18.0} &  &" in latex
         assert latex.index(r"\emph{Easy}") < latex.index(r"\emph{Hard}")
 
 
@@ -250,13 +280,16 @@ class TestAblation:
     def test_latex_is_a_grid_of_pairs_with_the_own_cell_underlined(self) -> None:
         caption = ablation_caption(self.table(), a_study(), "table6")
         assert "Branch on Easy: pass@1 / pass@4 in percent" in caption
-        latex = ablation_latex(self.table(), caption, a_study(), "table6")
-        assert r"threshold & ratio 0.3 & ratio 0.5 \\" in latex
-        assert r"0.8 & 45.0 / 85.0 & -- \\[-2pt]" in latex
-        assert r"1.2 & \underline{50.0 / 80.0} & 40.0 / 75.0 \\[-2pt]" in latex
+        latex = latex_table(ablation_view(self.table(), EXHIBITS["table6"]), caption)
+        assert r" & \multicolumn{2}{c}{ratio 0.3} & \multicolumn{2}{c}{ratio 0.5} \\" in latex
+        assert r"Threshold & pass@1 & pass@4 & pass@1 & pass@4 \\" in latex
+        assert r"0.8 & 45.0 & 85.0 & not run & not run \\[-2pt]" in latex
+        assert r"1.2 & \underline{50.0} & \underline{80.0} & 40.0 & 75.0 \\[-2pt]" in latex
+        assert latex.count(r"\underline") == 2
+        assert r"{\scriptsize 40.0--60.0} & {\scriptsize 70.0--90.0}" in latex
 
     def test_another_kind_is_an_error(self) -> None:
-        with pytest.raises(TypeError, match="table1 is of kind accuracy, not ablation"):
+        with pytest.raises(AssertionError):
             ablation_table(self.METRICS, a_study(), "table1")
 
 
@@ -305,17 +338,27 @@ class TestMeasures:
         assert table["algorithm"].tolist() == ["base", "base", "branch", "branch"]
         assert table["title"].tolist() == ["Base", "Base", "Branch", "Branch"]
         assert table["pattern_title"].tolist() == ["Proof", "Set & up", "Proof", "Set & up"]
-        latex = patterns_latex(table, patterns_caption(table, a_study(), "table2"))
-        assert r"Base & 0.0 & 10.0 & 20 \\[-2pt]" in latex
-        assert r" &  & {\scriptsize 5.0--20.0} &  \\[3pt]" in latex
-        assert r"Algorithm & Proof & Set \& up & Correct solutions \\" in latex
+        latex = latex_table(
+            patterns_view(table, a_study()), patterns_caption(table, a_study(), "table2")
+        )
+        assert r"Base & 0.0 & 0.0 & 10.0 & 15.0 & 20 \\[-2pt]" in latex
+        assert (
+            r" &  & {\scriptsize 0.0--100.0} & {\scriptsize 5.0--20.0} & "
+            r"{\scriptsize 0.0--100.0} &  \\[3pt]"
+        ) in latex
+        assert r"\multicolumn{2}{c}{Proof} & \multicolumn{2}{c}{Set \& up} &" in latex
+        assert r"Algorithm & all & per problem & all & per problem & Correct solutions" in latex
 
     def test_gradients_show_ranges_only_over_several_runs(self) -> None:
         table = gradient_table(self.GRADIENTS, a_study(), "table5")
         assert table["algorithm"].tolist() == ["grpo"] * 2 + ["branch"] * 3
-        latex = gradient_latex(table, gradient_caption(table, a_study(), "table5"))
-        assert r"GRPO & 0.056 & -- & 0.053 \\" in latex
-        assert r"Branch & 0.040 (0.030--0.050) & 0.030 (0.020--0.040) &" in latex
+        latex = latex_table(
+            gradient_view(table, a_study()), gradient_caption(table, a_study(), "table5")
+        )
+        assert r"Algorithm & Early & Mid & Late \\" in latex
+        assert "GRPO & 0.056 & -- & 0.053 \\\\\n" in latex  # no line of intervals beneath
+        assert r"Branch & 0.040 & 0.030 & 0.050 \\[-2pt]" in latex
+        assert r" & {\scriptsize 0.030--0.050} & {\scriptsize 0.020--0.040} &" in latex
         assert "range of 2 training runs" in latex
         assert "with probability 0.5" in latex
 
@@ -325,9 +368,13 @@ class TestMeasures:
         assert table["seconds"].tolist() == [1.0, pytest.approx(1.02)]
         assert math.isnan(table["excess"][0])
         assert table["excess"][1] == pytest.approx(0.02)
-        latex = step_times_latex(table, step_times_caption(table, a_study(), "overhead"))
+        latex = latex_table(
+            step_times_view(table, a_study()), step_times_caption(table, a_study(), "overhead")
+        )
+        assert r"Algorithm & Seconds & Overhead (\%) \\" in latex
         assert r"GRPO & 1.000 & -- \\" in latex
-        assert r"Branch & 1.020 & $+2.0$ ($+1.0$ to $+3.0$) \\" in latex
+        assert r"Branch & 1.020 & +2.0 \\[-2pt]" in latex
+        assert r"{\scriptsize +1.0 to +3.0}" in latex
         assert "8 rounds on one machine" in latex
 
     def test_tails_are_of_each_problem_and_against_the_base(self) -> None:
@@ -342,8 +389,11 @@ class TestMeasures:
         # The base's 95th percentile on p2 is 1.2 + 0.85 * 0.2; one of four lies above it.
         assert table["upper"].tolist()[0] == pytest.approx(1.37)
         assert table["tail_share"].tolist() == [0.25, 0.25, 0.0, 0.5]
-        latex = tails_latex(table, tails_caption(table, a_study(), "figure7"))
-        assert r"Base & 1.15 & 1.37 & 25.0 \\" in latex
+        latex = latex_table(
+            tails_view(table, a_study()), tails_caption(table, a_study(), "figure7")
+        )
+        assert r"Base & 1.15 & 1.37 & 25.0 & 4 \\" in latex
+        assert latex.index(r"\emph{Problem 1 (p2)}") < latex.index(r"\emph{Problem 2 (p1)}")
 
     def test_a_measure_of_other_rows_is_an_error_that_names_them(self) -> None:
         others = self.PATTERNS[self.PATTERNS["algorithm"] == "other"]
@@ -393,35 +443,137 @@ def test_text_is_escaped_for_latex() -> None:
     )
 
 
+CASE = Table(
+    "Name_1",
+    (Head("A & B", ("x", "y")), Head("", ("50 %",))),
+    (
+        Group(
+            "First {group}",
+            (
+                Row("Base", (Cell("1.0", "0.5–1.5"), Cell("–", mark="nil"), Cell("a")), base=True),
+                Row("Ours", (Cell("2.0", mark="best"), Cell("3.0", "± 0.1", "tie"), Cell("b"))),
+            ),
+        ),
+        Group("Second", (Row("Ours", (Cell("−1.0", mark="own"), Cell(""), Cell("c_d"))),)),
+    ),
+)
+
+
+def test_one_renderer_lays_out_heads_groups_marks_and_what_stands_beneath() -> None:
+    assert (
+        latex_table(CASE, "50 % of A_1")
+        == r"""\begin{table}
+\centering\small
+\setlength{\tabcolsep}{4pt}
+\caption{50 \% of A\_1}
+\begin{tabular}{@{}lccc@{}}
+\toprule
+ & \multicolumn{2}{c}{A \& B} & \multicolumn{1}{c}{} \\
+\cmidrule(lr){2-3}
+Name\_1 & x & y & 50 \% \\
+\midrule
+\multicolumn{4}{l}{\emph{First \{group\}}} \\
+Base & 1.0 & -- & a \\[-2pt]
+ & {\scriptsize 0.5--1.5} &  &  \\[3pt]
+\addlinespace
+Ours & \textbf{2.0} & 3.0\rlap{$^{\approx}$} & b \\[-2pt]
+ &  & {\scriptsize $\pm$ 0.1} &  \\[3pt]
+\addlinespace
+\multicolumn{4}{l}{\emph{Second}} \\
+Ours & \underline{$-$1.0} &  & c\_d \\
+\bottomrule
+\end{tabular}
+\end{table}
+"""
+    )
+
+
+def test_columns_of_words_may_break_their_lines() -> None:
+    table = Table("S", (Head("", ("a", "b")),), (Group("", (Row("r", (Cell("x"),) * 2),)),), True)
+    assert latex_table(table, "").count(r">{\raggedright\arraybackslash}p{0.31\linewidth}") == 2
+
+
+def test_the_page_reads_back_what_was_written(tmp_path: Path) -> None:
+    document = accuracy_view(table1(), a_study())
+    for table in (CASE, document):
+        frame = pd.DataFrame({"x": [0.1]})
+        written = TableDocument(frame, table, "≈ 50 %", summary="More", flat="Easy")
+        write_document(written, tmp_path / "t.csv")
+        read = read_document(tmp_path / "t.json")
+        assert (read.table, read.caption) == (table, "≈ 50 %")
+        assert (read.summary, read.flat) == ("More", "Easy")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{}", '{"table": {"first": "x"}}', '{"table": 1'])
+def test_a_file_that_is_no_table_is_an_error_that_names_it(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(ValueError, match=r"t\.json: not a table of this project"):
+        read_document(tmp_path / "t.json")
+
+
+def write_frames(folder: Path, **frames: pd.DataFrame) -> None:
+    for name, frame in frames.items():
+        frame.to_parquet(folder / f"{name}.parquet")
+
+
+def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
+    """The tables of every exhibit of the study and of every report, the paper's among them."""
+    measures = TestMeasures()
+    measured = pass_at_k(METRICS)
+    cell = measured[measured["algorithm"] == "branch"]
+    cell = cell.assign(algorithm="branch-threshold0.8-ratio0.3")
+    measured = pd.concat([measured, cell], ignore_index=True)
+    write_frames(
+        folder,
+        pass_at_k=measured,
+        comparisons=COMPARISONS,
+        paper_reading=TestReading.READ,
+        patterns=measures.PATTERNS,
+        stages=measures.GRADIENTS,
+        times=measures.TIMES,
+        tails=tail_table(measures.PERPLEXITIES),
+    )
+    (folder / "mapping.yaml").write_text(
+        "tiny: [{file: theirs.csv, kind: accuracy, seeds: 5, benchmark: easy}]"
+    )
+    (folder / "theirs.csv").write_text("algorithm,metric,mean,std\ngrpo,pass@1,0.7,0.02\n")
+    written = []
+    for exhibit in (*study.study.exhibits, *STANDING):
+        for name, suffix in tables_of(study, exhibit, in_paper=exhibit == "table1").items():
+            written.append(folder / f"{name}.csv")
+            write_table(study, exhibit, suffix, folder, folder, written[-1])
+    return written
+
+
+def test_every_exhibit_has_its_tables_beside_each_other(tmp_path: Path) -> None:
+    written = write_every_table(a_study(), tmp_path)
+    assert {path.stem for path in written} == {
+        *("table1", "table1_reading", f"table1{PAPER}", "table2", "table5", "table6"),
+        *("table9", "table9_reading", "figure7", "overhead", "appendix_c", "table7", "table8"),
+    }
+    for path in written:
+        assert len(pd.read_csv(path)) > 0
+        assert read_document(path.with_suffix(".json")).table.columns > 0
+        latex = path.with_suffix(".tex").read_text()
+        assert r"\bottomrule" in latex
+        assert latex.isascii()  # LaTeX knows few other characters without further packages
+    theirs = (tmp_path / f"table1{PAPER}.tex").read_text()
+    assert r"GRPO & 70.0 & 60.0 & $-$10.0 &" in theirs  # the paper's, ours, the difference
+
+
 def test_every_table_compiles(tmp_path: Path) -> None:
     tool = shutil.which("pdflatex")
     if tool is None:
         pytest.skip("pdflatex is not installed")
-    study, smoke = a_study(), load_study("smoke", ROOT / "config")
-    table, cells = table1(), TestAblation().table()
-    table.loc[1, "title"] = r"A_1 & 50% \x ~^ <{$#}> | ≈ ±"
-    reading = TestReading().table()
-    found = TestMeasures()
-    patterns = patterns_table(found.PATTERNS, study, "table2")
-    gradients = gradient_table(found.GRADIENTS, study, "table5")
-    tails = tails_table(tail_table(found.PERPLEXITIES), study, "figure7")
-    costs = step_times_table(found.TIMES, study, "overhead")
-    sft, rl, example = sft_settings_table(smoke), rl_settings_table(smoke), toy_example()
-    caption = accuracy_caption(pass_at_k(METRICS), study, "table1")
-    tables = [
-        accuracy_latex(table, caption, benchmark_titles(study)),
-        reading_latex(reading, reading_caption(study, "table1"), study),
-        ablation_latex(cells, ablation_caption(cells, study, "table6"), study, "table6"),
-        patterns_latex(patterns, patterns_caption(patterns, study, "table2")),
-        gradient_latex(gradients, gradient_caption(gradients, study, "table5")),
-        tails_latex(tails, tails_caption(tails, study, "figure7")),
-        step_times_latex(costs, step_times_caption(costs, study, "overhead")),
-        settings_latex(sft, sft_caption(smoke), smoke),
-        settings_latex(rl, rl_caption(smoke), smoke),
-        toy_latex(toy_table(example), toy_caption(example)),
-    ]
+    study = a_study(title="A_1")
+    title = r"A_1 & 50% \x ~^ <{$#}> | ≈ ±"
+    renamed = study.algorithms["grpo"].model_copy(update={"title": title})
+    study = study.model_copy(update={"algorithms": study.algorithms | {"grpo": renamed}})
+    tables = [path.with_suffix(".tex") for path in write_every_table(study, tmp_path)]
+    texts = [path.read_text(encoding="utf-8") for path in tables]
+    assert escape(title) in texts[0]
     packages = r"\documentclass{article}\usepackage{booktabs,array}\begin{document}"
-    text = "\n".join([packages, *tables, r"\end{document}"])
+    text = "\n\\clearpage\n".join([packages, *texts, latex_table(CASE, title), r"\end{document}"])
     (tmp_path / "tables.tex").write_text(text, encoding="utf-8")
     done = subprocess.run(
         [tool, "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
@@ -435,15 +587,27 @@ def test_every_table_compiles(tmp_path: Path) -> None:
     assert "Missing character" not in (tmp_path / "tables.log").read_text(errors="replace")
 
 
-CAPTIONS = sorted(path.stem for path in (ROOT / "reports/captions").glob("*.rst"))
-
-
-@pytest.mark.parametrize("name", CAPTIONS)
-@pytest.mark.parametrize("wildcards", [{}, {"exhibit": "table1"}, {"figure": "figure1"}])
-def test_captions_are_valid(name: str, wildcards: dict[str, str]) -> None:
-    text = (ROOT / f"reports/captions/{name}.rst").read_text()
-    snakemake = SimpleNamespace(wildcards=wildcards)
-    caption = jinja2.Template(text, undefined=jinja2.StrictUndefined).render(snakemake=snakemake)
+def assert_valid(caption: str) -> None:
+    """The caption is reStructuredText without a fault."""
     body = publish_parts(caption, writer="html", settings_overrides={"halt_level": 2})["body"]
     assert "<p>" in body
     assert "{" not in body
+
+
+def caption_of(name: str, **params: str) -> str:
+    text = (ROOT / f"reports/captions/{name}.rst").read_text()
+    snakemake = SimpleNamespace(params=SimpleNamespace(**params))
+    return jinja2.Template(text, undefined=jinja2.StrictUndefined).render(snakemake=snakemake)
+
+
+@pytest.mark.parametrize("name", [*KINDS, *STANDING])
+def test_captions_of_exhibits_are_valid(name: str) -> None:
+    kind = kind_class(name) if name in KINDS else shows(a_study(), name)
+    assert_valid(caption_of("exhibit", contents=kind.contents))
+
+
+def test_captions_are_valid() -> None:
+    names = {path.stem for path in (ROOT / "reports/captions").glob("*.rst")} - {"exhibit"}
+    assert {"claims", "page"} <= names
+    for name in names:
+        assert_valid(caption_of(name))

@@ -169,10 +169,10 @@ def test_every_row_translates_into_trl_settings(smoke_study: ResolvedStudy, tmp_
     assert configs["grpo"].warmup_steps == round(settings.warmup_ratio * settings.steps)
 
 
-def test_vllm_draws_rollouts_with_the_same_meaning(
+def test_trls_vllm_draws_rollouts_with_the_same_meaning(
     smoke_study: ResolvedStudy, tmp_path: Path
 ) -> None:
-    settings = smoke_study.model("tiny").rl.model_copy(update={"engine": "vllm"})
+    settings = smoke_study.model("tiny").rl.model_copy(update={"engine": "vllm", "lora": None})
     row = smoke_study.algorithms["grpo"]
     config = rl.grpo_config(settings, row, 7, "cpu", tmp_path, longest_prompt=40)
     assert config.use_vllm

@@ -8,6 +8,7 @@ for a moment, so that it closes its answers and ends its texts by itself.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -24,8 +25,8 @@ import pytest
 import torch
 from conftest import ROOT
 from peft import LoraConfig, get_peft_model
-from scipy.stats import chisquare
-from transformers import PreTrainedModel
+from scipy.stats import chisquare, ks_2samp
+from transformers import PreTrainedModel, TrainerCallback
 
 from sage.evaluation import samples as samples_module
 from sage.evaluation.samples import evaluate
@@ -45,7 +46,8 @@ from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.engines import engine_versions, open_sampler
 from sage.study import RL, Algorithm, Architecture, Evaluation, LoRA, Sampling
 from sage.training import rl
-from sage.training.sft import lora_config
+from sage.training.adapters import lora_config
+from sage.training.drawers import drawer_for
 from sage.training.trainer import SageTrainer
 
 _MARKS = [
@@ -369,49 +371,83 @@ def test_evaluation_writes_graded_samples(
     pd.testing.assert_frame_equal(kept, frame)
 
 
-@needs_vllm
-def test_rollouts_of_vllm_are_those_of_the_policy(base: Path, tmp_path: Path) -> None:
-    """TRL's vLLM beside training, for one step, whose policy is still the checkpoint.
+TRAINING = {"problems": "sums", "steps": 4, "prompts_per_step": 16, "rollouts": 8} | {
+    "sampling": {"temperature": 1.0, "max_tokens": 16},
+    "learning_rate": 1e-3,
+    "schedule": "linear",
+    "warmup_ratio": 0.0,
+    "weight_decay": 0.0,
+    "kl_coefficient": 0.05,
+    "lora": {"rank": 4, "alpha": 8},
+    "checkpoint_every": 100,
+}
 
-    That stands in for the one thing a CPU cannot do: giving vLLM the weights of later steps.
-    """
-    settings = RL.model_validate(
-        {"problems": "sums", "steps": 1, "prompts_per_step": 16, "rollouts": 4, "engine": "vllm"}
-        | {"sampling": {"temperature": 1.0, "max_tokens": 24, "min_p": 0.02}, "schedule": "linear"}
-        | {"learning_rate": 1e-3, "warmup_ratio": 0.0, "weight_decay": 0.0, "kl_coefficient": 0.05}
-        | {"lora": {"rank": 4, "alpha": 8}}
-    )
+
+class Pushed(TrainerCallback):
+    """Gives the adapter random weights before each step, others each time."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        torch.manual_seed(state.global_step)
+        for name, weight in kwargs["model"].named_parameters():
+            if "lora_B" in name:
+                weight.data.normal_(0.0, 0.1)
+
+
+def trained(base: Path, engine: str) -> tuple[list[dict[str, Any]], list[list[int]], SageTrainer]:
+    """Steps of training with the engine: what was logged, the lengths of each step's rollouts."""
+    settings = RL.model_validate(TRAINING | {"engine": engine})
     row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
-    config = rl.grpo_config(settings, row, 1, "cpu", tmp_path, longest_prompt=40)
+    config = rl.grpo_config(settings, row, 1, "cpu", base.with_name("scratch"), longest_prompt=40)
     config.save_strategy = "no"
     problems = [Problem(p, p, SUMS[p], "math", "1", "test", "0") for p in PROBLEMS]
-    texts: list[str] = []
+    lengths: list[list[int]] = []
 
-    def length(completions: list[Any], **_: Any) -> list[float]:
-        texts.extend(completion[0]["content"] for completion in completions)
-        return [float(len(completion[0]["content"])) for completion in completions]
+    def closed(completions: list[Any], completion_ids: list[list[int]], **_: Any) -> list[float]:
+        lengths.append([len(ids) for ids in completion_ids])
+        return [float(c[0]["content"].endswith(SOLUTION_CLOSE)) for c in completions]
 
+    model = load_model(base)
     trainer = SageTrainer(
-        model=load_model(base),
-        reward_funcs=[length],
+        model=model,
+        reward_funcs=[closed],
         args=config,
         train_dataset=rl.prompt_dataset(problems),
         processing_class=load_tokenizer(base),
         peft_config=lora_config(LoRA(rank=4, alpha=8)),
         stop_texts=settings.sampling.stop,
+        make_drawer=drawer_for(settings, model, base, sharded=False, longest_prompt=40),
+        correction=rl.correction_of(settings),
+        callbacks=[Pushed()],
     )
-    _KEPT.append(trainer.vllm_generation.llm)
-    trainer.vllm_generation.sync_weights = lambda: None
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     trainer.train()
-    log = next(entry for entry in trainer.state.log_history if "loss" in entry)
-    assert len(texts) == 64
-    assert len(set(texts)) > 16
-    ended = [text for text in texts if text.endswith(SOLUTION_CLOSE)]
-    assert log["completions/clipped_ratio"] == pytest.approx(1 - len(ended) / len(texts))
-    assert len(ended) > 32
-    # vLLM's probabilities are of what min-p leaves, so the policy's are a little smaller.
-    assert 0.9 < log["sampling/importance_sampling_ratio/mean"] < 1.01
-    assert log["grad_norm"] > 0.0
+    _KEPT.append(trainer._drawer._sampler)  # type: ignore[union-attr, arg-type]
+    return [row for row in trainer.state.log_history if "loss" in row], lengths, trainer
+
+
+@needs_vllm
+def test_vllm_draws_each_step_from_the_adapter_of_that_step(base: Path) -> None:
+    """Its log-probs of the tokens of every step are those that the policy has then."""
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    rows, lengths, trainer = trained(base, "vllm")
+    assert not torch.equal(before, torch.random.get_rng_state())
+    assert len(rows) == 4
+    for row in rows:
+        assert row["kl"] > 0.02  # the adapter's share in the policy is much larger than the gap
+        assert row["sampler/gap_mean"] < 1e-4
+        assert row["sampler/gap_max"] < 5e-3
+    kept, policy = load_model(base).state_dict(), trainer.model.get_base_model().state_dict()
+    weights = {name.replace("base_layer.", ""): weight for name, weight in policy.items()}
+    assert all(torch.equal(weights[name], weight) for name, weight in kept.items())
+    # The same policies, drawn by transformers: the same lengths and rewards but for chance.
+    others, other_lengths, _ = trained(base, "transformers")
+    for step in range(4):
+        assert len(lengths[step]) == 128
+        assert ks_2samp(lengths[step], other_lengths[step]).pvalue > 1e-3
+        shares = rows[step]["reward"], others[step]["reward"]
+        assert abs(shares[0] - shares[1]) < 4 * math.sqrt(2 * 0.25 / 128)
+    assert len({tuple(sorted(one)) for one in lengths}) == 4
 
 
 def test_missing_vllm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

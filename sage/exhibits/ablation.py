@@ -160,7 +160,7 @@ def ablation_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) ->
     return (
         f"{exhibit_heading(study, exhibit)}, {row_title(study, shown.algorithm)} on "
         f"{benchmark_titles(study)[shown.benchmark]}: {ks} in percent. {layout}{own} Beneath each "
-        f"pair is the {interval_name(study)} of each. {seeds_said(study)} Cells are not compared: "
+        f"value is its {interval_name(study)}. {seeds_said(study)} Cells are not compared: "
         "a grid has a highest cell by chance alone."
     )
 

@@ -10,7 +10,16 @@ import pandas as pd
 from sage.exhibits.kind import Files, Kind, Measuring, Shown, TableMaker
 from sage.exhibits.rows import titled
 from sage.rendering.labels import exhibit_heading
-from sage.rendering.table import Group, Head, Table, TableDocument, algorithm_row, norm_cell
+from sage.rendering.numbers import NONE
+from sage.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    TableDocument,
+    algorithm_row,
+    norm_cell,
+)
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
@@ -80,8 +89,8 @@ def gradient_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) ->
     """What Table 5 shows, in plain text."""
     seeds = int(table["n_seeds"].max()) if len(table) else 0
     range_ = (
-        f"In brackets is the range of {seeds} training runs; it contains the median run with "
-        f"probability {table['coverage'].max():g}."
+        f"Beneath each value is the range of {seeds} training runs; it contains the median run "
+        f"with probability {table['coverage'].max():g}."
         if seeds > 1
         else "There is one training run a row: nothing is known about how runs differ."
     )
@@ -93,14 +102,17 @@ def gradient_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) ->
 
 def gradient_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
     """A gradient frame: algorithms down, thirds of training across."""
-    stages = list(dict.fromkeys(table["stage"]))
+    from sage.analysis.dynamics import STAGES
+
     rows = []
     for algorithm, of in table.groupby("algorithm", sort=False):
         found = of.set_index("stage").to_dict("index")
         cells = [
             norm_cell(*(found[stage][part] for part in ("value", "low", "high")))
-            for stage in stages
+            if stage in found
+            else Cell(NONE, mark="nil")
+            for stage in STAGES
         ]
         rows.append(algorithm_row(study, str(algorithm), cells))
-    heads = tuple(Head("", (str(stage).capitalize(),)) for stage in stages)
+    heads = tuple(Head("", (stage.capitalize(),)) for stage in STAGES)
     return Table("Algorithm", heads, (Group("", tuple(rows)),))

@@ -126,8 +126,11 @@ def reading_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
                 if row is None or pd.isna(row["value"]):
                     cells += [Cell(NONE, mark="nil")] * 2
                     continue
-                spread = "" if pd.isna(row["std"]) else f"± {percent(row['std'])}"
                 cells.append(share_cell(row["value"], row["low"], row["high"]))
+                if pd.isna(row["reading"]):
+                    cells.append(Cell(NONE, mark="nil"))
+                    continue
+                spread = "" if pd.isna(row["std"]) else f"± {percent(row['std'])}"
                 cells.append(Cell(percent(row["reading"]), spread))
             rows.append(algorithm_row(study, str(algorithm), cells))
         groups.append(Group(titles[str(benchmark)], tuple(rows)))

@@ -17,7 +17,7 @@ from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
 from sage.study import RL, SFT, Algorithm, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
-from sage.study.models import LoRA
+from sage.study.tuning import LoRA
 
 _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
 

@@ -17,9 +17,9 @@ from typing import Literal
 
 from tqdm import tqdm
 
+from sage.grading.assignments import same_assignment
 from sage.grading.exact import settle
 from sage.grading.workers import Workers
-from sage.problems.knights import same_assignment
 from sage.problems.record import Kind
 from sage.prompting import solution_text
 

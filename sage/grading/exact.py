@@ -1,8 +1,9 @@
 """What can be settled exactly and at once: numbers, quantities, bases, words and letters.
 
 Everything else is handed back, prepared for a computer algebra system. Conventions: the
-question states the unit, so a unit, a percent or degree sign or a base may be missing on
-one side; two that are given must agree. Answers are untrusted, of bounded length.
+question states the unit, so a unit or a percent or degree sign may be missing on one side;
+two that are given must agree. A base that the gold states must be stated. Words around an
+answer are read by `sage.grading.statements`. Answers are untrusted, of bounded length.
 """
 
 from __future__ import annotations
@@ -12,21 +13,25 @@ from fractions import Fraction
 from typing import Literal
 
 from sage.grading.quantities import Quantity, read_quantity, split_unit
+from sage.grading.statements import speaks, stated
 from sage.grading.tidy import is_balanced, tidy
 
 Settled = Literal["correct", "wrong", "unparsed"]
 
 _BASES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
 _BASED = re.compile(
-    r"(?P<digits>[0-9A-F]+)_ ?(?:(?P<one>[2-9])|\{ ?(?P<more>[0-9]{1,2}) ?\}|"
+    r"(?:(?P<digits>[0-9A-F]+)|\((?P<enclosed>[0-9A-F]+)\))_ ?"
+    r"(?:(?P<one>[2-9])|\{ ?(?P<more>[0-9]{1,2}) ?\}|"
     rf"(?:\{{ ?)?\\text ?\{{ ?(?P<word>{'|'.join(_BASES)}) ?\}}(?: ?\}})?)"
 )
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox) ?\{([^{}]*)\}")
-_WORDS = re.compile(r"(?:[tT]he )?(?P<words>[A-Za-z][A-Za-z' -]*)")
+_WORDS = re.compile(r"(?:[tT]he |[tT]here (?:is|are) )?(?P<words>[A-Za-z][A-Za-z' -]*)")
 _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
+_LABELLED = re.compile(r"\((?P<letter>[A-E])\) ?(?P<value>[-+0-9\\$].*)")
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LIST = re.compile(r"(?P<open>[(\[]|\\\{)?(?P<elements>[^()\[\]]+?)(?P<close>[)\]]|\\\})?")
+_LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
 _THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])")
 _INFINITE = {r"\infty": "+", r"+\infty": "+", r"-\infty": "-"}
 _ORDERED = re.compile(r"[(\[].*,.*[)\]]")
@@ -37,7 +42,25 @@ _DEGREES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?\^\\circ ?")
 
 def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
     """The verdict on `answer`, or both sides prepared for Math-Verify if it takes more."""
-    gold, answer = (_IDLE_SPACE.sub("", _exact_side(tidy(text))) for text in (gold, answer))
+    raw, gold, answer = answer, _spaced(tidy(gold)), tidy(answer)
+    verdict = _compare(gold, _spaced(answer))
+    if verdict == "correct" or not speaks(answer):
+        return verdict
+    if read_quantity(_spaced(answer)) is not None or (isinstance(verdict, tuple) and speaks(gold)):
+        return verdict
+    if (claim := stated(raw)) is None:
+        return "wrong" if _says_something(answer) else "unparsed"
+    return _compare(gold, _spaced(tidy(claim)))
+
+
+def _spaced(text: str) -> str:
+    """`text` without idle spaces; `32, 349` stays a list of two and becomes no 32,349."""
+    return _IDLE_SPACE.sub("", _LISTED_THOUSANDS.sub(r"\1,+", _exact_side(text)))
+
+
+def _compare(gold: str, answer: str) -> Settled | tuple[str, str]:
+    """The verdict on a tidy answer without words around it."""
+    answer = _without_label(gold, answer)
     if not is_balanced(answer) or not _says_something(answer):
         return "unparsed"
     if gold == answer:
@@ -49,6 +72,8 @@ def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
         if (same := compare(gold, answer)) is not None:
             return "correct" if same else "wrong"
     if _contradicts_itself(answer) or (gold.startswith(r"\{") and _ORDERED.fullmatch(answer)):
+        return "wrong"
+    if gold_quantity is not None and gold_quantity.value == 0 and _is_equation(answer):
         return "wrong"
     return _prepare(gold, gold_quantity, answer), _prepare(answer, quantity, gold)
 
@@ -97,22 +122,31 @@ def _read_list(text: str) -> tuple[str, list[Fraction | str]] | None:
 
 
 def _same_base(gold: str, answer: str) -> bool | None:
-    """Numerals such as `1011_2`, of which one may lack its base; None if neither has one."""
-    sides: list[tuple[str, int | None]] = []
-    for text in (gold, answer):
-        match = _BASED.fullmatch(text)
-        if match is None:
-            if not re.fullmatch("[0-9A-F]+", text):
-                return None
-            sides.append((text, None))
-        else:
-            word = match["word"]
-            base = _BASES.index(word) + 2 if word else int(match["one"] or match["more"])
-            if any(int(digit, 16) >= base for digit in match["digits"]):
-                return None
-            sides.append((match["digits"], base))
-    bases = {base for _, base in sides if base is not None}
-    return len(bases) == 1 and sides[0][0] == sides[1][0] if bases else None
+    """Numerals such as `1011_2`; None if neither side has a base.
+
+    A base that the gold states must be stated, but for ten; where the gold has none, the
+    question names it, and the digits decide.
+    """
+    sides = [_read_base(text) for text in (gold, answer)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    (gold_digits, gold_base), (digits, base) = sides[0], sides[1]
+    if gold_base is None and base is None:
+        return None
+    if gold_base is None or {gold_base, base} == {None, 10}:
+        return gold_digits == digits
+    return gold_base == base and gold_digits == digits
+
+
+def _read_base(text: str) -> tuple[str, int | None] | None:
+    """The digits of a numeral and the base it states, if any; None for anything else."""
+    match = _BASED.fullmatch(text)
+    if match is None:
+        return (text, None) if re.fullmatch("[0-9A-F]+", text) else None
+    word = match["word"]
+    base = _BASES.index(word) + 2 if word else int(match["one"] or match["more"])
+    digits = match["digits"] or match["enclosed"]
+    return None if any(int(digit, 16) >= base for digit in digits) else (digits, base)
 
 
 def _words(text: str) -> str | None:
@@ -138,6 +172,26 @@ def _same_letter(gold: str, answer: str) -> bool | None:
         _LETTER.fullmatch(_WRAPPER.sub(r"\1", side).strip()) for side in (gold, answer)
     )
     return None if gold_letter is None or letter is None else gold_letter[1] == letter[1]
+
+
+def _without_label(gold: str, answer: str) -> str:
+    """Of `(C) 42` the letter if the gold is one, else what the letter stands for."""
+    match = _LABELLED.fullmatch(_WRAPPER.sub(r"\1", answer))
+    if match is None:
+        return answer
+    gold_is_letter = _LETTER.fullmatch(_WRAPPER.sub(r"\1", gold).strip())
+    return match["letter"] if gold_is_letter else match["value"]
+
+
+def _is_equation(text: str) -> bool:
+    """Whether a text that ends in `=0` is an equation to be solved, unlike `a+b=0` or `P(3)=0`."""
+    left, sign, right = text.partition("=")
+    quantity = read_quantity(right.strip())
+    if not sign or quantity is None or quantity.value != 0:
+        return False
+    letters = re.findall(r"(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z])", left)
+    plain = re.sub(r"\([^()]*\)", "", left)
+    return len(letters) > len(set(letters)) or any(c.isdigit() for c in plain)
 
 
 def _contradicts_itself(text: str) -> bool:

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from sage.grading.numerals import SCALES, vocabulary
+
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?: [0-9]{3})+|[0-9]+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)"
 _SIGNED = rf"[+-]? ?{_DECIMAL}"
@@ -66,6 +68,15 @@ _UNIT = re.compile(
     rf"(?<![a-zA-Z\\])(?:(?:square|cubic|sq|cu) )?(?:{_BARE_UNITS.replace(' ', '|')})s?)"
     r"(?: ?\^ ?(?:\{ ?-?[0-9] ?\}|[0-9]))? ?$"
 )
+OPERATIONS = vocabulary(
+    "half halves third thirds fourth fourths quarter quarters fifth fifths sixth sixths seventh "
+    "sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth "
+    "thousandths squared cubed factorial plus minus times divided over choose mod modulo base "
+    "power root less greater negative hundreds thousands millions point th nd rd st"
+)
+"""Words behind a number that make another number of it."""
+
+_NO_UNITS = OPERATIONS | set(SCALES) | vocabulary("and or not if more than")
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 
 
@@ -111,6 +122,8 @@ def split_unit(text: str) -> tuple[str, str | None]:
     """A tidy `text` without the unit at its end, and the name of that unit."""
     match = None if _ANGLE_FUNCTION.search(text) else _UNIT.search(text)
     if match is None:
+        return text, None
+    if _NO_UNITS.intersection(re.findall("[a-z]+", match[0].lower())):
         return text, None
     if r"^\circ" in match[0]:
         return text[: match.start()], "degree"

@@ -37,13 +37,14 @@ _REWRITES = [
         (r"\{\s*,\s*\}", ","),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
+        (r"\*\*([A-Za-z][A-Za-z :]*)\*\*", r"\1"),
         (r";", ","),
         (r"\s+", " "),
     )
 ]
 _LEAD_IN = re.compile(
     r"(?:(?:so|thus|hence|therefore),? )?(?:the )?(?:(?:final|correct) )?"
-    r"(?:answer|solution|result)(?: is)? ?(?:[:=]|(?<=is)) ?",
+    r"(?:answer|solution|result)(?: is)? ?(?:[:=]|(?<=is)) ?|= ?",
     re.IGNORECASE,
 )
 _COMMAND = re.compile(r"\\(?P<name>boxed|fbox|text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox)\s?\{")

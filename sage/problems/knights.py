@@ -1,16 +1,14 @@
-"""Knights and Knaves: compact puzzles with exactly one solution, and their verifier.
+"""Knights and Knaves: compact puzzles with exactly one solution.
 
 Knights always tell the truth, knaves always lie; each person makes one statement. A
-puzzle is kept only if an exhaustive check of all 2^n assignments leaves one. The
-verifier reads an answer in any order and in common wordings, and refuses partial,
-doubled or contradictory ones.
+puzzle is kept only if an exhaustive check of all 2^n assignments leaves one. Answers are read
+by `sage.grading.assignments`.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -95,62 +93,6 @@ def render(puzzle: Puzzle) -> str:
 def render_answer(solution: tuple[bool, ...]) -> str:
     """An assignment as text: ``Ann knight, Bob knave``."""
     return ", ".join(f"{NAMES[i]} {ROLES[value]}" for i, value in enumerate(solution))
-
-
-_NAME = r"\b(?!(?:knights?|knaves?|an?|the|is|are|and|both|all)\b)[A-Za-z]+"
-_NAMES = rf"{_NAME}(?:\s*(?:,\s*(?:and\s+)?|&\s*|\s+and\s+){_NAME})*"
-_ROLE = r"(?:knight|knave)"
-_EACH = re.compile(  # Ann is a knight
-    rf"\b(?P<names>[A-Za-z]+)(?:\s*[:=(→–—-]\s*|\s+is\s+|\s+)(?:(?:an?|the)\s+)?"
-    rf"(?P<role>{_ROLE})\b",
-    re.IGNORECASE,
-)
-_SEVERAL = re.compile(  # Ann and Bob are knights
-    rf"(?P<names>{_NAMES})\s+(?:are\s+)?(?:both\s+|all\s+)?(?P<role>{_ROLE})s\b", re.IGNORECASE
-)
-_BY_ROLE = re.compile(  # Knights: Ann, Bob
-    rf"\b(?:and\s+)?(?:the\s+)?(?P<role>{_ROLE})s?\s*(?::|=|\bare\b|\bis\b)\s*"
-    rf"(?P<names>{_NAMES})",
-    re.IGNORECASE,
-)
-_HEDGE = re.compile(
-    r"\b(?:not|no|never|neither|nor|or|either|if|unless|maybe|perhaps)\b|n['’]t\b", re.IGNORECASE
-)
-_ANY_ROLE = re.compile(rf"\b{_ROLE}s?\b", re.IGNORECASE)
-_JOINER = re.compile(r"\s+and\s+|,\s*and\s+")
-_EMPHASIS = str.maketrans("", "", "*_`")  # Markdown's
-
-
-def parse_assignment(answer: str) -> dict[str, bool] | None:
-    """Read an assignment such as ``Bob is a knave and Ann: knight``.
-
-    Returns a mapping from lower-case name to True for a knight; None if the text holds no
-    clause, names a person twice, hedges (``not``, ``or``, ``if``) or speaks of a role without
-    saying whose it is.
-    """
-    if len(answer) > 2_000 or _HEDGE.search(answer):
-        return None
-    text = answer.translate(_EMPHASIS)
-    # Lists by role only if they are all there is: in `Ann: knight, Bob: knave` they are not.
-    if any(c.isalnum() for c in _BY_ROLE.sub("", text)):
-        clauses = [*_SEVERAL.finditer(text), *_EACH.finditer(text)]
-    else:
-        clauses = list(_BY_ROLE.finditer(text))
-    if len(clauses) != len(_ANY_ROLE.findall(text)):
-        return None
-    assignment: dict[str, bool] = {}
-    for clause in clauses:
-        for name in re.findall(r"[a-z]+", _JOINER.sub(",", clause["names"].lower())):
-            if name in assignment:
-                return None
-            assignment[name] = clause["role"].lower() == "knight"
-    return assignment or None
-
-
-def same_assignment(gold: str, answer: str) -> bool | None:
-    """Whether `answer` states exactly the gold assignment; None if it states none."""
-    given = parse_assignment(answer)
-    return None if given is None else given == parse_assignment(gold)
 
 
 def knights_problems(

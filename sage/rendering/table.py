@@ -123,7 +123,7 @@ def read_document(path: Path) -> PageTable:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return PageTable(_table(content.pop("table")), **content)
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: not a table of this project ({error!r})") from error
 
 

@@ -14,12 +14,14 @@ from markupsafe import Markup
 from sage.analysis.case_study import CaseStudy
 from sage.exhibits import figures_of, kind_of, shows
 from sage.exhibits.case_study import CASE
+from sage.exhibits.estimators import NAME as ESTIMATORS
+from sage.exhibits.estimators import guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
 from sage.rendering.markup import inline_svg
 from sage.rendering.numbers import grouped, listing
 from sage.rendering.table import Table
 from sage.report.loader import PageContent, PageFiles
-from sage.study import ResolvedStudy
+from sage.study import BASE, ResolvedStudy
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,9 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
         )
     elif not own:
         facts.append(("Steps", grouped(model.rl.steps)))
+    shown = {row: study.algorithms[row] for row in exhibit.rows_of(study) if row != BASE}
+    if effects := guide_effects(content.tables.get(ESTIMATORS), shown):
+        facts.append(("Effect of guides, exactly", "; ".join(effects)))
     if exhibit.of_policies:
         wanted = exhibit.runs(study)
         have = sum(run in content.policies for run in wanted)

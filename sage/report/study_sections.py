@@ -47,14 +47,16 @@ _SUPPORT = {
 
 
 def theory_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Figures 1 and 5 and the toy example: what needs no run."""
-    parts, missing = _standing(study, ("figure1", "figure5", "appendix_c"), content, files)
+    """Figures 1 and 5, the toy example, and the gradients of guides: what needs no run."""
+    parts, missing = _standing(
+        study, ("figure1", "figure5", "appendix_c", "estimators"), content, files
+    )
     return Section("theory", "", "Theory", "theory", parts=parts, missing=missing)
 
 
 def settings_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Tables 7 and 8: the hyperparameters that were used, a column per model."""
-    names = ("table7", "table8")
+    """Tables 7 and 8, the hyperparameters as used, and how open questions were answered."""
+    names = ("table7", "table8", "readings")
     parts, missing = _standing(study, names, content, files)
     title = "Hyperparameters"
     return Section(title.lower(), "", title, " ".join(names), parts=parts, missing=missing)
@@ -67,7 +69,7 @@ def _standing(
     parts: list[Part] = []
     missing: list[str] = []
     for name in names:
-        heading = f"{label_of(name)}. "
+        heading = f"{label_of(name)}. " if label_of(name) else ""
         label = shows(study, name).caption
         made, lacking = parts_of(study, name, content, files, heading, label, heading)
         parts += made

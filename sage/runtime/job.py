@@ -19,6 +19,7 @@ from typing import Any
 from sage.runtime.devices import VISIBLE, Device, occupants, visible_devices
 from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
+from sage.runtime.survivors import ends_with_snakemake
 from sage.runtime.usage import watched
 
 LEAVING_SECONDS = 60.0
@@ -46,7 +47,11 @@ def job(snakemake: Any) -> Iterator[Manifest]:
         try:
             settings = {name: _plain(value) for name, value in snakemake.params.items()}
             asked = gpus_asked(snakemake.resources, snakemake.params.get("device", "auto"))
-            with leased(asked, str(log)) as devices, watched([device.key for device in devices]):
+            with (
+                ends_with_snakemake(),
+                leased(asked, str(log)) as devices,
+                watched([device.key for device in devices]),
+            ):
                 yield Manifest(settings=settings, threads=snakemake.threads, started=time.time())
         except BaseException:
             traceback.print_exc()

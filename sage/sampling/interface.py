@@ -26,12 +26,14 @@ class Completion:
 
     `text` ends with the stop text, if that ended it, and holds no special tokens. `token_ids`
     are the tokens as they were drawn, the one that ended it included; `length` means it was cut
-    off at `max_tokens`.
+    off at `max_tokens`. `log_probs`, where they were asked for, are those of the tokens in the
+    distribution that they were drawn from: behind temperature and filters.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
+    log_probs: tuple[float, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -42,7 +44,9 @@ class Completion:
 class Sampler(Protocol):
     """Draws completions of a policy."""
 
-    def sample(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def sample(
+        self, requests: Sequence[Request], sampling: Sampling, log_probs: bool = False
+    ) -> list[Completion]:
         """One completion per request, in the order of the requests."""
         ...
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 import torch
-from transformers import PreTrainedModel
+
+from sage.sampling.decoders import Decoder
 
 _CPU_SHARE = 0.5  # of the free memory: other jobs run on the same machine
 _GPU_SHARE = 0.8
@@ -27,16 +28,32 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(message in text for message in _MESSAGES)
 
 
-def bytes_per_row(model: PreTrainedModel, tokens: int) -> int:
-    """Memory that one row of `tokens` tokens, prompt included, takes while it is decoded."""
-    config: Any = model.config.get_text_config()
+def cache_bytes(config: Any, tokens: int, itemsize: int) -> int:
+    """Memory of the keys and values of `tokens` tokens."""
+    config = config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cache = 2 * config.num_hidden_layers * heads * size * tokens * model.dtype.itemsize
+    return int(2 * config.num_hidden_layers * heads * size * tokens * itemsize)
+
+
+def vllm_share(total: int, weights: int, cache: int) -> float:
+    """The share of a GPU of `total` bytes that vLLM takes beside a policy that is trained there.
+
+    It holds `weights` and `cache` bytes and some 2 GiB of its own. The trainer keeps its own copy
+    of the weights on the GPU meanwhile, and at least 4 GiB more.
+    """
+    wanted = (weights + cache + 2 * 2**30) / total
+    return round(max(0.1, min(wanted, 1.0 - (weights + 4 * 2**30) / total)), 3)
+
+
+def bytes_per_row(model: Decoder, tokens: int) -> int:
+    """Memory that one row of `tokens` tokens, prompt included, takes while it is decoded."""
+    config: Any = model.config.get_text_config()
+    cache = cache_bytes(config, tokens, model.dtype.itemsize)
     return int(_CACHE_COPIES * cache) + _LOGIT_COPIES * 8 * config.vocab_size
 
 
-def rows_that_fit(model: PreTrainedModel, tokens: int) -> int:
+def rows_that_fit(model: Decoder, tokens: int) -> int:
     """How many rows of `tokens` tokens the free memory of the model's device holds; at least 1."""
     if model.device.type == "cuda":
         idle = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)

@@ -10,30 +10,59 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from sage.policies import stop_token_ids
 
+_CLOSES, _ENDS = 1, 2
+"""What a token does: a stop text may end in it; it ends the text."""
+
 
 class Stops:
-    """The ends of completions of one model under one list of stop texts.
+    """The ends of completions under one list of stop texts.
 
-    `ends` are the ids of end-of-text tokens, `closing` `[V]` marks tokens in which a stop text
-    can end; both are on the model's device.
+    `ends` are the ids of end-of-text tokens, `vocabulary` is the number of the model's tokens;
+    both are looked up on `device`.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]
+        self,
+        ends: Sequence[int],
+        vocabulary: int,
+        tokenizer: PreTrainedTokenizerBase,
+        texts: Sequence[str],
+        device: torch.device,
     ) -> None:
         self._tokenizer = tokenizer
         self._texts = tuple(texts)
         self._reach = max((len(text.encode()) for text in texts), default=0)
-        self.ends = torch.tensor(end_ids(model.generation_config, tokenizer), device=model.device)
-        width = max(model.config.get_text_config().vocab_size, len(tokenizer))
+        width = max(vocabulary, len(tokenizer))
         pieces = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
         closing = [any(_can_end_in(piece, text) for text in texts) for piece in pieces]
-        closing += [False] * (width - len(closing))
-        self.closing = torch.tensor(closing, device=model.device)
+        marks = torch.zeros(width, dtype=torch.int8)
+        marks[: len(closing)] = torch.tensor(closing, dtype=torch.int8) * _CLOSES
+        marks[list(ends)] = _ENDS
+        self._marks = marks.to(device)
+
+    def new_ends(
+        self,
+        tokens: torch.Tensor,
+        done: torch.Tensor,
+        sampled: torch.Tensor,
+        rows: torch.Tensor,
+        position: int,
+    ) -> torch.Tensor | None:
+        """Which rows end with `tokens` `[B]` that had not before, `[B]`; None if none can.
+
+        `sampled` `[N, T]` holds the tokens of row `rows[i]` up to `position`.
+        """
+        marks = self._marks[tokens]
+        if not marks.any():
+            return None
+        new = (marks == _ENDS) & ~done
+        for place in ((marks == _CLOSES) & ~done).nonzero()[:, 0].tolist():
+            new[place] = self.written(sampled[rows[place], : position + 1].tolist())
+        return new
 
     def written(self, tokens: list[int]) -> bool:
         """Whether the end of a completion's `tokens` holds a stop text."""

@@ -20,11 +20,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -54,8 +55,9 @@ class VllmSampler:
 
     `checkpoint` is the folder of a full model, `tokenizer` the one that made the prompts and
     `tokenizer_folder` where vLLM finds it. `adapter` is the folder of a LoRA adapter to
-    `checkpoint`. `tensor_parallel` is the number of devices that each layer is spread over; by
-    default all visible GPUs, which are those of the job.
+    `checkpoint`, which `adopt` replaces by another. `tensor_parallel` is the number of devices that
+    each layer is spread over; by default all visible GPUs, which are those of the job. `limits`
+    are further settings of vLLM, of memory and place.
 
     Raises ModuleNotFoundError without vLLM, and ValueError for what vLLM cannot do.
     """
@@ -70,12 +72,13 @@ class VllmSampler:
         batch_size: int,
         adapter: Path | None = None,
         tensor_parallel: int | None = None,
+        progress: bool = True,
+        limits: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         versions()
         for variable, value in _ENVIRONMENT.items():
             os.environ.setdefault(variable, value)
         from vllm import LLM
-        from vllm.lora.request import LoRARequest
 
         config = AutoConfig.from_pretrained(str(checkpoint)).get_text_config()
         _check_platform(device, config)
@@ -87,7 +90,10 @@ class VllmSampler:
         of_cpu = {"enforce_eager": True, "enable_chunked_prefill": False} if device == "cpu" else {}
         self._tokenizer = tokenizer
         self._ends = end_ids(_generation_config(checkpoint), tokenizer)
-        self._adapter = LoRARequest("policy", 1, str(adapter)) if adapter else None
+        self._progress = progress
+        self._adapter: Any = None
+        if adapter:
+            self.adopt(adapter)
         self._llm = LLM(
             str(checkpoint),
             tokenizer=str(tokenizer_folder),
@@ -98,11 +104,30 @@ class VllmSampler:
             max_num_seqs=batch_size,
             tensor_parallel_size=tensor_parallel,
             seed=0,
+            logprobs_mode="processed_logprobs",  # behind temperature and filters
             **lora,
             **of_cpu,
+            **limits,
         )
 
-    def sample(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
+    def adopt(self, adapter: Path) -> None:
+        """Draw with the adapter in that folder from now on; vLLM reads it at the next draw."""
+        from vllm.lora.request import LoRARequest
+
+        number = self._adapter.lora_int_id + 1 if self._adapter else 1
+        self._adapter = LoRARequest(f"policy{number}", number, str(adapter))
+
+    def sleep(self) -> None:
+        """Give a GPU's memory back: weights go to the machine's, the cache is let go."""
+        self._llm.sleep(level=1)
+
+    def wake(self) -> None:
+        """Take the memory again."""
+        self._llm.wake_up()
+
+    def sample(
+        self, requests: Sequence[Request], sampling: Sampling, log_probs: bool = False
+    ) -> list[Completion]:
         """One completion per request, in the order of the requests; all in one call of vLLM.
 
         Raises ValueError for settings that vLLM would take in another meaning (see
@@ -115,9 +140,9 @@ class VllmSampler:
         self._llm.reset_prefix_cache()
         outputs = self._llm.generate(
             [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
-            [self._parameters(request, sampling) for request in requests],
+            [self._parameters(request, sampling, log_probs) for request in requests],
             lora_request=self._adapter,
-            use_tqdm=partial(tqdm, mininterval=5),
+            use_tqdm=partial(tqdm, mininterval=5) if self._progress else False,
         )
         drawn = [output.outputs[0] for output in outputs]
         texts = self._tokenizer.batch_decode(
@@ -128,11 +153,12 @@ class VllmSampler:
                 cut_behind(text, sampling.stop) if one.finish_reason == "stop" else text,
                 tuple(one.token_ids),
                 _finish_reason(one.finish_reason),
+                _log_probs(one) if log_probs else (),
             )
             for text, one in zip(texts, drawn, strict=True)
         ]
 
-    def _parameters(self, request: Request, sampling: Sampling) -> Any:
+    def _parameters(self, request: Request, sampling: Sampling, log_probs: bool) -> Any:
         from vllm import SamplingParams
 
         return SamplingParams(
@@ -142,6 +168,7 @@ class VllmSampler:
             min_p=sampling.min_p,
             max_tokens=sampling.max_tokens,
             seed=seed_of(request.stream),
+            logprobs=0 if log_probs else None,  # of the drawn token, and no others
             stop=list(sampling.stop),
             include_stop_str_in_output=True,
             ignore_eos=True,  # ours are these, as in the transformers engine:
@@ -265,6 +292,14 @@ def _generation_config(checkpoint: Path) -> GenerationConfig:
         return GenerationConfig.from_pretrained(str(checkpoint))
     except OSError:
         return GenerationConfig.from_model_config(AutoConfig.from_pretrained(str(checkpoint)))
+
+
+def _log_probs(drawn: Any) -> tuple[float, ...]:
+    """The drawn tokens' log-probs; no number where vLLM has none."""
+    return tuple(
+        float(scores[token].logprob)
+        for token, scores in zip(drawn.token_ids, drawn.logprobs, strict=True)
+    )
 
 
 def _finish_reason(reason: str | None) -> FinishReason:

@@ -16,95 +16,10 @@ from sage.fields import (
     Strict,
     about,
 )
-from sage.study.bases import Base, Corpus, ScratchBase
+from sage.study.bases import Base, ScratchBase
+from sage.study.tuning import SFT, LoRA, Optimizer, Precision
 
-Precision = Annotated[
-    Literal["float32", "bfloat16"],
-    about("number format of the computation and of weights that are not trained", trl="bf16"),
-]
-Optimizer = Annotated[
-    Literal["adamw", "adamw_8bit"],
-    about("`adamw_8bit` needs bitsandbytes (the extra `gpu`)", trl="optim"),
-]
 Engine = Literal["transformers", "vllm"]
-
-
-class LoRA(Strict):
-    """Low-rank adapters on the attention and MLP projections, in `sft` and in `rl`."""
-
-    rank: Annotated[Positive, about("rank of the update", unit="dimensions", trl="lora_r")]
-    alpha: Annotated[
-        Positive,
-        about("the update is scaled by alpha / rank", unit="integer", trl="lora_alpha"),
-    ]
-    dropout: Annotated[
-        Share, about("dropout on the adapter's input", unit="probability", trl="lora_dropout")
-    ] = 0.0
-
-
-class SFT(Strict):
-    """Supervised fine-tuning to the answer format.
-
-    An adapter is trained on conversations in the answer format and then merged. Problems whose
-    prompt takes more than half of `max_tokens` are left out.
-    """
-
-    data: Annotated[
-        Name | None,
-        about(
-            "a data set of `benchmarks.yaml` with worked solutions; without one they are drawn "
-            "from a corpus"
-        ),
-    ] = None
-    corpus: Annotated[
-        Corpus | None, about("the corpus to draw from; `null` takes that of the base")
-    ] = None
-    examples: Annotated[
-        Positive | None,
-        about("how many; `null` takes the whole data set", unit="conversations"),
-    ] = None
-    epochs: Annotated[
-        Positive, about("passes over the examples", unit="epochs", trl="num_train_epochs")
-    ]
-    batch_size: Annotated[
-        Positive,
-        about(
-            "conversations in an optimizer step, on all GPUs together",
-            unit="conversations",
-            trl="per_device_train_batch_size",
-        ),
-    ]
-    max_tokens: Annotated[
-        Positive, about("longer conversations are cut", unit="tokens", trl="max_length")
-    ]
-    learning_rate: Annotated[
-        PositiveFloat,
-        about(
-            "peak of AdamW's learning rate, which then falls linearly to 0",
-            unit="rate",
-            trl="learning_rate",
-        ),
-    ]
-    warmup_steps: Annotated[
-        int,
-        Field(ge=0),
-        about("linear rise to the peak", unit="optimizer steps", trl="warmup_steps"),
-    ]
-    weight_decay: Annotated[
-        NonNegativeFloat, about("AdamW's weight decay", unit="rate", trl="weight_decay")
-    ]
-    lora: Annotated[LoRA, about("the adapter")]
-    precision: Precision = "float32"
-    optimizer: Optimizer = "adamw"
-    seed: Annotated[Seed, about("seed of examples, adapter and order", unit="integer", trl="seed")]
-    checkpoint_every: Annotated[
-        Positive,
-        about(
-            "how often a checkpoint is kept, from which an interrupted run continues",
-            unit="optimizer steps",
-            trl="save_steps",
-        ),
-    ] = 200
 
 
 class Sampling(Strict):
@@ -188,11 +103,42 @@ class RL(Strict):
     engine: Annotated[
         Engine,
         about(
-            "what samples rollouts. `vllm` shares each GPU with training: it takes 30 % of the "
-            "memory while it samples; it needs the extra `vllm`",
+            "what samples rollouts. `vllm` shares each GPU with training and needs the extra of "
+            "that name",
             trl="use_vllm",
         ),
     ] = "transformers"
+    drawing_copy: Annotated[
+        bool | None,
+        about(
+            "whether `transformers` samples rollouts from a copy of the weights, in which the "
+            "adapter is merged in float32: fastest, at 4 bytes a weight (2 in bfloat16 without an "
+            "adapter). With `false` it samples with the adapter beside each layer. `null` copies "
+            "in float32 and not in bfloat16. Only the architectures of Llama and Qwen2 can be "
+            "copied"
+        ),
+    ] = None
+    vllm_memory: Annotated[
+        Share | None,
+        about(
+            "what vLLM takes of each GPU while it samples; `null` computes it from the sizes of "
+            "the GPU and the model and from the length of completions",
+            unit="share, 0 to 1",
+            trl="vllm_gpu_memory_utilization",
+        ),
+    ] = None
+    correction: Annotated[
+        Literal["none", "token"] | None,
+        about(
+            "`token` weights each token's advantage by the trainer's probability over the "
+            "sampler's (truncated importance sampling); the KL term is not weighted. `null` takes "
+            "`token` with `vllm`, else `none`"
+        ),
+    ] = None
+    correction_cap: Annotated[
+        PositiveFloat,
+        about("the largest such weight", unit="ratio", trl="vllm_importance_sampling_clip_max"),
+    ] = 3.0
     learning_rate: Annotated[
         PositiveFloat, about("peak of AdamW's learning rate", unit="rate", trl="learning_rate")
     ]

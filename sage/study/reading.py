@@ -31,6 +31,7 @@ from sage.study.faults import (
     unknown,
 )
 from sage.study.models import RL
+from sage.study.readings import reading_faults, with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
 
 
@@ -56,13 +57,17 @@ def load_study(
     file = _study_file(study, config_folder)
     algorithms_file = str(config_folder / "algorithms.yaml")
     benchmarks_file = str(config_folder / "benchmarks.yaml")
-    content, rows = _read_yaml(file), _read_yaml(Path(algorithms_file))
+    content, rows, reading_conflicts = with_readings(
+        _read_yaml(file), _read_yaml(Path(algorithms_file))
+    )
     entries = _read_yaml(Path(benchmarks_file))
     _refuse(
         {
             str(file): [
                 *type_faults(Name, file.stem, "the name of the file"),
                 *type_faults(Study, content, context={KINDS: _unread}),
+                *reading_faults(content),
+                *reading_conflicts,
                 *_reference_faults(content, rows, algorithms_file),
                 *exhibit_faults(content, rows, algorithms_file, exhibit_kind, _guide_settings),
                 *_base_faults(content, entries, benchmarks_file),

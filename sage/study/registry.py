@@ -8,11 +8,11 @@ the modules they name import torch where they compute, so that reading a study s
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -134,7 +134,7 @@ class Registry:
         return None
 
 
-@functools.cache
+@cache
 def _settings(name: str, make: type) -> type[Strict]:
     """The parameters of a class, and what it says of itself, as a type called `name`."""
     hints = _hints(make)

@@ -53,6 +53,14 @@ class Study(Strict):
         about("training seeds of RL: one run for each model, algorithm and seed", unit="integers"),
     ]
     evaluation: Annotated[Evaluation, about("how much is sampled, and how")]
+    readings: Annotated[
+        dict[Name, Name],
+        about(
+            "choices to switch where the paper and its release differ or are silent, such as "
+            "`sft_length: prompt`; they go over what models and algorithms say. All of them, and "
+            "what they set: `sage/study/readings.py`"
+        ),
+    ] = Field(default_factory=dict)
     exhibits: Annotated[
         dict[Name, AnyExhibit],
         Field(min_length=1),

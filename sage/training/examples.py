@@ -39,8 +39,14 @@ def find_solutions(
         return [Solution(worked.problem, worked.working, worked.answer) for worked in stream]
     solved = solved_problems(data, Benchmark.model_validate(dict(source)), mirror_folder())
     return [
-        Solution(one.problem.problem, one.solution, one.problem.answer) for one in solved[:examples]
+        Solution(one.problem.problem, without_think_tags(one.solution), one.problem.answer)
+        for one in solved[:examples]
     ]
+
+
+def without_think_tags(solution: str) -> str:
+    """A reasoning model's solution in plain text: both tags go, what stands in them stays."""
+    return solution.replace("<think>", "").replace("</think>", "").strip()
 
 
 def write_solutions(solutions: Iterable[Solution], path: Path) -> None:

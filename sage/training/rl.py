@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from datasets import Dataset
@@ -33,10 +33,12 @@ from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
 from sage.study import REGISTRIES, RL, Algorithm
+from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import claim
+from sage.training.correction import Correction
+from sage.training.drawers import drawer_for
 from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, graded
-from sage.training.sft import DTYPES, OPTIMIZERS, lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 # What TRL computes itself.
@@ -50,7 +52,7 @@ SNAPSHOTS = "snapshots"
 AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
 
 VLLM_MEMORY = 0.3
-"""Share of a GPU for the weights and the cache of a vLLM that draws rollouts beside training."""
+"""Share of a GPU for the weights and the cache of TRL's vLLM, which draws beside training."""
 
 # TRL's names of what a history row holds; a key that a run does not log is left out.
 HISTORY_KEYS = {
@@ -69,6 +71,9 @@ HISTORY_KEYS = {
     "step_time": "seconds",
     "frac_reward_zero_std": "groups_without_gradient",
     "refills": "refills",
+    "sampler/gap_mean": "sampler_gap_mean",
+    "sampler/gap_max": "sampler_gap_max",
+    "sampler/clipped_share": "sampler_clipped_share",
     "sage/q_mean": "q_mean",
     "sage/q_min": "q_min",
     "sage/q_max": "q_max",
@@ -105,10 +110,11 @@ def train_rl(
             f"{len(problems)} problems, but a generation takes {needed} (prompts_per_step x "
             "steps_per_generation); lower these or name a larger problem set"
         )
-    if settings.engine == "vllm" and device == "cpu":
+    if settings.engine == "vllm" and settings.lora is None and device == "cpu":
         raise ValueError(
-            "rl.engine: vllm needs a GPU: on a CPU vLLM packs its weights when it loads them, and "
-            "the policy's new ones cannot take their place; use engine: transformers"
+            "rl.engine: vllm with lora: null needs a GPU: on a CPU vLLM packs its weights when it "
+            "loads them, and the policy's new ones cannot take their place; use engine: "
+            "transformers, or train an adapter"
         )
     processes = world_size()
     tokenizer = load_tokenizer(parent)
@@ -150,17 +156,25 @@ def build_trainer(
     reference: Path | None = None,
 ) -> AnyTrainer:
     """A trainer of `algorithm` from the checkpoint `parent`; `config` is that of `grpo_config`."""
+    model = load_model(parent, weights_dtype(settings))
+    sharded = shards_weights(settings, world_size())
+    tokenizer = load_tokenizer(parent)
+    longest = max(len(prompt_ids(tokenizer, problem.problem)) for problem in problems)
+    make_drawer = drawer_for(settings, model, parent, sharded, longest)
     return kind(
-        model=load_model(parent, weights_dtype(settings)),
+        model=model,
         reward_funcs=reward_functions(settings, algorithm, grader),
         args=config,
         train_dataset=prompt_dataset(problems),
-        processing_class=load_tokenizer(parent),
+        processing_class=tokenizer,
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
         stop_texts=settings.sampling.stop,
         reference=load_model(reference, weights_dtype(settings)) if reference else None,
         micro_batches=settings.micro_batches,
+        make_drawer=make_drawer,
+        correction=correction_of(settings) if make_drawer else None,
+        trims=True,
     )
 
 
@@ -220,6 +234,12 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
         max_refills=algorithm.filter.max_refills if algorithm.filter else 0,
         mask_truncated=algorithm.mask_truncated,
     )
+
+
+def correction_of(settings: RL) -> Correction:
+    """The model's own, by default that of each token with vLLM, which computes otherwise."""
+    by_default: Literal["none", "token"] = "token" if settings.engine == "vllm" else "none"
+    return Correction(settings.correction or by_default, settings.correction_cap)
 
 
 def reward_functions(settings: RL, algorithm: Algorithm, grader: Grader) -> list[Reward]:
@@ -292,7 +312,11 @@ def grpo_config(
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         min_p=sampling.min_p,
-        **(_vllm_settings(settings, device, longest_prompt) if settings.engine == "vllm" else {}),
+        **(
+            _vllm_settings(settings, device, longest_prompt)
+            if settings.engine == "vllm" and settings.lora is None
+            else {}
+        ),
         loss_type=algorithm.loss,
         importance_sampling_level=algorithm.importance,
         beta=kl_coefficient(settings, algorithm),
@@ -333,26 +357,27 @@ def shards_weights(settings: RL, processes: int) -> bool:
 
 
 def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dict[str, Any]:
-    """TRL's settings of a vLLM in each training process, for the policy of that moment.
+    """TRL's settings of a vLLM in each training process, which is handed all weights each step.
 
     Each holds the whole model, as its trainer does: no tokens wait for another process, and the
     processes need not draw in step. On a GPU it gives its memory back while the policy is
-    trained. Its probabilities differ a little from the trained policy's, and with min-p or top-p
-    they are those of the filtered distribution; each token's loss is weighted by the ratio, up
-    to 3. TRL's default, one ratio for a whole completion, would be a product of thousands.
+    trained. With the correction `token` TRL weights each token's policy term by the ratio of
+    probabilities up to the cap, and not its KL term. TRL's default, one ratio for a whole
+    completion, would be a product of thousands.
     """
+    correction = correction_of(settings)
     return {
         "use_vllm": True,
         "vllm_mode": "colocate",
         "vllm_tensor_parallel_size": 1,
-        "vllm_gpu_memory_utilization": VLLM_MEMORY,
+        "vllm_gpu_memory_utilization": settings.vllm_memory or VLLM_MEMORY,
         "vllm_max_model_length": (
             None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
         ),
         "vllm_enable_sleep_mode": device == "cuda",
-        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_correction": correction.kind == "token",
         "vllm_importance_sampling_mode": "token_truncate",
-        "vllm_importance_sampling_clip_max": 3.0,
+        "vllm_importance_sampling_clip_max": correction.cap,
         "generation_kwargs": {
             "stop": list(settings.sampling.stop),
             "include_stop_str_in_output": True,

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from sage.training.ends import EndedCompletions
+from sage.training.drawing import DrawnRollouts
 from sage.training.rollouts import gathered, join, take_groups
 from sage.training.shaping import Keeps, Shaping, loss_mask
 
 
-class ScoredRollouts(EndedCompletions):
+class ScoredRollouts(DrawnRollouts):
     """Rollouts with the advantages, masks and refills of `shaping`."""
 
     _shaping: Shaping
@@ -35,10 +35,6 @@ class ScoredRollouts(EndedCompletions):
         batch["rollout"] = torch.arange(len(inputs)) + self._first_row(len(inputs))
         batch["group"] = batch["rollout"] // int(self.num_generations or 1)
         return batch
-
-    def _first_row(self, rows: int) -> int:
-        """Where this process's `rows` completions begin among those of all processes."""
-        return int(self.accelerator.process_index * rows)
 
     def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)

@@ -1,7 +1,7 @@
 """Supervised fine-tuning to the answer format: a LoRA adapter, trained and merged.
 
-The result is the parent of every RL run and the reference policy of its KL term. Only the
-completion carries loss.
+The result is the parent of every RL run and the reference policy of its KL term. Prompt and
+completion are tokenised here, apart from each other; TRL gets tokens and cuts nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset
-from peft import LoraConfig
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTConfig, SFTTrainer
@@ -24,53 +23,66 @@ from sage import prompting
 from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
-from sage.study import SFT, LoRA
+from sage.study import SFT
+from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import claim
 from sage.training.examples import Solution
 from sage.training.processes import rank, world_size
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-OPTIMIZERS = {"adamw": "adamw_torch", "adamw_8bit": "adamw_8bit"}
-PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
+@dataclass(frozen=True)
+class Examples:
+    """Tokenised conversations (`input_ids`, `completion_mask`) and what was left out or cut."""
 
-def lora_config(lora: LoRA) -> LoraConfig:
-    """Adapters on the attention and MLP projections."""
-    return LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=PROJECTIONS,
-    )
+    rows: list[dict[str, list[int]]]
+    too_long: int
+    over_maximum: int
+    cut: int
 
-
-def conversations(
-    solutions: Sequence[Solution], tokenizer: PreTrainedTokenizerBase, max_tokens: int
-) -> list[dict[str, Any]]:
-    """Conversations in the answer format, of problems whose prompt takes at most half of
-    `max_tokens` tokens. Raises ValueError if none is left.
-    """
-    kept = [
-        {
-            "prompt": prompting.messages(solution.problem),
-            "completion": [
-                {
-                    "role": "assistant",
-                    "content": prompting.WORK_OPEN
-                    + prompting.completion(solution.working, solution.answer),
-                }
-            ],
+    def counts(self) -> dict[str, int]:
+        """Numbers of conversations: trained on, and among or beside them by their length."""
+        return {
+            "trained_on": len(self.rows),
+            "left_out_over_half_of_max_tokens": self.too_long,
+            "left_out_over_max_tokens": self.over_maximum,
+            "cut_at_max_tokens": self.cut,
         }
-        for solution in solutions
-        if len(prompting.prompt_ids(tokenizer, solution.problem)) <= max_tokens // 2
-    ]
-    if not kept:
-        raise ValueError(
-            f"of {len(solutions)} examples none has a prompt of at most sft.max_tokens / 2 = "
-            f"{max_tokens // 2} tokens"
+
+
+def tokenised(
+    solutions: Sequence[Solution], tokenizer: PreTrainedTokenizerBase, settings: SFT
+) -> Examples:
+    """The conversations to train on: those that `settings` does not find too long.
+
+    Raises ValueError if none is left.
+    """
+    rows: list[dict[str, list[int]]] = []
+    too_long = over_maximum = cut = 0
+    for solution in solutions:
+        written = prompting.completion(solution.working, solution.answer)
+        prompt, completion = prompting.conversation_ids(tokenizer, solution.problem, written)
+        length = len(prompt) + len(completion)
+        if (len(prompt) if settings.length == "prompt" else length) > settings.max_tokens // 2:
+            too_long += 1
+            continue
+        if length > settings.max_tokens and settings.too_long == "leave_out":
+            over_maximum += 1
+            continue
+        cut += length > settings.max_tokens
+        mask = [0] * len(prompt) + [1] * len(completion)
+        rows.append(
+            {
+                "input_ids": [*prompt, *completion][: settings.max_tokens],
+                "completion_mask": mask[: settings.max_tokens],
+            }
         )
-    return kept
+    if not rows:
+        raise ValueError(
+            f"of {len(solutions)} examples none is short enough: in {too_long} the "
+            f"{settings.length} takes more than sft.max_tokens / 2 = {settings.max_tokens // 2} "
+            f"tokens, {over_maximum} take more than sft.max_tokens; raise it, or see sft.length"
+        )
+    return Examples(rows, too_long, over_maximum, cut)
 
 
 def fine_tune(
@@ -91,17 +103,21 @@ def fine_tune(
     if settings.batch_size % world_size():
         raise ValueError(f"batch_size {settings.batch_size} among {world_size()} processes")
     tokenizer = load_tokenizer(base)
-    examples = conversations(solutions, tokenizer, settings.max_tokens)
+    if settings.template == "unsloth":
+        tokenizer.chat_template = prompting.UNSLOTH_CHAT_TEMPLATE
+    examples = tokenised(solutions, tokenizer, settings)
+    print(f"examples: {examples.counts()}")
+    manifest = replace(manifest, settings={**manifest.settings, "examples": examples.counts()})
     config = _config(settings, device, scratch)
     if rank() == 0:
         made = (base / "manifest.json").read_text(encoding="utf-8")
-        told = hashlib.sha256(json.dumps(examples).encode()).hexdigest()
+        told = hashlib.sha256(json.dumps(examples.rows).encode()).hexdigest()
         claim(scratch, [manifest.settings, made, told])
     config.distributed_state.wait_for_everyone()
     trainer = SFTTrainer(
         model=load_model(base, DTYPES[settings.precision]),
         args=config,
-        train_dataset=Dataset.from_list(examples),
+        train_dataset=Dataset.from_list(examples.rows),
         processing_class=tokenizer,
         peft_config=lora_config(settings.lora),
     )
@@ -125,8 +141,8 @@ def _config(settings: SFT, device: str, scratch: Path) -> SFTConfig:
         weight_decay=settings.weight_decay,
         lr_scheduler_type="linear",
         warmup_steps=settings.warmup_steps,
-        max_length=settings.max_tokens,
-        completion_only_loss=True,
+        max_length=None,  # the rows are no longer than sft.max_tokens
+        completion_only_loss=settings.loss == "completion",
         gradient_checkpointing=False,
         bf16=settings.precision == "bfloat16",
         optim=OPTIMIZERS[settings.optimizer],

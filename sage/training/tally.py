@@ -1,4 +1,4 @@
-"""What a run logs of its guide: q over the tokens of a step, whatever parts it is run in."""
+"""What a run logs of the tokens of a step, whatever parts it is run in: q, and sampler's gaps."""
 
 from __future__ import annotations
 
@@ -46,4 +46,38 @@ class GuideTally:
             "q_max": -self._ends[1],
             "amplified_share": amplified / tokens,
             "clamped_share": at_clamp / tokens,
+        }
+
+
+class GapTally:
+    """Gaps between sampler and trainer, over all processes and micro-batches of a moment."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._moment: Hashable = None
+        self._sums = torch.zeros(3, dtype=torch.float64)
+        self._largest = 0.0
+
+    def add(
+        self, moment: Hashable, gaps: torch.Tensor, cap: float, mask: torch.Tensor
+    ) -> dict[str, float]:
+        """The log of `moment` so far, with `gaps` (nats) where `mask`, both `[B, T]`, counted in.
+
+        `clipped_share` is that of tokens with exp(gap) above `cap`. Every process must call it.
+        Without a token there is nothing to log.
+        """
+        parts = (torch.ones_like(gaps), gaps.abs(), (gaps.exp() > cap).to(gaps))
+        sums = torch.stack([(part * mask).sum(dtype=torch.float64) for part in parts])
+        largest = self._accelerator.gather((gaps.abs() * mask).max()[None]).max().item()
+        if moment != self._moment:
+            self._moment, self._sums, self._largest = moment, torch.zeros_like(self._sums), 0.0
+        self._sums = self._sums + self._accelerator.reduce(sums, reduction="sum").cpu()
+        self._largest = max(self._largest, largest)
+        tokens, total, clipped = self._sums.tolist()
+        if tokens == 0:
+            return {}
+        return {
+            "gap_mean": total / tokens,
+            "gap_max": self._largest,
+            "clipped_share": clipped / tokens,
         }

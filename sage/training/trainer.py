@@ -2,7 +2,8 @@
 
 The loss is shaped where TRL hands over log-probs (`sage.training.anchoring`, and for single tokens
 `sage.training.crediting`), rollouts where it hands on scored completions
-(`sage.training.scoring`), and completions end where this project says (`sage.training.ends`).
+(`sage.training.scoring`), and drawn by this project's samplers (`sage.training.drawing`) instead of
+TRL's generation, whose completions would end where this project says (`sage.training.ends`).
 
 In several processes each holds a slice of the completions of a generation. What is done does
 not depend on how many there are: noise is named by a completion's place in the whole
@@ -21,15 +22,19 @@ from transformers import PreTrainedModel
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
+from sage.training.correction import Correction
 from sage.training.crediting import CreditedLoss
+from sage.training.drawing import MakeDrawer
 from sage.training.passes import PassSampler
 from sage.training.scoring import ScoredRollouts
 from sage.training.shaping import Shaping
+from sage.training.tally import GapTally
+from sage.training.trimming import TrimmedPasses
 
 __all__ = ["SageTrainer", "Shaping"]
 
 
-class SageTrainer(CreditedLoss, ScoredRollouts):
+class SageTrainer(CreditedLoss, ScoredRollouts, TrimmedPasses):
     """GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     `reference` takes the place of the policy at the start as what the KL term refers to. A
@@ -37,6 +42,10 @@ class SageTrainer(CreditedLoss, ScoredRollouts):
     `micro_batches` is the number of parts that all processes together run a step in; by default
     each accumulates that of its own arguments. Raises ValueError for a guide or a divergence
     without a KL term, and for settings of TRL that go past the seam.
+
+    `make_drawer` makes what draws rollouts; without it TRL does. `correction` weights tokens by
+    what the sampler's probabilities differ from the trainer's. With `trims` log-probs are
+    computed without padding, and equal TRL's but for rounding.
     """
 
     def __init__(
@@ -46,6 +55,9 @@ class SageTrainer(CreditedLoss, ScoredRollouts):
         reference: PreTrainedModel | None = None,
         stop_texts: Sequence[str] = (),
         micro_batches: int | None = None,
+        make_drawer: MakeDrawer | None = None,
+        correction: Correction | None = None,
+        trims: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -53,9 +65,14 @@ class SageTrainer(CreditedLoss, ScoredRollouts):
             set_seed(self.args.seed, device_specific=True)
         self._shaping = shaping or Shaping()
         self._stop_texts = tuple(stop_texts)
-        if not self.use_vllm and not all(map(self._ends_with_one_token, self._stop_texts)):
+        self._make_drawer, self._trims = make_drawer, trims
+        self._correction = correction or Correction()
+        self._gaps = GapTally(self.accelerator)
+        by_trl = make_drawer is None and not self.use_vllm
+        if by_trl and not all(map(self._ends_with_one_token, self._stop_texts)):
             self._stop_at_texts()
-        if self.is_fsdp_enabled:  # parts of the weights are with processes that draw more tokens
+        if by_trl and self.is_fsdp_enabled:
+            # Parts of the weights are with processes that draw more tokens.
             policy = self.accelerator.unwrap_model(self.model)
             policy.generate = partial(policy.generate, synced_gpus=True)
         if self._shaping.shapes_kl:

@@ -16,6 +16,7 @@ os.environ.update(
 from sage.exhibits import load_study
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
+from sage.runtime.survivors import note_owner
 from sage.study import BASE, StudyError, choice_files, load_settings
 
 # Used with `--software-deployment-method conda` only.

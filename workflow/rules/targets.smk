@@ -3,7 +3,7 @@
 
 rule theory:
     input:
-        [exhibit_files(name) for name in ("figure1", "figure5", "appendix_c")],
+        [exhibit_files(name) for name in ("figure1", "figure5", "appendix_c", "estimators")],
 
 
 rule report:

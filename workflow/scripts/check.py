@@ -3,11 +3,14 @@ from pathlib import Path
 
 from sage.checking import Machine, check, render_findings
 from sage.exhibits import restore_study
+from sage.results import Results
 from sage.runtime.files import write_text_atomic
 
 study, params = restore_study(snakemake.params.study), snakemake.params
 limit = snakemake.resources.gpu
-findings = check(study, Machine(Path(params.folder), params.device, limit, params.executor))
+findings = check(
+    study, Machine(Results(Path(params.folder)), params.device, limit, params.executor)
+)
 text = render_findings(study, findings)
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text, flush=True)

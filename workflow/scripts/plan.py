@@ -2,9 +2,10 @@ from pathlib import Path
 
 from sage.exhibits import restore_study
 from sage.planning import plan, render_plan
+from sage.results import Results
 from sage.runtime.files import write_text_atomic
 
 study = restore_study(snakemake.params.study)
-text = render_plan(study, plan(study, Path(snakemake.params.folder)))
+text = render_plan(study, plan(study, Results(Path(snakemake.params.folder))))
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text)

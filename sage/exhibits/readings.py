@@ -1,0 +1,85 @@
+"""Where paper and release differ or are silent: every reading, and which answer is in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pandas as pd
+
+from sage.exhibits.kind import Shown, Shows, TableMaker
+from sage.rendering.labels import row_title
+from sage.rendering.numbers import NONE, listing
+from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
+from sage.study import ResolvedStudy
+
+COLUMNS = ["reading", "question", "answer", "source", "meaning", "default", "in_force"]
+
+OWN = "settings of its own"
+"""In force where a model or row has settings that are those of no answer."""
+
+
+class ReadingsTable(Shows):
+    """Choices that the paper leaves open, or makes otherwise than its release."""
+
+    contents: ClassVar[str] = (
+        "Choices where the paper and its official release differ or are silent: each `answer` to "
+        "a `question` with its `source`, whether it is the `default` of the paper's study, and the "
+        "models or rows of this study for which it is `in_force`."
+    )
+
+    def tables(self) -> Mapping[str, TableMaker]:
+        """See `Shows`."""
+        return {"": _document}
+
+
+def readings_table(study: ResolvedStudy) -> pd.DataFrame:
+    """COLUMNS, a row per reading and answer; OWN follows where it is in force somewhere."""
+    from sage.study.readings import readings_of
+
+    rows = []
+    for found in readings_of(study):
+        reading = found.reading
+        by_answer: dict[str | None, list[str]] = {}
+        for name, answer in found.answers.items():
+            by_answer.setdefault(answer, []).append(_title(study, name))
+        for answer, choice in reading.choices.items():
+            where = "; ".join(by_answer.get(answer, []))
+            own = (answer, choice.source, choice.meaning, answer == reading.default, where)
+            rows.append((reading.name, reading.question, *own))
+        if None in by_answer:
+            own = (OWN, NONE, "", False, "; ".join(by_answer[None]))
+            rows.append((reading.name, reading.question, *own))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _title(study: ResolvedStudy, name: str) -> str:
+    """What a model or row is called where people read it; other names stand for themselves."""
+    if name in study.study.models:
+        return study.model(name).title
+    return row_title(study, name) if name in study.algorithms else name
+
+
+def _document(shown: Shown) -> TableDocument:
+    frame = readings_table(shown.study)
+    groups = []
+    for (name, question), of in frame.groupby(["reading", "question"], sort=False):
+        rows = tuple(
+            Row(
+                row["answer"] + (" (default)" if row["default"] else ""),
+                (
+                    Cell(row["source"]),
+                    Cell(row["meaning"]),
+                    Cell(listing(row["in_force"].split("; "), most=4) or NONE),
+                ),
+            )
+            for row in of.to_dict("records")
+        )
+        groups.append(Group(f"{name}: {question}", rows))
+    heads = tuple(Head("", (title,)) for title in ("Source", "Meaning", "In force for"))
+    caption = (
+        "Choices where the paper and its official release differ or are silent. Default: the "
+        "answer of the paper’s study; `readings` in a study switches one. In force for: the "
+        "models or rows of this study whose settings are those of the answer."
+    )
+    return TableDocument(frame, Table("Answer", heads, tuple(groups), words=True), caption)

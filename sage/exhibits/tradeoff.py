@@ -1,0 +1,130 @@
+"""Accuracy against coverage: pass@1 across, pass@k up, a point per row and training run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from sage.evaluation.curves import POOLED
+from sage.exhibits.kind import FigureMaker
+from sage.exhibits.pass_at_k import MeasuredPassAtK, OnBenchmarks, pooled_pass_at_k, shown_ks
+from sage.fields import about
+from sage.rendering.labels import benchmark_titles
+from sage.rendering.lines import PALETTE, line_styles
+from sage.study import BASE, ResolvedStudy
+from sage.study.exhibit import Surroundings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class TradeoffFigure(OnBenchmarks, MeasuredPassAtK):
+    """Accuracy against coverage: pass@1 and pass@k of every row, one panel per benchmark."""
+
+    kind: Literal["tradeoff"]
+    k: Annotated[
+        Annotated[int, Field(ge=2)] | None,
+        about(
+            "k of the coverage, a power of two; left out, the largest that one evaluation seed "
+            "samples",
+            unit="samples",
+        ),
+    ] = None
+
+    contents: ClassVar[str] = (
+        "Accuracy (pass@1) against coverage (pass@k), one panel per benchmark. Large marks are "
+        "rows, pooled over training runs, with 95 % intervals; small ones are single runs."
+    )
+    caption: ClassVar[str] = (
+        "Accuracy (pass@1, across) against coverage (pass@k, up). Large marks are rows, pooled "
+        "over training runs, with 95 % intervals; small marks are single runs. Right of the base "
+        "and below it, accuracy was gained and coverage lost."
+    )
+
+    def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """A k that is no power of two, or above what is drawn."""
+        if self.k and self.k & (self.k - 1):
+            yield "k", f"{self.k} is not a power of two, for which pass@k is measured"
+        drawn = (around.drawn or 0) * (around.eval_seeds or 0)
+        if self.k and drawn and self.k > drawn:
+            yield (
+                "k",
+                f"{self.k}, but only {drawn} samples of a problem are drawn; lower it, or raise "
+                "evaluation.samples",
+            )
+
+    def figures(self) -> Mapping[str, FigureMaker]:
+        """The points."""
+        return {
+            "": lambda shown: tradeoff_figure(
+                shown.frame("pass_at_k"), shown.study, shown.name, self.k
+            )
+        }
+
+
+def tradeoff_figure(
+    pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str, k: int | None
+) -> Figure:
+    """Each row at (pass@1, pass@k), pooled and by training run, one panel per benchmark.
+
+    `pass_at_k` has the columns of `metrics/pass_at_k.parquet`. A benchmark without rows has an
+    empty panel.
+    """
+    import matplotlib
+    from matplotlib.ticker import PercentFormatter
+
+    from sage.rendering.style import STYLE, add_legend, grid_of_panels, say
+
+    pooled = pooled_pass_at_k(pass_at_k, study, exhibit)
+    samples = study.evaluation(study.study.exhibits[exhibit].model).samples
+    names = [name for name in study.rows_of(exhibit) if name in set(pooled["algorithm"])]
+    benchmarks, titles = study.benchmarks_of(exhibit), benchmark_titles(study)
+    styles = line_styles(study)
+    runs = pass_at_k[(pass_at_k["train_seed"] != POOLED) & pass_at_k["algorithm"].isin(names)]
+    with matplotlib.rc_context(STYLE):
+        figure, panels = grid_of_panels(len(benchmarks), len(names))
+        for axes, benchmark in zip(panels, benchmarks, strict=True):
+            here = pooled[pooled["benchmark"] == benchmark]
+            axes.set(title=titles[benchmark])
+            if here.empty:
+                say(axes, "not evaluated")
+                continue
+            largest = k or shown_ks(here, samples)[-1]
+            singles = _points(runs[runs["benchmark"] == benchmark], largest)
+            for name in names:
+                look, row = styles[name], _points(here[here["algorithm"] == name], largest)
+                if row.empty:
+                    continue
+                x, y = row["accuracy"], row["coverage"]
+                reach = {
+                    "xerr": [x - row["accuracy_low"], row["accuracy_high"] - x],
+                    "yerr": [y - row["coverage_low"], row["coverage_high"] - y],
+                }
+                axes.errorbar(x, y, **reach, color=look.hex, lw=0.8, alpha=0.45, ls="", zorder=2)
+                edge = {"edgecolor": PALETTE["paper"][0], "linewidth": 0.7, "color": look.hex}
+                axes.scatter(x, y, marker=look.marker, s=58, zorder=4, **edge)
+                own = singles[singles["algorithm"] == name]
+                if name != BASE and len(own) > 1:
+                    small = {"s": 14, "alpha": 0.6, "linewidth": 0, "color": look.hex}
+                    axes.scatter(own["accuracy"], own["coverage"], marker=look.marker, **small)
+            axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
+            axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+            axes.set(xlabel="pass@1", ylabel=f"pass@{largest}")
+        add_legend(figure, names, styles, study, markers=True)
+    return figure
+
+
+def _points(rows: pd.DataFrame, k: int) -> pd.DataFrame:
+    """Columns algorithm, train_seed, accuracy and coverage, each of these with low and high."""
+    keys = ["algorithm", "train_seed"]
+    parts = ["value", "low", "high"]
+    one, many = (
+        rows[rows["k"] == wanted][[*keys, *parts]].rename(
+            columns={"value": name, "low": f"{name}_low", "high": f"{name}_high"}
+        )
+        for wanted, name in ((1, "accuracy"), (k, "coverage"))
+    )
+    return one.merge(many, on=keys)

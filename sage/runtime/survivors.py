@@ -1,0 +1,140 @@
+"""What a killed Snakemake leaves behind: jobs that still run, and a lock that nobody holds.
+
+A job ends soon after the Snakemake that started it (`ends_with_snakemake`), so that no two jobs
+write the same files. A lock is released where no Snakemake of this folder is alive
+(`release_stale_lock`), and never beside a living one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from sage.runtime.files import write_text_atomic
+
+POLL_SECONDS = 1.0
+"""How often a job looks whether its Snakemake is there."""
+
+JOBS_LEAVE_SECONDS = 60.0
+"""How long a new run waits for the jobs of a killed one."""
+
+
+class Locked(RuntimeError):
+    """The folder may not be used now; the message says by whom and what to do."""
+
+
+@contextmanager
+def ends_with_snakemake() -> Iterator[None]:
+    """End this process and its children once the Snakemake above them is gone.
+
+    Without one above, nothing is watched.
+    """
+    parent = next(filter(_is_snakemake, psutil.Process().parents()), None)
+    if parent is None:
+        yield
+        return
+    done = threading.Event()
+    watch = threading.Thread(target=_watch, args=(parent, done), daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def note_owner(folder: Path) -> None:
+    """Note which process, on which machine, works in `folder`; Snakemake calls it at its start."""
+    owner = {"host": socket.gethostname(), "pid": os.getpid()}
+    write_text_atomic(_owner_file(folder), json.dumps(owner) + "\n")
+
+
+def release_stale_lock(folder: Path) -> bool:
+    """Remove Snakemake's lock from `folder` if whoever held it is gone; whether there was one.
+
+    Raises Locked if a Snakemake works here, on this machine or, for all that is known, on another.
+    """
+    locks = folder / ".snakemake" / "locks"
+    if not locks.is_dir() or not any(locks.iterdir()):
+        return False
+    host, pid = _owner(folder)
+    if host not in ("", socket.gethostname()):
+        raise Locked(
+            f"{folder} is locked by process {pid} on {host}. If Snakemake is not running there, "
+            "run the same command with --unlock added"
+        )
+    if alive := [process.pid for process in psutil.process_iter() if _works_in(process, folder)]:
+        raise Locked(
+            f"Snakemake (process {alive[0]}) is running in {folder}; wait for its end, or stop it"
+        )
+    _await_jobs(folder)
+    shutil.rmtree(locks)
+    return True
+
+
+def _await_jobs(folder: Path) -> None:
+    """Wait for jobs of a killed Snakemake, which end by themselves."""
+    deadline = time.monotonic() + JOBS_LEAVE_SECONDS
+    while jobs := [process.pid for process in psutil.process_iter() if _is_job(process, folder)]:
+        if time.monotonic() > deadline:
+            raise Locked(f"a job of a killed Snakemake (process {jobs[0]}) still runs; stop it")
+        time.sleep(POLL_SECONDS / 4)
+
+
+def _watch(parent: psutil.Process, done: threading.Event) -> None:
+    while not done.wait(POLL_SECONDS):
+        if not parent.is_running() or parent.status() == psutil.STATUS_ZOMBIE:
+            print("Snakemake is gone, so this job ends; the next run continues it.", flush=True)
+            for child in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            os._exit(1)
+
+
+def _is_snakemake(process: psutil.Process) -> bool:
+    words = _command(process)
+    return any(Path(word).name in ("snakemake", "snakemake.py") for word in words[:3]) or (
+        words[1:3] == ["-m", "snakemake"]
+    )
+
+
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return _is_snakemake(process) and Path(process.cwd()) == folder.resolve()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def _is_job(process: psutil.Process, folder: Path) -> bool:
+    scripts = str(folder.resolve() / ".snakemake" / "scripts")
+    return any(word.startswith(scripts) for word in _command(process)[1:2])
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """The words of its command line; none for a process that has ended."""
+    try:
+        return [] if process.status() == psutil.STATUS_ZOMBIE else process.cmdline()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return []
+
+
+def _owner_file(folder: Path) -> Path:
+    return folder / ".snakemake" / "owner.json"
+
+
+def _owner(folder: Path) -> tuple[str, int]:
+    """Host and process that worked here last; empty and 0 where none was noted."""
+    try:
+        owner = json.loads(_owner_file(folder).read_text(encoding="utf-8"))
+        return str(owner["host"]), int(owner["pid"])
+    except (OSError, ValueError, KeyError):
+        return "", 0

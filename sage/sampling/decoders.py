@@ -1,0 +1,119 @@
+"""How a policy reads prompts and continues them, one token a row at a time.
+
+A `Decoder` opens a `Decoding` of a batch: the rows with their key-value cache. There are two.
+`FusedDecoder` (`sage.sampling.fused`) computes Llama's architecture with few large operations.
+`ModuleDecoder`, here, calls any causal language model of transformers as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from transformers import DynamicCache
+
+Prompts = Sequence[tuple[int, ...]]
+
+
+class Decoding(Protocol):
+    """Rows that are being continued; row i belongs to the i-th prompt still kept."""
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Append `tokens` `[B]`; the next tokens' logits `[B, V]`."""
+        ...
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with the given rows `[K]` alone."""
+        ...
+
+
+class Decoder(Protocol):
+    """A policy that continues prompts; `config` is that of its model."""
+
+    config: Any
+    device: torch.device
+    dtype: torch.dtype
+
+    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
+        """Read the prompts, equal ones once: a row each, and the first tokens' logits `[B, V]`.
+
+        `room` is the most tokens that a row will take.
+        """
+        ...
+
+
+def unique_prompts(
+    prompts: Prompts, padding: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Different prompts, left-padded `[U, P]`, their lengths `[U]`, which each row has `[B]`."""
+    unique = list(dict.fromkeys(prompts))
+    longest = max(map(len, unique))
+    rows = [[padding] * (longest - len(prompt)) + list(prompt) for prompt in unique]
+    places = {prompt: place for place, prompt in enumerate(unique)}
+    lengths = [len(prompt) for prompt in unique]
+    owners = [places[prompt] for prompt in prompts]
+    return tuple(torch.tensor(part, device=device) for part in (rows, lengths, owners))  # type: ignore[return-value]
+
+
+class ModuleDecoder:
+    """A model of transformers, run as it is; `around` surrounds every forward pass."""
+
+    def __init__(
+        self, model: Any, around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    ) -> None:
+        self._model, self._around = model, around
+        self.config = model.config
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+
+    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
+        """Rows of the prompts; see `Decoder`."""
+        ids, lengths, owners = unique_prompts(prompts, 0, self.device)
+        width = ids.shape[1]
+        mask = (torch.arange(width, device=self.device) >= width - lengths[:, None]).long()
+        cache = DynamicCache(config=self.config)
+        logits = self.logits(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=1) - 1).clamp(min=0),
+            past_key_values=cache,
+            logits_to_keep=1,
+        )
+        cache.batch_select_indices(owners)
+        return _ModuleRows(self, cache, mask[owners], lengths[owners]), logits[owners]
+
+    def logits(self, **inputs: Any) -> torch.Tensor:
+        """Logits of the last position, `[B, V]`."""
+        with self._around():
+            output: torch.Tensor = self._model(use_cache=True, **inputs).logits
+        return output[:, -1]
+
+
+class _ModuleRows:
+    """Rows of a ModuleDecoder: `mask` `[B, P]`, next `positions` `[B]`."""
+
+    def __init__(
+        self,
+        decoder: ModuleDecoder,
+        cache: DynamicCache,
+        mask: torch.Tensor,
+        positions: torch.Tensor,
+    ) -> None:
+        self._decoder, self._cache, self._mask, self._positions = decoder, cache, mask, positions
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        self._mask = torch.cat([self._mask, self._mask.new_ones(len(tokens), 1)], dim=1)
+        logits = self._decoder.logits(
+            input_ids=tokens[:, None],
+            attention_mask=self._mask,
+            position_ids=self._positions[:, None],
+            past_key_values=self._cache,
+        )
+        self._positions = self._positions + 1
+        return logits
+
+    def keep(self, rows: torch.Tensor) -> None:
+        self._cache.batch_select_indices(rows)
+        self._mask, self._positions = self._mask[rows], self._positions[rows]

@@ -1,0 +1,273 @@
+"""Llama's architecture, decoded with few large operations and a cache made beforehand.
+
+A small model spends most of its time between operations. Here a layer takes some fifteen: query,
+key and value come from one product, gate and up from another, and new keys are written into
+their place instead of the cache being joined anew. The weights are a copy, in which a LoRA
+adapter is merged; the model that they come from is only read. `refresh` brings the copy to where
+training has brought the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.nn import functional as F
+
+from sage.sampling.decoders import Decoding, Prompts, unique_prompts
+
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+_FIRST_ROOM = 128
+"""Columns of the cache at first; it doubles when they are full."""
+
+_ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM"}
+_MODEL_TYPES = {"llama", "qwen2"}
+_STATIC_ROTATIONS = {"default", "linear", "llama3", "yarn"}
+
+
+def is_fusible(model: Any) -> bool:
+    """Whether `model`, with or without an adapter, is one that FusedDecoder computes exactly."""
+    plain = _without_adapter(model)
+    config = plain.config
+    return (
+        any(kind.__name__ in _ARCHITECTURES for kind in type(plain).__mro__)
+        and config.model_type in _MODEL_TYPES
+        and config.hidden_act == "silu"
+        and not getattr(config, "mlp_bias", False)
+        and "sliding_attention" not in (getattr(config, "layer_types", None) or ())
+        and config.rope_parameters["rope_type"] in _STATIC_ROTATIONS
+    )
+
+
+def _without_adapter(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+class _Layer:
+    """A layer's weights: [out, in] products, biases or None, and norms."""
+
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor | None
+    out: torch.Tensor
+    out_bias: torch.Tensor | None
+    gate_up: torch.Tensor
+    down: torch.Tensor
+    norms: tuple[torch.Tensor, torch.Tensor]
+
+
+class FusedDecoder:
+    """A copy of `model`'s weights in `dtype` that draws; raises ValueError if it is not fusible.
+
+    With `consume` the model's own weights are let go one by one, and it can no longer be used.
+    Where processes hold parts of the weights, all must call this and `refresh`.
+    """
+
+    def __init__(self, model: Any, dtype: torch.dtype | None = None, consume: bool = False) -> None:
+        if not is_fusible(model):
+            raise ValueError(f"{type(model).__name__}: not an architecture that is known here")
+        self._model = _without_adapter(model)
+        config = self._model.config
+        self.config, self.device = config, torch.device(self._model.device)
+        self.dtype: torch.dtype = dtype or self._model.dtype
+        self.heads: int = config.num_attention_heads
+        self.groups: int = config.num_key_value_heads
+        self.size: int = (
+            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        )
+        self._inner: int = config.intermediate_size
+        self._eps: float = config.rms_norm_eps
+        self._layers = [_Layer() for _ in self._model.model.layers]
+        self.refresh(consume)
+
+    @torch.no_grad()
+    def refresh(self, consume: bool = False) -> None:
+        """Take the model's weights as they are now, with its adapter."""
+        inner = self._model.model
+        for ours, theirs in zip(self._layers, inner.layers, strict=True):
+            attention, mlp = theirs.self_attn, theirs.mlp
+            inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
+            for name, modules in (
+                ("qkv", inputs),
+                ("out", (attention.o_proj,)),
+                ("gate_up", (mlp.gate_proj, mlp.up_proj)),
+                ("down", (mlp.down_proj,)),
+            ):
+                setattr(ours, name, self._joined(getattr(ours, name, None), modules, consume))
+            ours.qkv_bias, ours.out_bias = self._biases(inputs), self._biases((attention.o_proj,))
+            norms = theirs.input_layernorm, theirs.post_attention_layernorm
+            ours.norms = self._taken(norms[0].weight), self._taken(norms[1].weight)
+        self._embedding = self._taken(inner.embed_tokens.weight)
+        self._norm = self._taken(inner.norm.weight)
+        head = self._model.lm_head.weight
+        tied = head is inner.embed_tokens.weight
+        self._head = self._embedding if tied else self._taken(head)
+
+    def _taken(self, weight: torch.Tensor) -> torch.Tensor:
+        """All of a weight in our dtype; the model's own tensor where that is the same."""
+        whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
+        return whole.detach().to(self.dtype)
+
+    def _joined(
+        self, target: torch.Tensor | None, modules: tuple[Any, ...], consume: bool
+    ) -> torch.Tensor:
+        """The weights of `modules`, one below the other, written into `target` if there is one."""
+        bases = [getattr(module, "base_layer", module) for module in modules]
+        widths = [base.out_features for base in bases]
+        if target is None:
+            shape = sum(widths), bases[0].in_features
+            target = torch.empty(shape, dtype=self.dtype, device=self.device)
+        for part, module, base in zip(target.split(widths), modules, bases, strict=True):
+            part.copy_(self._taken(base.weight))
+            for adapter in getattr(module, "active_adapters", ()):
+                if not module.disable_adapters and adapter in module.lora_A:
+                    part += self._delta(module, adapter)
+            if consume:
+                base.weight = None
+        return target
+
+    def _delta(self, module: Any, adapter: str) -> torch.Tensor:
+        """What the adapter adds to the weight of `module`, computed in float32."""
+        down, up = (
+            (w.full_tensor() if isinstance(w, DTensor) else w).float()
+            for w in (module.lora_A[adapter].weight, module.lora_B[adapter].weight)
+        )
+        return (module.scaling[adapter] * (up @ down)).to(self.dtype)
+
+    def _biases(self, modules: tuple[Any, ...]) -> torch.Tensor | None:
+        biases = [getattr(module, "base_layer", module).bias for module in modules]
+        if biases[0] is None:
+            return None
+        return torch.cat([self._taken(bias) for bias in biases])
+
+    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
+        """Rows of the prompts; see `Decoder`."""
+        rows = _FusedRows(self, room)
+        return rows, rows.read(*unique_prompts(prompts, 0, self.device))
+
+    def rotations(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and signed sines `[positions, D]` of the rotary embedding."""
+        places = torch.arange(positions, device=self.device)[None]
+        cosines, sines = self._model.model.rotary_emb(self._embedding[:1, None], places)
+        sines = sines[0].clone()
+        sines[:, : self.size // 2] *= -1.0  # halves are swapped below, and the first one negated
+        return cosines[0], sines
+
+    def logits(
+        self, ids: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, attend: Attend
+    ) -> torch.Tensor:
+        """Next-token logits `[B, V]` behind `ids` `[B, T]`.
+
+        The rotations are `[B, T, 1, D]`. `attend` takes the number of a layer and its queries,
+        keys and values, `[B, T, heads, D]` each, and gives the heads' outputs `[B, T, H * D]`.
+        """
+        heads, both = self.heads, self.heads + self.groups
+        width = (self.config.hidden_size,)
+        x = F.embedding(ids, self._embedding)
+        for number, layer in enumerate(self._layers):
+            y = F.rms_norm(x, width, layer.norms[0], self._eps)
+            y = F.linear(y, layer.qkv, layer.qkv_bias).unflatten(-1, (-1, self.size))
+            turned = y[..., :both, :]
+            turned = torch.addcmul(turned * cosines, turned.roll(self.size // 2, -1), sines)
+            y = attend(number, turned[..., :heads, :], turned[..., heads:, :], y[..., both:, :])
+            x = x + F.linear(y, layer.out, layer.out_bias)
+            y = F.linear(F.rms_norm(x, width, layer.norms[1], self._eps), layer.gate_up)
+            gate, up = y.split(self._inner, dim=-1)
+            x = x + F.linear(F.silu(gate) * up, layer.down)
+        return F.linear(F.rms_norm(x[:, -1], width, self._norm, self._eps), self._head)
+
+
+class _FusedRows:
+    """Rows of a FusedDecoder, left-padded: all write the same column of the cache next.
+
+    Keys are kept as `[B, G, D, C]` and values as `[B, G, C, D]`, G key-value heads and C columns,
+    so that both products of the attention are batched products of whole matrices.
+    """
+
+    def __init__(self, decoder: FusedDecoder, room: int) -> None:
+        self._decoder, self._room = decoder, room
+        self._keys: list[torch.Tensor] = []
+        self._values: list[torch.Tensor] = []
+
+    def read(self, ids: torch.Tensor, lengths: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+        """Fill the cache with different prompts, a copy for each of the rows; logits `[B, V]`."""
+        decoder, width = self._decoder, ids.shape[1]
+        self._cosines, self._sines = decoder.rotations(width + self._room)
+        self._limit, self._column = width + self._room, width
+        capacity = min(self._limit, width + _FIRST_ROOM)
+        places = torch.arange(width, device=ids.device)
+        real = places >= width - lengths[:, None]  # [U, P]
+        seen = (real[:, None] & (places <= places[:, None])) | torch.eye(
+            width, dtype=torch.bool, device=ids.device
+        )  # a padded query sees itself, for the softmax of nothing is no number
+
+        def attend(_: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+            keys = k.new_zeros(len(owners), *k.shape[1:2], k.shape[3], capacity)
+            values = v.new_zeros(len(owners), *v.shape[1:2], capacity, v.shape[3])
+            keys[..., :width] = k.transpose(2, 3)[owners]
+            values[:, :, :width] = v[owners]
+            self._keys.append(keys)
+            self._values.append(values)
+            grouped = decoder.heads != decoder.groups
+            y = F.scaled_dot_product_attention(q, k, v, seen[:, None], enable_gqa=grouped)
+            return y.transpose(1, 2).flatten(2)
+
+        positions = (places - (width - lengths[:, None])).clamp(min=0)
+        logits = decoder.logits(
+            ids, self._cosines[positions][:, :, None], self._sines[positions][:, :, None], attend
+        )
+        self._positions = lengths[owners]
+        hidden = torch.zeros(len(owners), self._limit, dtype=decoder.dtype, device=ids.device)
+        hidden[:, :width] = hidden[:, :width].masked_fill(~real[owners], -torch.inf)
+        self._hidden = self._for_each_head(hidden)
+        return logits[owners]
+
+    def _for_each_head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`hidden` `[B, C]`, added to the scores, as `[B * G, 1, C]`."""
+        return hidden.repeat_interleave(self._decoder.groups, dim=0)[:, None]
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Append `tokens` `[B]`; the next tokens' logits `[B, V]`."""
+        decoder, column = self._decoder, self._column
+        if column == self._keys[0].shape[-1]:
+            self._grow()
+        rows, groups, size = len(tokens), decoder.groups, decoder.size
+        hidden = self._hidden[..., : column + 1]
+
+        def attend(n: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            keys, values = self._keys[n], self._values[n]
+            keys[..., column] = k[:, 0]
+            values[:, :, column] = v[:, 0]
+            scores = torch.baddbmm(
+                hidden,
+                q.reshape(rows * groups, -1, size),
+                keys.view(rows * groups, size, -1)[..., : column + 1],
+                alpha=size**-0.5,
+            )
+            weights = scores.softmax(dim=-1, dtype=torch.float32).to(scores.dtype)
+            seen = values.view(rows * groups, -1, size)[:, : column + 1]
+            return torch.bmm(weights, seen).view(rows, 1, -1)
+
+        cosines, sines = (
+            table[self._positions][:, None, None] for table in (self._cosines, self._sines)
+        )
+        self._column += 1
+        self._positions = self._positions + 1
+        return decoder.logits(tokens[:, None], cosines, sines, attend)
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Go on with the given rows `[K]` alone."""
+        self._keys = [keys[rows] for keys in self._keys]
+        self._values = [values[rows] for values in self._values]
+        self._positions = self._positions[rows]
+        groups = self._decoder.groups
+        self._hidden = self._hidden.view(-1, groups, 1, self._limit)[rows].flatten(0, 1)
+
+    def _grow(self) -> None:
+        """Twice as many columns, or as many as there is room for."""
+        more = min(self._limit - self._column, self._column)
+        self._keys = [F.pad(keys, (0, more)) for keys in self._keys]
+        self._values = [F.pad(values, (0, 0, 0, more)) for values in self._values]

@@ -1,0 +1,71 @@
+"""Log-probs without the padding: rows of similar length are read together.
+
+TRL pads all completions of a generation to the longest. Here each pass sorts its rows by length,
+splits them into groups where that saves enough, and cuts each group's padding off. The numbers
+are those of one pass but for floating-point rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+from trl import GRPOTrainer
+
+_WORTH = 256
+"""Tokens that a further pass must save; reading so few more costs what starting a pass does."""
+
+
+class TrimmedPasses(GRPOTrainer):
+    """GRPOTrainer that reads completions without their padding if `_trims`."""
+
+    _trims = False
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
+        read = super()._get_per_token_logps_and_entropies
+        if not self._trims or self.aux_loss_enabled:  # that of a mixture of experts is one number
+            return read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
+        prompts = attention_mask[:, :-logits_to_keep].sum(dim=1)
+        lengths = attention_mask[:, -logits_to_keep:].sum(dim=1)
+        order = lengths.argsort(descending=True)
+        # Processes that train together must run the same number of passes.
+        worth = _WORTH if self.accelerator.num_processes == 1 else torch.inf
+        border = input_ids.shape[1] - logits_to_keep
+        sizes = group_sizes(lengths[order].tolist(), int(prompts.max()), worth)
+        outputs = []
+        for rows in order.split(sizes):
+            longest = max(1, int(lengths[rows].max()))
+            columns = slice(border - int(prompts[rows].max()), border + longest)
+            output = read(
+                model, input_ids[rows, columns], attention_mask[rows, columns], longest, **kwargs
+            )
+            outputs.append([_widened(part, logits_to_keep) for part in output])
+        back = order.argsort()
+        return tuple(
+            None if p[0] is None else torch.cat(p)[back] for p in zip(*outputs, strict=True)
+        )
+
+
+def _widened(values: torch.Tensor | None, width: int) -> torch.Tensor | None:
+    """`values` `[B, T]` with zeros up to `width` columns, as TRL leaves padding."""
+    return None if values is None else pad(values, (0, width - values.shape[1]))
+
+
+def group_sizes(lengths: list[int], prompt: int, worth: float) -> list[int]:
+    """How many rows to read together; `lengths`, longest first, are those of the completions.
+
+    A group is split where that saves most, as long as it saves more than `worth` tokens. `prompt`
+    is the number of tokens in front of every completion.
+    """
+    longest = lengths[0] + prompt
+    saved = [(len(lengths) - i) * (longest - n - prompt) for i, n in enumerate(lengths)]
+    best = max(range(len(lengths)), key=saved.__getitem__)
+    if saved[best] <= worth:
+        return [len(lengths)]
+    return [
+        *group_sizes(lengths[:best], prompt, worth),
+        *group_sizes(lengths[best:], prompt, worth),
+    ]

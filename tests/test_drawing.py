@@ -1,0 +1,290 @@
+"""Rollouts through our own samplers: the policy's distribution, streams by place, corrections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from transformers import PreTrainedModel, set_seed
+
+from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.problems.record import Problem
+from sage.prompting import prompt_ids
+from sage.sampling import Completion, Request
+from sage.sampling.distribution import next_token_probabilities
+from sage.study import RL, Algorithm, Architecture
+from sage.training import rl
+from sage.training.adapters import lora_config
+from sage.training.correction import Correction
+from sage.training.drawers import copy_dtype, drawer_for
+from sage.training.drawing import Drawer, rollout_stream
+from sage.training.trainer import SageTrainer
+from sage.training.trimming import group_sizes
+
+ARCHITECTURE = Architecture(
+    hidden_size=32,
+    intermediate_size=64,
+    layers=2,
+    heads=2,
+    key_value_heads=1,
+    max_positions=128,
+    vocab_size=300,
+)
+PROBLEMS = [
+    Problem(f"{a}+{b}", f"{a}+{b}{'+1' * (b % 3)}", str(a + b), "math", "1", "test", "0")
+    for a in range(5)
+    for b in range(5)
+]
+SETTINGS = RL.model_validate(
+    {
+        "problems": "sums",
+        "steps": 2,
+        "prompts_per_step": 4,
+        "rollouts": 4,
+        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": list("aeiou13579")},
+        "learning_rate": 3e-3,
+        "schedule": "linear",
+        "warmup_ratio": 0.0,
+        "weight_decay": 0.01,
+        "kl_coefficient": 0.2,
+        "lora": {"rank": 4, "alpha": 8},
+    }
+)
+GRPO: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random tiny model, its logits spread so that tokens differ in probability."""
+    folder = tmp_path_factory.mktemp("parent") / "base"
+    tokenizer = train_tokenizer([p.problem for p in PROBLEMS], ARCHITECTURE.vocab_size)
+    model: Any = build_tiny(ARCHITECTURE, tokenizer, 0)
+    model.model.norm.weight.data *= 6.0
+    save_checkpoint(model, tokenizer, folder)
+    return folder
+
+
+def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that half of all completions earn."""
+    return [float(sum(ids) % 2) for ids in completion_ids]
+
+
+def build(parent: Path, row: dict[str, Any] = GRPO, **changes: Any) -> SageTrainer:
+    """A trainer as `train_rl` builds it, but for the reward; nothing is saved.
+
+    Of `changes`, `make_drawer`, `correction` and `trims` are the trainer's, the others settings.
+    """
+    settings = RL.model_validate(SETTINGS.model_dump() | changes.pop("settings", {}))
+    algorithm = Algorithm.model_validate(row)
+    config = rl.grpo_config(settings, algorithm, 1, "cpu", parent.with_name("scratch"))
+    config.save_strategy = "no"
+    model = load_model(parent)
+    drawn = {"make_drawer": drawer_for(settings, model, parent, sharded=False)}
+    return SageTrainer(
+        model=model,
+        reward_funcs=[odd],
+        args=config,
+        train_dataset=rl.prompt_dataset(PROBLEMS),
+        processing_class=load_tokenizer(parent),
+        peft_config=lora_config(settings.lora) if settings.lora else None,
+        stop_texts=settings.sampling.stop,
+        **{**drawn, **changes},
+    )
+
+
+def logged(trainer: SageTrainer) -> list[dict[str, Any]]:
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
+
+
+def push(model: Any, size: float) -> None:
+    """Give a fresh adapter an effect."""
+    torch.manual_seed(3)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            weight.data.normal_(0.0, size)
+
+
+def two_tokens(
+    model: PreTrainedModel, ends: Sequence[int], prompt: tuple[int, ...], settings: RL
+) -> dict[tuple[int, ...], float]:
+    """The exact distribution of completions of two tokens, or of one that ends them."""
+    sampling = settings.sampling
+    with torch.no_grad():
+        first = next_token_probabilities(model(torch.tensor([prompt])).logits[:, -1], sampling)[0]
+        tokens = first.nonzero()[:, 0].tolist()
+        rows = torch.tensor([[*prompt, token] for token in tokens])
+        second = next_token_probabilities(model(rows).logits[:, -1], sampling)
+    exact: dict[tuple[int, ...], float] = {}
+    for token, following in zip(tokens, first[tokens, None] * second, strict=True):
+        if token in ends:
+            exact[token,] = float(first[token])
+        else:
+            exact |= {(token, i): float(following[i]) for i in following.nonzero()[:, 0].tolist()}
+    return exact
+
+
+@pytest.mark.parametrize("copies", [True, False], ids=["copy", "adapter"])
+@pytest.mark.parametrize("by", ["sage", "trl"])
+def test_rollouts_have_the_policys_distribution(parent: Path, copies: bool, by: str) -> None:
+    """Chi-square of 4,000 rollouts of two tokens, ours and TRL's, against the exact numbers."""
+    sampling = {"temperature": 1.2, "max_tokens": 2, "top_k": 5}
+    changes = {"sampling": sampling, "drawing_copy": copies}
+    trainer = build(parent, settings=changes, **({"make_drawer": None} if by == "trl" else {}))
+    push(trainer.model, 0.3)
+    settings = RL.model_validate(SETTINGS.model_dump() | changes)
+    prompt = tuple(prompt_ids(trainer.processing_class, PROBLEMS[7].problem))
+    plain = {n: w.detach().clone() for n, w in trainer.model.named_parameters()}
+    set_seed(11)
+    trainer.model.train()
+    drawn, log_probs = trainer._generate_single_turn([list(prompt)] * 4_000, None, {}, 4)
+    assert all(torch.equal(plain[n], w) for n, w in trainer.model.named_parameters())
+    policy: Any = trainer.model.eval()
+    exact = two_tokens(policy, trainer.eos_token_ids, prompt, settings)
+    counts = Counter(map(tuple, drawn))
+    assert set(counts) <= set(exact)
+    common = [tokens for tokens, p in exact.items() if p * 4_000 >= 5]
+    assert len(common) >= 10
+    observed = [counts[tokens] for tokens in common]
+    expected = [exact[tokens] * 4_000 for tokens in common]
+    observed.append(4_000 - sum(observed))
+    expected.append(max(1e-3, 4_000 - sum(expected)))
+    assert chisquare(observed, expected, sum_check=False).pvalue > 1e-3
+    with policy.disable_adapter():  # another policy's numbers would not fit
+        others = two_tokens(policy, trainer.eos_token_ids, prompt, settings)
+    other = [others.get(tokens, 0.0) * 4_000 + 1e-3 for tokens in common]
+    other.append(max(1e-3, 4_000 - sum(other)))
+    assert chisquare(observed, other, sum_check=False).pvalue < 1e-6
+    if by == "sage":
+        sums = [sum(scores) for scores in log_probs]
+        probable = [exact[tuple(tokens)] for tokens in drawn]
+        torch.testing.assert_close(
+            torch.tensor(sums).exp(), torch.tensor(probable), rtol=1e-3, atol=1e-6
+        )
+
+
+class Noted:
+    """A drawer in front of another: keeps the names of streams and what was drawn."""
+
+    def __init__(self, drawer: Drawer, shift: float = 0.0) -> None:
+        self._drawer, self._shift = drawer, shift
+        self.drawn: dict[str, tuple[int, ...]] = {}
+
+    def draw(self, policy: Any, requests: Sequence[Request]) -> list[Completion]:
+        completions = self._drawer.draw(policy, requests)
+        self.drawn |= {r.stream: c.token_ids for r, c in zip(requests, completions, strict=True)}
+        return [
+            replace(c, log_probs=tuple(x + self._shift for x in c.log_probs)) for c in completions
+        ]
+
+
+def noting(parent: Path, shift: float = 0.0, **settings: Any) -> Any:
+    """`make_drawer` for drawers of these settings that are noted."""
+    changed = RL.model_validate(SETTINGS.model_dump() | settings)
+    make = drawer_for(changed, load_model(parent), parent, sharded=False)
+    assert make is not None
+    return lambda trainer: Noted(make(trainer), shift)
+
+
+def test_rollouts_are_named_by_run_step_and_place(parent: Path) -> None:
+    """And do not follow from the parts that a step is run in, nor from torch's own generator."""
+    drawn = []
+    for parts in (1, 4):
+        trainer = build(parent, settings={"micro_batches": parts}, make_drawer=noting(parent))
+        torch.manual_seed(parts)
+        trainer.train()
+        drawn.append(trainer._drawer.drawn)  # type: ignore[union-attr]
+    first = {rollout_stream(1, "train", 0, 0, place) for place in range(16)}
+    assert first <= set(drawn[0])
+    assert len(drawn[0]) == 32
+    assert drawn[0].keys() == drawn[1].keys()
+    assert {drawn[0][name] == drawn[1][name] for name in first} == {True}
+    assert len(set(drawn[0].values())) > 20
+
+
+def test_a_draw_again_in_a_step_has_other_streams(parent: Path) -> None:
+    row = {"title": "x", "loss": "dapo", "kl": "none", "dynamic_sampling": {"max_refills": 2}}
+    settings = {"steps": 1, "sampling": {"temperature": 1.0, "max_tokens": 1, "stop": []}}
+    trainer = build(parent, row, settings=settings, make_drawer=noting(parent, **settings))
+    trainer._shaping = rl.shaping_of(Algorithm.model_validate(row))
+    trainer.reward_funcs[0] = lambda completion_ids, **_: [0.0] * len(completion_ids)
+    trainer.train()
+    names = set(trainer._drawer.drawn)  # type: ignore[union-attr]
+    assert names == {rollout_stream(1, "train", 0, n, p) for n in range(3) for p in range(16)}
+
+
+def test_the_sampler_computes_what_the_trainer_does(parent: Path) -> None:
+    rows = logged(build(parent, settings={"learning_rate": 3e-2, "steps": 4}))
+    assert len(rows) == 4
+    for row in rows:
+        assert 0.0 < row["sampler/gap_mean"] < 1e-5
+        assert row["sampler/gap_mean"] <= row["sampler/gap_max"] < 1e-4
+        assert row["sampler/clipped_share"] == 0.0
+    assert rows[-1]["kl"] > 1e-3  # it has moved, and the sampler with it
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "vespo"])
+def test_the_correction_weights_each_token_up_to_its_cap(parent: Path, loss: str) -> None:
+    """A sampler that claims e^-0.5 of its probabilities: the trainer's are e^0.5 times as high."""
+    row = {**GRPO, "loss": loss, "kl": "none", "estimator": None}
+    norms = []
+    for correction in (Correction(), Correction("token"), Correction("token", cap=1.2)):
+        trainer = build(
+            parent,
+            row,
+            settings={"steps": 1},
+            make_drawer=noting(parent, shift=-0.5),
+            correction=correction,
+        )
+        (entry,) = logged(trainer)
+        assert entry["sampler/gap_mean"] == pytest.approx(0.5, abs=1e-4)
+        assert entry["sampler/gap_max"] == pytest.approx(0.5, abs=1e-4)
+        assert entry["sampler/clipped_share"] == float(correction.cap == 1.2)
+        norms.append(entry["grad_norm"])
+    assert norms[0] > 1e-3
+    if loss == "vespo":  # it puts the weights into its own, which are not linear in them
+        assert len(set(norms)) == 3
+    else:
+        assert norms[1] / norms[0] == pytest.approx(1.6487, rel=1e-3)
+        assert norms[2] / norms[0] == pytest.approx(1.2, rel=1e-3)
+
+
+def test_passes_without_padding_give_the_same_gradient(parent: Path) -> None:
+    whole, trimmed = (
+        logged(build(parent, settings={"prompts_per_step": 8, "rollouts": 8}, trims=trims))
+        for trims in (False, True)
+    )
+    for left, right in zip(whole, trimmed, strict=True):
+        assert left["grad_norm"] > 1e-3
+        for key in ("grad_norm", "kl", "entropy", "completions/mean_length", "reward"):
+            assert right[key] == pytest.approx(left[key], rel=1e-3, abs=1e-6), key
+
+
+def test_rows_are_read_together_where_a_pass_would_not_pay() -> None:
+    # 4 rows of 10 + 2 tokens padded to 100 + 2 would cost 4 x 90 tokens more.
+    assert group_sizes([100, 10, 10, 10, 10], prompt=2, worth=359) == [1, 4]
+    assert group_sizes([100, 10, 10, 10, 10], prompt=2, worth=360) == [5]
+    assert group_sizes([100, 90, 10, 10], prompt=0, worth=15) == [2, 2]
+    assert group_sizes([7, 7], prompt=3, worth=0) == [2]
+
+
+def test_what_draws_is_a_copy_only_where_that_is_exact_and_asked_for() -> None:
+    def dtype(sharded: bool = False, fusible: bool = True, **changes: Any) -> torch.dtype | None:
+        return copy_dtype(SETTINGS.model_copy(update=changes), fusible, sharded)
+
+    short = {"precision": "bfloat16"}
+    assert dtype() == torch.float32
+    assert dtype(drawing_copy=False) is None
+    assert dtype(fusible=False) is None
+    assert dtype(**short) is None
+    assert dtype(**short, drawing_copy=True) == torch.float32  # not to round the adapter away
+    assert dtype(**short, lora=None, drawing_copy=True) == torch.bfloat16
+    assert dtype(**short, lora=None, sharded=True) == torch.bfloat16
+    with pytest.raises(ValueError, match="drawing_copy: false"):
+        dtype(lora=None, sharded=True, drawing_copy=False)

@@ -1,0 +1,111 @@
+"""Readings: named choices between the paper and its release, switched by a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sage.study import ResolvedStudy, StudyError, load_study
+from sage.study.readings import READINGS, readings_of
+from tests.conftest import ROOT
+
+CONFIG = ROOT / "config"
+
+
+def study_with(folder: Path, base: str, **readings: Any) -> ResolvedStudy:
+    content = yaml.safe_load((CONFIG / f"studies/{base}.yaml").read_text(encoding="utf-8"))
+    file = folder / "switched.yaml"
+    file.write_text(yaml.safe_dump({**content, "readings": readings}), encoding="utf-8")
+    return load_study(str(file), CONFIG)
+
+
+def in_force(study: ResolvedStudy) -> dict[str, set[str | None]]:
+    return {one.reading.name: set(one.answers.values()) for one in readings_of(study)}
+
+
+def test_every_reading_has_two_answers_a_default_and_settings_that_tell_them_apart() -> None:
+    for reading in READINGS.values():
+        assert len(reading.choices) >= 2
+        assert reading.default in reading.choices
+        settings = [sorted(choice.sets.items()) for choice in reading.choices.values()]
+        assert all(settings.count(one) == 1 for one in settings)
+        assert all(choice.source and choice.meaning for choice in reading.choices.values())
+
+
+def test_the_papers_study_follows_the_default_of_each_reading() -> None:
+    study = load_study("paper", CONFIG)
+    for one in readings_of(study):
+        given = {answer for answer in one.answers.values() if answer}
+        assert given <= {one.reading.default}, one.reading.name
+        assert given or one.reading.name == "kl_reference" or not one.answers
+    assert set(in_force(study)["batching"]) <= {"completions", None}
+
+
+def test_sixteen_completions_a_generation_serve_two_steps_of_eight() -> None:
+    rl = load_study("paper", CONFIG).model("qwen_math_7b").rl
+    completions = rl.prompts_per_step * rl.rollouts
+    assert completions == 8
+    assert completions * rl.steps_per_generation == 16
+    assert rl.micro_batches == 1  # so that BNPO's mean runs over all 8
+
+
+def test_a_switched_reading_changes_its_settings_and_nothing_else(tmp_path: Path) -> None:
+    plain, switched = (
+        study_with(tmp_path, "paper"),
+        study_with(tmp_path, "paper", schedule="constant"),
+    )
+    assert in_force(switched)["schedule"] == {"constant"}
+    for name, model in plain.study.models.items():
+        rl = model.rl.model_copy(update={"schedule": "constant"})
+        assert switched.model(name) == model.model_copy(update={"rl": rl})
+    assert switched.algorithms == plain.algorithms
+
+
+def test_sft_by_the_papers_words_cuts_long_conversations(tmp_path: Path) -> None:
+    sft = study_with(tmp_path, "paper", sft_length="prompt").model("qwen_math_7b").sft
+    assert sft is not None
+    assert (sft.length, sft.too_long) == ("prompt", "cut")
+
+
+def test_a_length_of_its_own_stays(tmp_path: Path) -> None:
+    study = study_with(tmp_path, "paper", completion_length="half")
+    assert study.model("qwen_math_7b").rl.sampling.max_tokens == 1024
+    assert study.model("r1_distill_7b").rl.sampling.max_tokens == 6144
+    (lengths,) = (one for one in readings_of(study) if one.reading.name == "completion_length")
+    assert lengths.answers["r1_distill_7b"] is None
+
+
+def test_algorithms_are_switched_where_the_question_arises(tmp_path: Path) -> None:
+    study = study_with(tmp_path, "paper", kl_estimator="k3_corrected")
+    kinds = {name: row.estimator.kind for name, row in study.algorithms.items() if row.estimator}
+    assert kinds["grpo"] == kinds["grpo_branch"] == "k3_corrected"
+    assert kinds["grpo_forward_kl"] == "sampled"
+    assert "grpo_no_kl" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("readings", "message"),
+    [
+        ({"sft_lenght": "prompt"}, "no such reading; did you mean 'sft_length'"),
+        ({"sft_length": "prompts"}, "'prompts' is no answer to it; did you mean 'prompt'"),
+        ({"completion_length": "half"}, "nothing in this study has settings that it switches"),
+    ],
+)
+def test_a_reading_that_cannot_be_switched_is_refused(
+    tmp_path: Path, readings: dict[str, str], message: str
+) -> None:
+    with pytest.raises(StudyError, match=message):
+        study_with(tmp_path, "smoke", **readings)
+
+
+def test_the_study_as_released_has_the_releases_answers() -> None:
+    found = in_force(load_study("released", CONFIG))
+    assert found["sft_length"] == {"conversation"}
+    assert found["sft_loss"] == {"text"}
+    assert found["batching"] == {"completions"}
+    assert found["schedule"] == {"constant"}
+    assert found["kl_reference"] == {"released"}
+    assert found["evaluation_temperature"] == {"released"}

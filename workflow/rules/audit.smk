@@ -1,0 +1,47 @@
+# How often the grader may err on the study's samples: `snakemake audit`.
+
+
+def samples_by_benchmark():
+    """Sample files of the study by the benchmark that they are of."""
+    files = {}
+    for path in all_samples():
+        files.setdefault(path.stem, []).append(str(path))
+    return files
+
+
+rule audit_grading:
+    input:
+        samples=all_samples(),
+        problems=problem_files(samples_by_benchmark()),
+        code=code_of("sage.grading.audit"),
+    output:
+        counts=RESULTS.audit("counts"),
+        suspects=RESULTS.audit("suspects"),
+    log:
+        log_of("audit"),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(6000),
+        runtime=growing(60),
+    params:
+        samples=samples_by_benchmark(),
+    script:
+        "../scripts/audit.py"
+
+
+localrules:
+    audit,
+
+
+# Prints what was found; the files stay.
+rule audit:
+    input:
+        counts=rules.audit_grading.output.counts,
+        suspects=rules.audit_grading.output.suspects,
+    log:
+        log_of("audit_shown"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/show_audit.py"
