@@ -21,6 +21,7 @@ include: "workflow/rules/audit.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/exhibits.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/compare.smk"
 include: "workflow/rules/targets.smk"
 
 

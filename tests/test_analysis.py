@@ -25,18 +25,24 @@ from sage.analysis.dynamics import (
     reward_and_accuracy,
     stage_means,
 )
-from sage.analysis.patterns import detect, frequency, pattern_table, read_pattern_table
+from sage.analysis.patterns import (
+    detect,
+    frequency,
+    pattern_table,
+    read_pattern_table,
+    shares_compared,
+)
 from sage.analysis.perplexity import (
     choose_problems,
     choose_responses,
     length_sorted,
     perplexity,
     perplexity_table,
-    tail_table,
     token_log_probs,
 )
 from sage.analysis.phrases import BREAK, compile_phrases, load_patterns, plain_text
-from sage.evaluation.intervals import interval_of_difference
+from sage.analysis.tails import tail_shares, tail_table
+from sage.evaluation.intervals import interval_of_mean
 from sage.exhibits.gradient_norms import GradientTable
 from sage.exhibits.making import measure
 from sage.policies import build_tiny, train_tokenizer
@@ -216,9 +222,58 @@ def test_frequency_pools_and_averages() -> None:
 def test_with_equal_counts_the_interval_is_that_of_the_mean() -> None:
     shown = np.array([[3, 0, 1, 2, 4, 1], [2, 0, 1, 1, 4, 2]])
     found = frequency(shown, np.full((2, 6), 8), draws=500)
-    low, high = interval_of_difference(shown[..., None] / 8, 500)
+    low, high = interval_of_mean(shown[..., None] / 8, 500)
     assert found.pooled_interval == pytest.approx((max(low[0], 0.0), high[0]))
     assert found.per_problem_interval == pytest.approx(found.pooled_interval)
+
+
+def pattern_row(algorithm: str, seeds: list[int], correct: list, shown: list) -> dict[str, Any]:
+    """A row of the pattern table, as far as two rows are compared by it."""
+    counts = {"correct": np.ravel(correct).tolist(), "shown": np.ravel(shown).tolist()}
+    problems = [f"p{i}" for i in range(len(correct[0]))]
+    return {"algorithm": algorithm, "train_seeds": seeds, "problems": problems, **counts}
+
+
+def test_patterns_are_compared_on_problems_that_both_solve() -> None:
+    """Both solve p0 and p2 (and nobody p3): (2/4 - 1/2 + 3/3 - 0/5) / 2 = 0.5; p1 is no match."""
+    row = pattern_row("a", [1], [[4, 9, 3, 0]], [[2, 9, 3, 0]])
+    other = pattern_row("c", [1], [[2, 0, 5, 0]], [[1, 0, 0, 0]])
+    compared = shares_compared(row, other, draws=500)
+    assert compared is not None
+    estimate, problems, runs = compared
+    assert (float(estimate.value[0]), problems, runs) == (pytest.approx(0.5), 2, 1)
+    assert shares_compared(row, pattern_row("c", [1], [[2, 0, 0, 0]], [[1, 0, 0, 0]]), 500) is None
+    with pytest.raises(ValueError, match="no training seed in common"):
+        shares_compared(row, {**other, "train_seeds": [2]}, 500)
+
+
+def test_a_pattern_that_nobody_shows_still_has_an_interval() -> None:
+    """Ten problems without it allow a difference of 1 - 0.025^(1/10) = 0.308 either way."""
+    correct, none = [[4] * 10], [[0] * 10]
+    rows = (pattern_row(name, [1], correct, none) for name in ("a", "c"))
+    compared = shares_compared(*rows, draws=20_000)
+    assert compared is not None
+    low, high = compared[0].interval()
+    assert (low[0], high[0]) == pytest.approx((-0.308, 0.308), abs=0.01)
+
+
+def test_every_run_meets_the_one_base() -> None:
+    row = pattern_row("a", [1, 2], [[1, 1], [1, 1]], [[1, 1], [0, 0]])
+    base = pattern_row("base", [0], [[1, 1]], [[0, 0]])
+    compared = shares_compared(row, base, draws=500)
+    assert compared is not None
+    assert (float(compared[0].value[0]), compared[2]) == (0.5, 2)
+
+
+def test_shares_beyond_the_base_are_of_each_run_and_problem() -> None:
+    """The base's 0.5 quantile of 1, 2, 3 is 2; runs have one and two of two above it."""
+    rows = [("base", 0, 1.0), ("base", 0, 2.0), ("base", 0, 3.0)]
+    rows += [("a", 1, 2.0), ("a", 1, 9.0), ("a", 2, 2.1), ("a", 2, 9.0)]
+    frame = pd.DataFrame(rows, columns=["algorithm", "train_seed", "perplexity"])
+    shares = tail_shares(frame.assign(problem_id="p"), level=0.5).set_index(
+        ["algorithm", "train_seed"]
+    )["share"]
+    assert shares.to_dict() == {("a", 1): 0.5, ("a", 2): 1.0, ("base", 0): pytest.approx(1 / 3)}
 
 
 def test_frequency_takes_training_seeds_together() -> None:
@@ -408,9 +463,9 @@ def test_the_same_responses_are_chosen_whatever_the_order() -> None:
         ("m", "grpo", 3, "b"): frame,
     }
     chosen = choose_responses(runs, ["base", "grpo"], ["p2", "p1"], responses=3)
-    assert chosen["problem_id"].tolist() == ["p2"] * 3 + ["p1"] * 3 + ["p2"] * 3 + ["p1"] * 3
-    assert chosen["sample_index"].tolist() == [0, 1, 2] * 4
-    assert chosen.loc[chosen["algorithm"] == "grpo", "train_seed"].unique().tolist() == [3]
+    assert chosen["problem_id"].tolist() == (["p2"] * 3 + ["p1"] * 3) * 3
+    assert chosen["sample_index"].tolist() == [0, 1, 2] * 6
+    assert chosen.loc[chosen["algorithm"] == "grpo", "train_seed"].unique().tolist() == [3, 9]
     assert chosen.loc[3, "token_ids"] == frame.loc[0, "token_ids"]
 
 

@@ -1,6 +1,7 @@
 """Claims: each test on hand-made measurements, and every verdict from numbers alone."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,21 +11,16 @@ from report_frames import ROOT, a_study, history
 
 from sage.claims.evidence import (
     Finding,
+    by_pair,
     of_histories,
     of_pass_at_k,
-    of_patterns,
     of_step_times,
     of_tails,
 )
-from sage.claims.ledger import COLUMNS, Measured, findings, ledger, says
-from sage.claims.tests import (
-    AnyTest,
-    Claim,
-    Comparison,
-    PassAtK,
-    load_claims,
-)
-from sage.claims.verdicts import of_claim, of_test, verdicts
+from sage.claims.figure import contrasts_figure
+from sage.claims.ledger import COLUMNS, Measured, findings, ledger, resolved_k, says
+from sage.claims.tests import AnyTest, Claim, Comparison, PassAtK, load_claims
+from sage.claims.verdicts import APART, of_claim, of_finding, of_secondary
 from sage.claims.view import ledger_view
 from sage.exhibits import load_study
 from sage.study import ResolvedStudy
@@ -44,23 +40,42 @@ def a_test(direction: str = "up", margin: float | None = None) -> Comparison:
 
 
 def found(low: float, high: float, p: float = math.nan, runs: int | None = 3) -> Finding:
-    return Finding("easy", (low + high) / 2, low, high, p, 40, "problems", runs)
+    """A finding whose 90 % interval is that of 95 %, less a tenth on each side."""
+    tenth = 0.1 * (high - low)
+    inner = low + tenth, high - tenth
+    return Finding("easy", (low + high) / 2, low, high, p, 40, "problems", runs, *inner)
 
 
-def compared(
-    rows: list[tuple[str, str, str, int, float, float, float, float]],
-) -> pd.DataFrame:
-    columns = ["algorithm", "other", "benchmark", "k", "value", "low", "high", "p"]
+def compared(rows: list[tuple[str, str, str, int, float, float, float]]) -> pd.DataFrame:
+    """Comparisons of 3 runs from value, standard error and p; all variance is over problems."""
+    columns = ["algorithm", "other", "benchmark", "k", "value", "error", "p"]
     frame = pd.DataFrame(rows, columns=columns)
-    return frame.assign(model="tiny", metric="pass@k", n_problems=40, n_seeds=3)
+    variance = frame["error"] ** 2
+    return frame.assign(
+        model="tiny",
+        metric="pass@k",
+        n_problems=41,
+        n_seeds=3,
+        train_seeds=[[1, 2, 3]] * len(frame),
+        by_run=[[value] * 3 for value in frame["value"]],
+        var_problems=variance,
+        var_interaction=0.0,
+        var_below=variance,
+        var_above=variance,
+    )
+
+
+def one_run(frame: pd.DataFrame) -> pd.DataFrame:
+    by_run = [[value] for value in frame["value"]]
+    return frame.assign(n_seeds=1, train_seeds=[[1]] * len(frame), by_run=by_run)
 
 
 RAISED = compared(
     [
-        ("branch", "grpo", "easy", 1, 0.10, 0.05, 0.15, 0.001),
-        ("branch", "grpo", "easy", 2, 0.08, 0.03, 0.13, 0.002),
-        ("branch", "grpo", "easy", 4, 0.02, -0.01, 0.05, 0.300),
-        ("branch", "grpo", "hard", 1, 0.04, -0.02, 0.10, 0.200),
+        ("branch", "grpo", "easy", 1, 0.10, 0.02, 0.001),
+        ("branch", "grpo", "easy", 2, 0.08, 0.02, 0.002),
+        ("branch", "grpo", "hard", 1, 0.04, 0.03, 0.200),
+        ("branch", "grpo", "hard", 2, 0.04, 0.02, 0.060),
     ]
 )
 
@@ -73,60 +88,63 @@ class TestVerdicts:
             ("up", None, found(-0.05, -0.01, 0.01), "contradicted"),
             ("up", None, found(-0.01, 0.05, 0.20), "inconclusive"),
             ("up", None, found(0.01, 0.05, 0.06), "inconclusive"),  # p and interval must agree
-            ("up", None, found(0.01, 0.05), "supported"),  # where no p was made
+            ("up", None, found(-0.01, 0.05, 0.04), "inconclusive"),
+            ("up", None, found(0.01, 0.05), "inconclusive"),  # what has no p says nothing
             ("down", None, found(-0.05, -0.01, 0.01), "supported"),
             ("down", None, found(0.01, 0.05, 0.01), "contradicted"),
-            ("same", 0.02, found(-0.01, 0.01, 0.90), "supported"),
-            ("same", 0.02, found(-0.01, 0.03, 0.90), "inconclusive"),
-            ("same", 0.02, found(0.03, 0.05, 0.01), "contradicted"),
-            ("not up", 0.02, found(-0.30, 0.01, 0.50), "supported"),
-            ("not up", 0.02, found(0.005, 0.015, 0.001), "supported"),  # clear, and within it
+            ("up", 0.02, found(-0.02, 0.02, 0.90), "no difference"),  # 90 %: within 0.016
+            ("up", 0.02, found(-0.02, 0.03, 0.90), "inconclusive"),
+            ("up", 0.02, found(0.001, 0.015, 0.03), "supported"),  # small, and there
+            ("not up", 0.02, found(-0.30, 0.01, 0.001), "supported"),
+            ("not up", 0.02, found(0.005, 0.015, 0.001), "supported"),
             ("not up", 0.02, found(0.03, 0.05, 0.01), "contradicted"),
-            ("not up", 0.02, found(0.01, 0.05, 0.01), "inconclusive"),  # perhaps within it
-            ("not up", 0.02, found(-0.01, 0.05, 0.40), "inconclusive"),
-            ("not up", 0.02, found(0.0, 0.0, 1.0), "inconclusive"),  # without width
+            ("not up", 0.02, found(0.01, 0.05, 0.50), "inconclusive"),  # perhaps within it
+            ("not up", 0.02, found(0.0, 0.0, 0.0), "inconclusive"),  # without width
             ("up", None, found(math.nan, math.nan, 0.01), "inconclusive"),
             # one training run speaks for itself; what is not about training has none
-            ("up", None, found(0.01, 0.05, 0.01, runs=1), "so in one run"),
-            ("up", None, found(-0.05, -0.01, 0.01, runs=1), "not so in one run"),
-            ("up", None, found(-0.01, 0.05, 0.20, runs=1), "inconclusive"),
-            ("not up", 0.02, found(-0.30, 0.01, runs=1), "so in one run"),
-            ("not up", 0.02, found(-0.30, 0.01, runs=None), "supported"),
+            ("up", 0.02, found(0.01, 0.05, 0.01, runs=1), "so in one run"),
+            ("up", 0.02, found(-0.05, -0.01, 0.01, runs=1), "not so in one run"),
+            ("up", 0.02, found(-0.01, 0.01, 0.20, runs=1), "inconclusive"),
+            ("not up", 0.02, found(-0.30, 0.01, 0.001, runs=1), "so in one run"),
+            ("not up", 0.02, found(-0.30, 0.01, 0.001, runs=None), "supported"),
         ],
     )
     def test_a_verdict_follows_from_the_interval_and_p(
         self, direction: str, margin: float | None, finding: Finding, verdict: str
     ) -> None:
-        assert verdicts(a_test(direction, margin), [finding]) == [verdict]
+        assert of_finding(a_test(direction, margin), finding, finding.p, True) == verdict
 
-    def test_p_is_adjusted_over_the_places_of_a_test(self) -> None:
-        one = found(0.01, 0.05, 0.03)
-        assert verdicts(a_test(), [one]) == ["supported"]
-        assert verdicts(a_test(), [one, found(-0.01, 0.05, 0.40)])[0] == "inconclusive"  # 2 x 0.03
+    def test_only_the_primary_contrast_may_find_no_difference(self) -> None:
+        near = found(-0.01, 0.01, 0.9)
+        assert of_secondary([(a_test("up", 0.02), near)]) == ["inconclusive"]
 
-    def test_a_test_is_clear_somewhere_and_nowhere_against_it(self) -> None:
-        test = a_test()
-        assert of_test(test, ["supported", "inconclusive"]) == "supported"
-        assert of_test(test, ["contradicted", "inconclusive"]) == "contradicted"
-        assert of_test(test, ["supported", "contradicted"]) == "inconclusive"
-        assert of_test(test, ["inconclusive"]) == "inconclusive"
-        assert of_test(test, ["so in one run", "so in one run"]) == "inconclusive"
-        assert of_test(test, ["not so in one run"]) == "inconclusive"
-        assert of_test(test, []) == "not run"
+    def test_secondary_findings_are_adjusted_together_whichever_way_they_point(self) -> None:
+        right, wrong = found(0.01, 0.05, 0.03), found(-0.05, -0.01, 0.03)
+        assert of_secondary([(a_test(), right)]) == ["supported"]
+        assert of_secondary([(a_test(), wrong)]) == ["contradicted"]
+        far = replace(found(-0.01, 0.05, 0.4), place="hard")
+        for one in (right, wrong):  # 2 x 0.03
+            assert of_secondary([(a_test(), one), (a_test(), far)])[0] == "inconclusive"
 
-    def test_what_keeps_to_a_margin_must_do_so_everywhere(self) -> None:
-        test = a_test("not up", 0.01)
-        assert of_test(test, ["supported", "supported"]) == "supported"
-        assert of_test(test, ["supported", "inconclusive"]) == "inconclusive"
-        assert of_test(test, ["supported", "contradicted"]) == "contradicted"
-        assert of_test(test, []) == "not run"
+    def test_the_same_numbers_are_one_test(self) -> None:
+        pair = (a_test(), found(0.01, 0.05, 0.03))
+        assert of_secondary([pair, pair]) == ["supported", "supported"]
 
-    def test_a_claim_needs_all_of_its_tests(self) -> None:
-        assert of_claim(["supported", "supported"]) == "supported"
-        assert of_claim(["supported", "inconclusive"]) == "inconclusive"
-        assert of_claim(["supported", "not run"]) == "inconclusive"
-        assert of_claim(["contradicted", "not run"]) == "contradicted"
-        assert of_claim(["not run", "not run"]) == "not run"
+    def test_the_primary_contrast_decides(self) -> None:
+        assert of_claim("supported", ["inconclusive"], ["inconclusive"]) == ("supported", "")
+        assert of_claim("contradicted", (), ["supported"]) == ("contradicted", "")
+        assert of_claim("inconclusive", ["supported"], ["supported"]) == ("inconclusive", "")
+        assert of_claim("no difference", ["inconclusive"]) == ("no difference", "")
+        assert of_claim("so in one run") == ("inconclusive", "one training run")
+        assert of_claim("not so in one run") == ("inconclusive", "one training run")
+        assert of_claim(None, (), ["supported"]) == ("not run", "")
+
+    def test_opposite_findings_take_a_verdict_back(self) -> None:
+        apart = ("inconclusive", APART)
+        assert of_claim("supported", ["supported", "contradicted"]) == apart
+        assert of_claim("supported", (), ["contradicted"]) == apart
+        assert of_claim("contradicted", ["supported", "contradicted"]) == apart
+        assert of_claim("no difference", ["supported", "contradicted"]) == apart
 
 
 class TestLoader:
@@ -135,7 +153,7 @@ class TestLoader:
         paper = load_study("paper", ROOT / "config")
         known = {"base", *paper.algorithms}
         for claim in claims.values():
-            for test in claim.tests:
+            for test in (claim.primary, *claim.secondary):
                 assert {test.row, test.other} <= known
                 assert test.exhibit in paper.study.exhibits
                 rows = set(paper.rows_of(test.exhibit)) | {"base"}
@@ -147,7 +165,7 @@ class TestLoader:
             ("{test: pass_at_k, row: a, other: b, k: 1, direction: up}", "exhibit"),
             ("{test: pass_at_k, exhibit: t, row: a, other: b, k: 0, direction: up}", "k"),
             ("{test: pass_at_k, exhibit: t, row: a, other: b, k: 1, direction: more}", "more"),
-            ("{test: tail, exhibit: t, row: a, other: b, direction: same}", "margin"),
+            ("{test: tail, exhibit: t, row: a, other: b, direction: not up}", "margin"),
             ("{test: tail, exhibit: t, row: a, other: b, direction: up, verdict: yes}", "verdict"),
             ("{test: taste, exhibit: t, row: a, other: b, direction: up}", "taste"),
         ],
@@ -156,47 +174,56 @@ class TestLoader:
         self, tmp_path: Path, line: str, message: str
     ) -> None:
         path = tmp_path / "claims.yaml"
-        path.write_text(f"one:\n  claim: c\n  source: s\n  tests:\n    - {line}\n")
-        with pytest.raises(ValueError, match=rf"claims.yaml: one.tests.0.*{message}"):
+        path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
+        with pytest.raises(ValueError, match=rf"claims.yaml: one.primary.*{message}"):
+            load_claims(path)
+
+    def test_a_primary_test_states_its_margin(self, tmp_path: Path) -> None:
+        path = tmp_path / "claims.yaml"
+        line = "{test: tail, exhibit: t, row: a, other: b, direction: up}"
+        path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
+        with pytest.raises(ValueError, match=r"one: .*primary test needs a margin"):
             load_claims(path)
 
 
 class TestEvidence:
     def test_a_difference_is_turned_round_where_it_was_taken_the_other_way(self) -> None:
-        (forward,) = of_pass_at_k(RAISED, "tiny", ["easy"], "branch", "grpo", 1, 4)
-        (backward,) = of_pass_at_k(RAISED, "tiny", ["easy"], "grpo", "branch", 1, 4)
-        assert (forward.effect, forward.low, forward.high) == (0.10, 0.05, 0.15)
-        assert (backward.effect, backward.low, backward.high) == (-0.10, -0.15, -0.05)
+        skewed = by_pair(RAISED.assign(var_above=4 * RAISED["var_above"]))
+        (forward,) = of_pass_at_k(skewed, "tiny", ["easy"], "branch", "grpo", 1)
+        (backward,) = of_pass_at_k(skewed, "tiny", ["easy"], "grpo", "branch", 1)
+        # Student's quantile with 40 degrees of freedom, 2.021
+        assert (forward.low, forward.high) == pytest.approx((0.1 - 0.0404, 0.1 + 0.0808), abs=1e-4)
+        assert (backward.effect, backward.low) == pytest.approx((-0.10, -forward.high))
+        assert backward.high == pytest.approx(-forward.low)
 
-    def test_the_largest_k_is_what_one_seed_samples(self) -> None:
-        assert of_pass_at_k(RAISED, "tiny", ["easy"], "branch", "grpo", None, 4)[0].effect == 0.02
-        assert of_pass_at_k(RAISED, "tiny", ["easy"], "branch", "grpo", None, 3)[0].effect == 0.08
+    def test_the_mean_over_benchmarks_comes_first_and_needs_all_of_them(self) -> None:
+        pairs = by_pair(RAISED)
+        mean, easy, hard = of_pass_at_k(pairs, "tiny", ["easy", "hard"], "branch", "grpo", 2)
+        assert (mean.place, easy.place, hard.place) == ("average", "easy", "hard")
+        assert mean.effect == pytest.approx(0.06)
+        assert mean.n == 82
+        # (0.02^2 + 0.02^2) / 4 with 80 degrees of freedom, but no closer than 40 allow
+        assert mean.high - mean.effect == pytest.approx(2.021 * math.sqrt(0.0002), rel=1e-3)
+        assert (easy.p, hard.p) == (0.002, 0.06)
+        assert of_pass_at_k(pairs, "tiny", ["easy", "other"], "branch", "grpo", 2) == []
 
-    def test_shares_of_a_pattern_are_joined_by_their_intervals(self) -> None:
-        table = pd.DataFrame(
-            [("branch", 0.30, 0.20, 0.42), ("grpo", 0.10, 0.06, 0.18), ("base", 0.0, 0.0, 0.0)],
-            columns=["algorithm", "pooled", "low", "high"],
-        ).assign(pattern="contradiction", benchmark="easy", n_problems=40, n_runs=[2, 3, 1])
-        (one,) = of_patterns(table, "contradiction", "branch", "grpo")
-        assert one.effect == pytest.approx(0.20)
-        assert one.low == pytest.approx(0.20 - math.hypot(0.10, 0.08))
-        assert one.high == pytest.approx(0.20 + math.hypot(0.12, 0.04))
-        assert math.isnan(one.p)
-        assert one.runs == 2
-        (against_none,) = of_patterns(table, "contradiction", "branch", "base")
-        bound = 1 - 0.025 ** (1 / 40)  # what 40 problems without the pattern allow
-        assert against_none.low == pytest.approx(0.30 - math.hypot(0.10, bound))
-
-    def test_tails_are_counted_above_the_bases_percentile_problem_by_problem(self) -> None:
-        rows = [("base", float(i)) for i in range(100)]
-        rows += [("grpo", 1.0)] * 40 + [("branch", 200.0)] * 20 + [("branch", 1.0)] * 20
-        frame = pd.DataFrame(rows, columns=["algorithm", "perplexity"]).assign(problem_id="p")
-        (tail,) = of_tails(frame, "branch", "grpo", level=0.95)
-        assert (tail.effect, tail.runs) == (0.5, 1)
-        assert tail.low > 0.3
-        assert tail.p < 1e-6
-        (none,) = of_tails(frame, "grpo", "grpo", level=0.95)
-        assert (none.effect, none.p) == (0.0, 1.0)
+    def test_tails_are_compared_over_problems_and_runs(self) -> None:
+        """Beyond the base's 0.95 quantile, 94.05: 3 and 1 of 4 responses in two runs, and none."""
+        rows = [("base", 0, problem, float(i)) for problem in "pqr" for i in range(100)]
+        for problem in "pqr":
+            for seed, beyond in ((1, 3), (2, 1)):
+                rows += [("branch", seed, problem, 200.0)] * beyond
+                rows += [("branch", seed, problem, 1.0)] * (4 - beyond)
+                rows += [("grpo", seed, problem, 1.0)] * 4
+        columns = ["algorithm", "train_seed", "problem_id", "perplexity"]
+        frame = pd.DataFrame(rows, columns=columns).assign(benchmark="easy")
+        (tail,) = of_tails(frame, "branch", "grpo", 0.95, draws=500)
+        assert (tail.effect, tail.runs, tail.n) == (0.5, 2, 3)
+        half = 12.706 * 0.25  # Student's t of two runs at 0.75 and 0.25
+        assert half <= tail.high - tail.effect < 1.1 * half  # and what three problems leave open
+        (base,) = of_tails(frame, "branch", "base", 0.95, draws=500)
+        assert (base.effect, base.runs) == (pytest.approx(0.45), 2)
+        assert of_tails(frame, "branch", "token", 0.95, draws=500) == []
 
     def test_several_runs_are_compared_over_runs(self) -> None:
         ours = {1: history(30, slope=0.03), 2: history(30, slope=0.05)}
@@ -217,7 +244,7 @@ class TestEvidence:
             {"test": "history", "exhibit": "figure2", "row": "a", "other": "b", "key": "reward"}
             | {"direction": "up"}
         )
-        assert verdicts(test, [one]) == ["inconclusive"]
+        assert of_secondary([(test, one)]) == ["inconclusive"]
 
     def test_a_ratio_over_runs_is_their_geometric_mean(self) -> None:
         def norms(size: float) -> list[dict[str, float]]:
@@ -256,29 +283,32 @@ class TestEvidence:
         assert (one.n, one.p) == (40, pytest.approx(2 * 0.5**40))
         assert of_step_times(times, "token", "grpo") == []
         # Nothing measurable, and more than the margin allows: a verdict of each kind.
-        (test,) = [
-            test
-            for test in load_claims(ROOT / "config/claims.yaml")["overhead"].tests
-            if test.row == "grpo_branch"
-        ]
-        assert verdicts(test, [one]) == ["supported"]
+        test = load_claims(ROOT / "config/claims.yaml")["overhead"].primary
+
+        def verdict(measured: pd.DataFrame) -> str:
+            (cost,) = of_step_times(measured, "branch", "grpo", test.null)
+            return of_finding(test, cost, cost.p)
+
+        assert verdict(times) == "supported"
         slower = times.assign(seconds=times["seconds"] * (1 + 0.2 * (times["algorithm"] != "grpo")))
-        assert verdicts(test, of_step_times(slower, "branch", "grpo")) == ["contradicted"]
+        assert verdict(slower) == "contradicted"
 
     def test_what_was_not_recorded_is_not_found(self) -> None:
         assert of_histories({1: history(40)}, {1: history(40)}, "kl") == []
         assert of_histories({1: history(40)}, {}, "reward") == []
 
 
+def pass_test(k: int | str, **more: object) -> dict[str, object]:
+    names = {"test": "pass_at_k", "exhibit": "table1", "row": "branch", "other": "grpo"}
+    return {**names, "k": k, "direction": "up", **more}
+
+
 CLAIM = Claim.model_validate(
     {
         "claim": "It rises.",
         "source": "Table 1",
-        "tests": [
-            {"test": "pass_at_k", "exhibit": "table1", "row": "branch", "other": "grpo", "k": k}
-            | {"direction": "up"}
-            for k in (1, "largest")
-        ],
+        "primary": pass_test("half", margin=0.02),
+        "secondary": [pass_test(1)],
     }
 )
 
@@ -291,32 +321,59 @@ class TestLedger:
     def test_a_row_per_place_and_one_verdict_for_the_claim(self, study: ResolvedStudy) -> None:
         frame = ledger({"rise": CLAIM}, study, Measured(comparisons=RAISED))
         assert list(frame.columns) == COLUMNS
-        assert frame["place"].tolist() == ["easy", "hard", "easy", "hard"]
-        assert frame["test_verdict"].tolist() == ["supported"] * 2 + ["inconclusive"] * 2
-        assert set(frame["verdict"]) == {"inconclusive"}
+        assert frame["place"].tolist() == ["average", "easy", "hard"] * 2
+        assert frame["role"].tolist() == ["primary", "place", "place", *["secondary"] * 3]
+        assert frame["test_verdict"].tolist() == ["supported"] * 6
+        assert set(frame["verdict"]) == {"supported"}
+        # 0.002 and 0.06 at k = 2, 0.001 and 0.2 at k = 1, and the mean there: five tests
+        assert frame["place_verdict"].tolist()[1:3] == ["supported", "inconclusive"]
+
+    def test_half_leaves_two_samples_for_each_of_k(self, study: ResolvedStudy) -> None:
+        test = CLAIM.primary
+        assert isinstance(test, PassAtK)
+        assert resolved_k(test, study) == 2  # four samples, one seed
+        paper = load_study("paper", ROOT / "config")
+        assert resolved_k(test, paper) == 256  # five seeds of 256
+
+    def test_opposite_effects_on_two_benchmarks_are_no_support(self, study: ResolvedStudy) -> None:
+        rows = [("easy", 0.30, 0.001), ("hard", -0.10, 0.001)]
+        frame = compared(
+            [("branch", "grpo", on, k, d, 0.01, p) for on, d, p in rows for k in (1, 2)]
+        )
+        judged = ledger({"rise": CLAIM}, study, Measured(frame))
+        assert judged["place_verdict"].tolist()[:3] == ["supported", "supported", "contradicted"]
+        assert set(judged["verdict"]) == {"inconclusive"}
+        assert set(judged["because"]) == {APART}
+
+    def test_small_differences_closely_measured_are_none(self, study: ResolvedStudy) -> None:
+        frame = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
+        frame = frame.assign(var_below=1e-5, var_above=1e-5, var_problems=1e-5)
+        judged = ledger({"rise": CLAIM}, study, Measured(frame))
+        assert set(judged["verdict"]) == {"no difference"}
+        (claim,) = ledger_view(judged, study)
+        assert claim.verdict_text == "no difference larger than 2.0 points"
+        assert "A difference larger than 2.0 points is excluded." in claim.summary
 
     def test_one_training_run_decides_no_claim_and_says_so(self, study: ResolvedStudy) -> None:
-        at_one = CLAIM.model_copy(update={"tests": CLAIM.tests[:1]})
-        frame = ledger({"rise": at_one}, study, Measured(RAISED))
-        assert set(frame["verdict"]) == {"supported"}
-        frame = ledger({"rise": at_one}, study, Measured(RAISED.assign(n_seeds=1)))
-        assert set(frame["verdict"]) == {"inconclusive"}
-        (claim,) = ledger_view(frame, study)
+        judged = ledger({"rise": CLAIM}, study, Measured(one_run(RAISED)))
+        assert set(judged["verdict"]) == {"inconclusive"}
+        (claim,) = ledger_view(judged, study)
         assert claim.because == "one training run"
-        assert [row.verdict for row in claim.rows] == ["so in one run", "inconclusive"]
-        assert claim.rows[0].over == "40 problems, 1 run"
+        assert claim.rows[0].verdict == "so in one run"
+        assert claim.rows[1].over == "41 problems, 1 run"
 
-    def test_a_margin_has_no_p(self, study: ResolvedStudy) -> None:
-        within = CLAIM.tests[0].model_copy(update={"direction": "not up", "margin": 0.2})
-        found_, _ = findings(within, study, Measured(RAISED))
-        assert all(math.isnan(finding.p) for finding in found_)
-        assert verdicts(within, found_) == ["supported", "supported"]
+    def test_p_of_a_margin_is_about_the_margin(self, study: ResolvedStudy) -> None:
+        test = PassAtK.model_validate(pass_test(1, direction="not up", margin=0.2))
+        (mean, *_), _ = findings(test, study, Measured(RAISED))
+        # 0.13 below it, standard error sqrt(0.02^2 + 0.03^2) / 2 = 0.018
+        assert mean.p < 1e-6
+        assert of_finding(test, mean, mean.p) == "supported"
 
     def test_what_was_not_measured_says_why(self, study: ResolvedStudy) -> None:
         frame = ledger({"rise": CLAIM}, study, Measured())
         assert frame["verdict"].tolist() == ["not run", "not run"]
         assert set(frame["reason"]) == {"there are no comparisons yet"}
-        elsewhere = CLAIM.tests[0].model_copy(update={"exhibit": "table4"})
+        elsewhere = CLAIM.primary.model_copy(update={"exhibit": "table4"})
         assert findings(elsewhere, study, Measured(comparisons=RAISED)) == (
             [],
             "the study has no table4",
@@ -325,25 +382,50 @@ class TestLedger:
     def test_the_frame_survives_parquet_and_is_shown_as_text(
         self, study: ResolvedStudy, tmp_path: Path
     ) -> None:
-        frame = ledger({"rise": CLAIM, "none": CLAIM}, study, Measured(comparisons=RAISED))
+        wide = RAISED.assign(var_below=0.01, var_above=0.01, var_problems=0.01, p=0.5)
+        frame = ledger({"rise": CLAIM, "none": CLAIM}, study, Measured(comparisons=wide))
         frame.to_parquet(tmp_path / "claims.parquet", index=False)
         (claim, _) = ledger_view(pd.read_parquet(tmp_path / "claims.parquet"), study)
         assert (claim.text, claim.verdict) == ("It rises.", "inconclusive")
         first, second = claim.rows[:2]
-        assert (first.says, second.says) == ("pass@1: Branch > GRPO", "")
-        assert (first.place, first.effect, first.interval) == ("Easy", "+10.0", "+5.0 to +15.0")
-        assert (first.p, first.over, first.verdict) == ("0.001", "40 problems", "supported")
-        assert claim.rows[2].over == "40 problems, k = 4"
+        assert (first.says, second.says) == ("pass@2: Branch > GRPO", "")
+        assert (first.place, first.effect) == ("Average", "+6.0")
+        assert first.interval == "\u22128.3 to +20.3"
+        assert first.over == "82 problems, 3 runs"
+        # 14.3 (1 + 0.846 / 1.990), Student's t with 80 degrees of freedom
+        assert first.detectable == "20.4 points"
+        assert claim.summary == (
+            "Primary contrast: pass@2: Branch > GRPO, mean over 2 benchmarks. Found: +6.0 points "
+            "(95 % interval \u22128.3 to +20.3), 82 problems, 3 runs.",
+            "Inconclusive: a study of this size finds a difference of 20.4 points in 80 % of "
+            "cases, and smaller ones less often.",
+            "Secondary: Easy: inconclusive; Hard: inconclusive; pass@1: Branch > GRPO (Average): "
+            "inconclusive; pass@1: Branch > GRPO (Easy): inconclusive; pass@1: Branch > GRPO "
+            "(Hard): inconclusive.",
+        )
+
+    def test_all_contrasts_are_drawn_with_the_margin_behind_the_primary(
+        self, study: ResolvedStudy
+    ) -> None:
+        judged = ledger({"rise": CLAIM}, study, Measured(RAISED))
+        (axes,) = contrasts_figure(judged, study).axes
+        labels = [label.get_text() for label in axes.get_yticklabels()]
+        assert labels[:3] == ["pass@2: Branch > GRPO, Average", "Easy", "Hard"]
+        (band,) = axes.patches
+        assert (band.get_x(), band.get_width()) == pytest.approx((-2.0, 4.0))
+        ends = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 2]
+        drawn = [100 * judged.loc[0, name] for name in ("low", "high")]
+        assert any(list(end) == pytest.approx(drawn) for end in ends)
+        nothing = contrasts_figure(ledger({"rise": CLAIM}, study, Measured()), study)
+        assert nothing.axes[0].texts[0].get_text() == "No contrast has been measured yet."
 
     def test_every_test_of_the_paper_can_be_said(self) -> None:
         mini = load_study("mini", ROOT / "config")
-        tests = [
-            test for c in load_claims(ROOT / "config/claims.yaml").values() for test in c.tests
-        ]
-        texts = [says(test, mini) for test in tests]
+        claims = load_claims(ROOT / "config/claims.yaml").values()
+        texts = [says(test, mini) for c in claims for test in (c.primary, *c.secondary)]
         assert all(": " in text for text in texts)
         time = "time to learn from the same completions"
         assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
         assert "pass@1: GRPO + Forward KL ≤ GRPO + 1.0 points" in texts
+        assert "pass@32: GRPO + Branch > GRPO" in texts
         assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
-        assert isinstance(tests[0], PassAtK)

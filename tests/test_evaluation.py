@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.comparisons import average, comparisons_table
+from sage.evaluation.cover import TAUS, cover, cover_table
 from sage.evaluation.curves import POOLED, curves_of, run_of
 from sage.evaluation.diversity import answer_diversity, diversity_table
 from sage.evaluation.metrics import (
@@ -161,6 +162,7 @@ def test_comparisons_are_paired_by_problem_and_adjusted() -> None:
     assert gain["p_problems"] == pytest.approx(1 / 2001)
     assert gain["p_runs"] == 0.0
     assert gain["p"] == gain["p_problems"]
+    assert (gain["train_seeds"], gain["by_run"]) == ([1, 2, 3], [0.25] * 3)
     assert gain["p_holm"] == pytest.approx(3 / 2001)
     assert first["n_tests"].tolist() == [3, 3, 3]
     assert first.loc[("same", "base"), "p_holm"] > 0.3
@@ -179,6 +181,41 @@ def test_a_difference_between_runs_alone_is_no_difference_of_algorithms() -> Non
     assert row["p_problems"] < 0.001
     assert row["p"] == row["p_runs"] == pytest.approx(0.4226, abs=1e-4)
     assert row["low"] < 0 < row["high"]
+
+
+def test_algorithms_with_the_same_counts_are_one_test() -> None:
+    runs = study() | {
+        ("m", "twin", seed, "b"): study()["m", "better", seed, "b"] for seed in (1, 2, 3)
+    }
+    first = comparisons_table(runs, draws=2_000)
+    first = first[first["k"] == 1].set_index(["algorithm", "other"])
+    assert first["n_tests"].unique().tolist() == [3]  # as without the twin
+    assert first.loc[("twin", "base"), "p_holm"] == first.loc[("better", "base"), "p_holm"]
+    assert np.isnan(first.loc[("twin", "better"), "p_holm"])
+
+
+def test_the_mean_over_benchmarks_pairs_runs_and_adds_problems() -> None:
+    """Runs differ by 0.1 and 0.3 on one benchmark, 0.3 and 0.1 on the other: 0.2 in the mean."""
+    rows = [
+        {
+            "train_seeds": [1, 2],
+            "by_run": by_run,
+            "var_problems": 0.0004,
+            "var_interaction": 0.0,
+            "var_below": 0.0004,
+            "var_above": 0.0004,
+            "n_problems": 21,
+        }
+        for by_run in ([0.1, 0.3], [0.3, 0.1])
+    ]
+    mean = average(rows)
+    assert mean.value == pytest.approx(0.2)
+    # no variance over runs; a quarter of 0.0004 + 0.0004; 40 degrees of freedom
+    assert mean.total[0] == pytest.approx(0.0002)
+    assert mean.df == pytest.approx(40)
+    assert average(rows, [-1, 1]).value == pytest.approx(0.0)
+    with pytest.raises(ValueError, match="seed in common"):
+        average([rows[0], rows[1] | {"train_seeds": [3, 4]}])
 
 
 def test_comparisons_need_common_problems_and_training_seeds() -> None:
@@ -206,7 +243,7 @@ def test_support_counts_problems_against_the_base() -> None:
         ("m", "a", 1, "b"): samples({"p": 0, "q": 1, "r": 2, "s": 0}),
         ("m", "a", 2, "b"): samples({"p": 1, "q": 1, "r": 0, "s": 0}),
     }
-    table = support_table(runs).set_index("train_seed")
+    table = support_table(runs, draws=500).set_index("train_seed")
     cells = ["preserved", "expanded", "shrunk", "neither"]
     assert table.loc[1, cells].tolist() == [1, 1, 1, 1]
     assert table.loc[2, cells].tolist() == [2, 0, 0, 2]
@@ -215,7 +252,32 @@ def test_support_counts_problems_against_the_base() -> None:
     assert table.loc[1, "epsilon"] == pytest.approx(log(20) / 4)
     more = {("m", "a", seed, "b"): samples(dict.fromkeys("pqrs", 1), n=5) for seed in (1, 2)}
     with pytest.raises(ValueError, match="unlike the base"):
-        support_table({**runs, **more})
+        support_table({**runs, **more}, draws=500)
+
+
+def test_support_has_intervals_and_a_null_of_the_base_against_itself() -> None:
+    """Two of four samples correct: halves {2, 2} of 4 miss with 1/6 each, and never both.
+
+    Both halves solve it in 2/3, one alone in 1/6 each: SRR = (2/3) / (5/6) = 0.8.
+    """
+    runs = {("m", name, 0, "b"): samples(dict.fromkeys("pqrs", 2)) for name in ("base", "a")}
+    row = support_table(runs, draws=2_000).iloc[0]
+    assert row["srr_null"] == pytest.approx(0.8)
+    # independent halves of two runs: each solves with 5/6
+    assert row["srr_half"] == pytest.approx(5 / 6)
+    assert row["nscr_null"] == row["nscr_half"] == pytest.approx(0.0)
+    assert (row["srr"], row["srr_high"]) == (1.0, 1.0)
+    assert 0.5 < row["srr_low"] < 0.95  # four kept problems of four do not show that all are
+
+
+def test_cover_counts_problems_whose_rate_reaches_tau() -> None:
+    assert TAUS == (0.1, 0.25, 0.5, 0.75, 0.9)
+    assert cover(np.array([[0, 1, 2, 4]]), 4).sum(axis=1).tolist() == [[3, 3, 2, 1, 1]]
+    runs = {("m", "a", 1, "b"): samples({"p": 1, "q": 2, "r": 4, "s": 0})}
+    table = cover_table(runs, draws=500)
+    half = table[(table["tau"] == 0.5) & (table["train_seed"] == POOLED)].iloc[0]
+    assert half["value"] == 0.5
+    assert half["low"] < 0.5 < half["high"]
 
 
 def test_answers_differ_by_text_and_correct_ones_are_one() -> None:

@@ -20,7 +20,7 @@ from report_frames import (
     pass_at_k,
 )
 
-from sage.analysis.perplexity import tail_table
+from sage.analysis.tails import tail_table
 from sage.exhibits import KINDS, PAPER, STANDING, kind_class, load_study, shows, tables_of
 from sage.exhibits.ablation import ablation_caption, ablation_table, ablation_view
 from sage.exhibits.accuracy import (

@@ -3,7 +3,8 @@
 Relies on graded samples and on phrase lists; sampling and grading are the evaluation's. Eq. 13
 can be read as a share of all correct solutions (pooled) or as the mean of the problems' shares,
 so both are given: the pooled one leans to easy problems, which have many correct solutions.
-Both are ratios of sums over problems, and their intervals are those of linearised means.
+Both are ratios of sums over problems, and their intervals are those of linearised means. Two
+algorithms solve different problems, so they are compared on those that both solve.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sage.analysis.phrases import Pattern, load_patterns, plain_text
 from sage.evaluation.curves import Run, run_of
-from sage.evaluation.intervals import interval_of_difference
+from sage.evaluation.intervals import Estimate, interval_of_mean, mean_of, parts_of
+from sage.fields import BASE
 
 COLUMNS = [
     "model",
@@ -34,6 +37,10 @@ COLUMNS = [
     "n_correct",
     "n_problems",
     "n_runs",
+    "train_seeds",
+    "problems",
+    "correct",
+    "shown",
 ]
 
 
@@ -93,15 +100,18 @@ def pattern_table(
     Training seeds of a row are taken together. `samples_per_problem` keeps the first samples of
     every problem and evaluation seed (the paper: 16), None all. `low` and `high` belong to
     `pooled`; `n_problems` counts the problems with a correct solution, `n_runs` the
-    training seeds. Raises ValueError if the
-    training seeds of a row were sampled on different problems.
+    training seeds. `correct` and `shown` list the correct solutions, and those of them that show
+    the pattern, seed by seed (`train_seeds`) and in each by `problems`: what `shares_compared`
+    reads. Raises ValueError if the training seeds of a row were sampled on different problems.
     """
     counts: dict[tuple[str, str, str], list[pd.DataFrame]] = {}
-    for (model, algorithm, _, benchmark), frame in samples.items():
+    seeds: dict[tuple[str, str, str], list[int]] = {}
+    for (model, algorithm, seed, benchmark), frame in samples.items():
         kept = frame
         if samples_per_problem is not None:
             kept = frame[frame["sample_index"] < samples_per_problem]
         counts.setdefault((model, algorithm, benchmark), []).append(_counts(kept, patterns))
+        seeds.setdefault((model, algorithm, benchmark), []).append(seed)
     rows: list[dict[str, object]] = []
     for (model, algorithm, benchmark), by_seed in counts.items():
         if any(list(count.index) != list(by_seed[0].index) for count in by_seed):
@@ -125,9 +135,40 @@ def pattern_table(
                 int(correct.sum()),
                 int(correct.any(axis=0).sum()),
                 len(by_seed),
+                seeds[model, algorithm, benchmark],
+                list(by_seed[0].index),
+                correct.ravel().tolist(),
+                shown.ravel().tolist(),
             )
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def shares_compared(
+    row: Mapping[Any, Any], other: Mapping[Any, Any], draws: int
+) -> tuple[Estimate, int, int] | None:
+    """How much more often correct solutions of `row` show a pattern than those of `other`.
+
+    Both are rows of `pattern_table` for the same pattern. A problem counts in the runs in which
+    both solve it, each problem and run the same: the mean over these of the difference of the
+    shares. Its interval is that of a linearised ratio, whose values have no range. Returns the
+    estimate `[1]`, the number of problems and that of pairs of runs; runs are paired by training
+    seed, and every run meets the one base. None where
+    fewer than two problems are solved by both. Raises ValueError without a seed in common.
+    """
+    one, two = _paired_runs(row, other)
+    solved = (one[0] > 0) & (two[0] > 0)
+    count = int(solved.any(axis=0).sum())
+    if count < 2:
+        return None
+    shares = [shown / np.maximum(correct, 1.0) for correct, shown in (one, two)]
+    kept = solved.any(axis=0)  # what nobody solves says nothing
+    solved = solved[:, kept]
+    difference = np.where(solved, (shares[0] - shares[1])[:, kept], 0.0)
+    weight, mean = solved.mean(), difference.sum() / solved.sum()
+    values = mean + (difference - mean * solved) / weight
+    ends = (-1.0 / weight, 1.0 / weight)
+    return mean_of([parts_of(values[..., None], draws, ends)]), count, len(solved)
 
 
 def read_pattern_table(
@@ -156,6 +197,31 @@ def _counts(samples: pd.DataFrame, patterns: Sequence[Pattern]) -> pd.DataFrame:
     return found.groupby("problem_id").sum().reindex(problems, fill_value=0).astype(int)
 
 
+def _paired_runs(
+    row: Mapping[Any, Any], other: Mapping[Any, Any]
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Correct and shown counts `[S, P]` of both, run by run."""
+    if list(row["problems"]) != list(other["problems"]):
+        raise ValueError(f"{row['algorithm']} and {other['algorithm']}: different problems")
+    sides = []
+    for found in (row, other):
+        shape = len(found["train_seeds"]), len(found["problems"])
+        correct, shown = (
+            np.asarray(found[name], dtype=float).reshape(shape) for name in ("correct", "shown")
+        )
+        sides.append((list(map(int, found["train_seeds"])), correct, shown))
+    (seeds, *one), (others, *two) = sides
+    common = [seed for seed in seeds if seed in others]
+    if BASE in (row["algorithm"], other["algorithm"]):
+        runs = np.arange(max(len(seeds), len(others)))
+        places = [runs % len(seeds), runs % len(others)]
+    elif common:
+        places = [np.array([found.index(s) for s in common]) for found in (seeds, others)]
+    else:
+        raise ValueError(f"{row['algorithm']} and {other['algorithm']}: no training seed in common")
+    return (one[0][places[0]], one[1][places[0]]), (two[0][places[1]], two[1][places[1]])
+
+
 def _ratio_interval(parts: np.ndarray, wholes: np.ndarray, draws: int) -> tuple[float, float]:
     """95 % interval of sum(parts) / sum(wholes), both `[S, P]`, within [0, 1].
 
@@ -165,5 +231,5 @@ def _ratio_interval(parts: np.ndarray, wholes: np.ndarray, draws: int) -> tuple[
     if ratio in (0.0, 1.0):
         return np.nan, np.nan
     values = ratio + (parts - ratio * wholes) / wholes.mean()
-    low, high = interval_of_difference(values[..., None], draws)
+    low, high = interval_of_mean(values[..., None], draws)
     return float(np.clip(low[0], 0.0, 1.0)), float(np.clip(high[0], 0.0, 1.0))

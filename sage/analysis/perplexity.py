@@ -19,7 +19,6 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from sage.evaluation.curves import Run, run_of
-from sage.fields import BASE
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import prompt_ids
@@ -123,7 +122,7 @@ def choose_responses(
     problems: Sequence[str],
     responses: int = 64,
 ) -> pd.DataFrame:
-    """The first `responses` samples of each algorithm on each problem, of its first training seed.
+    """The first `responses` samples of each run of each algorithm on each problem.
 
     `samples` are those of one model and benchmark. Returns COLUMNS without the perplexity, and
     TOKEN_IDS. Raises ValueError for an algorithm or a response that is lacking, and for samples
@@ -135,27 +134,31 @@ def choose_responses(
         if not found:
             there = ", ".join(sorted({run[1] for run in samples}))
             raise ValueError(f"no samples of {algorithm!r}; there are {there}")
-        model, _, train_seed, benchmark = found[0]
-        frame = samples[found[0]]
-        if TOKEN_IDS not in frame:
-            raise ValueError(
-                f"samples of {found[0]} have no column {TOKEN_IDS}: perplexity needs the tokens "
-                "that were drawn; sample again with this version"
-            )
-        frame = frame.sort_values(["eval_seed", "sample_index"], kind="stable")
-        for problem in problems:
-            chosen = frame[frame["problem_id"] == problem].head(responses)
-            if len(chosen) < responses:
-                raise ValueError(
-                    f"{algorithm} has {len(chosen)} samples of problem {problem!r}, "
-                    f"{responses} are needed; ask for fewer responses or draw more samples"
-                )
-            frames.append(
-                chosen.assign(
-                    model=model, algorithm=algorithm, train_seed=train_seed, benchmark=benchmark
-                )
-            )
+        frames += [
+            _first_responses(run, samples[run], problem, responses)
+            for run in found
+            for problem in problems
+        ]
     return pd.concat(frames, ignore_index=True)[[*COLUMNS[:-1], TOKEN_IDS]]
+
+
+def _first_responses(run: Run, frame: pd.DataFrame, problem: str, responses: int) -> pd.DataFrame:
+    model, algorithm, train_seed, benchmark = run
+    if TOKEN_IDS not in frame:
+        raise ValueError(
+            f"samples of {run} have no column {TOKEN_IDS}: perplexity needs the tokens "
+            "that were drawn; sample again with this version"
+        )
+    chosen = frame[frame["problem_id"] == problem]
+    chosen = chosen.sort_values(["eval_seed", "sample_index"], kind="stable").head(responses)
+    if len(chosen) < responses:
+        raise ValueError(
+            f"{algorithm}, seed {train_seed}, has {len(chosen)} samples of problem {problem!r}, "
+            f"{responses} are needed; ask for fewer responses or draw more samples"
+        )
+    return chosen.assign(
+        model=model, algorithm=algorithm, train_seed=train_seed, benchmark=benchmark
+    )
 
 
 def perplexity_table(
@@ -187,51 +190,30 @@ def perplexity_table(
     return responses.assign(perplexity=[perplexity(row) for row in log_probs])[COLUMNS]
 
 
-def tail_table(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-    """The upper tails: columns problem_id, algorithm, n, median, upper and tail_share.
-
-    `upper` is the `level` quantile of the row's responses; `tail_share` the share of them above
-    that quantile of the base row's, so about 1 - level for the base itself and more where a
-    policy writes more of what the base finds unlikely. Each row is of one problem: nothing here
-    speaks for other problems. Raises ValueError without responses of the base row.
-    """
-    rows: list[dict[str, object]] = []
-    for problem, frame in perplexities.groupby("problem_id", sort=False):
-        of_base = frame.loc[frame["algorithm"] == BASE, "perplexity"]
-        if of_base.empty:
-            raise ValueError(f"problem {problem!r}: no responses of {BASE!r} to compare with")
-        bound = of_base.quantile(level)
-        for algorithm, values in frame.groupby("algorithm", sort=False)["perplexity"]:
-            rows.append(
-                {
-                    "problem_id": problem,
-                    "algorithm": algorithm,
-                    "n": len(values),
-                    "median": float(values.median()),
-                    "upper": float(values.quantile(level)),
-                    "tail_share": float((values > bound).mean()),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
 def read_perplexities(
     base: Path,
     samples: Sequence[Path],
     problems: Path,
     algorithms: Sequence[str],
     named: Sequence[str] | None,
+    more: int,
     responses: int,
     device: str,
 ) -> pd.DataFrame:
     """Figure 7's data: responses chosen from the sample files, read with the checkpoint `base`;
     COLUMNS.
+
+    The problems of the figure come first, then those with which there are at least `more`, in
+    the order of the problem set, or all that there are.
     """
     asked = read_problems(problems)
+    ids = [problem.problem_id for problem in asked]
+    first = choose_problems(ids, named)
+    chosen_ids = [*first, *(name for name in ids if name not in first)][: max(more, len(first))]
     chosen = choose_responses(
         {run_of(path): pd.read_parquet(path) for path in samples},
         algorithms,
-        choose_problems([problem.problem_id for problem in asked], named),
+        chosen_ids,
         responses,
     )
     network: Any = load_model(base)

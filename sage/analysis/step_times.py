@@ -15,10 +15,10 @@ from scipy.stats import quantile_test
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median of a row's time over another's by round, less one; `low` and `high` bound it at 95 %.
+    """Median of a row's time over another's by round, less one, between `low` and `high`.
 
-    Interval and p (of no difference) are of the sign test: nothing is assumed of the times but
-    that rounds do not depend on each other.
+    Interval and p are of the sign test: nothing is assumed of the times but that rounds do not
+    depend on each other.
     """
 
     excess: float
@@ -28,10 +28,13 @@ class Ratio:
     rounds: int
 
 
-def time_ratio(times: pd.DataFrame, row: str, other: str) -> Ratio:
+def time_ratio(
+    times: pd.DataFrame, row: str, other: str, level: float = 0.95, null: float = 0.0
+) -> Ratio:
     """What `row` costs over `other`; `times` is what `sage.training.stopwatch` measured.
 
-    Raises ValueError where one of the two was not timed.
+    The interval is at `level`, and p that of a median of `null`. Raises ValueError where one of
+    the two was not timed.
     """
     by_round = times.pivot(index="round", columns="algorithm", values="seconds")
     if missing := [name for name in (row, other) if name not in by_round]:
@@ -39,7 +42,7 @@ def time_ratio(times: pd.DataFrame, row: str, other: str) -> Ratio:
             f"{' and '.join(missing)} not timed; there are {', '.join(map(str, by_round))}"
         )
     ratios = (by_round[row] / by_round[other]).to_numpy()
-    test = quantile_test(ratios, q=1.0, p=0.5)
-    bounds = test.confidence_interval(0.95)
+    test = quantile_test(ratios, q=1.0 + null, p=0.5)
+    bounds = test.confidence_interval(level)
     excess = float(np.median(ratios)) - 1.0
     return Ratio(excess, bounds.low - 1.0, bounds.high - 1.0, float(test.pvalue), len(ratios))

@@ -1,33 +1,48 @@
 """What the tests of claims find: a difference with its interval and p, place by place.
 
 Takes frames and histories as they were measured; what follows from a finding is decided in
-`sage.claims.verdicts`. A place is a benchmark, a problem or a training run.
+`sage.claims.verdicts`. A place is a benchmark, or the average over several.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import fisher_exact, norm, t
 
 from sage.analysis.dynamics import STAGES
+from sage.analysis.patterns import shares_compared
 from sage.analysis.step_times import time_ratio
+from sage.analysis.tails import tail_shares
+from sage.evaluation.comparisons import average
+from sage.evaluation.intervals import (
+    POWER,
+    Estimate,
+    detectable,
+    mean_of,
+    p_of_distance,
+    parts_of,
+    student,
+)
+from sage.rendering.labels import AVERAGE
 from sage.study import BASE
 
 History = Sequence[Mapping[str, Any]]
+Pair = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Finding:
     """`effect` is that of a row minus that of another; `p` is NaN where no test was made.
 
-    `n` counts what the interval is over, named by `over`; `runs` the training runs of a row that
-    it rests on, None where it is not about trained policies.
+    `low` and `high` are its 95 % interval, `low_90` and `high_90` its 90 % one; `detectable` is
+    the smallest difference that such a study finds in 80 % of cases. `n` counts what the
+    interval is over, named by `over`; `runs` the training runs of a row that it rests on, None
+    where it is not about trained policies.
     """
 
     place: str
@@ -38,85 +53,107 @@ class Finding:
     n: int
     over: str
     runs: int | None = None
+    low_90: float = math.nan
+    high_90: float = math.nan
+    detectable: float = math.nan
+
+
+def by_pair(comparisons: pd.DataFrame) -> dict[Pair, dict[Any, Any]]:
+    """Rows of `metrics/comparisons.parquet` by model, benchmark, algorithm, other and k."""
+    keys = ("model", "benchmark", "algorithm", "other", "k")
+    rows = comparisons[comparisons["metric"] == "pass@k"].to_dict("records")
+    return {tuple(row[key] for key in keys): row for row in rows}
 
 
 def of_pass_at_k(
-    comparisons: pd.DataFrame,
+    comparisons: Mapping[Pair, Mapping[Any, Any]],
     model: str,
     benchmarks: Sequence[str],
     row: str,
     other: str,
-    k: int | None,
-    most: int,
+    k: int,
+    null: float = 0.0,
 ) -> list[Finding]:
-    """Differences of pass@k from `metrics/comparisons.parquet`, one per benchmark that has it.
+    """Differences of pass@k from the comparisons (`by_pair`): their mean, then each benchmark.
 
-    `k` None is the largest up to `most`. The p is the larger of that over problems and that over
-    training runs.
+    Only training seeds that every benchmark has count in the mean. With one benchmark it is the
+    only finding, and where a benchmark lacks the comparison there is none.
     """
-    found = []
+    rows, signs = [], []
     for benchmark in benchmarks:
-        here = comparisons[
-            (comparisons["model"] == model)
-            & (comparisons["benchmark"] == benchmark)
-            & (comparisons["metric"] == "pass@k")
-        ]
-        forward = here[(here["algorithm"] == row) & (here["other"] == other)]
-        backward = here[(here["algorithm"] == other) & (here["other"] == row)]
-        rows, sign = (forward, 1) if len(forward) else (backward, -1)
-        ks = [int(value) for value in rows["k"] if value <= most]
-        wanted = k if k is not None else max(ks, default=0)
-        for one in rows[rows["k"] == wanted].to_dict("records"):
-            low, high = sorted((sign * one["low"], sign * one["high"]))
-            effect, p = sign * float(one["value"]), float(one["p"])
-            size = int(one["n_problems"])
-            over = "problems" if k is not None else f"problems, k = {wanted}"
-            runs = int(one["n_seeds"])
-            found.append(Finding(benchmark, effect, low, high, p, size, over, runs))
-    return found
+        forward, backward = (
+            comparisons.get((model, benchmark, *pair, k)) for pair in ((row, other), (other, row))
+        )
+        one = forward or backward
+        if one is None:
+            return []
+        rows.append(one)
+        signs.append(1 if forward else -1)
+    places = []
+    for one, sign in zip(rows, signs, strict=True):
+        size, runs = int(one["n_problems"]), int(one["n_seeds"])
+        place = of_estimate(one["benchmark"], average([one], [sign]), size, "problems", runs, null)
+        if not null:  # no smaller than the permutation's
+            place = replace(place, p=float(one["p"]))
+        places.append(place)
+    if len(places) == 1:
+        return places
+    mean = average(rows, signs)
+    size, runs = sum(place.n for place in places), min(place.runs or 0 for place in places)
+    return [of_estimate(AVERAGE, mean, size, "problems", runs, null), *places]
 
 
-def of_patterns(table: pd.DataFrame, pattern: str, row: str, other: str) -> list[Finding]:
-    """The difference of a pattern's pooled shares, from the exhibit's metrics.
-
-    The interval joins those of the two shares (method of variance estimates recovery), as if
-    rows were independent; on the same problems that is too wide rather than too narrow. A share
-    of 0 or 1, which has no interval, gets the exact binomial one over problems. No p.
-    """
+def of_patterns(
+    table: pd.DataFrame, pattern: str, row: str, other: str, draws: int, null: float = 0.0
+) -> list[Finding]:
+    """How much more often solutions show a pattern, on problems that both rows solve."""
     rows = table[table["pattern"] == pattern].to_dict("records")
     shares = {str(found["algorithm"]): found for found in rows}
     if not {row, other} <= set(shares):
         return []
-    one, two = (_share(shares[name]) for name in (row, other))
-    if math.isnan(one[0] + two[0]):
+    compared = shares_compared(shares[row], shares[other], draws)
+    if compared is None:
         return []
-    low, high = _joined(one, two)
-    size = min(int(shares[name]["n_problems"]) for name in (row, other))
-    benchmark, effect = str(shares[row]["benchmark"]), one[0] - two[0]
-    runs = min(int(shares[name]["n_runs"]) for name in {row, other} - {BASE})
-    return [Finding(benchmark, effect, low, high, math.nan, size, "problems", runs)]
+    estimate, problems, runs = compared
+    benchmark = str(shares[row]["benchmark"])
+    return [of_estimate(benchmark, estimate, problems, "problems both solve", runs, null)]
 
 
-def of_tails(perplexities: pd.DataFrame, row: str, other: str, level: float) -> list[Finding]:
-    """Responses above the base's `level` quantile of perplexity: a finding per problem.
+def of_tails(
+    perplexities: pd.DataFrame,
+    row: str,
+    other: str,
+    level: float,
+    draws: int,
+    null: float = 0.0,
+) -> list[Finding]:
+    """Responses above the base's `level` quantile of perplexity: over problems and runs.
 
-    Each speaks of that problem and of one training run alone: Fisher's exact test and Newcombe's
-    interval over responses.
+    The quantile is of each problem by itself; runs are paired by training seed.
     """
-    found = []
-    for problem, frame in perplexities.groupby("problem_id", sort=False):
-        by_row = dict(tuple(frame.groupby("algorithm")["perplexity"]))
-        if not {row, other, BASE} <= set(by_row):
-            continue
-        bound = by_row[BASE].quantile(level)
-        counts = [(int((by_row[name] > bound).sum()), len(by_row[name])) for name in (row, other)]
-        one, two = (_wilson(*count) for count in counts)
-        low, high = _joined(one, two)
-        p = float(fisher_exact([[above, size - above] for above, size in counts]).pvalue)
-        size = min(size for _, size in counts)
-        effect = one[0] - two[0]
-        found.append(Finding(str(problem), effect, low, high, p, size, "responses", 1))
-    return found
+    if not {row, other, BASE} <= set(perplexities["algorithm"]):
+        return []
+    shares = tail_shares(perplexities, level)
+    sides = [
+        shares[shares["algorithm"] == name].pivot(
+            index="train_seed", columns="problem_id", values="share"
+        )
+        for name in (row, other)
+    ]
+    seeds = sides[0].index.intersection(sides[1].index)
+    if BASE in (row, other):
+        most = max(sides, key=len).index
+        sides = [side if len(side) == len(most) else side.loc[[0] * len(most)] for side in sides]
+    elif seeds.empty:
+        return []
+    else:
+        sides = [side.loc[seeds] for side in sides]
+    common = sides[0].columns.intersection(sides[1].columns)
+    values = sides[0][common].to_numpy() - sides[1][common].to_numpy()
+    runs, problems = values.shape
+    estimate = mean_of([parts_of(values[..., None], draws)])
+    benchmark = str(perplexities["benchmark"].iloc[0])
+    return [of_estimate(benchmark, estimate, problems, "problems", runs, null)]
 
 
 def of_histories(
@@ -125,6 +162,7 @@ def of_histories(
     key: str,
     stage: str | None = None,
     relative: bool = False,
+    null: float = 0.0,
 ) -> list[Finding]:
     """A recorded quantity of two rows' runs by training seed, paired by seed, means over steps.
 
@@ -148,21 +186,35 @@ def of_histories(
             contrasts.append(float(ends[0] - ends[1]))
     if not contrasts:
         return []
-    effect, (low, high, p) = float(np.mean(contrasts)), _student(np.array(contrasts))
-    if relative:
-        effect, low, high = (math.expm1(value) for value in (effect, low, high))
     runs = len(contrasts)
     over = "training runs" if runs > 1 else "training run"
-    return [Finding("", effect, low, high, p, runs, over, runs)]
+    found = _over_runs(np.array(contrasts), over, math.log1p(null) if relative else null)
+    return [_as_ratio(found) if relative else found]
 
 
-def of_step_times(times: pd.DataFrame, row: str, other: str) -> list[Finding]:
+def of_step_times(times: pd.DataFrame, row: str, other: str, null: float = 0.0) -> list[Finding]:
     """What a row's guide costs over another row, as a ratio minus one; nothing if not timed."""
     if not {row, other} <= set(times["algorithm"]):
         return []
-    cost = time_ratio(times, row, other)
+    cost = time_ratio(times, row, other, null=null)
+    inner = time_ratio(times, row, other, level=0.90)
+    least = detectable(cost.low, cost.high, cost.excess, math.inf)
     over = "rounds on one machine"
-    return [Finding("", cost.excess, cost.low, cost.high, cost.p, cost.rounds, over)]
+    found = Finding("", cost.excess, cost.low, cost.high, cost.p, cost.rounds, over)
+    return [replace(found, low_90=inner.low, high_90=inner.high, detectable=least)]
+
+
+def of_estimate(
+    place: str, estimate: Estimate, n: int, over: str, runs: int, null: float = 0.0
+) -> Finding:
+    """A finding from an estimate `[1]`."""
+    value = float(estimate.value[0])
+    (low, high), (low_90, high_90) = (
+        (float(end[0]) for end in estimate.interval(level)) for level in (0.95, 0.90)
+    )
+    least = detectable(low, high, value, float(estimate.df[0]))
+    p = float(estimate.p(null)[0])
+    return Finding(place, value, low, high, p, n, over, runs, low_90, high_90, least)
 
 
 def _series(history: History, key: str) -> np.ndarray:
@@ -172,40 +224,27 @@ def _series(history: History, key: str) -> np.ndarray:
     return np.array([float(row[key]) for row in history])
 
 
-def _student(values: np.ndarray) -> tuple[float, float, float]:
-    """95 % interval of the mean and p of mean 0; NaN below two values."""
-    if len(values) < 2:
-        return math.nan, math.nan, math.nan
-    mean, error = values.mean(), values.std(ddof=1) / math.sqrt(len(values))
-    if error == 0:
-        return float(mean), float(mean), 1.0 if mean == 0 else 0.0
-    half = float(t.ppf(0.975, len(values) - 1)) * error
-    p = 2 * float(t.sf(abs(mean / error), len(values) - 1))
-    return float(mean - half), float(mean + half), p
+def _as_ratio(found: Finding) -> Finding:
+    """A finding about logarithms as one about the ratio minus one."""
+    return replace(
+        found,
+        effect=math.expm1(found.effect),
+        low=math.expm1(found.low),
+        high=math.expm1(found.high),
+        low_90=math.expm1(found.low_90),
+        high_90=math.expm1(found.high_90),
+        detectable=math.expm1(found.detectable),
+    )
 
 
-def _share(row: Mapping[Any, Any]) -> tuple[float, float, float]:
-    value, low, high = (float(row[name]) for name in ("pooled", "low", "high"))
-    size = max(int(row["n_problems"]), 1)
-    slack = 1.0 - 0.025 ** (1.0 / size)
-    if value == 0.0:
-        return 0.0, 0.0, slack
-    return (1.0, 1.0 - slack, 1.0) if value == 1.0 else (value, low, high)
-
-
-def _wilson(count: int, size: int) -> tuple[float, float, float]:
-    z = float(norm.ppf(0.975))
-    share = count / size
-    middle = (share + z**2 / (2 * size)) / (1 + z**2 / size)
-    half = z / (1 + z**2 / size) * math.sqrt(share * (1 - share) / size + z**2 / (4 * size**2))
-    return share, max(0.0, middle - half), min(1.0, middle + half)
-
-
-def _joined(
-    one: tuple[float, float, float], two: tuple[float, float, float]
-) -> tuple[float, float]:
-    """Interval of a difference from those of its two parts (Newcombe 1998)."""
-    effect = one[0] - two[0]
-    below = math.hypot(one[0] - one[1], two[2] - two[0])
-    above = math.hypot(one[2] - one[0], two[0] - two[1])
-    return effect - below, effect + above
+def _over_runs(values: np.ndarray, over: str, null: float) -> Finding:
+    """Student's t over the runs' values; a single one has neither interval nor p."""
+    runs, mean = len(values), float(values.mean())
+    if runs < 2:
+        return Finding("", mean, math.nan, math.nan, math.nan, runs, over, runs)
+    error = float(values.std(ddof=1)) / math.sqrt(runs)
+    p = p_of_distance(mean - null, error, runs - 1)
+    half, half_90 = (student(runs - 1, place) * error for place in (0.975, 0.95))
+    least = half + student(runs - 1, POWER) * error
+    ends = mean - half_90, mean + half_90, least
+    return Finding("", mean, mean - half, mean + half, p, runs, over, runs, *ends)

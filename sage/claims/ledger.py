@@ -6,9 +6,9 @@ result as a frame, which `sage.claims.view` turns into text for the page.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from sage.analysis.dynamics import read_histories
 from sage.claims.evidence import (
     Finding,
     History,
+    Pair,
+    by_pair,
     of_histories,
     of_pass_at_k,
     of_patterns,
@@ -34,7 +36,7 @@ from sage.claims.tests import (
     Tail,
     load_claims,
 )
-from sage.claims.verdicts import of_claim, of_test, verdicts
+from sage.claims.verdicts import Seen, Verdict, of_claim, of_finding, of_secondary
 from sage.rendering.labels import row_title
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.study import BASE, ResolvedStudy
@@ -58,20 +60,38 @@ COLUMNS = [
     "runs",
     "place_verdict",
     "reason",
+    "role",
+    "margin",
+    "low_90",
+    "high_90",
+    "detectable",
+    "because",
 ]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
-on, if any."""
+on, if any. `role` is that of a finding: `primary`, `place` (a benchmark of the primary contrast)
+or `secondary`; `margin` the test's, and `because` why a claim is inconclusive, where known."""
+
+_NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What tests are run on: comparisons, metrics by exhibit, histories by model, row and seed."""
+    """What tests are run on: comparisons, metrics by exhibit, histories by model, row and seed.
 
-    comparisons: pd.DataFrame | None = None
+    Comparisons are a frame, or its rows as `by_pair` has them.
+    """
+
+    comparisons: pd.DataFrame | Mapping[Pair, Mapping[Any, Any]] | None = None
     exhibits: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     histories: Mapping[tuple[str, str, int], History] = field(default_factory=dict)
+
+    @cached_property
+    def pairs(self) -> Mapping[Pair, Mapping[Any, Any]]:
+        """Rows of the comparisons by model, benchmark, algorithm, other and k."""
+        found = self.comparisons
+        return by_pair(found) if isinstance(found, pd.DataFrame) else found or {}
 
 
 def write_ledger(
@@ -107,79 +127,115 @@ def write_ledger(
 
 def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured) -> pd.DataFrame:
     """Every claim with its verdict, its tests and what they found: COLUMNS."""
-    rows: list[dict[str, Any]] = []
-    for name, claim in claims.items():
-        of_tests, mine = [], []
-        for number, test in enumerate(claim.tests, start=1):
-            found, reason = findings(test, study, measured)
-            judged = verdicts(test, found)
-            of_tests.append(of_test(test, judged))
-            head = {
-                "claim": name,
-                "text": claim.claim,
-                "source": claim.source,
-                "test": number,
-                "says": says(test, study),
-                "unit": unit(test),
-                "test_verdict": of_tests[-1],
-                "reason": reason,
-            }
-            places = [
-                {**vars(finding), "place_verdict": verdict}
-                for finding, verdict in zip(found, judged, strict=True)
-            ]
-            mine += [head | place for place in places] or [head]
-        rows += [row | {"verdict": of_claim(of_tests)} for row in mine]
+    rows = [row for name, claim in claims.items() for row in judged(name, claim, study, measured)]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    numbers = ("test", "effect", "low", "high", "p", "n", "runs")
-    words = [name for name in COLUMNS if name not in numbers]
+    words = [name for name in COLUMNS if name not in (*_NUMBERS, "test", "n", "runs")]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
-    types = dict.fromkeys(("effect", "low", "high", "p"), float)
-    return frame.astype({**types, "n": "Int64", "runs": "Int64"})
+    return frame.astype({**dict.fromkeys(_NUMBERS, float), "n": "Int64", "runs": "Int64"})
+
+
+def judged(
+    name: str, claim: Claim, study: ResolvedStudy, measured: Measured
+) -> list[dict[str, Any]]:
+    """A claim's rows of the ledger: the primary contrast, its places, and the secondary tests."""
+    tests = [claim.primary, *claim.secondary]
+    found = [findings(test, study, measured) for test in tests]
+    contrast, places = found[0][0][:1], found[0][0][1:]
+    primary = [of_finding(claim.primary, one, one.p, equivalence=True) for one in contrast]
+    others = [(claim.primary, place) for place in places] + [
+        (test, one)
+        for test, (ones, _) in zip(claim.secondary, found[1:], strict=True)
+        for one in ones
+    ]
+    seen = of_secondary(others)
+    verdict, because = of_claim(
+        primary[0] if primary else None, seen[: len(places)], seen[len(places) :]
+    )
+    left = [*primary, *seen]
+    rows = []
+    for number, (test, (ones, reason)) in enumerate(zip(tests, found, strict=True), start=1):
+        here, left = left[: len(ones)], left[len(ones) :]
+        head = {
+            "claim": name,
+            "text": claim.claim,
+            "source": claim.source,
+            "verdict": verdict,
+            "because": because,
+            "test": number,
+            "says": says(test, study),
+            "unit": unit(test),
+            "test_verdict": _of_test(here),
+            "reason": reason,
+            "role": "secondary" if number > 1 else "primary",
+            "margin": test.margin,
+        }
+        for place, (one, of_place) in enumerate(zip(ones, here, strict=True)):
+            role = {"role": "place"} if number == 1 and place else {}
+            rows.append(head | role | vars(one) | {"place_verdict": of_place})
+        rows += [] if ones else [head]
+    return rows
+
+
+def _of_test(seen: Sequence[Seen]) -> Verdict:
+    """The verdict of a test: that of its first finding, which is about the whole of it."""
+    if not seen:
+        return "not run"
+    first = seen[0]
+    return "inconclusive" if first == "so in one run" or first == "not so in one run" else first
 
 
 def findings(
     test: Comparison, study: ResolvedStudy, measured: Measured
 ) -> tuple[list[Finding], str]:
-    """What a test finds, or nothing and the reason."""
+    """What a test finds, or nothing and the reason. The first is about all of the test."""
     shown = study.study.exhibits.get(test.exhibit)
     if shown is None:
         return [], f"the study has no {test.exhibit}"
-    model = shown.model
+    model, draws, null = shown.model, study.evaluation(shown.model).bootstrap, test.null
+    row, other = test.row, test.other
+    lacking = f"{row} and {other} were not both measured"
     if isinstance(test, PassAtK):
         if measured.comparisons is None:
             return [], "there are no comparisons yet"
+        k = resolved_k(test, study)
+        if k is None:
+            return [], "one sample of a problem is too few for any k"
         benchmarks = test.benchmarks or study.benchmarks_of(test.exhibit)
-        k = None if test.k == "largest" else test.k
-        most = study.evaluation(model).samples
-        found = of_pass_at_k(measured.comparisons, model, benchmarks, test.row, test.other, k, most)
+        found = of_pass_at_k(measured.pairs, model, benchmarks, row, other, k, null)
+        if len(benchmarks) > 1:
+            lacking += " on every benchmark"
     elif isinstance(test, Recorded):
         ours, theirs = (
             {
                 seed: history
-                for (of, row, seed), history in measured.histories.items()
-                if (of, row) == (model, name)
+                for (of, name, seed), history in measured.histories.items()
+                if (of, name) == (model, wanted)
             }
-            for name in (test.row, test.other)
+            for wanted in (row, other)
         )
-        found = of_histories(ours, theirs, test.key, test.stage, test.relative)
+        found = of_histories(ours, theirs, test.key, test.stage, test.relative, null)
+        lacking += ", or one of them is 0" if test.relative else ""
     elif test.exhibit not in measured.exhibits:
         return [], f"{test.exhibit} has not been measured"
-    elif isinstance(test, PatternShare):
-        table = measured.exhibits[test.exhibit]
-        found = of_patterns(table, test.pattern, test.row, test.other)
-    elif isinstance(test, StepTime):
-        found = of_step_times(measured.exhibits[test.exhibit], test.row, test.other)
     else:
-        assert isinstance(test, Tail)
-        found = of_tails(measured.exhibits[test.exhibit], test.row, test.other, level=0.95)
-    if test.margin is not None:  # p is of no difference at all, which is not the question
-        found = [replace(finding, p=math.nan) for finding in found]
-    if found:
-        return found, ""
-    reason = f"{test.row} and {test.other} were not both measured"
-    ratio = isinstance(test, Recorded) and test.relative
-    return [], f"{reason}, or one of them is 0" if ratio else reason
+        table = measured.exhibits[test.exhibit]
+        if isinstance(test, PatternShare):
+            found = of_patterns(table, test.pattern, row, other, draws, null)
+        elif isinstance(test, StepTime):
+            found = of_step_times(table, row, other, null)
+        else:
+            assert isinstance(test, Tail)
+            found = of_tails(table, row, other, 0.95, draws, null)
+    return found, "" if found else lacking
+
+
+def resolved_k(test: PassAtK, study: ResolvedStudy) -> int | None:
+    """The k of a test; `half` leaves two samples for each of k, None where there are too few."""
+    if test.k != "half":
+        return test.k
+    evaluation = study.evaluation(study.study.exhibits[test.exhibit].model)
+    most = min(evaluation.samples, evaluation.samples * len(evaluation.seeds) // 2)
+    return 2 ** (most.bit_length() - 1) if most else None
 
 
 def says(test: Comparison, study: ResolvedStudy) -> str:
@@ -189,7 +245,8 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
         row_title(study, name) if name in named else name for name in (test.row, test.other)
     )
     if isinstance(test, PassAtK):
-        what = "pass@1" if test.k == 1 else f"pass@{'k' if test.k == 'largest' else test.k}"
+        known = test.k != "half" or test.exhibit in study.study.exhibits
+        what = f"pass@{(resolved_k(test, study) if known else None) or 'k'}"
     elif isinstance(test, PatternShare):
         what = test.pattern.replace("_", " ")
     elif isinstance(test, Tail):
@@ -200,16 +257,20 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
         assert isinstance(test, Recorded)
         third = {None: "", "early": ", first third", "mid": ", second third"}
         what = test.key.replace("_", " ") + third.get(test.stage, ", last third")
-    sign = {"up": ">", "down": "<", "same": "=", "not up": "≤"}[test.direction]
-    return f"{what}: {row} {sign} {other}{_margin(test)}"
+    sign = {"up": ">", "down": "<", "not up": "≤"}[test.direction]
+    bound = f" + {margin_text(test)}" if test.direction == "not up" else ""
+    return f"{what}: {row} {sign} {other}{bound}"
 
 
-def _margin(test: Comparison) -> str:
-    if test.margin is None:
-        return ""
-    sign = "±" if test.direction == "same" else "+"
-    text = {"points": f"{100 * test.margin:.1f} points", "percent": f"{100 * test.margin:g}\u202f%"}
-    return f" {sign} {text.get(unit(test), f'{test.margin:g}')}"
+def margin_text(test: Comparison) -> str:
+    """The margin of a test with its unit; empty without one."""
+    return "" if test.margin is None else amount(test.margin, unit(test))
+
+
+def amount(size: float, unit_: str) -> str:
+    """The size of a difference in its unit, without a sign."""
+    text = {"points": f"{100 * size:.1f} points", "percent": f"{100 * size:.3g}\u202f%"}
+    return text.get(unit_, f"{size:.3g}")
 
 
 def unit(test: Comparison) -> str:

@@ -14,15 +14,15 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from sage.fields import Name, Positive, PositiveFloat, Strict
 
-Direction = Literal["up", "down", "same", "not up"]
+Direction = Literal["up", "down", "not up"]
 
 
 class Comparison(Strict):
     """A difference, `row` minus `other`, that goes one way. `exhibit` lends model and benchmarks.
 
-    `up` and `down` say that the difference is clear. `same` says that it lies within `margin`,
-    `not up` that it is below `margin`, in every place: absence of evidence is no evidence of
-    absence, and one place that keeps to it says nothing of the others.
+    `up` and `down` say that there is one, `not up` that it is below `margin`. With `up` and
+    `down`, `margin` is the smallest difference that would matter: a test that finds none may find
+    that there is none of that size.
     """
 
     exhibit: Name
@@ -33,31 +33,38 @@ class Comparison(Strict):
 
     @model_validator(mode="after")
     def _margin_where_needed(self) -> Comparison:
-        if (self.direction in ("same", "not up")) != (self.margin is not None):
-            raise ValueError(
-                f"direction {self.direction!r}: margin belongs to 'same' and 'not up', and only "
-                "to them"
-            )
+        if self.direction == "not up" and self.margin is None:
+            raise ValueError("direction 'not up' needs a margin")
         return self
+
+    @property
+    def null(self) -> float:
+        """The difference that a p-value is about."""
+        return self.margin if self.direction == "not up" and self.margin else 0.0
 
 
 class PassAtK(Comparison):
-    """pass@k, problem by problem (metrics/comparisons.parquet)."""
+    """pass@k, problem by problem, the mean over benchmarks (metrics/comparisons.parquet).
+
+    `k` `half` is the largest power of two of which 2k samples of a problem were drawn, and at
+    most what one evaluation seed draws: at k = n sampling noise alone is some points.
+    `benchmarks` are those of the exhibit unless named.
+    """
 
     test: Literal["pass_at_k"]
-    k: Positive | Literal["largest"]
+    k: Positive | Literal["half"]
     benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
 
 
 class PatternShare(Comparison):
-    """The share of correct solutions that show a pattern (the exhibit's metrics)."""
+    """The share of correct solutions that show a pattern, on problems that both rows solve."""
 
     test: Literal["pattern"]
     pattern: Name
 
 
 class Tail(Comparison):
-    """The share of responses above the base's 95th percentile of perplexity."""
+    """The share of responses above the base's 95th percentile of perplexity, by problem."""
 
     test: Literal["tail"]
 
@@ -86,11 +93,22 @@ AnyTest = Annotated[
 
 
 class Claim(Strict):
-    """What the paper claims, where, and the tests that all must hold."""
+    """What the paper claims, where, and the tests of it.
+
+    `primary` alone decides: one contrast, stated before any run, with the margin below which a
+    difference would not matter. `secondary` tests are shown, and can only take a verdict back.
+    """
 
     claim: str
     source: str
-    tests: Annotated[list[AnyTest], Field(min_length=1)]
+    primary: AnyTest
+    secondary: list[AnyTest] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _margin_of_the_primary(self) -> Claim:
+        if self.primary.margin is None:
+            raise ValueError("the primary test needs a margin")
+        return self
 
 
 _LEDGER = TypeAdapter(dict[Name, Claim])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from sage.claims.ledger import amount
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.study import ResolvedStudy
@@ -16,7 +17,11 @@ from sage.study import ResolvedStudy
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """A finding as text. `span`: how many findings its test has, 0 in all but the first of them."""
+    """A finding as text. `span`: how many findings its test has, 0 in all but the first of them.
+
+    `role` is `primary`, `place` (a benchmark of the primary contrast) or `secondary`;
+    `detectable` the smallest difference that such a study finds in 80 % of cases.
+    """
 
     says: str
     span: int
@@ -26,13 +31,16 @@ class LedgerRow:
     p: str
     over: str
     verdict: str
+    role: str = "primary"
+    detectable: str = ""
 
 
 @dataclass(frozen=True)
 class LedgerClaim:
-    """A claim with its verdict and its findings as text.
+    """A claim with its verdict and its findings as text; the first row is the primary contrast.
 
-    `because` says why it is inconclusive where more problems or samples would not help.
+    `because` says why it is inconclusive where more problems or samples would not help, `margin`
+    is the difference below which none matters, and `summary` says all of it in plain words.
     """
 
     name: str
@@ -41,6 +49,9 @@ class LedgerClaim:
     verdict: str
     because: str
     rows: tuple[LedgerRow, ...]
+    verdict_text: str = ""
+    margin: str = ""
+    summary: tuple[str, ...] = ()
 
 
 def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[LedgerClaim]:
@@ -53,21 +64,78 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
         first = rows.iloc[0]
         again = rows["test"].duplicated()
         spans = rows.groupby("test")["test"].transform("size").mask(again, 0)
-        views = [
+        views = tuple(
             _row_view(row, titles, int(span))
             for row, span in zip(rows.to_dict("records"), spans, strict=True)
-        ]
-        texts = str(first["text"]), str(first["source"]), str(first["verdict"])
-        one_run = texts[-1] == "inconclusive" and bool((rows["runs"] == 1).any())
-        because = "one training run" if one_run else ""
-        claims.append(LedgerClaim(str(name), *texts, because, tuple(views)))
+        )
+        margin = amount(float(first["margin"]), str(first["unit"]))
+        verdict = str(first["verdict"])
+        claims.append(
+            LedgerClaim(
+                str(name),
+                str(first["text"]),
+                str(first["source"]),
+                verdict,
+                str(first["because"]),
+                views,
+                f"no difference larger than {margin}" if verdict == "no difference" else verdict,
+                margin,
+                _summary(first.to_dict(), views, margin),
+            )
+        )
     return claims
 
 
+def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str) -> tuple[str, ...]:
+    """What a claim's primary contrast found, what that allows to say, and what was secondary."""
+    contrast, places = rows[0], sum(row.role == "place" for row in rows)
+    if contrast.verdict == "not run":
+        return (f"Primary contrast: {contrast.says}. Not run: {contrast.place}.",)
+    where = f"mean over {places} benchmarks" if places else contrast.place
+    found = f"{contrast.effect} {_unit_said(first)}".rstrip()
+    interval = f" (95 % interval {contrast.interval})" if contrast.interval else ""
+    primary = ", ".join(filter(None, [contrast.says, where]))
+    sentences = [f"Primary contrast: {primary}. Found: {found}{interval}, {contrast.over}."]
+    match first["verdict"], first["because"]:
+        case "supported", _:
+            sentences.append("The difference is significant and in the direction claimed.")
+        case "contradicted", _:
+            sentences.append("The difference is significant and against the claim.")
+        case "no difference", _:
+            sentences.append(f"A difference larger than {margin} is excluded.")
+        case _, "one training run":
+            sentences.append("One training run cannot decide a claim about a method.")
+        case _, because if because:
+            sentences.append(f"Inconclusive: {because}.")
+        case _ if contrast.detectable:
+            sentences.append(
+                f"Inconclusive: a study of this size finds a difference of {contrast.detectable} "
+                "in 80 % of cases, and smaller ones less often."
+            )
+        case _:
+            sentences.append("Inconclusive: no interval can be given.")
+    secondary = [f"{_named(row, rows)}: {row.verdict}" for row in rows[1:]]
+    if secondary:
+        sentences.append(f"Secondary: {'; '.join(secondary)}.")
+    return tuple(sentences)
+
+
+def _named(row: LedgerRow, rows: tuple[LedgerRow, ...]) -> str:
+    """A secondary finding by its test, which the first row of the test names, and its place."""
+    place = rows.index(row)
+    says = next(one.says for one in reversed(rows[: place + 1]) if one.span)
+    where = f" ({row.place})" if row.place and row.verdict != "not run" else ""
+    return (row.place if row.role == "place" else f"{says}{where}") or says
+
+
+def _unit_said(row: Mapping[Any, Any]) -> str:
+    return "points" if row["unit"] == "points" else ""
+
+
 def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> LedgerRow:
-    says_ = str(row["says"]) if span else ""
+    says, role = str(row["says"]) if span else "", str(row["role"])
     if math.isnan(row["effect"]):
-        return LedgerRow(says_, span, str(row["reason"]), NONE, "", NONE, "", "not run")
+        return LedgerRow(says, span, str(row["reason"]), NONE, "", NONE, "", "not run", role)
     effect, low, high = row["effect"], row["low"], row["high"]
     if row["unit"]:
         sign = "\u202f%" if row["unit"] == "percent" else ""
@@ -76,15 +144,18 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> L
         text = f"{effect:+.3g}"
         limits = "" if math.isnan(low + high) else f"{low:+.3g} to {high:+.3g}"
     place, runs = str(row["place"]), ""
-    if row["runs"] == 1 and row["over"] != "training run":
-        runs = ", 1 run"
+    if not pd.isna(row["runs"]) and not str(row["over"]).startswith("training run"):
+        runs = f", {row['runs']} run" + ("" if row["runs"] == 1 else "s")
+    least = row["detectable"]
     return LedgerRow(
-        says=says_,
+        says=says,
         span=span,
-        place=titles.get(place, f"problem {place}" if row["over"] == "responses" else place),
+        place=titles.get(place, place),
         effect=text,
         interval=limits,
         p=p_text(row["p"]),
         over=f"{row['n']} {row['over']}{runs}",
         verdict=str(row["place_verdict"]),
+        role=role,
+        detectable="" if math.isnan(least) else amount(least, str(row["unit"])),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sage.evaluation.curves import POOLED, Samples
-from sage.evaluation.intervals import interval_of_difference
+from sage.evaluation.intervals import interval_of_mean
 
 METRICS = ("distinct_answers", "distinct_wrong", "answer_entropy")
 
@@ -35,7 +35,7 @@ def diversity_table(samples: Samples, draws: int) -> pd.DataFrame:
         stacks = {seed: run.to_numpy()[None] for seed, run in by_seed.items()}
         stacks[POOLED] = np.concatenate(list(stacks.values()))
         for train_seed, values in stacks.items():
-            low, high = interval_of_difference(values, draws)
+            low, high = interval_of_mean(values, draws)
             for place, metric in enumerate(METRICS):
                 rows.append(
                     {

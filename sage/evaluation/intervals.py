@@ -1,29 +1,181 @@
-"""Intervals and p-values of means over problems and training seeds, for 40 to 500 problems.
+"""Intervals and p-values of means over problems and training runs, for 40 to 500 problems.
 
-What an interval is about: both the problems and the training runs are a sample of those
-there could be. Problems are resampled (BCa bootstrap, widened as Student's t widens the
-normal); training runs are too few to resample, so they enter by Student's t over the runs'
-means. The interval is the wider of the two on each side; with a single run it is about that
-very run on other problems. The samples of a problem are never resampled.
+Problems and training runs are both a sample of those there could be, and their variances add.
+With s_p^2 the variance over problems (of means over runs), s_r^2 over runs (of means over
+problems) and s_e^2 that of what neither explains, the mean over P problems and S runs has
 
-Coverage of nominal 95 % with three runs and 40 or 60 problems, measured on 2,000 simulated
-studies each (true pass@1 0.1, 0.5 and 0.9; runs that differ by 0 to 0.6 logits): 93.7 to
-96.1 % for a mean. The plain percentile bootstrap over both is down to 84 % where runs differ.
-Where algorithms differ in nothing but noise, the interval of a difference is cautious, up to
-98.5 %. `tests/test_intervals.py` prints the table.
+    SE^2 = s_p^2 / P + s_r^2 / S - s_e^2 / (S P),  at least the larger of the first two,
+
+with degrees of freedom after Satterthwaite. A single run has the first term alone, and its
+interval is about that very run on other problems. Problems are few and skewed, so their part is
+a BCa bootstrap; where the data lie near an end of their range, or few problems carry the
+variance, it is at least as wide as Gaffke's interval, which supposes nothing but the range and is
+Clopper and Pearson's for shares of 0 and 1. The samples of a problem are never resampled.
+`python -m benchmarks calibration` prints the measured coverage.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import norm, t
+from scipy.special import expit, logit, ndtr, ndtri, stdtr, stdtrit
+
+CARRIERS = 4.0
+"""Where fewer problems than this carry the variance, the bootstrap does not know the tail."""
+
+POWER = 0.8
+"""The smallest detectable difference is found by this share of such studies."""
 
 _COLUMNS = 64  # of values at a time, which bounds memory
 
 Interval = tuple[np.ndarray, np.ndarray]
+Ends = tuple[float, float]
+
+SHARES: Ends = (0.0, 1.0)
+DIFFERENCES: Ends = (-1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where the variance of a mean over `[S, P, K]` comes from; arrays `[K]` but for `by_run`.
+
+    `by_run` `[S, K]` are the runs' means. `problems` is s_p^2 / P and `interaction`
+    s_e^2 / (S P). `below` and `above` stand for `problems` on the two sides of the mean: the
+    squared arms of the interval over problems in units of Student's quantile.
+    """
+
+    by_run: np.ndarray
+    problems: np.ndarray
+    interaction: np.ndarray
+    below: np.ndarray
+    above: np.ndarray
+    n_problems: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and its variance, `[K]` each: in all, and by problems and by runs alone.
+
+    Each of the three has its degrees of freedom; a pair holds the variances below and above.
+    Few runs may agree by chance, and Satterthwaite's degrees of freedom are then too many, so an
+    interval is never narrower, and a p never smaller, than problems or runs alone would have it.
+    """
+
+    value: np.ndarray
+    total: tuple[np.ndarray, np.ndarray]
+    df: np.ndarray
+    problems: tuple[np.ndarray, np.ndarray]
+    df_problems: float
+    runs: tuple[np.ndarray, np.ndarray]
+    df_runs: float
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Ends of the interval at `level`, `[K]` each."""
+        place = 0.5 + level / 2.0
+        below, above = (
+            np.maximum.reduce(
+                [stdtrit(df, place) * np.sqrt(part[side]) for part, df in self._all()]
+            )
+            for side in (0, 1)
+        )
+        return self.value - below, self.value + above
+
+    def p(self, null: float = 0.0) -> np.ndarray:
+        """Two-sided p of mean `null` by Student's t, `[K]`; NaN where the mean is NaN."""
+        distance = self.value - null
+        above = distance < 0  # the arm that reaches towards `null`
+        found = []
+        for part, df in self._all():
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = np.abs(distance) / np.sqrt(np.where(above, part[1], part[0]))
+            found.append(2.0 * stdtr(df, -np.where(distance == 0, 0.0, ratio)))
+        return np.where(np.isnan(distance), np.nan, np.maximum.reduce(found))
+
+    def _all(self) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray | float]]:
+        return [
+            (self.total, self.df),
+            (self.problems, self.df_problems),
+            (self.runs, self.df_runs),
+        ]
+
+
+def parts_of(
+    values: np.ndarray, draws: int, ends: Ends | None = DIFFERENCES, seed: int = 0
+) -> Parts:
+    """The parts of the variance of the mean of `values` `[S, P, K]` (runs, problems).
+
+    `ends` is the range that values can have, None where there is none. All is NaN with one
+    problem. Raises ValueError for values of another shape.
+    """
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 3 or 0 in values.shape:
+        raise ValueError(f"values of shape {values.shape}, not [runs, problems, K]")
+    runs, problems, columns = values.shape
+    by_run, by_problem = values.mean(axis=1), values.mean(axis=0)
+    if problems < 2:
+        unknown = np.full(columns, np.nan)
+        return Parts(by_run, unknown, unknown, unknown, unknown, problems)
+    variance = by_problem.var(axis=0, ddof=1) / problems
+    interaction = np.zeros(columns)
+    if runs > 1:
+        rest = values - by_run[:, None] - by_problem + by_problem.mean(axis=0)
+        interaction = (rest**2).sum(axis=(0, 1)) / ((runs - 1) * (problems - 1) * runs * problems)
+    sides = [
+        _sides(by_problem[:, start : start + _COLUMNS], draws, seed, ends)
+        for start in range(0, columns, _COLUMNS)
+    ]
+    below, above = (np.concatenate(side) for side in zip(*sides, strict=True))
+    return Parts(by_run, variance, interaction, below, above, problems)
+
+
+def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
+    """The estimate of the mean over some benchmarks, each of which counts the same.
+
+    The runs are those of the same policies on every benchmark, so their means are averaged run by
+    run; problems are others, so their variances add. `bounded` takes runs on the logit scale, for
+    shares. Raises ValueError if benchmarks have different numbers of runs.
+    """
+    if len({part.by_run.shape for part in parts}) != 1:
+        raise ValueError(f"benchmarks with {[len(part.by_run) for part in parts]} runs")
+    weight = 1.0 / len(parts)
+    by_run = np.mean([part.by_run for part in parts], axis=0)
+    value, count = by_run.mean(axis=0), len(by_run)
+    problems, interaction, below, above = (
+        weight**2 * np.sum([getattr(part, name) for part in parts], axis=0)
+        for name in ("problems", "interaction", "below", "above")
+    )
+    squares = weight**4 * np.sum(
+        [part.problems**2 / max(part.n_problems - 1, 1) for part in parts], axis=0
+    )
+    runs = by_run.var(axis=0, ddof=1) / count if count > 1 else np.zeros_like(value)
+    variance = np.maximum(problems + runs - interaction, np.maximum(problems, runs))
+    of_problems = max(min(part.n_problems for part in parts) - 1, 1)
+    if count > 1:
+        squares = squares + runs**2 / (count - 1)
+        squares = squares + weight**4 * np.sum(
+            [part.interaction**2 / max((count - 1) * (part.n_problems - 1), 1) for part in parts],
+            axis=0,
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        df = np.where(squares > 0, variance**2 / squares, float(of_problems))
+    df = np.maximum(df, float(min(of_problems, count - 1) if count > 1 else of_problems))
+    down, up = _runs_on_logit_scale(value, runs, df) if bounded else (runs, runs)
+    return Estimate(
+        value,
+        total=(
+            np.maximum(below + down - interaction, np.maximum(below, down)),
+            np.maximum(above + up - interaction, np.maximum(above, up)),
+        ),
+        df=df,
+        problems=(below, above),
+        df_problems=float(of_problems),
+        runs=(down, up),
+        df_runs=float(max(count - 1, 1)),
+    )
 
 
 def interval_of_share(
@@ -32,38 +184,70 @@ def interval_of_share(
     """Interval of the mean of `values` `[S, P, K]` in [0, 1] over runs and problems.
 
     Returns its lower and upper ends, `[K]` each, which stay within [0, 1]: runs are compared
-    on the logit scale. Where all problems have the same value the interval has no width, for
-    the data say nothing about others; with a single problem it is NaN.
+    on the logit scale. With a single problem it is NaN.
     """
-    return _interval(values, draws, seed, level, bounded=True)
+    found = mean_of([parts_of(values, draws, SHARES, seed)], bounded=True)
+    low, high = found.interval(level)
+    # Means of equal numbers differ in their last digit; an interval holds its own mean.
+    return np.clip(low, 0.0, found.value), np.clip(high, found.value, 1.0)
 
 
 def interval_of_difference(
     values: np.ndarray, draws: int, seed: int = 0, level: float = 0.95
 ) -> Interval:
-    """As `interval_of_share`, for paired differences `[S, P, K]` of any sign."""
-    return _interval(values, draws, seed, level, bounded=False)
+    """As `interval_of_share`, for paired differences `[S, P, K]` in [-1, 1]."""
+    low, high = mean_of([parts_of(values, draws, DIFFERENCES, seed)]).interval(level)
+    return np.maximum(low, -1.0), np.minimum(high, 1.0)
+
+
+def interval_of_mean(
+    values: np.ndarray, draws: int, seed: int = 0, level: float = 0.95
+) -> Interval:
+    """As `interval_of_share`, for values `[S, P, K]` without a range of their own."""
+    return mean_of([parts_of(values, draws, None, seed)]).interval(level)
+
+
+def detectable(low: float, high: float, value: float, df: float, level: float = 0.95) -> float:
+    """The smallest difference that a study of this precision finds in 80 % of cases.
+
+    (t_{level} + t_{POWER}) standard errors, after the longer arm of the interval [low, high]
+    at `level`; infinite degrees of freedom are the normal distribution.
+    """
+    quantile = student(df, 0.5 + level / 2.0)
+    return max(high - value, value - low) * (1.0 + student(df, POWER) / quantile)
+
+
+def student(df: float, place: float) -> float:
+    """Student's quantile; the normal one for infinite degrees of freedom."""
+    return float(ndtri(place) if math.isinf(df) else stdtrit(df, place))
+
+
+def p_of_distance(distance: float, error: float, df: float) -> float:
+    """Two-sided p of a `distance` with a standard error, by Student's t."""
+    if error == 0:
+        return 1.0 if distance == 0 else 0.0
+    return 2.0 * float(stdtr(df, -abs(distance) / error))
 
 
 def p_of_problems(differences: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
     """Two-sided sign-flip permutation p of mean difference 0, `[S, P, K]` to `[K]`.
 
     A problem's differences are averaged over runs and flip together. It takes these very runs
-    as given; at least 1 / (draws + 1).
+    as given; at least 1 / (draws + 1), and NaN where a difference is.
     """
     by_problem = np.asarray(differences).mean(axis=0)
     flipped = np.abs(_signs(len(by_problem), draws, seed) @ by_problem)
     observed = np.abs(by_problem.sum(axis=0))
     # The same numbers summed in another order are no smaller than the observed sum.
     as_large = (flipped >= observed - 1e-9).sum(axis=0)
-    return (as_large + 1) / (draws + 1)
+    return np.where(np.isnan(observed), np.nan, (as_large + 1) / (draws + 1))
 
 
 def p_of_runs(differences: np.ndarray) -> np.ndarray:
     """Two-sided p of mean difference 0 by Student's t over the runs' means, `[S, P, K]` to `[K]`.
 
-    NaN with a single run. Flipping the signs of whole runs would be exact, but has only
-    2^S outcomes: with three runs no p below 0.25.
+    NaN with a single run, and where a difference is. Flipping the signs of whole runs would be
+    exact, but has only 2^S outcomes: with three runs no p below 0.25.
     """
     by_run = np.asarray(differences).mean(axis=1)
     runs = len(by_run)
@@ -73,7 +257,7 @@ def p_of_runs(differences: np.ndarray) -> np.ndarray:
     mean = np.abs(by_run.mean(axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(error > 0, mean / error, np.where(mean > 0, np.inf, 0.0))
-    return 2.0 * t.sf(ratio, runs - 1)
+    return np.where(np.isnan(mean), np.nan, 2.0 * stdtr(runs - 1, -ratio))
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -87,47 +271,59 @@ def holm(p: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def _interval(values: np.ndarray, draws: int, seed: int, level: float, bounded: bool) -> Interval:
-    values = np.asarray(values, dtype=float)
-    if values.ndim != 3 or 0 in values.shape:
-        raise ValueError(f"values of shape {values.shape}, not [runs, problems, K]")
-    if values.shape[1] < 2:
-        unknown = np.full(values.shape[2], np.nan)
-        return unknown, unknown.copy()
-    parts = [
-        _interval_of_columns(values[..., start : start + _COLUMNS], draws, seed, level, bounded)
-        for start in range(0, values.shape[2], _COLUMNS)
-    ]
-    low, high = (np.concatenate(side) for side in zip(*parts, strict=True))
+def _runs_on_logit_scale(value: np.ndarray, runs: np.ndarray, df: np.ndarray) -> Interval:
+    """Variances below and above that stand for `runs`, of a share `value`."""
+    quantile = stdtrit(df, 0.975)
+    inner = np.clip(value, 1e-12, 1.0 - 1e-12)
+    reach = quantile * np.sqrt(runs) / (inner * (1.0 - inner))
+    low, high = expit(logit(inner) - reach), expit(logit(inner) + reach)
+    return ((inner - low) / quantile) ** 2, ((high - inner) / quantile) ** 2
+
+
+def _sides(by_problem: np.ndarray, draws: int, seed: int, ends: Ends | None) -> Interval:
+    """Squared arms of the 95 % interval over problems `[P, K]`, in units of Student's quantile."""
+    level = 0.95
+    mean = by_problem.mean(axis=0)
+    low, high = _bca(by_problem, draws, seed, level)
+    if ends is not None:
+        few = _carriers(by_problem, ends) < CARRIERS
+        if few.any():
+            least, most = _gaffke(by_problem[:, few], ends, draws, seed, level)
+            low[few], high[few] = np.minimum(low[few], least), np.maximum(high[few], most)
+    quantile = stdtrit(len(by_problem) - 1, 0.5 + level / 2.0)
+    return (np.maximum(mean - low, 0.0) / quantile) ** 2, (
+        np.maximum(high - mean, 0.0) / quantile
+    ) ** 2
+
+
+def _carriers(by_problem: np.ndarray, ends: Ends) -> np.ndarray:
+    """How many problems carry the distance from 0, or from the upper end if that is nearer.
+
+    (sum d^2)^2 / sum d^4: n where n of the distances d are equal and the others 0.
+    """
+    counts = []
+    for end in (0.0, ends[1]):
+        squares = (by_problem - end) ** 2
+        fourth = (squares**2).sum(axis=0)
+        counts.append(squares.sum(axis=0) ** 2 / np.maximum(fourth, 1e-300))
+    return np.minimum(counts[0], counts[1])
+
+
+def _gaffke(by_problem: np.ndarray, ends: Ends, draws: int, seed: int, level: float) -> Interval:
+    """Interval of the mean of independent values within `ends` (Gaffke 2005).
+
+    Weights of the problems and of one more at the far end are drawn from a flat Dirichlet
+    distribution. For shares of 0 and 1 this is Clopper and Pearson's; of P values all at the
+    upper end u it reaches down to u - (u - l) (1 - ((1 - level) / 2)^(1 / P)), l the lower end.
+    """
+    weights = _dirichlet(len(by_problem), draws, seed)
+    means, rest = weights[:, :-1] @ by_problem, weights[:, -1:]
+    low = np.quantile(means + rest * ends[0], 0.5 - level / 2.0, axis=0)
+    high = np.quantile(means + rest * ends[1], 0.5 + level / 2.0, axis=0)
     return low, high
 
 
-def _interval_of_columns(
-    values: np.ndarray, draws: int, seed: int, level: float, bounded: bool
-) -> Interval:
-    mean = values.mean(axis=(0, 1))
-    low, high = _over_problems(values.mean(axis=0), draws, seed, level)
-    if len(values) > 1:
-        reach = _reach_of_runs(values.mean(axis=1), level)
-        if bounded:
-            inner = np.clip(mean, 1e-12, 1.0 - 1e-12)
-            reach = reach / (inner * (1.0 - inner))
-            low = np.minimum(low, expit(logit(inner) - reach))
-            high = np.maximum(high, expit(logit(inner) + reach))
-        else:
-            low, high = np.minimum(low, mean - reach), np.maximum(high, mean + reach)
-    # Means of equal numbers differ in their last digit; an interval holds its own mean.
-    return np.minimum(low, mean), np.maximum(high, mean)
-
-
-def _reach_of_runs(by_run: np.ndarray, level: float) -> np.ndarray:
-    """Half the width of Student's interval of the mean of `[S, K]`."""
-    runs = len(by_run)
-    quantile = t.ppf(0.5 + level / 2.0, runs - 1)
-    return quantile * by_run.std(axis=0, ddof=1) / np.sqrt(runs)
-
-
-def _over_problems(by_problem: np.ndarray, draws: int, seed: int, level: float) -> Interval:
+def _bca(by_problem: np.ndarray, draws: int, seed: int, level: float) -> Interval:
     """BCa interval (Efron 1987) of the mean of `[P, K]`, with Student's quantiles.
 
     The bootstrap's variance is (P - 1) / P of the sample's; both corrections vanish as P grows.
@@ -137,23 +333,23 @@ def _over_problems(by_problem: np.ndarray, draws: int, seed: int, level: float) 
     means = np.sort(_weights(problems, draws, seed) @ by_problem, axis=0)
     below = (means < mean - 1e-12).mean(axis=0)
     within = (means <= mean + 1e-12).mean(axis=0)
-    bias = norm.ppf(np.clip((below + within) / 2.0, 1.0 / draws, 1.0 - 1.0 / draws))
+    bias = ndtri(np.clip((below + within) / 2.0, 1.0 / draws, 1.0 - 1.0 / draws))
     deviations = by_problem - mean
     spread = (deviations**2).sum(axis=0)
     skew = (deviations**3).sum(axis=0) / np.maximum(6.0 * spread**1.5, 1e-300)
-    reach = t.ppf(0.5 + level / 2.0, problems - 1) * np.sqrt(problems / (problems - 1))
+    reach = stdtrit(problems - 1, 0.5 + level / 2.0) * np.sqrt(problems / (problems - 1))
     ends = []
     for side in (-reach, reach):
         shifted = bias + side
-        place = norm.cdf(bias + shifted / (1.0 - skew * shifted))
-        rank = np.clip((place * draws).astype(int), 0, draws - 1)
+        place = ndtr(bias + shifted / (1.0 - skew * shifted))
+        rank = np.clip((np.nan_to_num(place) * draws).astype(int), 0, draws - 1)
         ends.append(np.take_along_axis(means, rank[None], axis=0)[0])
     # Where problems do not differ, the last digits are all the bootstrap could order.
     flat = spread <= 1e-24
     return np.where(flat, mean, ends[0]), np.where(flat, mean, ends[1])
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _weights(problems: int, draws: int, seed: int) -> np.ndarray:
     """Shares of each problem in each resample, `[draws, P]`; the same for every mean."""
     rng = np.random.default_rng(seed)
@@ -161,7 +357,14 @@ def _weights(problems: int, draws: int, seed: int) -> np.ndarray:
     return drawn / problems
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
+def _dirichlet(problems: int, draws: int, seed: int) -> np.ndarray:
+    """Flat Dirichlet weights of the problems and one more, `[draws, P + 1]`."""
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(problems + 1), draws)
+
+
+@lru_cache(maxsize=4)
 def _signs(problems: int, draws: int, seed: int) -> np.ndarray:
     """Signs of each problem in each permutation, `[draws, P]`."""
     rng = np.random.default_rng(seed)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.cover import cover_table
 from sage.evaluation.curves import POOLED, Run, Samples, curves_of, run_of
 from sage.evaluation.diversity import diversity_table
 from sage.evaluation.intervals import interval_of_share
@@ -143,7 +144,8 @@ TABLES: dict[str, Callable[[Samples, int], pd.DataFrame]] = {
     "pass_at_k": pass_at_k_table,
     "rates": lambda samples, draws: rates_table(samples),
     "comparisons": comparisons_table,
-    "support": lambda samples, draws: support_table(samples),
+    "support": support_table,
+    "cover": cover_table,
     "diversity": diversity_table,
     "paper_reading": lambda samples, draws: paper_reading_table(samples),
 }

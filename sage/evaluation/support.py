@@ -3,21 +3,37 @@
 A problem counts as solved if any of its n samples is correct. With n samples, a problem that
 is solved with probability epsilon = -ln(zeta) / n or more is missed with probability zeta at
 most: unsolved means that its success rate is likely below epsilon, not that it is zero.
+So a policy loses and gains problems against itself, too: the null of each score is what the base
+gives against a second draw of itself. Half of its samples against the other half is such a pair,
+and its expected counts over all ways to halve them follow from the counts of correct samples.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 
 from sage.evaluation.curves import POOLED, Curves, Samples, curves_of
+from sage.evaluation.pass_at_k import pass_at_k
 from sage.study import BASE
 
 ZETA = 0.05
 """Highest probability that a problem solved at rate epsilon goes unsolved."""
+
+SCORES = ("srr", "ndr", "sds", "nscr")
+
+_LEAST = {"srr": 0.0, "ndr": 0.0, "sds": 0.0, "nscr": -1.0}
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "srr": lambda p, e, s: p / (p + s),
+    "ndr": lambda p, e, s: e / (p + e),
+    "sds": lambda p, e, s: 2 * p * e / (p * p + 2 * p * e + e * s),
+    "nscr": lambda p, e, s: (e - s) / (p + e + s),
+}
 
 COLUMNS = [
     "model",
@@ -35,17 +51,21 @@ COLUMNS = [
     "n_samples",
     "zeta",
     "epsilon",
+    *(f"{name}_{part}" for name in SCORES for part in ("low", "high", "half", "null")),
 ]
 
 
-def support_table(samples: Samples, zeta: float = ZETA) -> pd.DataFrame:
+def support_table(samples: Samples, draws: int, zeta: float = ZETA) -> pd.DataFrame:
     """Each trained run against the base: a row per run, and one pooled over training seeds.
 
     COLUMNS: problems solved by both (`preserved`, P), only after training (`expanded`, E), only
     before (`shrunk`, S) and by neither; the pooled row (train_seed POOLED) adds them up over
     seeds. Support retention P / (P + S), new discovery E / (P + E), their harmonic mean
     (support dynamic score) and net change (E - S) / (P + E + S): NaN where nothing divides.
-    Raises ValueError if base and run differ in problems or in samples per problem.
+    For each score, `_low` and `_high` are its 95 % interval, over problems and, where there are
+    several, training runs; `_half` is the score that half of the samples would give on average,
+    and `_null` what the base gives against itself at that size: compare these two. Raises
+    ValueError if base and run differ in problems or in samples per problem.
     """
     curves = curves_of(samples)
     rows: list[dict[str, object]] = []
@@ -58,10 +78,16 @@ def support_table(samples: Samples, zeta: float = ZETA) -> pd.DataFrame:
                 f"{model}, {algorithm}, {benchmark}: sampled unlike the base "
                 f"({trained.n} samples against {base.n}, or other problems)"
             )
-        by_seed = [_counts(base, run) for run in trained.correct > 0]
-        groups = [*zip(trained.seeds, by_seed, strict=True), (POOLED, _summed(by_seed))]
-        for train_seed, counts in groups:
+        null = _halves_of_one(base)
+        groups = {seed: trained.correct[i : i + 1] for i, seed in enumerate(trained.seeds)}
+        groups[POOLED] = trained.correct
+        for train_seed, correct in groups.items():
+            cells = _cells(base.correct[:1] > 0, correct > 0)
+            counts = [int(cell.sum()) for cell in cells]
             named = dict(zip(("preserved", "expanded", "shrunk", "neither"), counts, strict=True))
+            scores = support_scores(*counts[:3])
+            low, high = _intervals(cells, draws)
+            half = support_scores(*_halves_of_two(base, correct))
             rows.append(
                 {
                     "model": model,
@@ -69,37 +95,77 @@ def support_table(samples: Samples, zeta: float = ZETA) -> pd.DataFrame:
                     "train_seed": train_seed,
                     "benchmark": benchmark,
                     **named,
-                    **support_scores(*counts[:3]),
+                    **scores,
                     "n_samples": trained.n,
                     "zeta": zeta,
                     "epsilon": -math.log(zeta) / trained.n,
+                    **{f"{name}_low": low[name] for name in SCORES},
+                    **{f"{name}_high": high[name] for name in SCORES},
+                    **{f"{name}_half": half[name] for name in SCORES},
+                    **{f"{name}_null": null[name] for name in SCORES},
                 }
             )
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def support_scores(preserved: int, expanded: int, shrunk: int) -> dict[str, float]:
+def support_scores(preserved: float, expanded: float, shrunk: float) -> dict[str, float]:
     """The four scores by name, from P, E and S; NaN for 0 / 0."""
-    p, e, s = preserved, expanded, shrunk
-    return {
-        "srr": _ratio(p, p + s),
-        "ndr": _ratio(e, p + e),
-        "sds": _ratio(2 * p * e, p * p + 2 * p * e + e * s),
-        "nscr": _ratio(e - s, p + e + s),
-    }
+    with np.errstate(divide="ignore", invalid="ignore"):
+        counts = np.float64(preserved), np.float64(expanded), np.float64(shrunk)
+        return {name: float(score(*counts)) for name, score in _FORMULAS.items()}
 
 
-def _counts(base: Curves, solved: np.ndarray) -> tuple[int, int, int, int]:
-    before = base.correct[0] > 0
-    cells = (before & solved, ~before & solved, before & ~solved, ~before & ~solved)
-    preserved, expanded, shrunk, neither = (int(cell.sum()) for cell in cells)
-    return preserved, expanded, shrunk, neither
+def _cells(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Preserved, expanded, shrunk and neither, each `[S, P]`, from solved problems."""
+    return before & after, ~before & after, before & ~after, ~before & ~after
 
 
-def _summed(counts: Iterable[tuple[int, ...]]) -> tuple[int, int, int, int]:
-    preserved, expanded, shrunk, neither = map(sum, zip(*counts, strict=True))
-    return preserved, expanded, shrunk, neither
+def _intervals(
+    cells: tuple[np.ndarray, ...], draws: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Lower and upper ends of the scores' 95 % intervals, from cells `[S, P]`.
+
+    Problems are drawn anew `draws` times, and one more is split at random among the three kinds,
+    so that scores of 0 and 1 have a width. Student's arm over the runs' scores is added to that
+    as to a variance.
+    """
+    rng = np.random.default_rng(0)
+    runs, problems = cells[0].shape
+    drawn = rng.multinomial(problems, np.full(problems, 1.0 / problems), draws)
+    more = rng.dirichlet(np.ones(3), draws).T
+    resampled = [drawn @ cell.mean(axis=0) + one for cell, one in zip(cells, more, strict=False)]
+    sums = [cell.sum(axis=1).astype(float) for cell in cells[:3]]
+    low, high = {}, {}
+    for name, score in _FORMULAS.items():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(score(*(total.sum() for total in sums)))
+            by_run = score(*sums)
+        ends = np.quantile(score(*resampled), [0.025, 0.975])
+        reach = 0.0
+        if runs > 1:
+            reach = float(t.ppf(0.975, runs - 1) * np.nanstd(by_run, ddof=1) / math.sqrt(runs))
+        low[name] = max(value - math.hypot(max(value - ends[0], 0.0), reach), _LEAST[name])
+        high[name] = min(value + math.hypot(max(ends[1] - value, 0.0), reach), 1.0)
+    return low, high
 
 
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
+def _halves_of_one(base: Curves) -> dict[str, float]:
+    """Scores of half of the base's samples against another half, expected counts."""
+    half = base.n // 2
+    if not half:
+        return dict.fromkeys(SCORES, math.nan)
+    missed, never = 1.0 - pass_at_k(base.n, base.correct[0], np.array([half, 2 * half])).T
+    lost = float((missed - never).sum())
+    return support_scores(float((1.0 - 2.0 * missed + never).sum()), lost, lost)
+
+
+def _halves_of_two(base: Curves, correct: np.ndarray) -> tuple[float, float, float]:
+    """Expected P, E and S of half of the base's samples and half of the runs' `[S, P]`."""
+    half = np.array([max(base.n // 2, 1)])
+    before = pass_at_k(base.n, base.correct[0], half)[:, 0]
+    after = np.mean([pass_at_k(base.n, run, half)[:, 0] for run in correct], axis=0)
+    return (
+        float((before * after).sum()),
+        float(((1.0 - before) * after).sum()),
+        float((before * (1.0 - after)).sum()),
+    )

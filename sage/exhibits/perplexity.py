@@ -43,13 +43,21 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     responses: Annotated[
         Positive,
         about(
-            "responses per problem and row: the first samples of the first training seed",
+            "responses per problem and run: the first samples of each training seed",
             unit="responses",
         ),
     ] = 64
+    tail_problems: Annotated[
+        Positive,
+        about(
+            "how many problems the tails are compared on, for the claim about them: those shown "
+            "and the next of the problem set",
+            unit="problems",
+        ),
+    ] = 20
 
     with_model: ClassVar[bool] = True
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity",)
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
     evidence: ClassVar[str] = "perplexities"
     contents: ClassVar[str] = (
         "Perplexity under the base policy of responses of every row to each problem. In the "
@@ -79,7 +87,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """See `Kind`."""
-        return [("Responses", f"{self.responses} per problem and row")]
+        return [("Responses", f"{self.responses} per problem and run")]
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Samples, and the policy before RL, which reads them."""
@@ -95,7 +103,8 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         """Write `perplexities`, a row per response, and their `tails`."""
-        from sage.analysis.perplexity import read_perplexities, tail_table
+        from sage.analysis.perplexity import choose_problems, read_perplexities
+        from sage.analysis.tails import tail_table
 
         table = read_perplexities(
             base=job.file("base"),
@@ -103,10 +112,13 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             problems=job.file("problems"),
             algorithms=job.settings["algorithms"],
             named=self.problems,
+            more=self.tail_problems,
             responses=self.responses,
             device=job.device,
         )
-        job.write(perplexities=table, tails=tail_table(table))
+        shown = choose_problems(list(dict.fromkeys(table["problem_id"])), self.problems)
+        tails = tail_table(table[table["problem_id"].isin(shown)])
+        job.write(perplexities=table, tails=tails)
         job.manifest.write(job.folder / "manifest.json", int(table["n_tokens"].sum()))
 
     def tables(self) -> Mapping[str, TableMaker]:
@@ -115,11 +127,13 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def figures(self) -> Mapping[str, FigureMaker]:
         """The perplexities."""
-        return {
-            "": lambda shown: perplexity_figure(
-                shown.frame("perplexities"), shown.study, shown.name
-            )
-        }
+        return {"": lambda shown: perplexity_figure(_on_panels(shown), shown.study, shown.name)}
+
+
+def _on_panels(shown: Shown) -> pd.DataFrame:
+    """Responses to the problems that the figure shows, which are those of the tails."""
+    perplexities = shown.frame("perplexities")
+    return perplexities[perplexities["problem_id"].isin(shown.frame("tails")["problem_id"])]
 
 
 def tails_document(shown: Shown) -> TableDocument:
@@ -132,7 +146,7 @@ def tails_document(shown: Shown) -> TableDocument:
 def tails_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
     """Tails of Figure 7 with COLUMNS: a row per problem and algorithm.
 
-    `found` is what `sage.analysis.perplexity.tail_table` returns.
+    `found` is what `sage.analysis.tails.tail_table` returns.
     """
     problems = {name: place for place, name in enumerate(dict.fromkeys(found["problem_id"]))}
     table = titled(found, COLUMNS, study, exhibit)

@@ -98,6 +98,14 @@ class Settings(Strict):
             unit="path",
         ),
     ] = None
+    reference: Annotated[
+        str | None,
+        about(
+            "what `snakemake compare` holds the run against: the results folder of a finished "
+            "study, or a folder with its `pass_at_k.csv`",
+            unit="path",
+        ),
+    ] = None
 
 
 class ResolvedStudy(Strict):

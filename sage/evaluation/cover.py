@@ -1,0 +1,53 @@
+"""Cover@tau: the share of problems that a policy solves at a rate of at least tau.
+
+After arXiv 2510.08325. pass@k rises with guessing, for one right answer among many is enough;
+Cover@tau asks for reliability, and tau says how much of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from sage.evaluation.curves import POOLED, Samples, curves_of
+from sage.evaluation.intervals import interval_of_share
+
+TAUS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def cover_table(samples: Samples, draws: int) -> pd.DataFrame:
+    """Cover@tau for TAUS, per run and pooled over training seeds, with 95 % intervals.
+
+    Columns: model, algorithm, train_seed (POOLED for all), benchmark, metric (``cover``), tau,
+    value, low, high, n_problems, n_samples. A problem's rate is its share of correct samples, so
+    a problem within 1 / sqrt(n_samples) of tau may fall on either side.
+    """
+    rows: list[dict[str, object]] = []
+    for (model, algorithm, benchmark), curves in curves_of(samples).items():
+        reached = cover(curves.correct, curves.n)
+        groups = {seed: reached[i : i + 1] for i, seed in enumerate(curves.seeds)}
+        groups[POOLED] = reached
+        for train_seed, values in groups.items():
+            low, high = interval_of_share(values, draws)
+            for place, tau in enumerate(TAUS):
+                rows.append(
+                    {
+                        "model": model,
+                        "algorithm": algorithm,
+                        "train_seed": train_seed,
+                        "benchmark": benchmark,
+                        "metric": "cover",
+                        "tau": tau,
+                        "value": float(values[..., place].mean()),
+                        "low": float(low[place]),
+                        "high": float(high[place]),
+                        "n_problems": values.shape[1],
+                        "n_samples": curves.n,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def cover(correct: np.ndarray, n: int) -> np.ndarray:
+    """Whether counts `[S, P]` out of `n` reach each of TAUS: 0 or 1, `[S, P, len(TAUS)]`."""
+    return (np.asarray(correct)[..., None] >= np.array(TAUS) * n - 1e-9).astype(float)

@@ -1,0 +1,158 @@
+"""A run of a study held against a reference: is it what that run could have been?
+
+Both are pass@k by training run on the same problems, so what varies is the training run alone.
+From the reference's runs follows where the mean of as many further runs would lie (Student's
+prediction interval); the user's mean lies inside or outside of it. A result that is one of many
+may be outside by chance, so a run fails only where p, adjusted after Holm over all of them, is
+below 0.05.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sage.evaluation.curves import POOLED
+from sage.evaluation.intervals import holm, p_of_distance, student
+from sage.runtime.files import write_text_atomic
+
+KEYS = ["model", "algorithm", "benchmark", "k"]
+COLUMNS = [
+    *KEYS,
+    "reference",
+    "reference_runs",
+    "low",
+    "high",
+    "value",
+    "runs",
+    "place",
+    "p",
+    "p_holm",
+]
+LEVEL = 0.05
+
+_FILES = ("pass_at_k.csv", "pass_at_k.parquet", "metrics/pass_at_k.parquet")
+
+
+def read_reference(folder: Path) -> pd.DataFrame:
+    """pass@k by run of a reference: a folder with pass_at_k.csv, or the results of a study.
+
+    Raises FileNotFoundError that names what was looked for.
+    """
+    for name in _FILES:
+        path = folder / name
+        if path.is_file():
+            return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    raise FileNotFoundError(
+        f"{folder}: no {', '.join(_FILES)}; a reference is the results folder of a finished "
+        "study, or its metrics/pass_at_k.parquet as CSV"
+    )
+
+
+def compared_with_reference(run: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+    """COLUMNS: a row for each pass@k that both have, at k = 1 and the largest k they share.
+
+    `low` and `high` are the 95 % prediction interval of the mean of `runs` runs given those of
+    the reference; with one run there, the spread is that of the user's runs. It is at least one
+    problem wide on either side. `place` is `inside` or `outside`, or `unknown` where both have
+    one run and nothing is known of how runs differ. Raises ValueError if nothing is in common.
+    """
+    ours, theirs = _by_run(run), _by_run(reference)
+    common = [key for key in theirs if key in ours]
+    largest: dict[tuple[Any, ...], int] = {}
+    for *row, k in common:
+        largest[tuple(row)] = max(largest.get(tuple(row), 1), k)
+    rows = [
+        {**dict(zip(KEYS, key, strict=True)), **_row(*ours[key], *theirs[key])}
+        for key in common
+        if key[-1] in (1, largest[key[:-1]])
+    ]
+    if not rows:
+        raise ValueError("run and reference share no model, algorithm, benchmark and k")
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=holm(table["p"].to_numpy(dtype=float)))[COLUMNS]
+
+
+def passes(table: pd.DataFrame) -> bool:
+    """Whether no row differs from the reference by more than chance allows."""
+    return not bool((table["p_holm"] < LEVEL).any())
+
+
+def summary(table: pd.DataFrame) -> str:
+    """The comparison as text: what lies outside, and how many rows lie where."""
+    counts = table["place"].value_counts().to_dict()
+    lines = [
+        "{} {} {} pass@{}: {:.1f}, expected {:.1f} to {:.1f}{}".format(
+            *(row[key] for key in KEYS),
+            *(100 * row[name] for name in ("value", "low", "high")),
+            "" if row["p_holm"] < LEVEL else " (may be chance, among so many)",
+        )
+        for row in table[table["place"] == "outside"].to_dict("records")
+    ]
+    places = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("inside", "outside", "unknown"))
+    judged = len(table) - counts.get("unknown", 0)
+    verdict = "the run agrees with the reference" if passes(table) else "the run differs from it"
+    if not judged:
+        same = int((table["value"] == table["reference"]).sum())
+        verdict = (
+            f"{same} of {len(table)} are equal, and more cannot be said: with one training run on "
+            "both sides nothing is known of how runs differ"
+        )
+    return "\n".join([*lines, f"{places}: {verdict}."])
+
+
+def compare(metrics: Path, reference: str | None, table: Path) -> tuple[str, bool]:
+    """Compare a study's metrics/pass_at_k.parquet with a reference folder, and write the table.
+
+    Returns what was found as text, and whether the run agrees. Raises ValueError if no reference
+    is named.
+    """
+    if not reference:
+        raise ValueError("no reference: name a folder, `snakemake compare --config reference=...`")
+    found = compared_with_reference(pd.read_parquet(metrics), read_reference(Path(reference)))
+    write_text_atomic(table, found.to_csv(index=False, lineterminator="\n"))
+    return summary(found), passes(found)
+
+
+def _by_run(metrics: pd.DataFrame) -> dict[tuple[Any, ...], tuple[np.ndarray, int]]:
+    """Values of runs `[S]` and the number of problems, by KEYS."""
+    runs = metrics[(metrics["metric"] == "pass@k") & (metrics["train_seed"] != POOLED)]
+    return {
+        tuple(map(_plain, key)): (rows["value"].to_numpy(float), int(rows["n_problems"].iloc[0]))
+        for key, rows in runs.groupby(KEYS, sort=False)
+    }
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, (int, np.integer)) else str(value)
+
+
+def _row(ours: np.ndarray, problems: int, theirs: np.ndarray, _: int) -> Mapping[str, Any]:
+    mean, expected = float(ours.mean()), float(theirs.mean())
+    several = theirs if len(theirs) > 1 else ours
+    values = {
+        "reference": expected,
+        "reference_runs": len(theirs),
+        "value": mean,
+        "runs": len(ours),
+    }
+    if len(several) < 2:
+        nothing = {"low": math.nan, "high": math.nan, "p": math.nan}
+        return values | nothing | {"place": "unknown"}
+    df = len(several) - 1
+    error = float(several.std(ddof=1)) * math.sqrt(1.0 / len(ours) + 1.0 / len(theirs))
+    floor = 1.0 / problems
+    reach = max(student(df, 0.975) * error, floor)
+    distance = abs(mean - expected)
+    inside = distance <= reach + 1e-12
+    return values | {
+        "low": max(expected - reach, 0.0),
+        "high": min(expected + reach, 1.0),
+        "p": max(p_of_distance(distance, error, df), LEVEL if inside else 0.0),
+        "place": "inside" if inside else "outside",
+    }

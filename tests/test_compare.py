@@ -1,0 +1,92 @@
+"""A run held against a reference: intervals by hand, chance among many, and what is said."""
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sage.evaluation.reference import (
+    compare,
+    compared_with_reference,
+    passes,
+    read_reference,
+    summary,
+)
+
+
+def metrics(**values: list[float]) -> pd.DataFrame:
+    """pass@1 and pass@4 of runs by algorithm, and the row that pools them."""
+    rows = [
+        ("m", name, seed, "b", "pass@k", k, value, 50)
+        for name, runs in values.items()
+        for k in (1, 2, 4)
+        for seed, value in [*enumerate(runs), (-1, sum(runs) / len(runs))]
+    ]
+    columns = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value"]
+    return pd.DataFrame(rows, columns=[*columns, "n_problems"])
+
+
+def test_the_interval_is_students_for_the_mean_of_further_runs() -> None:
+    """Runs 0.4, 0.5, 0.6: s = 0.1, t with 2 df 4.303, sqrt(1/2 + 1/3) = 0.9129: 0.3928."""
+    table = compared_with_reference(metrics(a=[0.7, 0.8]), metrics(a=[0.4, 0.5, 0.6]))
+    assert table["k"].tolist() == [1, 4]
+    row = table.iloc[0]
+    assert (row["reference"], row["value"]) == pytest.approx((0.5, 0.75))
+    assert (row["low"], row["high"]) == pytest.approx((0.5 - 0.3928, 0.5 + 0.3928), abs=1e-4)
+    assert row["place"] == "inside"
+    assert passes(table)
+
+
+def test_what_lies_far_outside_fails() -> None:
+    table = compared_with_reference(metrics(a=[0.9, 0.9]), metrics(a=[0.49, 0.50, 0.51]))
+    assert set(table["place"]) == {"outside"}
+    assert not passes(table)
+
+
+def test_one_among_many_outside_may_be_chance() -> None:
+    """s = 0.0079 over 5 runs, t = 0.029 / (s sqrt(1 + 1/5)) = 3.35, p = 0.029; sixteen rows."""
+    reference = {name: [0.49, 0.495, 0.50, 0.505, 0.51] for name in "abcdefgh"}
+    run = {name: [0.50] for name in "abcdefgh"} | {"a": [0.529]}
+    table = compared_with_reference(metrics(**run), metrics(**reference))
+    outside = table[table["place"] == "outside"]
+    assert set(outside["algorithm"]) == {"a"}
+    assert (outside["p"] < 0.05).all()
+    assert passes(table)
+
+
+def test_without_spread_an_interval_is_one_problem_wide() -> None:
+    table = compared_with_reference(metrics(a=[0.99]), metrics(a=[1.0, 1.0]))
+    assert (table.loc[0, "low"], table.loc[0, "place"]) == (pytest.approx(0.98), "inside")
+    table = compared_with_reference(metrics(a=[0.97]), metrics(a=[1.0, 1.0]))
+    assert table.loc[0, "place"] == "outside"
+    assert not passes(table)
+
+
+def test_one_run_on_both_sides_tells_nothing() -> None:
+    table = compared_with_reference(metrics(a=[0.1]), metrics(a=[0.9]))
+    assert set(table["place"]) == {"unknown"}
+    assert math.isnan(table.loc[0, "low"])
+    assert passes(table)
+    assert "0 of 2 are equal, and more cannot be said" in summary(table)
+
+
+def test_a_folder_is_compared_and_the_table_written(tmp_path: Path) -> None:
+    metrics(a=[0.4, 0.5]).to_parquet(tmp_path / "run.parquet")
+    reference = tmp_path / "reference"
+    reference.mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no pass_at_k\.csv"):
+        read_reference(reference)
+    metrics(a=[0.4, 0.5, 0.6], other=[0.1, 0.2]).to_csv(reference / "pass_at_k.csv")
+    table = tmp_path / "compare.csv"
+    text, agrees = compare(tmp_path / "run.parquet", str(reference), table)
+    assert agrees
+    assert text == "2 inside, 0 outside, 0 unknown: the run agrees with the reference."
+    assert len(pd.read_csv(table)) == 2
+    with pytest.raises(ValueError, match="no reference"):
+        compare(tmp_path / "run.parquet", None, table)
+    metrics(other=[0.4]).to_parquet(tmp_path / "run.parquet")
+    (reference / "pass_at_k.csv").unlink()
+    metrics(a=[0.4]).to_csv(reference / "pass_at_k.csv")
+    with pytest.raises(ValueError, match="share no model"):
+        compare(tmp_path / "run.parquet", str(reference), table)

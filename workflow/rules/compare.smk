@@ -1,0 +1,22 @@
+# A run held against a reference: `snakemake compare --config reference=FOLDER`.
+
+
+localrules:
+    compare,
+
+
+# The table says what lies outside of what the reference's runs let expect; the rule fails if more
+# does than chance allows.
+rule compare:
+    input:
+        metrics=rules.metrics.output.pass_at_k,
+    log:
+        log_of("compare"),
+    retries: 0
+    conda:
+        ENVIRONMENT
+    params:
+        reference=SETTINGS.reference,
+        table=RESULTS.metrics("compare", "csv"),
+    script:
+        "../scripts/compare.py"
