@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -99,16 +99,25 @@ def tradeoff_figure(
                 if row.empty:
                     continue
                 x, y = row["accuracy"], row["coverage"]
-                reach = {
+                reach: dict[str, Any] = {
                     "xerr": [x - row["accuracy_low"], row["accuracy_high"] - x],
                     "yerr": [y - row["coverage_low"], row["coverage_high"] - y],
                 }
                 axes.errorbar(x, y, **reach, color=look.hex, lw=0.8, alpha=0.45, ls="", zorder=2)
-                edge = {"edgecolor": PALETTE["paper"][0], "linewidth": 0.7, "color": look.hex}
+                edge: dict[str, Any] = {
+                    "edgecolor": PALETTE["paper"][0],
+                    "linewidth": 0.7,
+                    "color": look.hex,
+                }
                 axes.scatter(x, y, marker=look.marker, s=58, zorder=4, **edge)
                 own = singles[singles["algorithm"] == name]
                 if name != BASE and len(own) > 1:
-                    small = {"s": 14, "alpha": 0.6, "linewidth": 0, "color": look.hex}
+                    small: dict[str, Any] = {
+                        "s": 14,
+                        "alpha": 0.6,
+                        "linewidth": 0,
+                        "color": look.hex,
+                    }
                     axes.scatter(own["accuracy"], own["coverage"], marker=look.marker, **small)
             axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
