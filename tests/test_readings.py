@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sage.study import ResolvedStudy, StudyError, load_study
-from sage.study.readings import READINGS, readings_of
+from sage.study.readings import READINGS, reading_rows, readings_of
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "config"
@@ -109,3 +109,12 @@ def test_the_study_as_released_has_the_releases_answers() -> None:
     assert found["schedule"] == {"constant"}
     assert found["kl_reference"] == {"released"}
     assert found["evaluation_temperature"] == {"released"}
+
+
+def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
+    rows = reading_rows(load_study("paper", CONFIG))
+    assert len(rows) == sum(len(reading.choices) for reading in READINGS.values())
+    (default, other) = (row for row in rows if row["reading"] == "sft_length")
+    assert (default["answer"], default["is_default"]) == ("conversation", "yes")
+    assert (default["in_force"], other["in_force"]) == ("qwen_math_7b", "")
+    assert other["source"] == "paper"
