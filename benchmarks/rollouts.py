@@ -25,10 +25,10 @@ from transformers import PrinterCallback
 from benchmarks.paired import Comparison, overhead
 from benchmarks.random_policy import random_policy
 from benchmarks.training import ROOT, Turns
+from sage.exhibits import load_study
 from sage.grading import Grader
 from sage.policies import save_checkpoint
 from sage.problems.sets import draw_problems
-from sage.study import load_study
 from sage.training import rl
 from sage.training.trainer import SageTrainer
 

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from report_frames import HISTORIES, METRICS, ROOT, a_study, history, pass_at_k
 
 from sage.analysis.dynamics import history_frame
-from sage.exhibits import STANDING, figures_of
+from sage.analysis.tails import tail_table
+from sage.exhibits import STANDING, figures_of, load_study
 from sage.exhibits.curves import curves_figure
 from sage.exhibits.making import write_figure
 from sage.exhibits.perplexity import perplexity_figure
@@ -99,6 +100,7 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
         "histories": RECORDED,
         "accuracies": ACCURACIES,
         "perplexities": PERPLEXITIES,
+        "tails": tail_table(PERPLEXITIES),
     }
     for name, frame in frames.items():
         frame.to_parquet(tmp_path / f"{name}.parquet")
@@ -133,8 +135,9 @@ class TestLooks:
         assert len({(look.colour, look.dashes, look.marker) for look in styles.values()}) == len(
             styles
         )
-        of_rows = [styles[name] for name in ("base", *rows)]
-        assert len({(look.colour, look.dashes) for look in of_rows}) == len(of_rows)
+        paper = line_styles(load_study("paper", ROOT / "config"))  # curves may have no markers
+        named = {name for name in paper if "-" not in name}
+        assert len({(paper[name].colour, paper[name].dashes) for name in named}) == len(named)
 
     def test_cells_of_an_ablation_take_no_look_from_another_row(self) -> None:
         with_cells = a_study()

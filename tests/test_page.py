@@ -441,10 +441,12 @@ class TestMarkup:
 
     def test_the_rows_of_a_claim_are_as_wide_as_its_head(self, page: str) -> None:
         (table,) = parsed(page).findall(".//table[@class='ledger']")
+        columns = len(table.findall("thead/tr/*"))
+        assert columns > 6
         for body in table.findall("tbody"):
             spans = [int(cell.get("rowspan", 1)) - 1 for cell in body.findall("tr/th")]
             cells = sum(int(cell.get("colspan", 1)) for cell in body.findall("tr/*"))
-            assert cells + sum(spans) == 7 * len(body.findall("tr"))
+            assert cells + sum(spans) == columns * len(body.findall("tr"))
 
     def test_what_scrolls_is_reached_by_keyboard_and_named(self, page: str) -> None:
         tree = parsed(page)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sage.study import ResolvedStudy, StudyError, load_study
+from sage.exhibits import load_study
+from sage.study import ResolvedStudy, StudyError
 from sage.study.readings import READINGS, reading_rows, readings_of
 from tests.conftest import ROOT
 

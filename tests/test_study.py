@@ -499,7 +499,8 @@ def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> Non
     [
         (
             {"study": "mini", "studdy": "smoke"},
-            "studdy: unknown key; did you mean 'study'? Allowed: device, mirror, results, study",
+            "studdy: unknown key; did you mean 'study'? Allowed: device, mirror, reference, "
+            "results, study",
         ),
         (
             {"study": "mini", "device": "gpu"},

@@ -151,7 +151,7 @@ class TestAccuracy:
         unequal.loc[unequal["benchmark"] == "hard", "n_problems"] = 60
         caption = accuracy_caption(unequal, a_study(seeds=(1, 2)), "table1")
         assert "2.5 points on Easy (40 problems) and 1.7 points on Hard (60 problems)" in caption
-        assert "BCa bootstrap over problems or Student’s t over runs, the wider" in caption
+        assert "95 % interval: the variances of problems and of training runs added" in caption
 
     def test_csv_comes_back_as_the_same_frame(self, tmp_path: Path) -> None:
         table = table1(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
-from sage.rendering.style import STYLE
+from sage.rendering.style import STYLE, save_figure
 from sage.study import ResolvedStudy
 
 COLOURS = {
@@ -26,6 +27,11 @@ COLOURS = {
 """Of a finding's line, by its verdict."""
 
 UNITS = {"points": "Difference (points)", "percent": "Difference (%)"}
+
+
+def write_contrasts(table: Path, study: ResolvedStudy, svg: Path) -> None:
+    """Draw the ledger `table` (Parquet) as the SVG file `svg`, a PDF beside it."""
+    save_figure(contrasts_figure(pd.read_parquet(table), study), svg)
 
 
 def contrasts_figure(frame: pd.DataFrame, study: ResolvedStudy) -> Figure:

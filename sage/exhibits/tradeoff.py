@@ -112,13 +112,9 @@ def tradeoff_figure(
                 axes.scatter(x, y, marker=look.marker, s=58, zorder=4, **edge)
                 own = singles[singles["algorithm"] == name]
                 if name != BASE and len(own) > 1:
-                    small: dict[str, Any] = {
-                        "s": 14,
-                        "alpha": 0.6,
-                        "linewidth": 0,
-                        "color": look.hex,
-                    }
-                    axes.scatter(own["accuracy"], own["coverage"], marker=look.marker, **small)
+                    small: dict[str, Any] = {"s": 14, "alpha": 0.6, "linewidth": 0}
+                    small |= {"marker": look.marker, "color": look.hex}
+                    axes.scatter(own["accuracy"], own["coverage"], **small)
             axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.set(xlabel="pass@1", ylabel=f"pass@{largest}")

@@ -32,7 +32,7 @@ def exhibit_heading(study: ResolvedStudy, exhibit: str) -> str:
 def interval_name(study: ResolvedStudy) -> str:
     """What the intervals of pass@k are."""
     if len(study.study.seeds) > 1:
-        return "95 % interval: BCa bootstrap over problems or Student’s t over runs, the wider"
+        return "95 % interval: the variances of problems and of training runs added"
     return "95 % interval over problems (BCa bootstrap)"
 
 

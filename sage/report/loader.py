@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from sage.analysis.case_study import CaseStudy, read_case
+from sage.claims import CONTRASTS
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
 from sage.exhibits.paper_values import in_paper
@@ -116,6 +117,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     contamination, excerpts = made.metrics("contamination", "csv"), made.excerpts
     tables = [table for name in exhibits for table in files.tables(study, name)]
     figures = [figure for name in exhibits for figure in figures_of(study, name)]
+    figures.append(CONTRASTS)
     return PageContent(
         metrics={name: pd.read_parquet(path) for name, path in _there(METRICS, made.metrics)},
         tables={

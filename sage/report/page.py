@@ -17,13 +17,14 @@ from pathlib import Path
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from sage.claims import CONTRASTS, CONTRASTS_CAPTION
 from sage.claims.view import ledger_view
 from sage.rendering import markup
 from sage.rendering.labels import row_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
-from sage.report.sections import exhibit_sections
+from sage.report.sections import Part, exhibit_sections
 from sage.report.study_sections import study_sections
 from sage.report.warnings import warnings
 from sage.runtime.files import write_text_atomic
@@ -81,6 +82,7 @@ def render_page(
         excerpts=json_block(excerpts) if excerpts else None,
         claims=ledger_view(content.metrics.get("claims"), study),
         claims_path=files.made.metrics("claims").as_posix(),
+        contrasts=_contrasts(content, files),
         warnings=warnings(study, content),
         exhibits=exhibit_sections(study, content, files),
         study_sections=study_sections(study, content, files),
@@ -113,3 +115,12 @@ def json_block(text: str) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+def _contrasts(content: PageContent, files: PageFiles) -> Part | None:
+    """The figure of all contrasts, if it has been drawn."""
+    if CONTRASTS not in content.figures:
+        return None
+    drawn = markup.inline_svg(content.figures[CONTRASTS], "svg-contrasts", CONTRASTS_CAPTION)
+    path = files.made.figure(CONTRASTS).as_posix()
+    return Part("figure-contrasts", CONTRASTS_CAPTION, path, "claims", figure=drawn)

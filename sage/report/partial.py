@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from sage.claims import CONTRASTS
+from sage.claims.figure import write_contrasts
 from sage.claims.ledger import write_ledger
 from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, write_metrics
@@ -159,6 +161,7 @@ def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
         [files.results.policy(run) for run in runs if files.results.history(run).is_file()],
         files.made.metrics("claims"),
     )
+    write_contrasts(files.made.metrics("claims"), study, files.made.figure(CONTRASTS))
 
 
 def _attempt(name: str, make: Callable[[], None]) -> None:

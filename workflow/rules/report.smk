@@ -31,7 +31,7 @@ rule claims:
         comparisons=RESULTS.metrics("comparisons"),
         exhibits=evidence(),
         policies=all_policies(),
-        code=code_of("sage.claims.ledger"),
+        code=code_of("sage.claims.ledger", "sage.claims.figure"),
     output:
         table=report(
             RESULTS.metrics("claims"),
@@ -40,6 +40,8 @@ rule claims:
             labels={"exhibit": "claims"},
         ),
         csv=RESULTS.metrics("claims", "csv"),
+        svg=RESULTS.figure("claims"),
+        pdf=RESULTS.figure("claims", "pdf"),
     log:
         log_of("metrics/claims"),
     conda:
@@ -74,7 +76,7 @@ rule excerpts:
 rule page:
     input:
         metrics=rules.metrics.output,
-        claims=rules.claims.output.table,
+        claims=[rules.claims.output.table, rules.claims.output.svg],
         contamination=rules.contamination.output.csv,
         excerpts=rules.excerpts.output.excerpts,
         measured=[RESULTS.measured(name) for name in STUDY.study.exhibits],

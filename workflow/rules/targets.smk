@@ -3,7 +3,10 @@
 
 rule theory:
     input:
-        [exhibit_files(name) for name in ("figure1", "figure5", "appendix_c", "estimators")],
+        [
+            exhibit_files(name)
+            for name in ("figure1", "figure5", "appendix_c", "estimators")
+        ],
 
 
 rule report:

@@ -3,6 +3,7 @@ from pathlib import Path
 from sage.runtime.job import job
 
 with job(snakemake):
+    from sage.claims.figure import write_contrasts
     from sage.claims.ledger import write_ledger
     from sage.exhibits import kind_of, restore_study
 
@@ -19,3 +20,4 @@ with job(snakemake):
         policies=[Path(path) for path in files.policies],
         table=Path(snakemake.output.table),
     )
+    write_contrasts(Path(snakemake.output.table), study, Path(snakemake.output.svg))
