@@ -23,7 +23,7 @@ from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
 from sage.training.anchoring import AnchoredLoss
-from sage.training.correction import Correction
+from sage.training.correction import CorrectedSampling, Correction
 from sage.training.drawing import MakeDrawer
 from sage.training.passes import PassSampler
 from sage.training.scoring import ScoredRollouts
@@ -34,7 +34,7 @@ from sage.training.trimming import TrimmedPasses
 __all__ = ["SageTrainer", "Shaping"]
 
 
-class SageTrainer(AnchoredLoss, ScoredRollouts, TrimmedPasses):
+class SageTrainer(CorrectedSampling, AnchoredLoss, ScoredRollouts, TrimmedPasses):
     """GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     `reference` takes the place of the policy at the start as what the KL term refers to. A
