@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import chisquare
-from transformers import PreTrainedModel, set_seed
+from transformers import LlamaConfig, PreTrainedModel, set_seed
 
 from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids
 from sage.sampling import Completion, Request
 from sage.sampling.distribution import next_token_probabilities
+from sage.sampling.memory import cache_bytes, vllm_share
 from sage.study import RL, Algorithm, Architecture
 from sage.training import rl
 from sage.training.adapters import lora_config
@@ -288,3 +289,17 @@ def test_what_draws_is_a_copy_only_where_that_is_exact_and_asked_for() -> None:
     assert dtype(**short, lora=None, sharded=True) == torch.bfloat16
     with pytest.raises(ValueError, match="drawing_copy: false"):
         dtype(lora=None, sharded=True, drawing_copy=False)
+
+
+def test_vllms_share_of_a_gpu_follows_from_what_it_holds() -> None:
+    gib = 2**30
+    # 10 of weights, 8 of cache and 2 of its own, of 40.
+    assert vllm_share(40 * gib, 10 * gib, 8 * gib) == 0.5
+    # The trainer needs 10 of weights and 4 more, which leaves 26.
+    assert vllm_share(40 * gib, 10 * gib, 20 * gib) == 0.65
+    assert vllm_share(80 * gib, 0, 0) == 0.1
+    # 2 x 3 layers x 2 key-value heads x 8 numbers x 10 tokens in bfloat16.
+    config = LlamaConfig(
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, hidden_size=32
+    )
+    assert cache_bytes(config, 10, 2) == 2 * 3 * 2 * 8 * 10 * 2

@@ -428,15 +428,12 @@ def trained(base: Path, engine: str) -> tuple[list[dict[str, Any]], list[list[in
 @needs_vllm
 def test_vllm_draws_each_step_from_the_adapter_of_that_step(base: Path) -> None:
     """Its log-probs of the tokens of every step are those that the policy has then."""
-    torch.manual_seed(5)
-    before = torch.random.get_rng_state()
     rows, lengths, trainer = trained(base, "vllm")
-    assert not torch.equal(before, torch.random.get_rng_state())
     assert len(rows) == 4
     for row in rows:
-        assert row["kl"] > 0.02  # the adapter's share in the policy is much larger than the gap
-        assert row["sampler/gap_mean"] < 1e-4
-        assert row["sampler/gap_max"] < 5e-3
+        assert row["kl"] > 0.01  # nats: what the adapter does is much larger than the gap
+        assert row["sampler/gap_mean"] < 1e-5
+        assert row["sampler/gap_max"] < 1e-3
     kept, policy = load_model(base).state_dict(), trainer.model.get_base_model().state_dict()
     weights = {name.replace("base_layer.", ""): weight for name, weight in policy.items()}
     assert all(torch.equal(weights[name], weight) for name, weight in kept.items())

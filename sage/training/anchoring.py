@@ -15,10 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from trl import GRPOTrainer
 
 from sage.anchors import forward_kl_exact, shaped_anchor
 from sage.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
-from sage.training.correction import SAMPLED, CorrectedSampling
 from sage.training.shaping import Shaping, loss_mask
 from sage.training.tally import GuideTally
 
@@ -26,7 +26,7 @@ from sage.training.tally import GuideTally
 _LINEAR = 20.0
 
 
-class AnchoredLoss(CorrectedSampling):
+class AnchoredLoss(GRPOTrainer):
     """GRPOTrainer whose loss follows `shaping`; the class that uses it calls `_start_anchoring`.
 
     `micro_batches` is the number of parts that all processes together run a step in.
@@ -81,8 +81,6 @@ class AnchoredLoss(CorrectedSampling):
         inputs, log_probs = self._loss_inputs, output[0]
         if inputs:
             self._entropies = output[1]
-            if SAMPLED in inputs:
-                self._correct(inputs, log_probs, self._mode(model))
             if self._shaping.guide is not None:
                 self._shape_anchor(
                     self._shaping.guide, inputs, log_probs, output[1], self._mode(model)

@@ -32,10 +32,22 @@ class Correction:
 
 
 class CorrectedSampling(GRPOTrainer):
-    """GRPOTrainer that logs the gap between sampler and trainer, and corrects for it."""
+    """GRPOTrainer that logs the gap between sampler and trainer, and corrects for it.
+
+    It goes in front of the class that shapes the loss (`sage.training.anchoring`), and so weights
+    the advantages that this one leaves.
+    """
 
     _correction: Correction
     _gaps: GapTally
+    _loss_inputs: dict[str, Any]
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+        output = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+        if SAMPLED in self._loss_inputs:
+            mode = "train" if model.training else "eval"
+            self._correct(self._loss_inputs, output[0], mode)
+        return output
 
     def _correct(self, inputs: dict[str, Any], log_probs: torch.Tensor, mode: str) -> None:
         """Log the gap; with `token`, weight the advantages in `inputs`.

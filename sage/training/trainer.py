@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
-from sage.training.correction import Correction
+from sage.training.correction import CorrectedSampling, Correction
 from sage.training.crediting import CreditedLoss
 from sage.training.drawing import MakeDrawer
 from sage.training.passes import PassSampler
@@ -34,7 +34,7 @@ from sage.training.trimming import TrimmedPasses
 __all__ = ["SageTrainer", "Shaping"]
 
 
-class SageTrainer(CreditedLoss, ScoredRollouts, TrimmedPasses):
+class SageTrainer(CorrectedSampling, CreditedLoss, ScoredRollouts, TrimmedPasses):
     """GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     `reference` takes the place of the policy at the start as what the KL term refers to. A
