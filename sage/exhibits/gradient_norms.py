@@ -37,7 +37,7 @@ class GradientTable(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
     contents: ClassVar[str] = (
         "Mean gradient norm before clipping in each third of training. With several training "
-        "seeds, `low` and `high` are the smallest and largest run, and `coverage` is the "
+        "seeds, `low` and `high` are the smallest and the largest run; `coverage` is the "
         "probability that this range contains the median run."
     )
 
@@ -69,21 +69,21 @@ def gradient_document(shown: Shown) -> TableDocument:
 
 
 def gradient_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """Table 5 with COLUMNS: a row per algorithm and third of training.
+    """Table 5 with COLUMNS: a row for each algorithm and third of training.
 
-    `found` is what `sage.analysis.dynamics` wrote.
+    `found` is the frame written by `sage.analysis.dynamics`.
     """
     return titled(found, COLUMNS, study, exhibit)
 
 
 def gradient_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """What Table 5 shows, in plain text."""
+    """The caption of Table 5."""
     seeds = int(table["n_seeds"].max()) if len(table) else 0
     range_ = (
-        f"In brackets is the range of {seeds} training runs; it contains the median run with "
+        f"In brackets: the range of {seeds} training runs. It contains the median run with "
         f"probability {table['coverage'].max():g}."
         if seeds > 1
-        else "There is one training run a row: nothing is known about how runs differ."
+        else "Each method was trained once, so the variation between training runs is unknown."
     )
     return (
         f"{exhibit_heading(study, exhibit)}: norm of the gradient before clipping, mean over each "
@@ -92,7 +92,7 @@ def gradient_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) ->
 
 
 def gradient_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A gradient frame: algorithms down, thirds of training across."""
+    """A gradient frame as a table: algorithms in rows, thirds of training in columns."""
     stages = list(dict.fromkeys(table["stage"]))
     rows = []
     for algorithm, of in table.groupby("algorithm", sort=False):
