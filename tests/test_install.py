@@ -226,7 +226,7 @@ def test_environment_of_another_version_is_built_anew(venv, steps):
 
 def test_folder_that_is_no_environment_is_left_alone(tmp_path, steps):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(SystemExit, match="no virtual environment"):
+    with pytest.raises(SystemExit, match="not a virtual environment"):
         install.main([str(tmp_path)])
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
