@@ -1,7 +1,7 @@
-"""What a guide costs, from times of the same work with and without it (section 4.3).
+"""The overhead of a guide, from times of the same work with and without it (section 4.3).
 
-The times are measured in turn, round by round, so a round's ratio of two rows is what counts and
-not their times; and the median over rounds, which a stalled round does not move.
+The times are measured in turn, round by round. So the result is the ratio of two rows in a round,
+not their times, and the median over rounds, which one slow round does not change.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from scipy.stats import quantile_test
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median of a row's time over another's by round, less one; `low` and `high` bound it at 95 %.
+    """Median over rounds of the ratio of two rows' times, minus one, with its 95 % bounds `low`,
+    `high`.
 
-    Interval and p (of no difference) are of the sign test: nothing is assumed of the times but
-    that rounds do not depend on each other.
+    Interval and p (null hypothesis: no difference) come from the sign test. It assumes only that
+    rounds are independent.
     """
 
     excess: float
@@ -29,9 +30,10 @@ class Ratio:
 
 
 def time_ratio(times: pd.DataFrame, row: str, other: str) -> Ratio:
-    """What `row` costs over `other`; `times` is what `sage.training.stopwatch` measured.
+    """The overhead of `row` over `other`; `times` is the frame measured by
+    `sage.training.stopwatch`.
 
-    Raises ValueError where one of the two was not timed.
+    Raises ValueError if one of the two was not timed.
     """
     by_round = times.pivot(index="round", columns="algorithm", values="seconds")
     if missing := [name for name in (row, other) if name not in by_round]:
