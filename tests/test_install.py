@@ -323,7 +323,7 @@ def test_index_that_accepts_and_never_answers_is_given_up(venv, steps, monkeypat
         assert time.monotonic() - began < 3
     assert steps
     assert not any(url in step for step in steps)
-    assert f"{url} offers no torch within 0.5 s" in capfd.readouterr().out
+    assert f"{url} gave no list of torch builds within 0.5 s" in capfd.readouterr().out
 
 
 def test_index_that_trickles_is_given_up():
