@@ -182,7 +182,7 @@ def _base(study: ResolvedStudy, model: Model) -> str:
     if isinstance(base, PackageBase):
         return f"{base.file} of {base.package}"
     if isinstance(base, SharedBase):
-        return f"same as {study.model(base.model).title}"
+        return f"that of {study.model(base.model).title}"
     return f"{model.title}, made here"
 
 
