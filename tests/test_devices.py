@@ -152,7 +152,7 @@ def test_what_a_killed_job_left_on_a_device_is_waited_for_but_not_for_ever(
     assert said in told
     assert "process 4242 on GPU 0 (500 MiB)" in told
     assert "process 1" not in told
-    assert ("Going on" in told) == (forever > 3)
+    assert ("Continuing" in told) == (forever > 3)
 
 
 WORKFLOW = """

@@ -32,10 +32,7 @@ def exhibit_heading(study: ResolvedStudy, exhibit: str) -> str:
 def interval_name(study: ResolvedStudy) -> str:
     """The kind of interval of pass@k."""
     if len(study.study.seeds) > 1:
-        return (
-            "95 % interval (BCa bootstrap over problems or Student’s t over runs, whichever is "
-            "wider)"
-        )
+        return "95 % interval (BCa bootstrap over problems or Student’s t over runs, the wider one)"
     return "95 % interval over problems (BCa bootstrap)"
 
 
