@@ -1,5 +1,5 @@
-# Two ways in: `make` sets up .venv and runs a study, `make test` sets it up and checks everything.
-# Setting up is left to workflow/install.py, which returns at once when nothing has changed.
+# Two commands: `make` sets up .venv and runs a study; `make test` sets it up and checks everything.
+# workflow/install.py does the set-up; it returns at once if nothing has changed.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,9 +10,9 @@ STUDY ?=
 PYTEST_ARGS ?=
 ONLY ?=
 
-# Jobs must find the environment's own python first; the recipes alone, so that PYTHON stays the user's.
+# Recipes must find the environment's python first; PYTHON itself stays the user's.
 run := PATH="$(abspath $(VENV))/bin:$$PATH"
-# One thread: the models there are tiny, and threads of a busy machine wait for one another.
+# One thread: these models are tiny, and threads of a busy machine wait for each other.
 run-vllm := OMP_NUM_THREADS=1 PATH="$(abspath $(VENV_VLLM))/bin:$$PATH"
 run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 
@@ -22,7 +22,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 	bench bench-vllm reference clean help
 
 ## make                     set up, then run the default study on all cores
-## make STUDY=smoke CORES=2 the same for another study (config/studies), on two cores
+## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
 study: install
 	$(run) python workflow/run.py --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
 
@@ -31,27 +31,27 @@ study: install
 test: install-test
 	$(run) pytest $(PYTEST_ARGS)
 
-## make test-vllm           set up vLLM, in an environment of its own, and run the tests that need it
+## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
 	$(run-vllm) pytest -m vllm tests/test_vllm.py $(PYTEST_ARGS)
 
-## make test-paper          the paper's whole study, its models replaced by small random ones, and
-##                          vLLM on them; SAGE_MIRROR names the folder with the benchmarks' files
+## make test-paper          run the paper's whole study with small random models and vLLM;
+##                          SAGE_MIRROR must name the folder with the benchmarks' files
 test-paper: install-vllm
-	$(if $(SAGE_MIRROR),,$(error SAGE_MIRROR names no folder with the benchmarks' files))
+	$(if $(SAGE_MIRROR),,$(error SAGE_MIRROR is not set; set it to the folder with the benchmarks' files))
 	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest tests/test_paper_study.py $(PYTEST_ARGS)
 
-## make test-slurm          set up the SLURM executor, in an environment of its own, and test it on a
-##                          cluster of one node: as root, after apt-get install slurm-wlm munge
+## make test-slurm          set up the SLURM executor in a separate environment, then test it on a
+##                          cluster of one node; run as root, after apt-get install slurm-wlm munge
 test-slurm: install-slurm
 	$(run-slurm) pytest -rs -m slurm tests/test_slurm.py $(PYTEST_ARGS)
 
-## make bench               speed against the naive way: ratios of paired runs
-## make bench ONLY=training one of benchmarks/*.py
+## make bench               compare speed with the naive way: ratios of paired runs
+## make bench ONLY=training run one of benchmarks/*.py
 bench: install-test
 	$(run) python -m benchmarks $(ONLY)
 
-## make bench-vllm          the benchmark that needs vLLM
+## make bench-vllm          run the benchmark that needs vLLM
 bench-vllm: install-vllm
 	$(run-vllm) python -m benchmarks vllm
 
@@ -59,7 +59,7 @@ bench-vllm: install-vllm
 reference: install
 	$(run) python -m sage.reference
 
-## make install             set up only (PYTHON=python3.12, VENV=/elsewhere/venv)
+## make install             only set up (options: PYTHON=python3.12, VENV=/elsewhere/venv)
 install:
 	@$(PYTHON) workflow/install.py "$(VENV)"
 

@@ -1,1 +1,1 @@
-"""Speed against the naive way, measured in pairs within one run: `make bench`."""
+"""Speed compared with the naive way, measured in pairs within one run: `make bench`."""

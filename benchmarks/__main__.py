@@ -1,7 +1,7 @@
-"""Run every benchmark, or those named: `python -m benchmarks [grading sampling ...]`.
+"""Run every benchmark, or the named ones: `python -m benchmarks [grading sampling ...]`.
 
 A benchmark is a module here with `comparisons() -> Iterable[Comparison]`. Prints a table and
-writes `benchmarks/results.json`; the exit status says whether every limit was kept.
+writes `benchmarks/results.json`. The exit status is 0 if every limit was kept.
 """
 
 from __future__ import annotations

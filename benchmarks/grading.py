@@ -1,7 +1,7 @@
-"""Grading what an evaluation yields, against Math-Verify asked about one completion after another.
+"""Grading an evaluation's completions, compared with calling Math-Verify for each completion.
 
-10,000 completions of 100 problems: most answers are seen many times, in a few spellings;
-two in five problems have an answer in LaTeX. Starting the worker processes counts.
+10,000 completions of 100 problems: most answers occur many times, in a few spellings; two in five
+problems have an answer in LaTeX. The time to start the worker processes counts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ LATEX = (
     (r"x^2-%dx+1", r"x^2 - %d x + 1", r"1+x^2-%dx"),
     (r"\{%d, -1\}", r"\{-1, %d\}", r"%d, -1"),
 )
-"""Forms of one answer each, the gold's first; %d is a number that a mistake changes."""
+"""Spellings of one answer, the reference's first; %d is a number that a mistake changes."""
 
 
 def samples(seed: int = 0) -> list[Sample]:
-    """Completions with their golds; each problem has its own success rate and usual mistakes."""
+    """Completions with their reference answers; each problem has its own success rate and
+    mistakes."""
     rng = random.Random(seed)
     drawn: list[Sample] = []
     for _ in range(PROBLEMS):
@@ -52,13 +53,13 @@ def samples(seed: int = 0) -> list[Sample]:
 
 
 def in_bulk(drawn: list[Sample]) -> list[bool]:
-    """Which are correct, by the project's grader."""
+    """Which completions are correct, by the project's grader."""
     with Grader(workers=WORKERS) as grader:
         return [verdict.status == "correct" for verdict in grader.grade_many(drawn)]
 
 
 def one_by_one(drawn: list[Sample]) -> list[bool]:
-    """Which are correct, by Math-Verify in this process, both sides boxed."""
+    """Which completions are correct, by Math-Verify in this process, both sides boxed."""
     from math_verify import parse, verify
 
     found = []
@@ -75,7 +76,7 @@ def comparisons() -> Iterator[Comparison]:
     """One comparison over all completions. Raises ValueError if a verdict differs."""
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     drawn = samples()
-    one_by_one(drawn[:20])  # its imports are no part of its time
+    one_by_one(drawn[:20])  # its imports are not timed
     results: dict[str, list[bool]] = {}
     comparison = speedup(
         f"grading {PROBLEMS * SAMPLES:,} completions of {PROBLEMS} problems "

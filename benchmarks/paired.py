@@ -1,6 +1,6 @@
-"""Two ways of doing the same thing, measured alternately: a busy machine slows both alike.
+"""Two ways of doing the same thing, measured alternately, so that a busy machine slows both.
 
-What counts is the median of the ratios of neighbouring runs, not either number.
+The result is the median of the ratios of neighbouring runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Comparison:
-    """`ratio` is the median over rounds; `limit` what it must keep: "at least 3", "at most 1.03".
+    """`ratio` is the median over rounds; `limit` is its requirement: "at least 3", "at most 1.03".
 
     `ours` and `other` are medians, in `unit`.
     """
@@ -29,12 +29,12 @@ class Comparison:
 
     @property
     def kept(self) -> bool:
-        """Whether the ratio keeps its limit."""
+        """Whether the ratio is within its limit."""
         relation, _, bound = self.limit.rpartition(" ")
         return self.ratio <= float(bound) if relation == "at most" else self.ratio >= float(bound)
 
     def record(self) -> dict[str, Any]:
-        """For the JSON file."""
+        """The comparison as plain data for the JSON file."""
         return {**asdict(self), "kept": self.kept}
 
 
@@ -47,7 +47,7 @@ def speedup(
 ) -> Comparison:
     """How many times faster `ours` is than `naive`; at least `limit`.
 
-    Which of them goes first changes from round to round.
+    The order of the two alternates from round to round.
     """
     times = []
     for turn in range(rounds):
@@ -63,7 +63,7 @@ def speedup(
 def overhead(
     name: str, pairs: Sequence[tuple[float, float]], limit: float, unit: str = "s"
 ) -> Comparison:
-    """What the first of each pair (ours) costs over the second, as a factor; at most `limit`."""
+    """The overhead of the first of each pair (ours) over the second, as a factor up to `limit`."""
     ratio = statistics.median(own / other for own, other in pairs)
     return _comparison(name, ratio, f"at most {limit:g}", pairs, unit)
 

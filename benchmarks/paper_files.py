@@ -1,9 +1,9 @@
-"""Stand-ins for the files of a paper-sized study: everything that a model would have made.
+"""Stand-ins for the files of a paper-sized study: everything that a model would make.
 
-The study is config/studies/paper.yaml with five training seeds. Its models, rows, benchmarks,
-numbers of problems and file schemas are the real ones, texts and numbers are drawn: completions of
-some thousand characters with LaTeX and, now and then, hostile markup. Files are written in the
-order in which the workflow makes them, so Snakemake takes them for its own.
+The study is config/studies/paper.yaml with five training seeds. Models, rows, benchmarks, numbers
+of problems and file schemas are the real ones; texts and numbers are random: completions of some
+thousand characters with LaTeX and sometimes hostile markup. Files are written in the order of the
+workflow, so Snakemake accepts them as up to date.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sage.training import stopwatch
 
 SEEDS = [3407, 3408, 3409, 3410, 3411]
 SAMPLES = 2
-"""Per problem and evaluation seed, of which there are five: 319,480 completions in all."""
+"""Samples per problem and evaluation seed; with five seeds 319,480 completions in total."""
 
 PROBLEMS = {
     "dapo": 2000,
@@ -67,7 +67,7 @@ _HOSTILE = "</script><script>document.title='%d'</script><img src=x onerror=aler
 
 
 def write_study(path: Path, paper: Path) -> None:
-    """The paper's study at `path`, with SEEDS and SAMPLES, of which its exhibits show no more."""
+    """The paper's study at `path`, with SEEDS and SAMPLES; its exhibits show no more samples."""
     content: dict[str, Any] = yaml.safe_load(paper.read_text(encoding="utf-8"))
     content["seeds"] = SEEDS
     own = [model["evaluation"] for model in content["models"].values() if "evaluation" in model]
@@ -82,7 +82,7 @@ def write_study(path: Path, paper: Path) -> None:
 
 
 def write_results(study: ResolvedStudy, results: Results) -> int:
-    """Write what the workflow has before its metrics into `results`; returns the completions."""
+    """Write the files that precede the metrics into `results`; returns the completions."""
     manifest = Manifest(settings={}, threads=1, started=time.time()).content(tokens=1_000_000)
     problems = {name: _problems(name, PROBLEMS[name]) for name in study.problem_sets()}
     for name, records in problems.items():
@@ -108,7 +108,7 @@ def write_results(study: ResolvedStudy, results: Results) -> int:
 
 
 class _Texts:
-    """Sentences and tokens that completions are put together from."""
+    """Sentences and tokens that completions are made of."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(0)
@@ -231,7 +231,7 @@ def _write_measured(
     results: Results,
     manifest: dict[str, Any],
 ) -> None:
-    """What a model measures: perplexities, accuracies during training, times of steps."""
+    """The exhibits measured with a model: perplexities, accuracies during training, step times."""
     rng = np.random.default_rng(1)
     for name in study.study.exhibits:
         shown = kind_of(study, name)

@@ -18,7 +18,7 @@ _NAIVE_PAIRS = 2_000
 
 
 def comparisons() -> Iterator[Comparison]:
-    """The time of both as a share of five seconds; and per pair, against a loop over pairs."""
+    """The time of both as a share of five seconds; and the time per pair, compared with a loop."""
     rng = np.random.default_rng(0)
     n = rng.choice([16, 64, 256], PAIRS)
     correct = rng.integers(0, n + 1)
@@ -30,7 +30,7 @@ def comparisons() -> Iterator[Comparison]:
         start = time.perf_counter()
         pass_at_k(n, correct, ks)
         curves = time.perf_counter() - start
-        # As the first interval of a study takes: later ones find the resamples drawn.
+        # Like the first interval of a study: later ones reuse the resamples.
         intervals._weights.cache_clear()
         intervals.interval_of_share(values, DRAWS)
         whole.append(time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""A tiny policy with random weights, whose completions vary in length as a trained one's do."""
+"""A tiny policy with random weights; its completions vary in length like those of a trained one."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A report of the paper's size, made by the workflow from files: seconds, memory, size of the page.
+"""A report of the paper's size, made by the workflow from files: seconds, memory, size of the
+page.
 
-Four models, every row, five training seeds, some 320,000 completions (`paper_files`). First come
-the metrics, then what is called rendering: tables, figures, claims, excerpts and the page, from
-metrics and samples on disk. Snakemake runs both, on two cores; its own time and memory count, and
-pages that processes share count in each.
+Four models, every row, five training seeds, about 320,000 completions (`paper_files`). First the
+metrics are made, then the rendering is measured: tables, figures, claims, excerpts and the page,
+from metrics and samples on disk. Snakemake runs both on two cores. Its own time and memory count;
+shared memory pages count in each process.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ STOOD_IN_FOR = {
     "sample",
     "measure_with_model",
 }
-"""Rules whose results are drawn here. They need models or a network and may not run."""
+"""Rules replaced by stand-in files. They need models or a network and must not run."""
 
 _SNAKEMAKE = str(Path(sys.executable).parent / "snakemake")
 _STUDY = ("--config", "study=paper.yaml")
@@ -48,7 +49,7 @@ _POLL = 0.05
 
 @dataclass
 class Process:
-    """What has been seen of a process: `cpu` seconds, `peak` resident memory in GiB."""
+    """Usage of a process: `cpu` seconds, `peak` resident memory in GiB."""
 
     name: str
     started: float
@@ -68,7 +69,7 @@ class Watched:
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Rendering against a minute and 2 GiB, the page against 15 MB; jobs are printed."""
+    """Rendering compared with a minute and 2 GiB, the page with 15 MB; the jobs are printed."""
     with tempfile.TemporaryDirectory() as temporary:
         project = copy_project(Path(temporary) / "project")
         study_file = project / "paper.yaml"
@@ -96,7 +97,7 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def copy_project(target: Path) -> Path:
-    """What the workflow needs, in a folder of its own."""
+    """The files that the workflow needs, in a new folder."""
     target.mkdir()
     for part in PARTS:
         if (ROOT / part).is_dir():
@@ -108,7 +109,7 @@ def copy_project(target: Path) -> Path:
 
 
 def watched(project: Path, targets: Sequence[Path]) -> Watched:
-    """Run Snakemake for `targets`. Raises RuntimeError where it fails, with what it printed."""
+    """Run Snakemake for `targets`. Raises RuntimeError with its output if it fails."""
     command = [
         _SNAKEMAKE,
         *(str(path.relative_to(project)) for path in targets),
@@ -136,7 +137,7 @@ def watched(project: Path, targets: Sequence[Path]) -> Watched:
 
 
 def allowed_rules(project: Path) -> list[str]:
-    """The workflow's rules but for those stood in for."""
+    """The workflow's rules without those replaced by stand-ins."""
     command = [_SNAKEMAKE, "--list-rules", *_STUDY]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
     return [rule for rule in done.stdout.split() if rule not in STOOD_IN_FOR]
@@ -150,7 +151,7 @@ def _print(name: str, found: Watched) -> None:
 
 
 def _look(pid: int, seen: dict[int, Process]) -> float:
-    """Note every process under `pid`; their resident memory together, in GiB."""
+    """Record every process under `pid`; returns their total resident memory in GiB."""
     total, now, family = 0.0, time.time(), [psutil.Process(pid)]
     with suppress(psutil.NoSuchProcess):
         family += family[0].children(recursive=True)

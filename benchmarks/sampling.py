@@ -1,10 +1,10 @@
-"""The transformers engine against `model.generate`, a problem at a time with 64 samples.
+"""The transformers engine compared with `model.generate`, one problem at a time with 64 samples.
 
-The policy is a tiny model with random weights in which one token in twenty ends a
-completion, so lengths vary as those of a trained one do. Compared are tokens per second.
+The policy is a tiny model with random weights in which one token in twenty ends a completion, so
+lengths vary like those of a trained one. The unit is tokens per second.
 
-`python -m benchmarks.sampling CHECKPOINT PROBLEMS.jsonl` measures something else: how many
-samples another batch size changes, which floating-point ties do now and then.
+`python -m benchmarks.sampling CHECKPOINT PROBLEMS.jsonl` measures something else: how many samples
+change with the batch size. Sometimes a few do, because of floating-point ties.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROBLEMS, SAMPLES, MAX_TOKENS, BATCH, ROUNDS = 40, 64, 64, 640, 5
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Tokens per second at equal work: the same prompts, numbers of samples and settings."""
+    """Tokens per second for equal work: the same prompts, numbers of samples and settings."""
     with _one_thread():
         model, tokenizer = random_policy(hidden_size=96)
         problems = [f"Calculate {i % 9}+{i % 7}-{i % 5}." for i in range(PROBLEMS)]
@@ -85,7 +85,7 @@ def _tokens_per_second(call: Callable[[], int]) -> float:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Threads of a busy machine wait for one another, which would be all that is measured."""
+    """On a busy machine threads wait for each other; one thread avoids measuring this."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -97,7 +97,7 @@ def _one_thread() -> Iterator[None]:
 def changed_samples(
     checkpoint: Path, problems: Path, samples: int = 100, sizes: tuple[int, ...] = (1, 7, 64, 640)
 ) -> dict[int, int]:
-    """For each batch size, how many completions differ from those drawn with the first size."""
+    """For each batch size, the number of completions that differ from those of the first size."""
     model, tokenizer = load_model(checkpoint), load_tokenizer(checkpoint)
     requests = [
         Request(tuple(prompt_ids(tokenizer, p.problem)), f"{p.problem_id}/{j}")

@@ -1,8 +1,8 @@
-"""What a guide costs: a step of grpo_branch against a step of grpo, time and peak memory.
+"""The overhead of a guide: a step of grpo_branch compared with a step of grpo, time and memory.
 
-Both trainers run for real, step by step in turn. The policy is a random model that never ends
-a completion early, so both do the same work; it is tiny on a CPU and of some 80 M parameters on
-a GPU. Memory is the peak of a process of its own, on a GPU that of its tensors.
+Both trainers run for real, one step each in turn. The policy is a random model that never ends a
+completion early, so both do the same work. It is tiny on a CPU and has about 80 M parameters on a
+GPU. Memory is the peak of a separate process; on a GPU, the peak of its tensors.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Turns(TrainerCallback):
 
 
 def comparisons(device: str = "cpu", steps: int = STEPS) -> Iterator[Comparison]:
-    """Seconds a step, and peak memory of a run."""
+    """Seconds per step, and peak memory of a run."""
     with tempfile.TemporaryDirectory() as folder:
         parent = Path(folder) / "parent"
         _write_parent(parent, ON_A_GPU if device == "cuda" else {})

@@ -1,12 +1,12 @@
-"""The vLLM engine against a bare call of `LLM.generate`, in tokens per second.
+"""The vLLM engine compared with a direct call of `LLM.generate`, in tokens per second.
 
-Both use one `LLM`, the same prompts, ends and seeds, so what is compared is the price of our
-own code. The price of the seeds is printed beside it: the build for CPUs draws the numbers of
-each completion in a loop, which shows with a model as tiny as this one (random weights, one
-token in twenty ends a completion); on GPUs the kernel that draws takes a seed in any case.
+Both use one `LLM` and the same prompts, stops and seeds, so the comparison measures the overhead
+of this project's code. The overhead of the seeds is printed too. The CPU build draws the random
+numbers of each completion in a loop, which is visible with such a tiny model (random weights, one
+token in twenty ends a completion). On GPUs the sampling kernel always takes a seed.
 
-It runs in a process of its own with one thread. Without a GPU, seconds are those that this
-process computes: on a busy machine a wall clock shows little but the others' share.
+It runs in a separate process with one thread. Without a GPU, processor seconds of this process are
+measured: on a busy machine wall-clock time mostly shows the load of other programs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PROBLEMS, SAMPLES, BATCH, ROUNDS = 8, 64, 256, 15
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Tokens per second at equal work; nothing, after saying so, where vLLM is not installed."""
+    """Tokens per second for equal work; without vLLM a message and no comparison."""
     if find_spec("vllm") is None:
-        print("vllm: left out, for vLLM is not installed here (make bench-vllm sets it up)")
+        print("vllm: left out, because vLLM is not installed here (make bench-vllm installs it)")
         return
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.vllm"],
@@ -44,7 +44,7 @@ def comparisons() -> Iterator[Comparison]:
     )
     found: dict[str, list[tuple[float, float]]] = json.loads(done.stdout.splitlines()[-1])
     seeds = statistics.median(seeded / without for seeded, without in found["seeds"])
-    print(f"vllm: with seeds of their own bare calls have {seeds:.2f} of their speed without")
+    print(f"vllm: with seeds per completion, direct calls reach {seeds:.2f} of their speed without")
     pairs = found["ours"]
     own, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(one / other for one, other in pairs)
@@ -53,7 +53,7 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def measure() -> dict[str, list[tuple[float, float]]]:
-    """Tokens per second of (our engine, bare calls) and of bare calls (with, without) seeds."""
+    """Tokens per second of (our engine, direct calls) and of direct calls (with, without) seeds."""
     from vllm import SamplingParams
 
     from benchmarks.random_policy import random_policy
@@ -104,14 +104,14 @@ def measure() -> dict[str, list[tuple[float, float]]]:
 
 
 def _device() -> str:
-    """The kind of device that the installed build of vLLM runs on."""
+    """The kind of device of the installed build of vLLM."""
     from vllm.platforms import current_platform
 
     return str(current_platform.device_type)
 
 
 def _in_turn(one: Callable[[], int], other: Callable[[], int]) -> list[tuple[float, float]]:
-    """Which of the two goes first changes from round to round; a first round warms up."""
+    """Time both in turn. The order alternates from round to round; the first round is a warm-up."""
     pairs = []
     for turn in range(ROUNDS + 1):
         if turn % 2:

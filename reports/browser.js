@@ -1,5 +1,5 @@
-// The sample browser. It reads the completions from the page's own JSON block and puts them into
-// the page as text, never as markup: a completion can hold anything.
+// The sample browser. It reads the completions from a JSON block of the page and inserts them as
+// text, never as markup: a completion can contain anything.
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("excerpts").textContent);
@@ -19,7 +19,7 @@
     return made;
   };
 
-  // Long texts scroll in their own box, which the keyboard must reach.
+  // Long texts scroll in their own box, so the keyboard must be able to focus it.
   const written = (text) => {
     const made = element("pre", text);
     made.tabIndex = 0;
@@ -59,8 +59,8 @@
 
   const update = (changed) => {
     if (changed === pick.model || !changed) {
-      const of = data.runs.filter((run) => run.model === pick.model.value);
-      fill(pick.benchmark, distinct(of.map((run) => run.benchmark)).map((name) => [name, data.benchmarks[name]]));
+      const ofModel = data.runs.filter((run) => run.model === pick.model.value);
+      fill(pick.benchmark, distinct(ofModel.map((run) => run.benchmark)).map((name) => [name, data.benchmarks[name]]));
     }
     const runs = runsHere();
     if (changed === pick.model || changed === pick.benchmark || !changed) {
@@ -98,19 +98,19 @@
     const wanted = new Set(filters.filter((box) => box.checked).map((box) => box.value));
     const shown = cell.shown.filter(([status]) => wanted.has(known.has(status) ? status : "other"));
     side.append(element("p",
-      `${cell.correct} of ${cell.drawn} correct; ${shown.length} of ${cell.shown.length} kept here are shown`, "note"));
+      `${cell.correct} of ${cell.drawn} samples correct; the page keeps ${cell.shown.length}, shown here: ${shown.length}`, "note"));
     for (const [status, text, answer, tokens, seed, index, truncated, cut] of shown) {
       const box = element("article", "", `completion ${known.has(status) ? status : "other"}`);
       const head = element("p", "", "browser-label");
       head.append(element("strong", words[status] || status));
-      const read = answer === null ? "no answer read" : `read as ${answer}`;
+      const read = answer === null ? "no answer found" : `extracted answer: ${answer}`;
       head.append(` · ${read} · ${tokens} tokens · sample ${index}, seed ${seed}`);
       if (truncated) head.append(" · truncated at the token limit");
       box.append(head, written(text));
-      if (cut) box.append(element("p", `Only the first ${text.length} characters are kept here.`, "note"));
+      if (cut) box.append(element("p", `The page keeps only the first ${text.length} characters.`, "note"));
       side.append(box);
     }
-    if (!shown.length) side.append(element("p", "None of the chosen statuses.", "note"));
+    if (!shown.length) side.append(element("p", "No completion has one of the selected statuses.", "note"));
   };
 
   fill(pick.model, distinct(data.runs.map((run) => run.model)).map((name) => [name, data.models[name]]));

@@ -1,10 +1,10 @@
-"""What a study will cost, before anything runs: jobs, tokens, hours and disk, per stage and model.
+"""The cost of a study before anything runs: jobs, tokens, hours and disk, per stage and model.
 
-The stages are SFT, RL and sampling; pretraining and what exhibits take a model for are small beside
-them and are not counted. Tokens are upper bounds: every completion as long as it may be. Times come
-from manifests of runs already on disk, else from the throughput that the model's `job` section
-names; where there is neither the plan says so and does not guess. Beside the memory that jobs ask
-for stands what runs have taken.
+The stages are SFT, RL and sampling. Pretraining and exhibits that need a model are small in
+comparison and not counted. Tokens are upper bounds: every completion has the longest allowed
+length. Times come from manifests of runs on disk, otherwise from the throughput in the model's
+`job` section. If neither is known, the plan says so and does not guess. The plan also shows the
+memory that jobs ask for and the memory that runs have used.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from sage.results import Results
 from sage.study import ResolvedStudy
 
 BYTES_PER_TOKEN = 8.0
-"""On disk per completion token, before compression: its text, and its id as four bytes."""
+"""Bytes on disk per completion token, before compression: its text, and its id as four bytes."""
 
 GENEROUS, TIGHT = 2.0, 1.2
-"""A request for more than so many times the measured peak is a waste, for less a risk."""
+"""Limits of a memory request as a multiple of the measured peak: above the first it is wasteful,
+below the second risky."""
 
 ROOM = 1.5
-"""Times the measured peak: what a request should be."""
+"""A good memory request, as a multiple of the measured peak."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What runs on disk have taken: tokens per second over all, and peaks of memory in GB."""
+    """What runs on disk have used: tokens per second over all, and peaks of memory in GB."""
 
     tokens_per_second: float | None = None
     memory_gb: float | None = None
@@ -40,7 +41,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of job for one model; `None` is what could not be known."""
+    """One kind of job for one model; `None` means unknown."""
 
     name: str
     model: str
@@ -54,7 +55,7 @@ class Stage:
 
     @property
     def hours(self) -> float | None:
-        """Hours of all its jobs, one after the other."""
+        """Total hours of all its jobs."""
         if self.tokens is None or self.tokens_per_second is None:
             return None
         return self.tokens / self.tokens_per_second / 3600
@@ -74,7 +75,7 @@ def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
 
 
 def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
-    """The plan as text: a line per stage, and what is summed over all of them."""
+    """The plan as text: a line for each stage, then totals."""
     rows = list(stages)
     names = ("stage", "model", "jobs", "tokens", "tokens/s", "hours", "GPUs", "GB", "used", "GPU")
     widths = ("10", "26", ">5", ">9", ">9", ">8", ">5", ">5", ">6", ">6")
@@ -88,28 +89,28 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
             f"{_gb(row.measured.gpu_memory_gb):>6}"
         )
     lines.append(
-        "GB is the host memory a job asks for (`memory_gb`), used the most that one has taken, "
-        "GPU the same of a device."
+        "GB: host memory that a job asks for (`memory_gb`). used: the most that a job has used "
+        "so far. GPU: the most device memory used so far, in GB."
     )
     known = [row for row in rows if row.hours is not None]
     hours = sum(row.hours or 0.0 for row in known)
     gpu_hours = sum((row.hours or 0.0) * row.gpus for row in known)
     disk = sum(row.disk_bytes or 0.0 for row in rows)
     lines.append(
-        f"In all {sum(row.jobs for row in rows)} jobs, {_large(sum(r.tokens or 0 for r in rows))} "
-        f"tokens at most, {_hours(hours)} job hours, {_hours(gpu_hours)} GPU hours, "
-        f"{disk / 1e9:.1f} GB of samples."
+        f"Total: {sum(row.jobs for row in rows)} jobs, at most "
+        f"{_large(sum(r.tokens or 0 for r in rows))} tokens, {_hours(hours)} job hours, "
+        f"{_hours(gpu_hours)} GPU hours, {disk / 1e9:.1f} GB of samples."
     )
     if unknown := [f"{row.name} of {row.model}" for row in rows if row.hours is None]:
         lines.append(
-            f"Not in these hours, for no throughput is known: {', '.join(unknown)}. Run one job, "
+            f"The hours do not include {', '.join(unknown)}: throughput is unknown. Run one job, "
             "or set training and sampling in the model's job section."
         )
     return "\n".join([*lines, *memory_hints(rows)])
 
 
 def memory_hints(stages: Iterable[Stage]) -> list[str]:
-    """A line for each model whose `memory_gb` is far from the most that one of its jobs took."""
+    """A line for each model with a `memory_gb` far from the most that its jobs used."""
     highest: dict[str, Stage] = {}
     for stage in stages:
         held = highest.get(stage.model)
@@ -118,11 +119,14 @@ def memory_hints(stages: Iterable[Stage]) -> list[str]:
     hints = []
     for model, stage in highest.items():
         peak, asked, better = _peak(stage), stage.memory_gb, math.ceil(ROOM * _peak(stage))
-        found = f"{model}: its jobs ask for {asked} GB, and {stage.name} has taken {peak:.1f}"
+        found = (
+            f"{model}: its jobs ask for {asked} GB; {stage.name} has used at most {peak:.1f} GB "
+            "so far"
+        )
         if asked < TIGHT * peak:
-            hints.append(f"{found}, which leaves little room: set memory_gb to {better}.")
+            hints.append(f"{found}, which is close to the limit: set memory_gb to {better}.")
         elif asked > GENEROUS * peak and better < asked:
-            hints.append(f"{found} at most so far: memory_gb {better} would do.")
+            hints.append(f"{found}: memory_gb {better} is enough.")
     return hints
 
 
@@ -177,7 +181,7 @@ def _stage(
 
 
 def _measured(manifests: Iterable[Path]) -> Measured:
-    """What all runs have taken that left a manifest."""
+    """What all runs with a manifest have used."""
     contents = [json.loads(p.read_text(encoding="utf-8")) for p in manifests if p.is_file()]
     timed = [c for c in contents if c.get("tokens") and c.get("wall_seconds")]
     seconds = sum(content["wall_seconds"] for content in timed)

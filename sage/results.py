@@ -1,7 +1,7 @@
-"""Where a study's results lie: every path inside ``results/{study}``, named here and nowhere else.
+"""Every path inside ``results/{study}``, defined only here.
 
 Nothing is read or made. The parts of a path may be names, or wildcards of Snakemake such as
-``{model}``, so that rules, the planner and the report name the same files.
+``{model}``, so rules, the planner and the report use the same paths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Results:
         return self.folder / "problems" / f"{name}.jsonl"
 
     def decontaminated(self, name: str) -> Path:
-        """A training set without the problems that benchmarks hold as well."""
+        """A training set without the problems that also occur in benchmarks."""
         return self.folder / "problems" / "decontaminated" / f"{name}.jsonl"
 
     def pretrained(self, model: str) -> Path:
@@ -38,7 +38,7 @@ class Results:
         return self.folder / "models" / model / "pretrained"
 
     def examples(self, model: str) -> Path:
-        """What SFT learns from, as JSON Lines."""
+        """The training examples of SFT, as JSON Lines."""
         return self.folder / "models" / model / "examples.jsonl"
 
     def parent(self, model: str) -> Path:
@@ -50,7 +50,7 @@ class Results:
         return self.folder / "models" / run.model / run.algorithm / f"seed{run.seed}"
 
     def history(self, run: Run) -> Path:
-        """What training recorded, a JSON line per optimizer step."""
+        """The history of training, a JSON line for each optimizer step."""
         return self.policy(run) / "history.jsonl"
 
     def samples(self, run: Run, benchmark: str) -> Path:
@@ -66,7 +66,7 @@ class Results:
         return self.folder / "metrics" / f"{name}.{suffix}"
 
     def measured(self, exhibit: str) -> Path:
-        """The folder of what was measured for an exhibit: frames, a manifest if a model ran."""
+        """The folder of an exhibit's measured frames, with a manifest if a model ran."""
         return self.folder / "metrics" / exhibit
 
     def audit(self, name: str) -> Path:
@@ -93,12 +93,12 @@ class Results:
 
     @property
     def partial_page(self) -> Path:
-        """The report of what is there."""
+        """The report of the results so far."""
         return self.folder / "report" / "partial.html"
 
     @property
     def partial(self) -> Results:
-        """What the partial report makes for itself, in a folder of its own."""
+        """The folder of what the partial report makes."""
         return Results(self.folder / "partial")
 
     def log(self, name: str) -> Path:
@@ -106,11 +106,11 @@ class Results:
         return self.folder / "logs" / f"{name}.log"
 
     def sample_shards(self, run: Run, benchmark: str) -> Path:
-        """Drawn completions, shard by shard; may be deleted at any time."""
+        """Sampled completions, in shards; may be deleted at any time."""
         return self._of_run("shards", run) / benchmark
 
     def exhibit_shards(self, exhibit: str) -> Path:
-        """The same of an exhibit that samples anew."""
+        """The same for an exhibit that draws its own samples."""
         return self.folder / "shards" / exhibit
 
     def sft_scratch(self, model: str) -> Path:

@@ -485,7 +485,7 @@ def test_problems_are_the_named_or_the_first() -> None:
     assert choose_problems(["b", "a", "c"], ["c"]) == ["c"]
     with pytest.raises(ValueError, match="problems x are not"):
         choose_problems(["a"], ["x"])
-    with pytest.raises(ValueError, match="but there are 1"):
+    with pytest.raises(ValueError, match="the benchmark has 1"):
         choose_problems(["a"])
 
 

@@ -132,7 +132,7 @@ esac
 """
 
 
-@pytest.mark.parametrize(("forever", "said"), [(3, "Waiting"), (10**6, "Going on beside")])
+@pytest.mark.parametrize(("forever", "said"), [(3, "Waiting"), (10**6, "Continuing although")])
 def test_what_a_killed_job_left_on_a_device_is_waited_for_but_not_for_ever(
     forever: int,
     said: str,
@@ -152,7 +152,7 @@ def test_what_a_killed_job_left_on_a_device_is_waited_for_but_not_for_ever(
     assert said in told
     assert "process 4242 on GPU 0 (500 MiB)" in told
     assert "process 1" not in told
-    assert ("Going on" in told) == (forever > 3)
+    assert ("Continuing" in told) == (forever > 3)
 
 
 WORKFLOW = """
@@ -201,7 +201,7 @@ def test_jobs_of_snakemake_get_their_own_devices(place: Path) -> None:
     assert run(3) != 0
     log = (place / "0.log").read_text()
     assert "asks for 3 GPUs" in log
-    assert "Snakemake may use 2 only" in log
+    assert "Snakemake's limit is 2" in log
     assert run(1) == 0
     manifests = [json.loads((place / f"{n}.json").read_text()) for n in range(3)]
     assert {manifest["devices"] for manifest in manifests} == {"4", "5"}

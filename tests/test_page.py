@@ -1,4 +1,4 @@
-"""The page: it stands on its own, says what is not there, and hostile text stays text."""
+"""The page: it is self-contained, marks what is missing, and hostile text stays text."""
 
 import base64
 import hashlib
@@ -305,7 +305,7 @@ class TestPage:
         page = a_page(with_a_case(a_study()), tmp_path, excerpts="")
         assert "script-src &#39;none&#39;" in page
         assert "<script" not in page
-        assert "No completions have been chosen yet." in page
+        assert "The completions for this page have not been chosen yet." in page
 
     def test_hostile_text_stays_text(self, page: str) -> None:
         markings = Markings(page)
@@ -399,7 +399,7 @@ class TestPage:
 
     def test_a_problem_that_no_row_shares_leaves_no_case(self, tmp_path: Path) -> None:
         page = a_page(with_a_case(a_study()), tmp_path, cases={"case_study": None})
-        assert "No problem was solved by every row" in page
+        assert "No problem was solved by every method" in page
 
 
 class TestMarkup:
@@ -508,7 +508,7 @@ class TestWarnings:
         manifest = MANIFEST | {"settings": then}
         content = replace(a_content(study, tmp_path), policies={GRPO: manifest})
         found = warnings(study, content)
-        (stale,) = [one for one in found if "other settings" in one.text]
+        (stale,) = [one for one in found if "settings that differ" in one.text]
         assert stale.lines == [f"tiny/grpo/seed1: rl.steps 7 → {rl['steps']}"]
 
     def test_changes_are_found_at_any_depth(self) -> None:

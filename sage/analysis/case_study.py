@@ -1,7 +1,7 @@
-"""One problem that every policy solves, with a solution of each side by side (App. H).
+"""One problem that every policy solves, with the policies' solutions side by side (App. H).
 
-Relies on graded samples alone. The choice follows a rule, not taste, so that nobody picks the
-prettiest example; what the solutions show is left to the reader.
+It uses only graded samples. A rule makes the choice, so nobody can pick a favourable example. The
+reader judges the solutions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = ["problem_id", "eval_seed", "sample_index", "completion", "answer", "
 
 @dataclass(frozen=True)
 class Solution:
-    """A correct completion, as written, and how many of the policy's samples were correct."""
+    """A correct completion, unchanged, and how many of the policy's samples were correct."""
 
     algorithm: str
     completion: str
@@ -36,9 +36,9 @@ class Solution:
 
 @dataclass(frozen=True)
 class CaseStudy:
-    """A problem and one solution per policy, in the order asked for.
+    """A problem and one solution per policy, in the given order.
 
-    `n_candidates` problems of `n_problems` were solved by all policies.
+    All policies solved `n_candidates` of `n_problems` problems.
     """
 
     problem: Problem
@@ -52,10 +52,10 @@ def select_case(
 ) -> CaseStudy | None:
     """The hardest problem that all policies solve, or None if there is no such problem.
 
-    `samples` maps algorithms to graded samples of one benchmark. Hardest is the one of which
-    `hardest_for` got the smallest share right; ties go to the lowest problem_id. Each policy
-    shows its first correct sample, by evaluation seed and sample index. Raises ValueError if
-    `hardest_for` is not among the policies.
+    `samples` maps algorithms to graded samples of one benchmark. The hardest problem is the one
+    with the smallest share of correct samples by `hardest_for`; ties go to the lowest problem_id.
+    Each policy shows its first correct sample, by evaluation seed and sample index. Raises
+    ValueError if `hardest_for` is not among the policies.
     """
     if hardest_for not in samples:
         raise ValueError(f"no samples of {hardest_for!r}; there are {', '.join(samples)}")
@@ -83,8 +83,8 @@ def write_case(
 ) -> None:
     """Choose a case from the sample files of one model and benchmark and write it as JSON.
 
-    Every algorithm is shown by its first training seed. Without a common problem the file holds
-    `null`. Raises ValueError for an algorithm without a file.
+    The first training seed of every algorithm is used. If no problem is solved by all, the file
+    holds `null`. Raises ValueError for an algorithm without a file.
     """
     files = {run_of(path)[1:3]: path for path in samples}
     frames = {}
@@ -101,7 +101,7 @@ def write_case(
 
 
 def read_case(path: Path) -> CaseStudy | None:
-    """What `write_case` wrote."""
+    """Read what `write_case` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
     if content is None:
         return None

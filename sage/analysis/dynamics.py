@@ -1,8 +1,8 @@
-"""What happened in training: gradient norms by stage, curves, reward against test accuracy.
+"""Training dynamics: gradient norms by stage, curves, reward against test accuracy.
 
 Reads rows of `history.jsonl`, one per optimizer step, and accuracies measured at checkpoints.
-Training and measuring are left to others. A policy's rollouts of step s + 1 are drawn after s
-updates, so what a checkpoint of step s would earn in training is the mean around s.
+Other modules train and measure. The rollouts of step s + 1 are drawn after s updates, so the
+training reward of the checkpoint of step s is estimated by the mean around s.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 History = Sequence[Mapping[str, Any]]
-"""Rows of one run; each has `step`, counted from 1, and what was recorded in that step."""
+"""Rows of one run. Each has `step`, counted from 1, and the values recorded in that step."""
 
 Histories = Mapping[tuple[str, int], History]
 """Histories by (algorithm, training seed)."""
@@ -29,21 +29,25 @@ STAGE_COLUMNS = ["algorithm", "stage", "value", "low", "high", "coverage", "n_se
 def stage_means(values: np.ndarray) -> np.ndarray:
     """Means of the first, second and last third of `values` `[T]`; `[3]`.
 
-    Steps that do not divide by three go to the earlier thirds. Raises ValueError below 3 steps.
+    If the steps do not divide by three, the earlier thirds get one more. Raises ValueError below 3
+    steps.
     """
     if len(values) < len(STAGES):
-        raise ValueError(f"{len(values)} steps cannot be divided into {len(STAGES)} stages")
+        raise ValueError(
+            f"{len(values)} steps cannot be divided into {len(STAGES)} stages; train at least "
+            f"{len(STAGES)} steps"
+        )
     return np.array([part.mean() for part in np.array_split(values, len(STAGES))])
 
 
 def gradient_norm_table(histories: Histories, key: str = "grad_norm") -> pd.DataFrame:
-    """Table 5: the mean of `key` per algorithm and third of training, with STAGE_COLUMNS.
+    """Table 5: the mean of `key` for each algorithm and third of training, with STAGE_COLUMNS.
 
-    `grad_norm` is the norm before clipping. `value` averages the runs' means over training
-    seeds. The steps of a run depend on each other, so only seeds can carry an interval: `low` and
-    `high` are the smallest and largest run, and that range holds the median run with probability
-    `coverage` = 1 - 2^(1 - n_seeds), whatever the distribution (0.75 with three seeds); a single
-    run has NaN and 0. Raises ValueError if a run lacks `key` or runs differ in length.
+    `grad_norm` is the norm before clipping. `value` averages the runs' means over training seeds.
+    The steps of a run depend on each other, so only seeds can give an interval. `low` and `high`
+    are the smallest and largest run. This range contains the median run with probability
+    `coverage` = 1 - 2^(1 - n_seeds), for any distribution (0.75 with three seeds); a single run
+    has NaN and 0. Raises ValueError if a run lacks `key` or runs differ in length.
     """
     runs: dict[str, list[np.ndarray]] = {}
     for (algorithm, seed), history in sorted(histories.items()):
@@ -52,7 +56,10 @@ def gradient_norm_table(histories: Histories, key: str = "grad_norm") -> pd.Data
     for algorithm, of_seeds in runs.items():
         steps = {len(values) for values in of_seeds}
         if len(steps) > 1:
-            raise ValueError(f"{algorithm}: runs of different lengths, {sorted(steps)} steps")
+            raise ValueError(
+                f"{algorithm}: runs of different lengths, {sorted(steps)} steps; all seeds "
+                "need the same `steps`"
+            )
         means = np.stack([stage_means(values) for values in of_seeds])
         several = len(of_seeds) > 1
         for place, stage in enumerate(STAGES):
@@ -65,7 +72,7 @@ def gradient_norm_table(histories: Histories, key: str = "grad_norm") -> pd.Data
 
 
 def read_histories(policies: Sequence[Path]) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """Histories of trained policies, whose folders are …/{algorithm}/seed{seed}.
+    """Histories of trained policies, from folders …/{algorithm}/seed{seed}.
 
     Raises ValueError that names a faulty file and line.
     """
@@ -82,7 +89,7 @@ def read_histories(policies: Sequence[Path]) -> dict[tuple[str, int], list[dict[
 
 
 def history_frame(histories: Histories) -> pd.DataFrame:
-    """Histories as one frame: columns algorithm, seed, step and whatever was recorded.
+    """Histories as one frame: columns algorithm, seed, step and the recorded values.
 
     Empty histories are left out.
     """
@@ -99,9 +106,9 @@ def history_frame(histories: Histories) -> pd.DataFrame:
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
     """Centred means of `values` `[T]` over `window` steps; `[T]`.
 
-    The mean at i covers i - (window - 1) // 2 to i + window // 2, cut off at the ends, so it
-    neither lags nor invents values; values that are not finite are left out. Raises ValueError
-    for a window below 1.
+    The mean at i covers i - (window - 1) // 2 to i + window // 2, cut off at the ends, so it has
+    no lag and uses only measured values. Values that are not finite are left out. Raises
+    ValueError for a window below 1.
     """
     starts, ends = _windows(np.arange(len(values)) - (window - 1) // 2, window, len(values))
     return _means(values, starts, ends)
@@ -110,14 +117,14 @@ def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
 def reward_and_accuracy(
     histories: Histories, accuracies: pd.DataFrame, window: int
 ) -> pd.DataFrame:
-    """Figure 2: training reward beside test accuracy, a row per checkpoint.
+    """Figure 2: training reward and test accuracy, a row for each checkpoint.
 
     `accuracies` has columns algorithm, train_seed, step and value (a share; step 0 is the parent
-    checkpoint, whose value every run of a model repeats) and may have low and high. The `reward`
-    of step s is the mean over the `window` steps around it, s + 1 - window // 2 to
-    s + (window + 1) // 2, cut off at the ends: for step 0 the first rollouts, for the last step
-    the last ones. Returns algorithm, train_seed, step, reward, accuracy and, where given, low and
-    high. Raises ValueError for a checkpoint without a history or outside of it.
+    checkpoint, repeated for every run of a model) and may have low and high. The `reward` of step
+    s is the mean over the `window` steps around it, s + 1 - window // 2 to s + (window + 1) // 2,
+    cut off at the ends: the first rollouts for step 0, the last ones for the last step. Returns
+    algorithm, train_seed, step, reward, accuracy and, if given, low and high. Raises ValueError
+    for a checkpoint without a history or outside of it.
     """
     kept = [name for name in ("low", "high") if name in accuracies]
     frames = []
@@ -149,9 +156,9 @@ def reward_and_accuracy(
 
 
 def _windows(starts: np.ndarray, window: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """First and one past the last index of windows, cut off at both ends."""
+    """The first index and one past the last index of windows, cut off at both ends."""
     if window < 1:
-        raise ValueError(f"a moving mean over {window} steps; the window must be at least 1")
+        raise ValueError(f"a moving mean over {window} steps: the window must be at least 1")
     return np.clip(starts, 0, max(length - 1, 0)), np.clip(starts + window, 0, length)
 
 

@@ -55,7 +55,7 @@ class Frequency:
 
 
 def detect(texts: Sequence[str], patterns: Sequence[Pattern]) -> np.ndarray:
-    """Which patterns show in which texts: booleans `[N, P]`."""
+    """Which texts show which patterns: booleans `[N, P]`."""
     found = np.zeros((len(texts), len(patterns)), dtype=bool)
     for row, text in enumerate(texts):
         plain = plain_text(text)
@@ -64,13 +64,13 @@ def detect(texts: Sequence[str], patterns: Sequence[Pattern]) -> np.ndarray:
 
 
 def frequency(shown: np.ndarray, correct: np.ndarray, draws: int) -> Frequency:
-    """Eq. 13 from counts per training seed and problem, both `[S, P]`, shown <= correct.
+    """Eq. 13 from counts for each training seed and problem, both `[S, P]`, shown <= correct.
 
-    pooled = sum of shown / sum of correct; per_problem = the mean of shown / correct over the
+    pooled = sum of shown / sum of correct. per_problem = the mean of shown / correct over the
     problems (of each run) with a correct solution. The intervals, over problems and runs, are
-    those of `sage.evaluation.intervals`. Where no correct solution shows the pattern, or all do,
-    nothing varies and no interval can be had from the data: it is NaN, as everything is without
-    a correct solution. Raises ValueError for counts that do not fit together.
+    those of `sage.evaluation.intervals`. If no correct solution shows the pattern, or all do,
+    nothing varies and the data gives no interval: it is NaN. Without a correct solution everything
+    is NaN. Raises ValueError for counts that do not fit together.
     """
     shown, correct = np.asarray(shown, dtype=float), np.asarray(correct, dtype=float)
     if shown.shape != correct.shape or shown.ndim != 2:
@@ -95,7 +95,7 @@ def pattern_table(
     draws: int,
     samples_per_problem: int | None = None,
 ) -> pd.DataFrame:
-    """Table 2: a row per model, algorithm, benchmark and pattern, with COLUMNS.
+    """Table 2: a row for each model, algorithm, benchmark and pattern, with COLUMNS.
 
     Training seeds of a row are taken together. `samples_per_problem` keeps the first samples of
     every problem and evaluation seed (the paper: 16), None all. `low` and `high` belong to
@@ -179,7 +179,7 @@ def read_pattern_table(
 ) -> pd.DataFrame:
     """`pattern_table` of files of graded samples and of phrase lists."""
     columns = ["problem_id", "sample_index", "completion", "status"]
-    # Of hundreds of samples the first few: the others' texts would fill memory.
+    # Only the first few of hundreds of samples: all texts would fill the memory.
     first = [("sample_index", "<", samples_per_problem)] if samples_per_problem else None
     frames = {
         run_of(path): pd.read_parquet(path, columns=columns, filters=first) for path in samples
@@ -188,7 +188,7 @@ def read_pattern_table(
 
 
 def _counts(samples: pd.DataFrame, patterns: Sequence[Pattern]) -> pd.DataFrame:
-    """Correct solutions per problem, and those of them that show each pattern; by problem_id."""
+    """Correct solutions per problem, and how many of them show each pattern; by problem_id."""
     correct = samples[samples["status"] == "correct"]
     found = pd.DataFrame(
         detect(correct["completion"].tolist(), patterns), columns=[p.name for p in patterns]
@@ -225,7 +225,7 @@ def _paired_runs(
 def _ratio_interval(parts: np.ndarray, wholes: np.ndarray, draws: int) -> tuple[float, float]:
     """95 % interval of sum(parts) / sum(wholes), both `[S, P]`, within [0, 1].
 
-    To first order the ratio R varies as the mean of R + (part - R whole) / mean(whole).
+    To first order, the ratio R varies like the mean of R + (part - R whole) / mean(whole).
     """
     ratio = parts.sum() / wholes.sum()
     if ratio in (0.0, 1.0):

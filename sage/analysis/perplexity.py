@@ -1,9 +1,9 @@
-"""How likely the base model finds completions: perplexity from token ids (Eq. 39, Figure 7).
+"""How likely completions are under the base model: perplexity from token ids (Eq. 39, Figure 7).
 
-Works on the very tokens that were drawn, for a text need not encode to them again. Each
-completion is read once behind its prompt (teacher forcing), in batches of like length. Full
-logits of a batch would be the largest thing in memory, so positions go through the model in
-chunks that share a key-value cache. Choosing responses is here too; drawing the figure is not.
+It uses the sampled tokens themselves, because encoding the text again may give other tokens. Each
+completion is read once after its prompt (teacher forcing), in batches of similar length. The full
+logits of a batch would use the most memory, so positions go through the model in chunks that share
+a key-value cache. This module also chooses the responses; `sage.exhibits` draws the figure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sage.problems.record import Problem, read_problems
 from sage.prompting import prompt_ids
 
 TOKEN_IDS = "token_ids"
-"""The column of graded samples that holds the drawn tokens, a list of integers a row."""
+"""The column of graded samples with the sampled tokens, a list of integers in each row."""
 
 COLUMNS = [
     "model",
@@ -43,7 +43,8 @@ Ids = Sequence[int]
 
 
 def perplexity(log_probs: np.ndarray) -> float:
-    """exp(-mean of the tokens' log-probabilities `[T]`) (Eq. 39); ValueError if there are none."""
+    """exp(-mean of the tokens' log-probabilities `[T]`) (Eq. 39); ValueError if there are no
+    tokens."""
     if not len(log_probs):
         raise ValueError("a completion without tokens has no perplexity")
     return float(np.exp(-np.mean(log_probs, dtype=np.float64)))
@@ -58,10 +59,10 @@ def token_log_probs(
 ) -> list[np.ndarray]:
     """log p(y_t | x, y_<t) in nats of every token of every completion, float32 `[T]` each.
 
-    Prompt and completion of a pair are token ids. A batch holds at most `batch_tokens` positions
-    (or one pair) and at most `chunk_logits` logits are held at a time (or those of one position
-    of one row); both change speed and memory, the numbers only within rounding. Raises ValueError
-    for a pair in which either is empty: the first token needs something to be conditioned on.
+    The prompt and the completion of a pair are token ids. A batch holds at most `batch_tokens`
+    positions (or one pair), and at most `chunk_logits` logits at a time (or those of one position
+    of one row). Both change speed and memory; the numbers change only by rounding. Raises
+    ValueError for a pair with an empty prompt or completion: the first token needs a condition.
     """
     pairs = list(zip(prompts, completions, strict=True))
     for place, (prompt, completion) in enumerate(pairs):
@@ -82,9 +83,9 @@ def token_log_probs(
 
 
 def length_sorted(lengths: Sequence[int], batch_tokens: int, most_rows: int) -> list[list[int]]:
-    """Indices in batches of rising length; rows times the longest stay within `batch_tokens`.
+    """Indices in batches of increasing length; rows times the longest stay within `batch_tokens`.
 
-    A batch has at most `most_rows` rows and at least one, however long that is.
+    A batch has at most `most_rows` rows, and at least one of any length.
     """
     batches: list[list[int]] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -101,11 +102,14 @@ def choose_problems(
 ) -> list[str]:
     """The problems of the figure: those `named`, or the first `count` available.
 
-    Raises ValueError for a named problem that is not there, or if there are too few.
+    Raises ValueError for a named problem that is not available, or if there are too few.
     """
     if named is None:
         if len(available) < count:
-            raise ValueError(f"{count} problems asked for, but there are {len(available)}")
+            raise ValueError(
+                f"{count} problems are needed, the benchmark has {len(available)}; choose a "
+                "larger benchmark"
+            )
         return list(available[:count])
     unknown = [name for name in named if name not in available]
     if unknown:
@@ -125,8 +129,8 @@ def choose_responses(
     """The first `responses` samples of each run of each algorithm on each problem.
 
     `samples` are those of one model and benchmark. Returns COLUMNS without the perplexity, and
-    TOKEN_IDS. Raises ValueError for an algorithm or a response that is lacking, and for samples
-    that were stored without their tokens.
+    TOKEN_IDS. Raises ValueError for a missing algorithm or response, and for samples stored
+    without their tokens.
     """
     frames = []
     for algorithm in algorithms:
@@ -170,7 +174,7 @@ def perplexity_table(
 ) -> pd.DataFrame:
     """`responses` (see `choose_responses`) with the perplexity of each under `base`; COLUMNS.
 
-    Raises ValueError for a row whose tokens are not as many as it says.
+    Raises ValueError for a row with another number of tokens than its n_tokens.
     """
     lengths = responses[TOKEN_IDS].map(len)
     faulty = responses[lengths != responses["n_tokens"]]
@@ -226,7 +230,7 @@ def _read(
 ) -> list[np.ndarray]:
     """Log-probabilities of the completions of one batch.
 
-    Padding stands on the right, where no real token can look at it, so it needs no mask.
+    Padding is on the right, where real tokens do not attend to it, so no mask is needed.
     """
     device = model.device
     sequences = [torch.tensor([*prompt, *completion]) for prompt, completion in pairs]

@@ -1,8 +1,8 @@
-"""Phrase lists as data, and how they are found in a solution.
+"""Phrase lists as data, and how phrases are found in a solution.
 
-Solutions are untrusted text of any length, so a phrase becomes a regular expression whose cost is
+Solutions are untrusted text of any length. So a phrase becomes a regular expression with a cost
 linear in the text: gaps and endings are bounded, and a gap never tries a second end. LaTeX and
-Markdown are taken off first, and what separates sentences becomes one mark that no gap crosses.
+Markdown are removed first. Every separator of sentences becomes one mark that no gap crosses.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sage.fields import Name, Strict, about
 from sage.prompting import TAGS
 
 GAP = 80
-"""The most characters that ``...`` spans."""
+"""The most characters that ``...`` can match."""
 
 ENDING = 12
-"""The most letters that ``*`` stands for."""
+"""The most letters that ``*`` can match."""
 
 BREAK = "¶"
-"""What sentence ends, blank lines, line breaks of LaTeX and the answer's tags become."""
+"""The mark that replaces sentence ends, blank lines, LaTeX line breaks and the answer's tags."""
 
 _BREAKS = re.compile("|".join(map(re.escape, TAGS)) + r"|\\\\|\n\s*\n", re.IGNORECASE)
 _SPACES = re.compile(
@@ -61,7 +61,7 @@ class PhraseList(Strict):
 
 @dataclass(frozen=True)
 class Pattern:
-    """A reasoning pattern: its name, its title in tables, and what it is found by."""
+    """A reasoning pattern: its name, its title in tables, and the expression that finds it."""
 
     name: str
     title: str
@@ -69,7 +69,7 @@ class Pattern:
     unless: re.Pattern[str] | None
 
     def occurs_in(self, plain: str) -> bool:
-        """Whether the pattern shows in a text that `plain_text` has prepared."""
+        """Whether the pattern occurs in a text prepared by `plain_text`."""
         text = self.unless.sub(BREAK, plain) if self.unless else plain
         return self.found_by.search(text) is not None
 
@@ -84,7 +84,9 @@ def load_patterns(path: Path) -> list[Pattern]:
             yaml.safe_load(path.read_text(encoding="utf-8"))
         )
     except (yaml.YAMLError, ValidationError) as error:
-        raise ValueError(f"{path}: not a file of phrase lists ({error})") from error
+        raise ValueError(
+            f"{path}: not a file of phrase lists ({error}); config/README.md shows its form"
+        ) from error
     patterns = []
     for name, listed in lists.items():
         try:
@@ -98,16 +100,17 @@ def load_patterns(path: Path) -> list[Pattern]:
 def compile_phrases(phrases: Sequence[str]) -> re.Pattern[str]:
     """One expression that finds any of the phrases in prepared text.
 
-    A phrase is words, ``<symbol>``, words with an ending left open (``*``), and gaps (``...``)
-    between them. Raises ValueError for anything else.
+    A phrase is words, ``<symbol>``, words with an open ending (``*``), and gaps (``...``) between
+    them. Raises ValueError for anything else.
     """
     return re.compile("|".join(f"(?:{_phrase(phrase)})" for phrase in phrases))
 
 
 def plain_text(text: str) -> str:
-    """`text` without LaTeX and Markdown marks, in lower case, with one mark per break.
+    """`text` without LaTeX and Markdown marks, in lower case, with one mark for each break.
 
-    Words are separated by single spaces, ``=`` stands between two, commas follow their word.
+    Words are separated by single spaces, ``=`` has a space on both sides, commas follow their
+    word.
     """
     text = unicodedata.normalize("NFKC", text).casefold()
     text = _BREAKS.sub(BREAK, text)
@@ -121,7 +124,7 @@ def _phrase(phrase: str) -> str:
     gaps = [part.split() for part in phrase.casefold().split("...")]
     if not all(gaps):
         raise ValueError(
-            f"phrase {phrase!r}: there must be a word at its start, at its end and between gaps"
+            f"phrase {phrase!r}: a word is needed at its start, at its end and between gaps (...)"
         )
     first, *others = (_piece(words, phrase) for words in gaps)
     # Atomic groups: a gap ends at the first place that fits and is not tried again.
@@ -144,7 +147,7 @@ def _piece(words: Sequence[str], phrase: str) -> str:
             expressions.append(f"{separator}{before}{stem}{after}")
         else:
             raise ValueError(
-                f"phrase {phrase!r}: {word!r} is not a word, <symbol>, a word with * at its end "
-                "or ... between words"
+                f"phrase {phrase!r}: {word!r} is not allowed; write a word, a word with * at its "
+                "end, <symbol>, or ... between words"
             )
     return "".join(expressions)

@@ -1,7 +1,7 @@
-"""What a guide costs, from times of the same work with and without it (section 4.3).
+"""The overhead of a guide, from times of the same work with and without it (section 4.3).
 
-The times are measured in turn, round by round, so a round's ratio of two rows is what counts and
-not their times; and the median over rounds, which a stalled round does not move.
+The times are measured in turn, round by round. So the result is the ratio of two rows in a round,
+not their times, and the median over rounds, which one slow round does not change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ratio:
 def time_ratio(
     times: pd.DataFrame, row: str, other: str, level: float = 0.95, null: float = 0.0
 ) -> Ratio:
-    """What `row` costs over `other`; `times` is what `sage.training.stopwatch` measured.
+    """The overhead of `row` over `other`; `times` is what `sage.training.stopwatch` measured.
 
     The interval is at `level`, and p that of a median of `null`. Raises ValueError where one of
     the two was not timed.

@@ -1,7 +1,7 @@
-"""What a study needs of this machine, held against what is there, before anything runs.
+"""Compares what a study needs with what this machine has, before anything runs.
 
-Only what the chosen study needs can fail: a study without GPUs passes on any laptop. Software is
-looked up, not started, and the hub is asked once, by a study that needs it.
+Only a need of the chosen study can fail: a study without GPUs passes on any laptop. Software is
+looked up, not started. The hub is asked once, and only if the study needs it.
 """
 
 from sage.checking.findings import Finding, render_findings
@@ -13,5 +13,5 @@ __all__ = ["Finding", "Machine", "check", "render_findings"]
 
 
 def check(study: ResolvedStudy, machine: Machine) -> list[Finding]:
-    """All that `study` may need of `machine`."""
+    """All needs of `study`, compared with `machine`."""
     return [*machine_findings(study, machine), *source_findings(study, machine.results)]

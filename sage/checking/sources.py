@@ -1,4 +1,5 @@
-"""Where the pretrained models and public data sets of a study can be had, without having them."""
+"""Checks that the pretrained models and public data sets of a study are available, without
+fetching them."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ _NO_COPY = "no copy"
 
 
 def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
-    """Models and data sets, after the hub where one of them must come from there."""
+    """Models and data sets; first the hub, if one of them must come from there."""
     sources = [*_bases(study, results), *_data(study, results)]
     if any(source.here == _NO_COPY for source in sources):
         reason = _silence()
         way_out = (
-            f"{reason}. Run where it can be reached, or bring copies, as below, and set "
-            "`mirror: MIRROR` in config/config.yaml"
+            f"{reason}. Run on a machine that can reach it, or download copies as shown below and "
+            "set `mirror: MIRROR` in config/config.yaml"
         )
         here = "no answer" if reason else "answers"
         yield Finding("hub", constants.ENDPOINT, here, met(reason is None), way_out)
@@ -34,7 +35,7 @@ def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]
 
 
 def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
-    """Where each pretrained checkpoint can be had."""
+    """The source of each pretrained checkpoint."""
     mirror = _mirror()
     for name, model in study.study.models.items():
         base = model.base
@@ -52,7 +53,7 @@ def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
 
 
 def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
-    """Where each public data set that the study reads can be had."""
+    """The source of each public data set that the study reads."""
     models = study.study.models
     used = [model.rl.problems for model in models.values()]
     used += [benchmark for model in models for _, benchmark in study.evaluated(model)]
@@ -84,7 +85,9 @@ def _data_set(
         return Finding(what, named, "no good copy", "failed", str(error))
     if not there and not hubs:
         files = ", ".join(file.path for file in entry.mirror)
-        way_out = f"it is not on the hub: set `mirror` in config/config.yaml to a folder of {files}"
+        way_out = (
+            f"it is not on the hub: set `mirror` in config/config.yaml to a folder with {files}"
+        )
         return Finding(what, named, "not in a mirror", "failed", way_out)
     downloads = [
         _download(
@@ -98,7 +101,7 @@ def _data_set(
 
 
 def _copies_of(name: str, entry: Benchmark, wanted: Callable[[DataFile], bool]) -> str:
-    """Where copies of the wanted files are held, in words; empty if nowhere."""
+    """Where copies of the wanted files are, in words; empty if there are none."""
     mirror = mirror_folder()
     if mirror and copies(name, entry, mirror, wanted):
         return "in the mirror"
@@ -111,19 +114,19 @@ def _download(what: str, repository: str) -> str:
 
 
 def _source(what: str, named: str, there: str, download: str) -> Finding:
-    """A finding of something that comes from the hub where no copy of it is held."""
+    """A finding about a source on the hub; it is met by a copy or if the hub answers."""
     state = met(bool(there) or _silence() is None)
     return Finding(what, named, there or _NO_COPY, state, download)
 
 
 @cache
 def _silence() -> str | None:
-    """Why the hub cannot be reached, asked once; None if it can."""
+    """Why the hub cannot be reached, asked once; None if it answers."""
     return silence(pauses=(0.0,))
 
 
 def _mirror() -> Path | None:
-    """The mirror, none where it is named wrongly: the data sets' findings say so."""
+    """The mirror; None if its path is wrong, which the data sets' findings report."""
     try:
         return mirror_folder()
     except DataError:

@@ -1,7 +1,7 @@
-"""Tables and figures: one module a kind, and the registry that everything else walks.
+"""Tables and figures: one module for each kind, and the registry of kinds.
 
 The study's types, the rules and targets, the page and the partial page, LaTeX, captions, plan and
-claims all find a kind here. A kind of your own is `kind: my_tables:Mine`, a subclass of
+claims all find a kind here. A kind of your own is `kind: my_tables:Mine`: a subclass of
 `sage.exhibits.kind.Kind` in a file beside the Snakefile.
 """
 
@@ -30,7 +30,7 @@ KINDS = {
     "training": "sage.exhibits.training:TrainingFigure",
     "step_times": "sage.exhibits.step_times:StepTimesTable",
 }
-"""Kinds that a study can name; imported by name, so that reading one does not load the others."""
+"""Kinds that a study can name. Each is imported only when it is used."""
 
 STANDING = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
@@ -41,10 +41,10 @@ STANDING = {
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.readings:ReadingsTable",
 }
-"""What every report has, by name: it needs no run, and no study names it."""
+"""Exhibits of every report, by name. They need no run, and a study does not name them."""
 
 PAPER = "_paper"
-"""What is added to an exhibit's name for the table of the paper's numbers beside its own."""
+"""Suffix of the table that compares an exhibit with the paper's numbers."""
 
 
 def kind_class(kind: str) -> type[Kind]:
@@ -57,24 +57,26 @@ def kind_class(kind: str) -> type[Kind]:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{kind!r} cannot be imported ({error}); it must be module:Class, the module a file "
-            "beside the Snakefile or installed"
+            f"{kind!r} cannot be imported ({error}); write module:Class, where module is a file "
+            "beside the Snakefile or an installed package"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Kind)) or inspect.isabstract(found):
-        raise ValueError(f"{kind!r} is no subclass of sage.exhibits.kind.Kind with `measure`")
+        raise ValueError(
+            f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure`"
+        )
     return found
 
 
 def load_study(study: str, config_folder: Path) -> ResolvedStudy:
-    """The study called `study` in `config_folder`/studies, or in the YAML file `study`.
+    """The study `study`: a name in `config_folder`/studies, or the path of a YAML file.
 
-    Raises StudyError, listing every fault, if it cannot be run.
+    Raises StudyError, which lists every fault, if the study cannot be run.
     """
     return reading.load_study(study, config_folder, kind_class)
 
 
 def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
-    """A study from its own `model_dump`, as rules hand it to scripts."""
+    """A study from its own `model_dump`, which is how scripts receive it from rules."""
     return ResolvedStudy.model_validate(dump, context=reading.context_of(kind_class))
 
 
@@ -84,7 +86,8 @@ def exhibit_of(settings: Mapping[str, Any]) -> Kind:
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
-    """What makes the tables and figures of an exhibit of the study, or of every report."""
+    """The object that makes the tables and figures of an exhibit, the study's own or a standing
+    one."""
     if exhibit in STANDING:
         module, _, name = STANDING[exhibit].partition(":")
         standing: Shows = getattr(import_module(module), name)()
@@ -100,20 +103,20 @@ def kind_of(study: ResolvedStudy, exhibit: str) -> Kind:
 
 
 def tables_of(study: ResolvedStudy, exhibit: str, in_paper: bool = False) -> dict[str, str]:
-    """Tables of an exhibit: what is added to its name, by the table's name.
+    """Tables of an exhibit: the suffix of each, by the table's name.
 
-    `in_paper` says whether the paper has numbers for it, which then are a table as well.
+    `in_paper`: whether the paper has numbers for the exhibit, which adds a comparison table.
     """
     suffixes = [*shows(study, exhibit).tables(), *([PAPER] if in_paper else [])]
     return {f"{exhibit}{suffix}": suffix for suffix in suffixes}
 
 
 def figures_of(study: ResolvedStudy, exhibit: str) -> dict[str, str]:
-    """Figures of an exhibit: what is added to its name, by the figure's name."""
+    """Figures of an exhibit: the suffix of each, by the figure's name."""
     return {f"{exhibit}{suffix}": suffix for suffix in shows(study, exhibit).figures()}
 
 
 def own_file(exhibit: Shows) -> Path | None:
-    """The source file of a kind that is not of this package."""
+    """The source file of a user's own kind; None for a kind of this package."""
     kind = type(exhibit)
     return None if kind.__module__.startswith("sage.") else Path(inspect.getfile(kind)).resolve()

@@ -1,6 +1,6 @@
 """The ablation grid (Table 6): pass@1 and pass@K over settings of one algorithm's guide.
 
-Which cell is best is not claimed here.
+No claim is made about which cell is best.
 """
 
 from __future__ import annotations
@@ -46,20 +46,21 @@ class AblationTable(MeasuredPassAtK):
     benchmark: Annotated[Name, about("the problem set")]
 
     contents: ClassVar[str] = (
-        "Pass@1 and pass@K over the settings of one algorithm's guide, a row per cell and k, as "
-        "shares between 0 and 1 with 95 % intervals. `own` marks the algorithm's own settings, "
-        "those of every other table."
+        "Pass@1 and pass@K over the settings of one algorithm's guide: a row for each cell and "
+        "k, as shares between 0 and 1 with 95 % intervals. `own` marks the algorithm's own "
+        "settings, which every other table uses."
     )
 
     def cells(self) -> list[dict[str, float]]:
-        """The settings of each cell, the last key running fastest."""
+        """The settings of each cell; the last key changes fastest."""
         return [
             dict(zip(self.grid, values, strict=True))
             for values in itertools.product(*self.grid.values())
         ]
 
     def row(self, cell: Mapping[str, float], algorithms: Mapping[str, Algorithm]) -> str:
-        """The row of a cell: the algorithm itself where the cell holds its own settings."""
+        """The row of a cell. It is the algorithm itself if the cell has the algorithm's own
+        settings."""
         guide = algorithms[self.algorithm].guide
         if guide is not None and {**guide.settings, **cell} == guide.settings:
             return self.algorithm
@@ -93,12 +94,18 @@ class AblationTable(MeasuredPassAtK):
         return found
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """A row without a guide, and settings that its guide does not have."""
+        """An algorithm without a guide, and settings that its guide does not have."""
         row = around.algorithms.get(self.algorithm)
         if row is None:
             return
         if row.guide is None:
-            yield "algorithm", f"{self.algorithm!r} has no guide whose settings could be varied"
+            yield (
+                "algorithm",
+                (
+                    f"{self.algorithm!r} has no guide, so no guide settings can be varied; name an "
+                    "algorithm with a guide"
+                ),
+            )
             return
         known = around.guide_settings(self.algorithm)
         for setting in self.grid:
@@ -127,10 +134,10 @@ def ablation_document(shown: Shown) -> TableDocument:
 
 
 def ablation_table(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """A row per cell and k, the grid's last key running fastest.
+    """A row for each cell and k; the grid's last key changes fastest.
 
     Columns: the grid's keys, `algorithm` (the cell's row), `own` (whether these are the
-    algorithm's own settings), `k`, `value`, `low`, `high` (shares; NaN where a run is missing).
+    algorithm's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
     Raises ValueError for faulty metrics.
     """
     shown = study.study.exhibits[exhibit]
@@ -150,23 +157,23 @@ def ablation_table(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) 
 
 
 def ablation_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """What the grid shows, in plain text."""
+    """The caption of the grid, in plain text."""
     shown = study.study.exhibits[exhibit]
     assert isinstance(shown, AblationTable)
     first, *second = shown.grid
     ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
     layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
-    own = " Marked: the settings of every other table." if table["own"].any() else ""
+    own = " Marked: the settings used in every other table." if table["own"].any() else ""
     return (
         f"{exhibit_heading(study, exhibit)}, {row_title(study, shown.algorithm)} on "
         f"{benchmark_titles(study)[shown.benchmark]}: {ks} in percent. {layout}{own} Beneath each "
         f"value is its {interval_name(study)}. {seeds_said(study)} Cells are not compared: "
-        "a grid has a highest cell by chance alone."
+        "some cell is always the highest by chance."
     )
 
 
 def ablation_view(table: pd.DataFrame, shown: AblationTable) -> Table:
-    """An ablation as a grid: the first setting down, the second across."""
+    """An ablation as a grid: the first setting in rows, the second in columns."""
     first, *second = shown.grid
     across: list[float] | list[None] = shown.grid[second[0]] if second else [None]
     ks = sorted({int(k) for k in table["k"]})

@@ -1,8 +1,9 @@
 """Accuracy tables (Tables 1, 3, 4, 9): pass@1 and pass@K of every row on every benchmark.
 
-Built from pass@k metrics and from the paired comparisons, which alone decide what is set in
-bold. Shares stay in [0, 1] in the frame and in CSV; percent appear only where people read. A
-second table has the paper's reading of the same samples beside the unbiased estimate.
+They are built from pass@k metrics and from paired comparisons. Only the comparisons decide what is
+bold. The frame and the CSV file hold shares in [0, 1]; text for readers is in percent. A second
+table compares the unbiased estimate with the paper's way of computing pass@k from the same
+samples.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from sage.rendering.table import (
 from sage.study import BASE, ResolvedStudy
 
 LEVEL = 0.05
-"""A row leads only where each comparison's p, adjusted after Holm, is below this."""
+"""A row is best only if the p of each comparison, adjusted after Holm, is below this."""
 
 BEST, TIE = "best", "tie"
-"""Marks: clearly above every other row; not significantly different from the highest row."""
+"""Marks: significantly above every other row; not significantly different from the highest row."""
 
 _PARTS = ("value", "low", "high")
 _COMPARED = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "p_holm"]
@@ -61,22 +62,24 @@ class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
 
     frames: ClassVar[tuple[str, ...]] = ("pass_at_k", "comparisons", "paper_reading")
     contents: ClassVar[str] = (
-        "Pass@1 and pass@K of every row: the unbiased estimate, pooled over training seeds, as "
-        "shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
-        "training runs, where there are several); K is the largest k that all rows of a benchmark "
-        "share and that one evaluation seed samples. `mark` is `best` where paired comparisons, "
-        "adjusted after Holm, put a row above every other, else `tie` at the highest row and at "
-        "those not significantly different from it. In the table `…_reading`, `reading` is the "
-        "paper's: pass@1 from the first sample and pass@n from any of a seed's n, as the mean over "
-        "evaluation seeds with their standard deviation `std`."
+        "Pass@1 and pass@K of every method: the unbiased estimate, pooled over training seeds, "
+        "as shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
+        "over training runs, if there are several). K is the largest k that all methods of a "
+        "benchmark share and that one evaluation seed samples. `mark` is `best` if paired "
+        "comparisons, adjusted after Holm, put a method above every other; otherwise it is `tie` "
+        "for the highest method and for those not significantly different from it. In the table "
+        "`…_reading`, `reading` is the paper's estimator: pass@1 from the first sample, and "
+        "pass@n from all n samples of a seed. It is the mean over evaluation seeds, with "
+        "standard deviation `std`."
     )
 
     def tables(self) -> Mapping[str, TableMaker]:
-        """The accuracies, and the paper's reading of the same samples."""
+        """The accuracies, and the paper's estimator on the same samples."""
         return {"": accuracy_document, "_reading": reading_document}
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame:
-        """pass@k by benchmark, with the spread over evaluation seeds of the paper's reading."""
+        """pass@k by benchmark, with the standard deviation of the paper's estimator over
+        evaluation seeds."""
         rows = pooled_pass_at_k(shown.frame("pass_at_k"), shown.study, shown.name)
         on = ["benchmark", "algorithm", "quantity"]
         named = rows.assign(quantity=[f"pass@{k}" for k in rows["k"]])[[*on, "value"]]
@@ -103,23 +106,27 @@ def accuracy_document(shown: Shown) -> TableDocument:
 def accuracy_table(
     pass_at_k: pd.DataFrame, comparisons: pd.DataFrame, study: ResolvedStudy, exhibit: str
 ) -> pd.DataFrame:
-    """The frame of an accuracy exhibit: a row per algorithm, in the exhibit's order.
+    """The frame of an accuracy exhibit: a row for each algorithm, in the exhibit's order.
 
     `pass_at_k` and `comparisons` have the columns of their Parquet files in metrics/. Columns:
     `algorithm`, `title`, then for each benchmark and k (1 and the largest k that its rows share,
-    see `shown_ks`) four columns named ``{benchmark} pass@{k} value``, ``… low``, ``… high``
-    (shares in [0, 1]; a run that is missing has NaN) and ``… mark`` (BEST, TIE or empty). With
-    several benchmarks the group `average` follows, up to the k that all share; no comparison
-    covers it, so it has no marks. Its interval combines those of the benchmarks. With one
-    training seed these are independent, and half-widths add in squares; with several they share
-    the seeds, and half-widths add as they are, which is never too narrow.
+    see `shown_ks`) four columns: ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in
+    [0, 1]; NaN if a run is missing) and ``… mark`` (BEST, TIE or empty).
+
+    With several benchmarks the group `average` follows, up to the k that all share. No comparison
+    covers the average, so it has no marks. Its interval combines the intervals of the benchmarks.
+    With one training seed these are independent, so half-widths add as squares. With several seeds
+    the benchmarks share the seeds; half-widths then add directly, which is never too narrow.
 
     Raises ValueError for faulty metrics and for a benchmark called `average`.
     """
     require(comparisons, _COMPARED, "comparisons")
     model, benchmarks = study.study.exhibits[exhibit].model, study.benchmarks_of(exhibit)
     if AVERAGE in benchmarks:
-        raise ValueError(f"{exhibit}: the benchmark name {AVERAGE!r} is kept for the average")
+        raise ValueError(
+            f"{exhibit}: the benchmark name {AVERAGE!r} is reserved for the average; rename "
+            "the problem set"
+        )
     rows = pooled_pass_at_k(pass_at_k, study, exhibit)
     samples = study.evaluation(model).samples
     compared = comparisons[(comparisons["model"] == model) & (comparisons["metric"] == "pass@k")]
@@ -152,14 +159,14 @@ def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
 
 
 def estimate(table: pd.DataFrame, row: int, benchmark: str, k: int) -> tuple[float, float, float]:
-    """(value, low, high) of a row of an accuracy frame; NaN where the run is missing."""
+    """(value, low, high) of a row of an accuracy frame; NaN if the run is missing."""
     columns = [f"{benchmark} pass@{k} {part}" for part in _PARTS]
     value, low, high = table.iloc[row][columns].astype(float).tolist()
     return value, low, high
 
 
 def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """What an accuracy table shows, its intervals, marks, and the worth of a problem; plain."""
+    """The caption of an accuracy table: intervals, marks, the weight of one problem."""
     rows = pooled_pass_at_k(pass_at_k, study, exhibit)
     titles = benchmark_titles(study)
     sizes = {
@@ -174,19 +181,19 @@ def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str
     sentences = [
         f"{exhibit_heading(study, exhibit)}: pass@k in percent, the unbiased estimate from "
         f"{samples}.",
-        f"Beneath each value is its {interval_name(study)}.",
+        f"Below each value: {interval_name(study)}.",
         seeds_said(study),
         problems_worth(sizes),
-        f"Bold: above every other row in a paired comparison {_compared_over(study)} "
-        f"(p < {LEVEL:g}, adjusted after Holm for all comparisons of this model at that k); "
-        "≈: no such row; this one is the highest, or not significantly different from it.",
+        f"Bold: above every other method in a paired comparison {_compared_over(study)} (p < "
+        f"{LEVEL:g}, adjusted after Holm for all comparisons of this model at that k). ≈: no "
+        "method is bold, and this one is the highest or not significantly different from it.",
         "Averages are not compared." if len(sizes) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
 
 
 def accuracy_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """An accuracy frame in percent, with its marks."""
+    """An accuracy frame as a table in percent, with its marks."""
     titles, styles, groups = benchmark_titles(study), line_styles(study), column_groups(table)
     places = [(name, k) for name, ks in groups.items() for k in ks]
     rows = []
@@ -202,7 +209,8 @@ def accuracy_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
 
 
 def flat_cells(table: pd.DataFrame, study: ResolvedStudy, title: str) -> str:
-    """The cells of an accuracy frame whose interval has no width, as a line; empty without any."""
+    """Cells of an accuracy frame with an interval of width zero, as one line; empty if there are
+    none."""
     titles, places = benchmark_titles(study), []
     for benchmark, ks in column_groups(table).items():
         for k in ks:
@@ -224,12 +232,12 @@ def _mark(table: pd.DataFrame, row: int, benchmark: str, k: int) -> str:
 
 def _compared_over(study: ResolvedStudy) -> str:
     if len(study.study.seeds) == 1:
-        return "over problems, which speaks of these training runs and not of others"
-    return "over problems and over training runs, of whose p the larger counts"
+        return "over problems, which holds for these training runs only"
+    return "over problems and over training runs, taking the larger p"
 
 
 def _marks(values: pd.Series, compared: pd.DataFrame) -> list[str]:
-    """Marks of the rows of `values` (by algorithm) from the comparisons at their place."""
+    """Marks of the rows of `values` (by algorithm), from their comparisons."""
     present = values.dropna()
     if len(present) < 2:
         return [""] * len(values)
@@ -248,7 +256,7 @@ def _marks(values: pd.Series, compared: pd.DataFrame) -> list[str]:
 
 
 def _power(pass_at_k: pd.DataFrame, algorithms: Sequence[str]) -> pd.Series:
-    """How half-widths add up over benchmarks, per algorithm: 2 as squares, 1 as they are."""
+    """How half-widths add over benchmarks, for each algorithm: 2 as squares, 1 directly."""
     runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
     seeds = runs.groupby("algorithm")["train_seed"].nunique().reindex(list(algorithms))
     return seeds.gt(1).map({True: 1.0, False: 2.0})

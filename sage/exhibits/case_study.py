@@ -21,7 +21,9 @@ class CaseStudyText(ExhibitOfRows, Kind):
     benchmark: Annotated[Name, about("the problem set")]
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.case_study",)
-    contents: ClassVar[str] = "One problem that all rows solve, with the first solution of each."
+    contents: ClassVar[str] = (
+        "One problem that all methods solve, with the first correct solution of each."
+    )
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
         """See `Exhibit`."""
@@ -39,7 +41,7 @@ class CaseStudyText(ExhibitOfRows, Kind):
         return {"algorithms": self.rows_of(study)}
 
     def measure(self, job: Measuring) -> None:
-        """Write the case as JSON; `null` where no problem is solved by every row."""
+        """Write the case as JSON; `null` if no problem is solved by every row."""
         from sage.analysis.case_study import write_case
 
         write_case(

@@ -24,14 +24,14 @@ class CurvesFigure(OnBenchmarks, MeasuredPassAtK):
     kind: Literal["curves"]
 
     contents: ClassVar[str] = (
-        "Share of problems solved by at least one of k samples against k, one panel per "
-        "benchmark. Bands are 95 % intervals over problems (and training runs, where there are "
+        "Share of problems solved by at least one of k samples, against k; one panel for each "
+        "benchmark. Bands are 95 % intervals over problems (and over training runs, if there are "
         "several)."
     )
     caption: ClassVar[str] = (
-        "Share of problems solved by at least one of k samples, the unbiased estimate; bands are "
-        "95 % intervals, each of its own curve. Where a curve falls below the base’s, problems "
-        "that the base solves with enough samples may have been lost: the paired comparisons say "
+        "Share of problems solved by at least one of k samples (unbiased estimate). Bands are "
+        "the 95 % interval of each curve. If a curve is below the base’s, the policy may have "
+        "lost problems that the base solves with enough samples. The paired comparisons say "
         "whether the difference is significant."
     )
 
@@ -41,11 +41,11 @@ class CurvesFigure(OnBenchmarks, MeasuredPassAtK):
 
 
 def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
-    """Pass@k against k up to the samples of one evaluation seed, one panel per benchmark, with
-    bands for the 95 % intervals.
+    """Pass@k against k, up to the samples of one evaluation seed; one panel for each benchmark.
+    Bands are 95 % intervals.
 
-    `pass_at_k` has the columns of `metrics/pass_at_k.parquet`; see `pooled_pass_at_k` for what
-    is drawn and for the errors raised. A benchmark without rows has an empty panel.
+    `pass_at_k` has the columns of `metrics/pass_at_k.parquet`. See `pooled_pass_at_k` for the rows
+    drawn and the errors raised. A benchmark without rows has an empty panel.
     """
     import matplotlib
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
@@ -85,13 +85,13 @@ def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -
 
 
 def _powers(ks: Iterable[int]) -> list[int]:
-    """Powers of two up to the largest k, every other one where they would crowd."""
+    """Powers of two up to the largest k; every second one if they would overlap."""
     powers = [2**power for power in range(int(math.log2(max(ks))) + 1)]
     return powers[::2] if len(powers) > 7 else powers
 
 
 def _share_limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """Limits of a panel of shares: around the intervals, within [0, 1] but for the markers."""
+    """Limits of a panel of shares: around the intervals, within [0, 1] plus room for markers."""
     low, high = float(rows["low"].min()), float(rows["high"].max())
     low, high = max(0.0, min(low, high - 0.1)), min(1.0, max(high, low + 0.1))
     margin = 0.04 * (high - low)

@@ -46,7 +46,7 @@ class GradientTable(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
     contents: ClassVar[str] = (
         "Mean gradient norm before clipping in each third of training. With several training "
-        "seeds, `low` and `high` are the smallest and largest run, and `coverage` is the "
+        "seeds, `low` and `high` are the smallest and the largest run; `coverage` is the "
         "probability that this range contains the median run."
     )
 
@@ -78,21 +78,21 @@ def gradient_document(shown: Shown) -> TableDocument:
 
 
 def gradient_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """Table 5 with COLUMNS: a row per algorithm and third of training.
+    """Table 5 with COLUMNS: a row for each algorithm and third of training.
 
-    `found` is what `sage.analysis.dynamics` wrote.
+    `found` is the frame written by `sage.analysis.dynamics`.
     """
     return titled(found, COLUMNS, study, exhibit)
 
 
 def gradient_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """What Table 5 shows, in plain text."""
+    """The caption of Table 5."""
     seeds = int(table["n_seeds"].max()) if len(table) else 0
     range_ = (
         f"Beneath each value is the range of {seeds} training runs; it contains the median run "
         f"with probability {table['coverage'].max():g}."
         if seeds > 1
-        else "There is one training run a row: nothing is known about how runs differ."
+        else "Each method was trained once, so the variation between training runs is unknown."
     )
     return (
         f"{exhibit_heading(study, exhibit)}: norm of the gradient before clipping, mean over each "

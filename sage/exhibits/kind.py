@@ -1,9 +1,8 @@
-"""What a kind of exhibit offers: how it is measured, and the tables and figures made from that.
+"""The interface of a kind of exhibit: how it is measured, and which tables and figures it makes.
 
-A kind is one class in one module. Its fields are its settings in a study; the methods here are what
-the rules, the report, the partial report, the planner and the claims ask of it. Modules of kinds
-import what is heavy (torch, matplotlib) inside the methods that need it, so that reading a study
-stays light.
+A kind is one class in one module. Its fields are its settings in a study. The rules, the report,
+the partial report, the planner and the claims call its methods. Heavy modules (torch, matplotlib)
+are imported inside the methods that need them, so reading a study stays fast.
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
     from sage.runtime.manifest import Manifest
 
 Files = Mapping[str, Sequence[Path]]
-"""Input files of a measurement by name; a name may have several."""
+"""Input files of a measurement by name. A name may have several files."""
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """One measurement: its input files, the settings that decide it, and where it goes.
+    """One measurement: its input files, its settings, and its output folder.
 
-    `shards` is a folder for samples that it draws anew; `manifest` is that of the job.
+    `shards` is a folder for samples drawn for this exhibit only; `manifest` is the manifest of the
+    job.
     """
 
     files: Files
@@ -50,7 +50,7 @@ class Measuring:
         return path
 
     def write(self, **frames: pd.DataFrame) -> None:
-        """Write frames as Parquet under their names."""
+        """Write each frame as a Parquet file of that name."""
         from sage.runtime.files import atomic_file
 
         for name, frame in frames.items():
@@ -60,7 +60,7 @@ class Measuring:
 
 @dataclass(frozen=True)
 class Shown:
-    """An exhibit about to be shown: its study, its name there, and what was measured for it.
+    """An exhibit to be shown: its study, its name there, and its measured frames.
 
     `paper` is the folder of the paper's own tables.
     """
@@ -76,7 +76,7 @@ class Shown:
         return self.study.rows_of(self.name)
 
     def frame(self, name: str) -> pd.DataFrame:
-        """A frame that was measured. Raises FileNotFoundError if there is none of that name."""
+        """A measured frame. Raises FileNotFoundError if there is none of that name."""
         import pandas as pd
 
         return pd.read_parquet(self.measured / f"{name}.parquet")
@@ -87,23 +87,23 @@ FigureMaker = Callable[[Shown], "Figure"]
 
 
 class Shows:
-    """Tables and figures by what is added to the exhibit's name in theirs, mostly nothing."""
+    """Makes tables and figures. Each has a suffix to the exhibit's name, usually empty."""
 
     contents: ClassVar[str]
-    """What its files hold, in a sentence or two: the caption in `snakemake --report`."""
+    """What its files contain, in one or two sentences: the caption in `snakemake --report`."""
 
     caption: ClassVar[str] = ""
-    """What its figures show, under them on the page."""
+    """The caption of its figures on the page."""
 
     category: ClassVar[str] = ""
     """The heading in `snakemake --report`; by default Tables or Figures."""
 
     def tables(self) -> Mapping[str, TableMaker]:
-        """Functions that make its tables."""
+        """Functions that make its tables, by suffix."""
         return {}
 
     def figures(self) -> Mapping[str, FigureMaker]:
-        """Functions that make its figures."""
+        """Functions that make its figures, by suffix."""
         return {}
 
 
@@ -111,10 +111,10 @@ class Kind(Exhibit, Shows):
     """A kind of exhibit that a study can name. Subclasses override what they need."""
 
     measured_by: ClassVar[tuple[str, ...]] = ()
-    """Modules that decide what is measured: a change in one of them measures again."""
+    """Modules that decide what is measured. If one of them changes, it is measured again."""
 
     with_model: ClassVar[bool] = False
-    """Whether measuring takes a model, and so what a model's `job` asks for."""
+    """Whether measuring needs a model, and so the resources in that model's `job`."""
 
     of_policies: ClassVar[bool] = True
     """Whether it shows trained policies; else only what they are trained from."""
@@ -123,7 +123,7 @@ class Kind(Exhibit, Shows):
     """The measured frame that claims are tested on, if any."""
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The files that it is measured from; by default samples of its rows and benchmarks."""
+        """Its input files; by default the samples of its rows on its benchmarks."""
         return {"samples": self.samples_files(study, results)}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
@@ -131,31 +131,31 @@ class Kind(Exhibit, Shows):
         return {}
 
     def modules(self, study: ResolvedStudy) -> Sequence[str]:
-        """`measured_by`, and modules that settings of the study bring in by name."""
+        """`measured_by`, and modules that the study's settings import by name."""
         return self.measured_by
 
     @abstractmethod
     def measure(self, job: Measuring) -> None:
-        """Write what is measured into the job's folder. Raises ValueError for lacking input."""
+        """Measure, and write into the job's folder. Raises ValueError if input is missing."""
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame | None:
-        """Its values as the paper names them, if the paper has a table of the kind.
+        """Its values under the paper's names, if the paper has a table of this kind.
 
-        Columns `benchmark` (empty where there is none), `algorithm`, `quantity`, `value`, and
-        `measured_std` over `measured_seeds` where known.
+        Columns `benchmark` (empty if there is none), `algorithm`, `quantity`, `value`, and
+        `measured_std` over `measured_seeds` if known.
         """
         return None
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """What its numbers rest on besides problems, samples and runs: (term, text)."""
+        """Facts about its numbers besides problems, samples and runs: (term, text)."""
         return []
 
     def problem_sets(self, study: ResolvedStudy) -> list[str]:
-        """Problem sets whose samples it shows, drawn by the evaluation or for it alone."""
+        """Problem sets whose samples it shows, whether the evaluation or the exhibit draws them."""
         return self.benchmarks_of(study)
 
     def samples_shown(self, study: ResolvedStudy) -> int:
-        """How many samples of a problem it shows with each evaluation seed, at most."""
+        """The most samples of a problem that it shows for each evaluation seed."""
         return study.evaluation(self.model).samples
 
     def samples_files(self, study: ResolvedStudy, results: Results) -> list[Path]:

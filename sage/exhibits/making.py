@@ -23,7 +23,8 @@ def measure(
     shards: Path,
     manifest: Manifest,
 ) -> None:
-    """Measure an exhibit, given as plain data, into `folder`; all of it or nothing."""
+    """Measure an exhibit, given as plain data, into `folder`. The folder is written completely or
+    not at all."""
     kind = exhibit_of(exhibit)
     with atomic_directory(folder) as temporary:
         kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
@@ -32,7 +33,7 @@ def measure(
 def write_table(
     study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
 ) -> None:
-    """Write one table of an exhibit as the CSV file `output`; LaTeX and JSON lie beside it."""
+    """Write one table of an exhibit as the CSV file `output`, with LaTeX and JSON beside it."""
     from sage.rendering.table import write_document
 
     shown = Shown(study, exhibit, measured, paper)
@@ -48,7 +49,7 @@ def write_table(
 def write_figure(
     study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
 ) -> None:
-    """Draw one figure of an exhibit as the SVG file `output`; the PDF lies beside it."""
+    """Draw one figure of an exhibit as the SVG file `output`, with a PDF beside it."""
     from sage.rendering.style import save_figure
 
     figure = shows(study, exhibit).figures()[suffix](Shown(study, exhibit, measured, paper))

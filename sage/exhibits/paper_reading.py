@@ -1,7 +1,8 @@
-"""An accuracy exhibit read as the paper reads it, beside the unbiased estimate.
+"""The paper's pass@k beside the unbiased estimate, for an accuracy exhibit.
 
-The paper's pass@1 is the share of problems whose first sample is correct and its pass@n that of
-problems with any correct one of n, each as mean and standard deviation over evaluation seeds.
+The paper's pass@1 is the share of problems with a correct first sample. Its pass@n is the share of
+problems with any correct sample among n. Both are given as mean and standard deviation over
+evaluation seeds.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _READ = [
 
 
 def reading_document(shown: Shown) -> TableDocument:
-    """The paper's reading of the same samples."""
+    """The paper's estimator on the same samples."""
     frame = reading_table(
         shown.frame("pass_at_k"), shown.frame("paper_reading"), shown.study, shown.name
     )
@@ -59,18 +60,18 @@ def reading_document(shown: Shown) -> TableDocument:
         frame,
         reading_view(frame, shown.study),
         reading_caption(shown.study, shown.name),
-        summary="The paper’s reading of the same samples",
+        summary="The paper’s estimator on the same samples",
     )
 
 
 def reading_table(
     pass_at_k: pd.DataFrame, paper_reading: pd.DataFrame, study: ResolvedStudy, exhibit: str
 ) -> pd.DataFrame:
-    """COLUMNS, a row per benchmark, algorithm and k of the accuracy table.
+    """COLUMNS, a row for each benchmark, algorithm and k of the accuracy table.
 
-    `value`, `low` and `high` are the unbiased estimate with its interval, `reading` and `std`
-    the paper's reading over `n_eval_seeds` evaluation seeds of all training runs (`std` is NaN
-    for a single one); shares in [0, 1], NaN where a run is missing. Raises ValueError for faulty
+    `value`, `low` and `high` are the unbiased estimate with its interval. `reading` and `std` are
+    the paper's estimate over `n_eval_seeds` evaluation seeds of all training runs (`std` is NaN
+    for one seed). Shares are in [0, 1], NaN if a run is missing. Raises ValueError for faulty
     metrics.
     """
     require(paper_reading, _READ, "the paper's reading")
@@ -95,25 +96,25 @@ def reading_table(
 
 
 def reading_caption(study: ResolvedStudy, exhibit: str) -> str:
-    """What the two readings are, in plain text."""
+    """The caption: what the two estimators are."""
     evaluation = study.evaluation(study.study.exhibits[exhibit].model)
     several = len(evaluation.seeds) * len(study.study.seeds) > 1
     spread = (
-        "as mean ± standard deviation over evaluation seeds, which is neither a standard error nor "
-        "an interval over problems"
+        "as mean ± standard deviation over evaluation seeds (not a standard error, and not an "
+        "interval over problems)"
         if several
-        else "of the only evaluation seed, so without a spread"
+        else "from the only evaluation seed, so without a standard deviation"
     )
     return (
-        f"{exhibit_heading(study, exhibit)}: two readings of the same samples, in percent. "
-        "Unbiased: expected over all samples of a problem. As in the paper: pass@1 from the first "
-        f"sample alone, pass@{evaluation.samples} from any of a seed's {evaluation.samples}, "
-        f"{spread}."
+        f"{exhibit_heading(study, exhibit)}: two estimators on the same samples, in percent. "
+        "Unbiased: expected value over all samples of a problem. As in the paper: pass@1 from "
+        f"the first sample only, pass@{evaluation.samples} from all {evaluation.samples} samples "
+        f"of a seed, {spread}."
     )
 
 
 def reading_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """Two readings of the same samples, a block of rows per benchmark."""
+    """Two estimators on the same samples, a block of rows for each benchmark."""
     titles, ks = benchmark_titles(study), sorted({int(k) for k in table["k"]})
     groups = []
     for benchmark, of in table.groupby("benchmark", sort=False):

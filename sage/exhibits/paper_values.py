@@ -1,10 +1,10 @@
-"""The paper's numbers beside measured ones, for models that are the paper's own.
+"""The paper's numbers beside measured ones, for models that the paper used.
 
-The tables are CSV files in `reports/paper`, and `mapping.yaml` there says which of them belong
-to which model and benchmark. Both were measured on the same problems, so the interval of a
-difference is not over problems: it is of the noise of evaluating, from the standard deviations over
-evaluation seeds (Welch's t), where both have them. How training runs differ is in neither, for the
-paper has one.
+The tables are CSV files in `reports/paper`. `mapping.yaml` there says which model and benchmark
+each table belongs to. Both sides were measured on the same problems, so the interval of a
+difference is not over problems. It covers the noise of evaluation only, from the standard
+deviations over evaluation seeds (Welch's t), if both sides have them. It does not cover variation
+between training runs, because the paper has one run.
 """
 
 from __future__ import annotations
@@ -28,31 +28,41 @@ from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algori
 from sage.study import ResolvedStudy
 
 COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
-"""`quantity` is ``pass@k`` with its k, the name of a pattern or a stage of training; `algorithm`
-the row, for an ablation the one of the cell. `benchmark` is empty where there is none, `std` is
-over as many evaluation `seeds`."""
+"""`quantity` is ``pass@k`` with its k, the name of a pattern or a stage of training. `algorithm`
+is the row, or the row of the cell in an ablation. `benchmark` is empty if there is none. `std` is
+over `seeds` evaluation seeds."""
 
 COMPARED = [*COLUMNS, "measured", "measured_std", "difference", "low", "high", "inside"]
-"""COLUMNS, the measured value with its own deviation over evaluation seeds, and the difference to
-the paper's with its 95 % interval; `inside` says whether that contains 0."""
+"""COLUMNS, the measured value with its standard deviation over evaluation seeds, and the
+difference from the paper's value with its 95 % interval. `inside` says whether the interval
+contains 0."""
 
 PAPER_CAPTIONS = {
-    "accuracy": "The paper’s numbers (reports/paper) beside the measured ones, which are of the "
-    "same problems. ± is the standard deviation over evaluation seeds, here of the paper’s "
-    "reading. The difference is measured minus paper. Its 95 % interval is of the noise of "
-    "evaluating these very policies; how training runs differ is not in it, for the paper has "
-    "one. Inside: the interval contains 0, so that this noise alone could explain it.",
-    "ablation": "The paper’s numbers (reports/paper) beside the measured ones. The paper gives no "
-    "deviations here, so the difference has no interval.",
-    "patterns": "The paper’s numbers (reports/paper) beside the measured ones. They are not alike: "
-    "the phrase lists that decide here are this project’s own.",
-    "gradient_norms": "The paper’s numbers (reports/paper) beside the measured ones. The paper’s "
-    "are of one training run: nothing is known about how its runs differ.",
+    "accuracy": (
+        "The paper’s numbers (reports/paper) beside the measured ones, on the same problems. ± "
+        "is the standard deviation over evaluation seeds; here it is that of the paper’s "
+        "estimator. The difference is measured minus paper. Its 95 % interval covers the noise "
+        "of evaluating these policies. It does not cover variation between training runs, "
+        "because the paper has one run. Inside: the interval contains 0, so evaluation noise "
+        "alone could explain the difference."
+    ),
+    "ablation": (
+        "The paper’s numbers (reports/paper) beside the measured ones. The paper gives no "
+        "standard deviations here, so the difference has no interval."
+    ),
+    "patterns": (
+        "The paper’s numbers (reports/paper) beside the measured ones. They are not directly "
+        "comparable: the phrase lists used here are this project’s own."
+    ),
+    "gradient_norms": (
+        "The paper’s numbers (reports/paper) beside the measured ones. The paper’s numbers come "
+        "from one training run, so the variation between its runs is unknown."
+    ),
 }
 
 
 class PaperTable(Strict):
-    """One table of the paper and what it is about."""
+    """One table of the paper: its file, models and benchmarks."""
 
     file: Annotated[str, Field(pattern=r"^\w+\.csv$")]
     kind: Literal["accuracy", "patterns", "gradient_norms", "ablation"]
@@ -71,7 +81,7 @@ _MAPPING = TypeAdapter(dict[Name, list[PaperTable]])
 
 
 def read_mapping(folder: Path) -> dict[str, list[PaperTable]]:
-    """`mapping.yaml` of a folder; raises ValueError naming the file and what is wrong in it."""
+    """`mapping.yaml` of a folder. Raises ValueError that names the file and the fault."""
     path = folder / "mapping.yaml"
     try:
         return _MAPPING.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -91,7 +101,10 @@ def paper_document(exhibit: Kind, shown: Shown) -> TableDocument:
     """
     measured = exhibit.as_in_paper(shown)
     if measured is None:
-        raise ValueError(f"{shown.name}: exhibits of kind {exhibit.kind} have nothing to compare")
+        raise ValueError(
+            f"{shown.name}: exhibits of kind {exhibit.kind} have no values to compare with the "
+            "paper; define `as_in_paper`"
+        )
     paper = paper_values(shown.paper, shown.study)
     paper = paper[(paper["kind"] == exhibit.kind) & (paper["model"] == exhibit.model)]
     frame = compared(paper, measured, ["benchmark", "algorithm", "quantity"])
@@ -114,11 +127,11 @@ def paper_values(folder: Path, study: ResolvedStudy) -> pd.DataFrame:
 
 
 def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
-    """Rows of `paper` (COLUMNS) that `measured` knows as well, with COMPARED.
+    """Rows of `paper` (COLUMNS) that `measured` also has, with COMPARED.
 
     `measured` has the columns `on` and value, and may have measured_std over measured_seeds
-    evaluation seeds; shares in [0, 1]. Where either side has no deviation the interval is NaN and
-    `inside` None.
+    evaluation seeds; shares in [0, 1]. If either side has no standard deviation, the interval is
+    NaN and `inside` is None.
     """
     from scipy.special import stdtrit
 
@@ -160,7 +173,7 @@ def _values(
 
 
 def beside_view(table: pd.DataFrame, study: ResolvedStudy, in_percent: bool) -> Table:
-    """Paper's value, measured value, difference, and whether evaluation noise could explain it."""
+    """Paper's value, measured value, their difference, and whether its interval contains 0."""
     titles = benchmark_titles(study)
 
     def number(value: float) -> str:
@@ -191,7 +204,7 @@ def beside_view(table: pd.DataFrame, study: ResolvedStudy, in_percent: bool) -> 
 
 
 def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataFrame:
-    """An ablation's grid with a row per cell and k; without such an exhibit, no rows."""
+    """An ablation's grid with a row for each cell and k; no rows if there is no such exhibit."""
     keys = [name for name in frame.columns if not name.startswith("pass@")]
     long = frame.melt(keys, var_name="quantity", value_name="value")
     for shown in study.exhibits(model).values():

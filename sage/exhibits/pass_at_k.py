@@ -1,4 +1,4 @@
-"""What tables and curves of pass@k share: measuring it, and its rows pooled over training seeds."""
+"""Shared by tables and curves of pass@k: measuring it, and rows pooled over training seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "valu
 
 
 class MeasuredPassAtK(Kind):
-    """A kind that is measured by pass@k of its rows on its benchmarks."""
+    """A kind that measures pass@k of its rows on its benchmarks."""
 
     frames: ClassVar[tuple[str, ...]] = ("pass_at_k",)
     """Tables of `sage.evaluation.metrics` that it needs."""
@@ -52,8 +52,8 @@ class OnBenchmarks(ExhibitOfRows):
 def pooled_pass_at_k(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
     """The rows of `metrics/pass_at_k.parquet` that an exhibit shows.
 
-    Its model's pass@k rows for its algorithms and benchmarks with train_seed POOLED. Raises
-    ValueError if columns are missing or if an algorithm has seeds but no pooled row.
+    These are the rows of its model, algorithms and benchmarks with train_seed POOLED. Raises
+    ValueError if a column is missing or if an algorithm has seeds but no pooled row.
     """
     require(pass_at_k, COLUMNS, "pass@k metrics")
     rows = pass_at_k[pass_at_k["metric"] == "pass@k"]
@@ -63,9 +63,9 @@ def pooled_pass_at_k(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str
 def of_exhibit(
     metrics: pd.DataFrame, study: ResolvedStudy, exhibit: str, what: str
 ) -> pd.DataFrame:
-    """Pooled rows of an exhibit among metrics of runs; `what` names these in an error.
+    """Pooled rows of an exhibit from metrics of runs; `what` names the metrics in an error.
 
-    For `base`, which has no training seed, the row of seed 0 serves where no pooled one is.
+    `base` has no training seed: if it has no pooled row, the row of seed 0 is used.
     """
     rows = metrics[
         (metrics["model"] == study.study.exhibits[exhibit].model)
@@ -87,8 +87,9 @@ def of_exhibit(
 def shown_ks(rows: pd.DataFrame, samples: int) -> list[int]:
     """1 and the largest k up to `samples` that all of `rows` share, by algorithm and benchmark.
 
-    `samples` is what one evaluation seed draws of a problem, the paper's k. With several
-    evaluation seeds the estimate is made from all of them, so it is far from exhausted there.
+    `samples` is the number that one evaluation seed draws of a problem, the paper's k. With
+    several evaluation seeds the estimate uses all of their samples, so at this k it has far more
+    than k samples.
     """
     groups = rows.groupby(["algorithm", "benchmark"])["k"]
     of_each = [set(group.astype(int)) for _, group in groups]
@@ -99,7 +100,7 @@ def shown_ks(rows: pd.DataFrame, samples: int) -> list[int]:
 def estimates(
     rows: pd.DataFrame, benchmark: str, k: int, algorithms: Sequence[str], parts: Collection[str]
 ) -> pd.DataFrame:
-    """Columns `parts` of pooled rows, one row per algorithm, NaN where there is none."""
+    """Columns `parts` of pooled rows, one row for each algorithm; NaN if there is none."""
     chosen = rows[(rows["benchmark"] == benchmark) & (rows["k"] == k)].set_index("algorithm")
     if not chosen.index.is_unique:
         raise ValueError(f"pass@k metrics: several pooled rows for {benchmark!r}, k = {k}")

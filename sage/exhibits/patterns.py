@@ -63,8 +63,8 @@ class PatternTable(ExhibitOfRows, Kind):
     evidence: ClassVar[str] = "patterns"
     contents: ClassVar[str] = (
         "How often correct solutions show a reasoning pattern, as shares between 0 and 1: "
-        "`pooled` over all correct solutions, and `per_problem` as the mean of the problems' "
-        "shares. Phrase lists decide what counts."
+        "`pooled` over all correct solutions, and `per_problem`, the mean of the problems' "
+        "shares. A pattern is detected by phrase lists."
     )
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
@@ -82,7 +82,7 @@ class PatternTable(ExhibitOfRows, Kind):
             yield (
                 "samples",
                 f"{self.samples}, but only {around.drawn} samples of a problem are drawn; lower "
-                "it, or raise evaluation.samples",
+                "`samples`, or raise evaluation.samples",
             )
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
@@ -124,30 +124,31 @@ def patterns_document(shown: Shown) -> TableDocument:
 
 
 def patterns_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """Table 2 with COLUMNS: a row per algorithm and pattern, shares in [0, 1].
+    """Table 2 with COLUMNS: a row for each algorithm and pattern, shares in [0, 1].
 
-    `found` is what `sage.analysis.patterns` wrote; see there for the two readings of Eq. 13.
+    `found` is the frame written by `sage.analysis.patterns`; see there for the two estimators of
+    Eq. 13.
     """
     named = found.rename(columns={"title": "pattern_title"})
     return titled(named, COLUMNS, study, exhibit)
 
 
 def patterns_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """What Table 2 shows, in plain text."""
+    """The caption of Table 2."""
     shown = study.study.exhibits[exhibit]
     assert isinstance(shown, PatternTable)
     which = f"the first {shown.samples} samples" if shown.samples else "all samples"
     return (
         f"{exhibit_heading(study, exhibit)} on {benchmark_titles(study)[shown.benchmark]}: share "
         f"of correct solutions that show a pattern, in percent, among {which} of each problem and "
-        "evaluation seed. Beneath each value is its 95 % interval; where no solution shows a "
-        "pattern, or all do, there is none. Phrase lists decide what counts, so the numbers "
-        "compare within this study only."
+        "evaluation seed. Below each value: its 95 % interval. There is no interval if no "
+        "solution or every solution shows the pattern. Patterns are detected by phrase lists, so "
+        "compare the numbers within this study only."
     )
 
 
 def patterns_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A pattern frame: both readings of every pattern, with their intervals."""
+    """A pattern frame as a table: both estimates of every pattern, with their intervals."""
     titles = dict(zip(table["pattern"], table["pattern_title"], strict=True))
     readings = (("pooled", "low", "high"), ("per_problem", "per_problem_low", "per_problem_high"))
     rows = []

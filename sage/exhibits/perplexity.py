@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 COLUMNS = ["problem_id", "algorithm", "title", "n", "median", "upper", "tail_share"]
 
 TAIL = 0.95
-"""The quantile of the base's perplexities that a panel marks, as the table of tails does."""
+"""The quantile of the base's perplexities that a panel marks and the table of tails reports."""
 
 _TAIL_LABEL = f"{100 * TAIL:.0f}th percentile of the base"
 
@@ -60,15 +60,15 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
     evidence: ClassVar[str] = "perplexities"
     contents: ClassVar[str] = (
-        "Perplexity under the base policy of responses of every row to each problem. In the "
-        "figure a dot is a response, filled if it is correct; boxes hold the middle half, lines "
-        "the middle 90 percent; the dashed line is the base's 95th percentile. The table has "
-        "median, 95th percentile (`upper`), and the share of a row's responses above the base's "
-        "95th percentile (`tail_share`)."
+        "Perplexity, under the base policy, of every method's responses to each problem. In the "
+        "figure a dot is a response, filled if it is correct. Boxes show the middle half, lines "
+        "the middle 90 percent. The dashed line is the base's 95th percentile. The table has the "
+        "median, the 95th percentile (`upper`), and the share of a method's responses above the "
+        "base's 95th percentile (`tail_share`)."
     )
     caption: ClassVar[str] = (
-        "Each mark is a response, at its perplexity under the policy before RL: further right is "
-        "less likely under that policy."
+        "Each mark is a response, placed at its perplexity under the policy before RL. Further "
+        "right means less likely under that policy."
     )
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
@@ -81,8 +81,8 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         if drawn and self.responses > drawn:
             yield (
                 "responses",
-                f"{self.responses}, but only {drawn} samples of a problem are drawn; lower it, or "
-                "raise evaluation.samples",
+                f"{self.responses}, but only {drawn} samples of a problem are drawn; lower "
+                "`responses`, or raise evaluation.samples",
             )
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
@@ -144,7 +144,7 @@ def tails_document(shown: Shown) -> TableDocument:
 
 
 def tails_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """Tails of Figure 7 with COLUMNS: a row per problem and algorithm.
+    """Tails of Figure 7 with COLUMNS: a row for each problem and algorithm.
 
     `found` is what `sage.analysis.tails.tail_table` returns.
     """
@@ -156,20 +156,20 @@ def tails_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.D
 
 
 def tails_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """What the tails are, in plain text."""
+    """The caption of the table of tails."""
     shown = study.study.exhibits[exhibit]
     assert isinstance(shown, PerplexityFigure)
     return (
         f"{exhibit_heading(study, exhibit)} on {benchmark_titles(study)[shown.benchmark]}: "
-        f"perplexity of {shown.responses} responses to each problem under {row_title(study, BASE)}"
-        ", the policy before RL. Upper: the 95th percentile of a row's responses. Beyond the "
-        f"base: the share of them, in percent, above that percentile of {row_title(study, BASE)}. "
-        "Each problem speaks for itself alone."
+        f"perplexity of {shown.responses} responses to each problem under "
+        f"{row_title(study, BASE)}, the policy before RL. Upper: the 95th percentile of a "
+        "method's responses. Above the base: percentage of these responses above the 95th "
+        f"percentile of {row_title(study, BASE)}. The results hold for these problems only."
     )
 
 
 def tails_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A frame of perplexity tails, a block of rows per problem."""
+    """A frame of perplexity tails as a table, a block of rows for each problem."""
     groups = []
     for number, (problem, of) in enumerate(table.groupby("problem_id", sort=False), start=1):
         rows = [
@@ -186,16 +186,16 @@ def tails_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
             for row in of.to_dict("records")
         ]
         groups.append(Group(f"Problem {number} ({problem})", tuple(rows)))
-    columns = ("Median", "Upper", "Beyond the base", "Responses")
+    columns = ("Median", "Upper", "Above the base", "Responses")
     return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
 
 
 def perplexity_figure(perplexities: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
-    """Figure 7: perplexities under the base, a panel per problem, a row per algorithm.
+    """Figure 7: perplexities under the base, a panel for each problem, a row for each algorithm.
 
-    `perplexities` has at least the columns problem_id, algorithm, status and perplexity. A dot
-    is a response, filled if it is correct; boxes hold the middle half, whiskers the middle 90
-    percent; the upright line is the base's 95th percentile. Raises ValueError without rows.
+    `perplexities` has at least the columns problem_id, algorithm, status and perplexity. A dot is
+    a response, filled if it is correct. Boxes show the middle half, whiskers the middle 90
+    percent. The vertical line is the base's 95th percentile. Raises ValueError without rows.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -207,7 +207,10 @@ def perplexity_figure(perplexities: pd.DataFrame, study: ResolvedStudy, exhibit:
     require(perplexities, ["problem_id", "algorithm", "status", "perplexity"], exhibit)
     names = [name for name in study.rows_of(exhibit) if name in set(perplexities["algorithm"])]
     if not names:
-        raise ValueError(f"{exhibit}: no perplexities of {', '.join(study.rows_of(exhibit))}")
+        raise ValueError(
+            f"{exhibit}: no perplexities of {', '.join(study.rows_of(exhibit))}; measure the "
+            "exhibit first"
+        )
     problems = list(dict.fromkeys(perplexities["problem_id"]))
     styles = line_styles(study)
     with matplotlib.rc_context(STYLE):
@@ -257,7 +260,7 @@ def _spread(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None
         place, third - first, left=first, height=0.3, color=look.hex, alpha=0.35, lw=0, zorder=2
     )
     axes.plot([middle, middle], [place - 0.19, place + 0.19], color=look.hex, lw=2.2, zorder=3)
-    # Spread by rank, not by chance, so that the same data gives the same picture.
+    # Spread by rank, not at random, so that the same data gives the same picture.
     offsets = 0.32 + 0.2 * np.array([(7 * rank) % 11 / 10 - 0.5 for rank in range(len(values))])
     order = np.argsort(values, kind="stable")
     correct = (rows["status"] == "correct").to_numpy()[order]
@@ -291,9 +294,9 @@ def _log_ticks(values: pd.Series) -> list[float]:
 
 
 def _with_margins(values: pd.Series) -> tuple[float, float]:
-    """Limits of a logarithmic axis of perplexities: their range and a twentieth on each side.
+    """Limits of a logarithmic axis of perplexities: their range plus a twentieth on each side.
 
-    No perplexity is below 1, so an axis that begins near it begins there.
+    No perplexity is below 1, so an axis that would start near 1 starts at 1.
     """
     low, high = float(values.min()), float(values.max())
     low = min(low, 1.0) if low < 1.2 else low

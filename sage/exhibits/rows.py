@@ -1,4 +1,4 @@
-"""Rows of a measured frame in an exhibit's order, with the names that people read."""
+"""Rows of a measured frame in an exhibit's order, with their titles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sage.study import ResolvedStudy
 def titled(
     found: pd.DataFrame, columns: Sequence[str], study: ResolvedStudy, exhibit: str
 ) -> pd.DataFrame:
-    """Rows of an exhibit in its order, with their titles; ValueError if there is none at all."""
+    """Rows of an exhibit in its order, with titles. Raises ValueError if there is none."""
     require(found, [name for name in columns if name != "title"], exhibit)
     order = {name: place for place, name in enumerate(study.rows_of(exhibit))}
     rows = found[found["algorithm"].isin(list(order))]

@@ -1,7 +1,7 @@
-"""Tables 7 and 8: the settings of SFT and of RL as they were used, a column per model.
+"""Tables 7 and 8: the settings of SFT and of RL as used, a column for each model.
 
-Read from the resolved study, so a table cannot say other than what ran. The values are text;
-a setting that differs between algorithms names the ones concerned.
+They are read from the resolved study, so they are the settings that ran. The values are text. A
+setting that differs between algorithms names those algorithms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
 class SFTSettings(Shows):
     """Table 7: the settings of SFT as they were used."""
 
-    contents: ClassVar[str] = "Settings of supervised fine-tuning as used, a column per model."
+    contents: ClassVar[str] = "Settings of supervised fine-tuning as used, a column for each model."
 
     def tables(self) -> Mapping[str, TableMaker]:
         """See `Shows`."""
@@ -35,7 +35,7 @@ class SFTSettings(Shows):
 class RLSettings(Shows):
     """Table 8: the settings of RL as they were used."""
 
-    contents: ClassVar[str] = "Settings of reinforcement learning as used, a column per model."
+    contents: ClassVar[str] = "Settings of reinforcement learning as used, a column for each model."
 
     def tables(self) -> Mapping[str, TableMaker]:
         """See `Shows`."""
@@ -43,7 +43,7 @@ class RLSettings(Shows):
 
 
 def sft_settings_table(study: ResolvedStudy) -> pd.DataFrame:
-    """Table 7: column `parameter`, then one per model, by name; models without SFT have NONE."""
+    """Table 7: column `parameter`, then one for each model; NONE for models without SFT."""
     rows: dict[str, Callable[[Model, SFT], object]] = {
         "Data": lambda model, sft: sft.data or "worked solutions of the base's corpus",
         "Examples": lambda model, sft: sft.examples or "all",
@@ -69,10 +69,11 @@ def sft_settings_table(study: ResolvedStudy) -> pd.DataFrame:
 
 
 def rl_settings_table(study: ResolvedStudy) -> pd.DataFrame:
-    """Table 8: column `parameter`, then one per model, by name.
+    """Table 8: column `parameter`, then one for each model, by name.
 
-    What an algorithm decides (KL coefficient, clipping, guides) is gathered over the algorithms
-    that the model is trained with; cells of an ablation are left out, for that table names them.
+    Settings that an algorithm decides (KL coefficient, clipping, guides) are collected over the
+    algorithms that the model is trained with. Cells of an ablation are left out: their own table
+    shows their settings.
     """
     rows: dict[str, Callable[[RL], object]] = {
         "Training data": lambda rl: study.study.problems[rl.problems].title,
@@ -105,13 +106,13 @@ def rl_settings_table(study: ResolvedStudy) -> pd.DataFrame:
 
 
 def sft_caption(study: ResolvedStudy) -> str:
-    """What Table 7 shows."""
+    """The caption of Table 7."""
     return "Settings of supervised fine-tuning, as used."
 
 
 def rl_caption(study: ResolvedStudy) -> str:
-    """What Table 8 shows."""
-    return "Settings of reinforcement learning, as used; algorithms that differ are named."
+    """The caption of Table 8."""
+    return "Settings of reinforcement learning, as used; where algorithms differ, they are named."
 
 
 def _document(
@@ -125,7 +126,7 @@ def _document(
 
 
 def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
-    """Settings that algorithms decide, by parameter, over the model's algorithms."""
+    """Settings that algorithms decide, by parameter, collected over the model's algorithms."""
     rl = study.model(model).rl
     rows = {name: study.algorithms[name] for name in _named(study, model)}
     with_kl = {name: row for name, row in rows.items() if row.kl != "none"}
@@ -153,7 +154,7 @@ def _clip(width: float | None) -> str:
 
 
 def _named(study: ResolvedStudy, model: str) -> list[str]:
-    """The algorithms a model is trained with, but for the variants that exhibits add."""
+    """The algorithms a model is trained with, without the variants that exhibits add."""
     return [row for row in study.trained(model) if row not in study.variants]
 
 
@@ -170,7 +171,7 @@ def _guide(row: Algorithm) -> dict[str, str]:
 
 
 def _by_value(study: ResolvedStudy, values: Mapping[str, str]) -> str:
-    """``0.2; 0.28 (DAPO)``: the commonest value, then the others with their algorithms."""
+    """``0.2; 0.28 (DAPO)``: the most common value, then the others with their algorithms."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
         groups.setdefault(value, []).append(row_title(study, name))

@@ -41,9 +41,9 @@ class StepTimesTable(Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.training.stopwatch",)
     evidence: ClassVar[str] = "times"
     contents: ClassVar[str] = (
-        "Time for loss and gradient of the same completions under each row, in turn on one "
-        "machine: `seconds` is the median, `excess` the overhead: the median over rounds of the "
-        "ratio to the first row, less one, with its 95 % interval."
+        "Time for loss and gradient of the same completions, for each method in turn on one "
+        "machine. `seconds` is the median. `excess` is the overhead: the median over rounds of "
+        "the ratio to the first method, minus one, with its 95 % interval."
     )
 
     def named(self) -> list[str]:
@@ -55,7 +55,7 @@ class StepTimesTable(Kind):
         return self.algorithms
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """Rows whose times would differ for more than their guide."""
+        """Rows that differ in more than their guide."""
         plain = {
             name: around.algorithms[name].model_dump(exclude={"title", "guide"})
             for name in self.algorithms
@@ -71,7 +71,7 @@ class StepTimesTable(Kind):
                 )
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """See `Kind`; it is timed from the policy before RL, which learns nothing."""
+        """See `Kind`. It is timed on the policy before RL, which is not updated."""
         longest = study.model(self.model).rl.sampling.max_tokens
         return [("Rounds", str(self.rounds)), ("Completions", f"≤ {longest} tokens each")]
 
@@ -116,9 +116,9 @@ def step_times_document(shown: Shown) -> TableDocument:
 
 
 def step_times_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """What guides cost, with COLUMNS: median seconds, and `excess` over the first row.
+    """The overhead of guides, with COLUMNS: median seconds, and `excess` over the first row.
 
-    `found` is what `sage.training.stopwatch` wrote. The first row has no excess of its own.
+    `found` is the frame written by `sage.training.stopwatch`. The first row has no excess.
     """
     from sage.analysis.step_times import time_ratio
 
@@ -136,19 +136,19 @@ def step_times_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) ->
 
 
 def step_times_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """What the table of step times shows, in plain text."""
+    """The caption of the table of step times."""
     rounds, first = int(table["rounds"].max()) if len(table) else 0, study.rows_of(exhibit)[0]
     return (
-        f"{exhibit_heading(study, exhibit)}: time for loss and gradient of the same micro-batch of "
-        f"completions, in turn, {rounds} rounds on one machine. The median in seconds (of the "
-        "clock on a GPU, of the processor on a CPU), and the median over rounds of the ratio to "
-        f"{row_title(study, first)}, less one, in percent with its 95 % interval. Drawing the "
-        "completions takes further time, the same for all rows."
+        f"{exhibit_heading(study, exhibit)}: time for loss and gradient of the same micro-batch "
+        f"of completions, measured in turn, {rounds} rounds on one machine. Seconds: median "
+        "(wall-clock time on a GPU, processor time on a CPU). Overhead: median over rounds of "
+        f"the ratio to {row_title(study, first)}, minus one, in percent with its 95 % interval. "
+        "Sampling the completions takes more time, the same for all methods."
     )
 
 
 def step_times_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A frame of step times: medians, and what each row costs over the first."""
+    """A frame of step times as a table: medians, and the overhead over the first row."""
     rows = []
     for row in table.to_dict("records"):
         cost = Cell(NONE)

@@ -1,7 +1,7 @@
-"""What every report shows without a run: Figures 1 and 5, and the toy example of Appendix C.
+"""Exhibits that need no run: Figures 1 and 5, and the toy example of Appendix C.
 
-`sage.theory` computes all of it with the guide functions and the pseudo-KL of training; here it
-only gets its look, the colours of the algorithms it stands for among it.
+`sage.theory` computes them with the guide functions and the pseudo-KL of training. This module
+only draws them, in the colours of the algorithms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = ["quantity", "frequent", "rare"]
 """Of the toy example."""
 
 OPEN = 1.2
-"""Entropy in nats from which a state counts as open: the branch guide's default threshold."""
+"""A state is open from this entropy on, in nats: the branch guide's default threshold."""
 
 _TITLES = {
     "random": "Random guide: noise",
@@ -43,14 +43,14 @@ class GuidedAnchorsFigure(Shows):
 
     category: ClassVar[str] = "Theory"
     contents: ClassVar[str] = (
-        "How each guide reshapes an anchor: the completions of a small token tree from the "
-        "likeliest on, their probability under the reference and under each anchor, and the "
-        "factor that the guide puts on each. Computed with the functions of training; the numbers "
-        "are this project's."
+        "How each guide reshapes an anchor. Shown are the completions of a small token tree, "
+        "most likely first: their probability under the reference and under each anchor, and the "
+        "factor that the guide gives each. Computed with the functions used in training; the "
+        "numbers are this project's."
     )
     caption: ClassVar[str] = (
-        "How each guide reshapes an anchor, drawn with the guide functions of training on a small "
-        "tree of tokens at the first step."
+        "How each guide reshapes an anchor, computed with the guide functions used in training, "
+        "on a small token tree at the first step."
     )
 
     def figures(self) -> Mapping[str, FigureMaker]:
@@ -59,18 +59,18 @@ class GuidedAnchorsFigure(Shows):
 
 
 class ModesFigure(Shows):
-    """Figure 5: where three divergences take one policy."""
+    """Figure 5: the policy that minimises each of three divergences."""
 
     category: ClassVar[str] = "Theory"
     contents: ClassVar[str] = (
         "One normal policy fitted to a distribution with two modes: by reverse KL, which seeks "
-        "one of them, by forward KL, which covers both, and by the reverse KL to SAGE's anchor, "
-        "which amplifies the rarer one. Computed, not drawn by hand; the numbers are this "
-        "project's."
+        "one mode; by forward KL, which covers both; and by the reverse KL to SAGE's anchor, "
+        "which amplifies the rarer mode. The curves are computed; the numbers are this project's."
     )
     caption: ClassVar[str] = (
-        "Where three divergences take one policy: reverse KL seeks a mode, forward KL covers "
-        "both, and the reverse KL to a guided anchor reaches the rarer one. Fitted, not drawn."
+        "The policy that minimises each of three divergences. Reverse KL seeks one mode, forward "
+        "KL covers both, and the reverse KL to a guided anchor reaches the rarer mode. The "
+        "curves are fitted."
     )
 
     def figures(self) -> Mapping[str, FigureMaker]:
@@ -115,11 +115,11 @@ def _toy(shown: Shown) -> TableDocument:
 
 
 def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
-    """Figure 1: what each guide does to the completions of a token tree, likeliest first.
+    """Figure 1: what each guide does to the completions of a token tree, most likely first.
 
-    Above are the `likeliest` completions with their probabilities under the reference (bars) and
-    under the anchor (dots); below is the factor q(y) of every completion, with its running mean.
-    Filled dots are completions that pass an open state, of at least OPEN nats.
+    Top: the `likeliest` completions with their probabilities under the reference (bars) and under
+    the anchor (dots). Bottom: the factor q(y) of every completion, with its running mean. Filled
+    dots are completions that pass an open state, of at least OPEN nats.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -145,11 +145,11 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
             above.set_ylim(0.5 * data.reference[first].min(), 1.0)
             above.yaxis.set_minor_locator(NullLocator())
             above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            above.set(title=_TITLES[name], xlabel=f"the {likeliest} likeliest completions")
+            above.set(title=_TITLES[name], xlabel=f"the {likeliest} most likely completions")
             below.axhline(1.0, color=_INK, lw=0.9)
             _dots(below, ranks, factors, data, colour, all_)
             below.plot(ranks, moving_mean(factors, len(ranks) // 8), color=colour, lw=1.8)
-            below.set(xlabel="all completions, likeliest first")
+            below.set(xlabel="all completions, most likely first")
         grid[0, 0].set_ylabel("probability")
         grid[1, 0].set_ylabel("guide q(y)")
         colour = PALETTE["slate"][0]
@@ -208,10 +208,10 @@ def _fit(axes: Axes, data: ModeFits, fit: Fit, colour: str) -> None:
 
 
 def toy_table(example: ToyExample) -> pd.DataFrame:
-    """COLUMNS: what is known of the frequent and of the rare valid completion.
+    """COLUMNS: numbers of the frequent and of the rare valid completion.
 
-    Entropies in nats, guide factors and probabilities as they are. What Theorem 4.3 says of the
-    rare completion alone has NaN in the other column.
+    Entropies are in nats; guide factors and probabilities have no unit. Numbers of Theorem 4.3
+    concern the rare completion only and are NaN in the other column.
     """
     both = (example.frequent, example.rare)
     rows: list[tuple[str, float, float]] = []
@@ -236,13 +236,13 @@ def toy_table(example: ToyExample) -> pd.DataFrame:
 
 
 def toy_caption(example: ToyExample) -> str:
-    """What the example is and how it comes out, in plain text."""
+    """The caption: what the example is, and its result."""
     met = "is met" if example.condition else "is not met"
     rises = "rises above" if example.conclusion else "stays below"
     return (
         "The toy example of Appendix C on a two-token tree, with numbers of this project: the "
         f"branch guide (ratio {example.ratio:g}, threshold {example.threshold:g} nats), KL "
         f"coefficient {example.beta:g}, support threshold {example.epsilon:g}. Under RLVR the "
-        f"guide is {example.expected_guide:.3f} in the mean. The condition of Theorem 4.3 {met} "
+        f"mean of the guide is {example.expected_guide:.3f}. The condition of Theorem 4.3 {met} "
         f"for the rare completion, which {rises} the threshold."
     )

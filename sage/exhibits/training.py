@@ -36,12 +36,12 @@ class TrainingFigure(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
     contents: ClassVar[str] = (
         "Reward, KL, token entropy, gradient norm, completion length and guide factor over "
-        "training. Thin lines are single optimizer steps, thick lines their running mean over a "
+        "training. Thin lines are single optimizer steps. Thick lines are running means over a "
         "twentieth of the steps, averaged over training seeds."
     )
     caption: ClassVar[str] = (
-        "Thin lines are single optimizer steps (single spikes may leave the panel), thick lines "
-        "their running mean, averaged over training seeds."
+        "Thin lines are single optimizer steps (single spikes may leave the panel). Thick lines "
+        "are their running mean, averaged over training seeds."
     )
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
@@ -49,7 +49,7 @@ class TrainingFigure(ExhibitOfRows, Kind):
         return {"policies": [results.policy(run) for run in self.runs(study)]}
 
     def measure(self, job: Measuring) -> None:
-        """Write `histories`: what was recorded, a row per run and step."""
+        """Write `histories`: the recorded values, a row for each run and step."""
         from sage.analysis.dynamics import history_frame, read_histories
 
         job.write(histories=history_frame(read_histories(job.files["policies"])))
@@ -64,10 +64,10 @@ class TrainingFigure(ExhibitOfRows, Kind):
 def training_figure(histories: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
     """Training curves: reward, KL, entropy, gradient norm, completion length, guide factor.
 
-    `histories` has the columns algorithm, seed, step and what was recorded. Thin
-    lines are the seeds step by step; thick ones their mean, smoothed by a running mean over a
+    `histories` has the columns algorithm, seed, step and the recorded values. Thin lines are
+    single seeds, step by step. Thick lines are their mean, smoothed by a running mean over a
     twentieth of the steps. A step far above all others does not set the scale and leaves the
-    panel. A quantity no run recorded has no panel; without any history the figure says so.
+    panel. A quantity that no run recorded has no panel; without any history the figure says so.
     """
     import matplotlib
     from matplotlib.ticker import MaxNLocator
@@ -113,9 +113,9 @@ def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:
 
 
 def _cut_spikes(axes: Axes, values: pd.Series) -> None:
-    """End the axis above all but the highest hundredth of `values`, where those are spikes.
+    """Cut the axis above the 99 % quantile of `values` if higher values are spikes.
 
-    They are if they reach further above the median than three times all the others.
+    They are spikes if they are more than three times as far above the median as the quantile.
     """
     import numpy as np
 
@@ -126,7 +126,7 @@ def _cut_spikes(axes: Axes, values: pd.Series) -> None:
 
 
 def _widen_if_flat(axes: Axes, values: pd.Series) -> None:
-    """Give a constant at least two percent of its size, so that rounding does not look wild."""
+    """Show at least two percent around a nearly constant value, so that rounding stays small."""
     middle, span = float(values.mean()), float(values.max() - values.min())
     if 0 < span < 0.02 * abs(middle):
         axes.set_ylim(middle - 0.02 * abs(middle), middle + 0.02 * abs(middle))

@@ -37,13 +37,13 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     )
     contents: ClassVar[str] = (
         "Training reward against test accuracy at moments of training. Crosses are the base, "
-        "numbers are optimizer steps, upright bars 95 % intervals. Moving right but not up: "
+        "numbers are optimizer steps, vertical bars are 95 % intervals. Moving right but not up: "
         "reward rises without accuracy."
     )
     caption: ClassVar[str] = (
-        "Training reward against test accuracy at moments of training. Where reward rises and "
-        "accuracy does not, the policy may have learnt the training problems alone; the bars are "
-        "95 % intervals."
+        "Training reward against test accuracy at moments of training. If reward rises and "
+        "accuracy does not, the policy may have learnt only the training problems. Bars are 95 % "
+        "intervals."
     )
 
     def snapshots_kept(self) -> int:
@@ -98,7 +98,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         job.manifest.write(job.folder / "manifest.json", tokens)
 
     def figures(self) -> Mapping[str, FigureMaker]:
-        """The ways of the runs."""
+        """The paths of the runs."""
         return {"": _figure}
 
 
@@ -110,14 +110,13 @@ def _figure(shown: Shown) -> Figure:
 def trajectory_figure(
     histories: pd.DataFrame, accuracies: pd.DataFrame, study: ResolvedStudy, exhibit: str
 ) -> Figure:
-    """Figure 2: each run's way through training reward (across) and test accuracy (up).
+    """Figure 2: each run's path through training reward (x) and test accuracy (y).
 
-    `histories` has the columns algorithm, seed, step and reward; `accuracies` has
-    the columns algorithm, train_seed, step, value, low, high; rewards are means over a twentieth
-    of the run around each checkpoint, see `reward_and_accuracy`, which raises for what does not
-    fit. Crosses are the base, before the
-    first step; an arrow points to the last; numbers are steps, of the first checkpoint and the
-    last; upright bars are 95 % intervals.
+    `histories` has the columns algorithm, seed, step and reward; `accuracies` has the columns
+    algorithm, train_seed, step, value, low, high. Rewards are means over a twentieth of the run
+    around each checkpoint, see `reward_and_accuracy`, which raises ValueError if the two do not
+    fit. Crosses are the base, before the first step. An arrow points to the last checkpoint.
+    Numbers are the steps of the first and the last checkpoint. Vertical bars are 95 % intervals.
     """
     import matplotlib
     from matplotlib.ticker import FuncFormatter
@@ -139,7 +138,7 @@ def trajectory_figure(
         figure.set_size_inches(6.2, 4.2)
         for name in names:
             for _, run in points[points["algorithm"] == name].groupby("train_seed"):
-                _way(axes, run, styles[name])
+                _path(axes, run, styles[name])
         starts = points[points["step"] == 0]
         look = styles[BASE]
         axes.scatter(
@@ -159,8 +158,8 @@ def trajectory_figure(
     return figure
 
 
-def _way(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
-    """One run's way from checkpoint to checkpoint."""
+def _path(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
+    """One run's path from checkpoint to checkpoint."""
     import numpy as np
 
     run = run.sort_values("step")
@@ -190,7 +189,7 @@ def _way(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
         )
     trained_steps = [step for step in run["step"] if step > 0]
     for step, (reward, accuracy) in zip(run["step"], places, strict=True):
-        if step in (trained_steps[:1] + trained_steps[-1:]):  # between them labels would crowd
+        if step in (trained_steps[:1] + trained_steps[-1:]):  # more labels would overlap
             axes.annotate(
                 f"{step}",
                 (reward, accuracy),

@@ -1,6 +1,6 @@
-"""What things are called where people read them.
+"""Names for readers: methods, benchmarks, intervals.
 
-Shared by tables, figures and the page, so that a row has one name everywhere.
+Tables, figures and the page share them, so that a method has one name everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ AVERAGE = "average"
 
 
 def row_title(study: ResolvedStudy, algorithm: str) -> str:
-    """What a row is called where people read it."""
+    """The title of a row."""
     return "Base" if algorithm == BASE else study.algorithms[algorithm].title
 
 
@@ -24,28 +24,31 @@ def benchmark_titles(study: ResolvedStudy) -> dict[str, str]:
 
 
 def exhibit_heading(study: ResolvedStudy, exhibit: str) -> str:
-    """How a caption begins: the exhibit's title and that of its model."""
+    """The start of a caption: the exhibit's title and the model's title."""
     shown = study.study.exhibits[exhibit]
     return f"{shown.title}. {study.model(shown.model).title}"
 
 
 def interval_name(study: ResolvedStudy) -> str:
-    """What the intervals of pass@k are."""
+    """The kind of interval of pass@k."""
     if len(study.study.seeds) > 1:
         return "95 % interval: the variances of problems and of training runs added"
     return "95 % interval over problems (BCa bootstrap)"
 
 
 def seeds_said(study: ResolvedStudy) -> str:
-    """What the study's training seeds allow its intervals to say, as a sentence."""
+    """What the study's training seeds mean for its intervals, as a sentence."""
     seeds = study.study.seeds
     if len(seeds) == 1:
-        return "There is one training seed, so they say nothing about how training runs differ."
-    return f"Rows are pooled over {len(seeds)} training seeds."
+        return (
+            "Each method was trained once, so the intervals do not cover variation between "
+            "training runs."
+        )
+    return f"Methods are pooled over {len(seeds)} training seeds."
 
 
 def problems_worth(sizes: Mapping[str, int]) -> str:
-    """What one problem is worth in points, from the number of problems by benchmark title."""
+    """The weight of one problem in points, from the number of problems by benchmark title."""
     if not sizes:
         return ""
     if len(sizes) > 1 and len(set(sizes.values())) == 1:
@@ -56,5 +59,5 @@ def problems_worth(sizes: Mapping[str, int]) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``; there must be at least one item."""
+    """``a``, ``a and b``, ``a, b and c``. There must be at least one item."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

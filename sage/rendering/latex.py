@@ -38,10 +38,10 @@ def escape(text: str) -> str:
 
 
 def latex_table(table: Table, caption: str) -> str:
-    """A floating table: text is escaped, what stands small in a cell gets a line of its own.
+    """A floating table. Text is escaped; the small text of cells gets its own line.
 
-    The best of a column is bold, ties have a raised sign of near equality, an algorithm's own
-    settings are underlined.
+    The best value of a column is bold, ties have a raised ≈, an algorithm's own settings are
+    underlined.
     """
     lines = [
         r"\begin{table}",

@@ -1,7 +1,7 @@
 """Colours and line styles: an algorithm looks the same in every figure and table.
 
-Its colour says what holds the policy (KL, guide), its line style which loss it minimises. Needs no
-library that draws, so that tables can show the keys of lines as well.
+The colour shows what constrains the policy (KL, guide); the line style shows which loss it
+minimises. No drawing library is needed, so tables can show the line styles too.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ PALETTE: dict[str, tuple[str, str]] = {
     "green": ("#0f9d63", "#3ecf8e"),
     "slate": ("#4a4f57", "#e4e6ea"),
 }
-"""Colours by name, (on light, on dark): apart in lightness too, so that they survive any kind of
-colour blindness, and with a contrast of about 3 or more. Figures use the first of each pair."""
+"""Colours by name, (on light, on dark). They also differ in lightness, so that they can be
+distinguished with any kind of colour blindness, and have a contrast of about 3 or more. Figures
+use the first of each pair."""
 
 GUIDES = {"branch": "green", "random": "sky", "token": "plum"}
 KL = {"none": "rust", "reverse": "blue", "forward": "ochre"}
-"""Colours of guides and, where there is none, of KL terms."""
+"""Colours of guides and, for algorithms without a guide, of KL terms."""
 
 _SPARE = ("slate", "ochre", "sky", "plum")
 _DASHES: tuple[tuple[float, ...], ...] = (
@@ -49,7 +50,8 @@ _LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How an algorithm is drawn: `colour` a name of `PALETTE`, `dashes` empty for a whole line."""
+    """How an algorithm is drawn: `colour` is a name of `PALETTE`, empty `dashes` mean a solid
+    line."""
 
     colour: str
     dashes: tuple[float, ...]
@@ -57,15 +59,16 @@ class LineStyle:
 
     @property
     def hex(self) -> str:
-        """The colour on light ground."""
+        """The colour on a light background."""
         return PALETTE[self.colour][0]
 
 
 def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
-    """The look of `base` and of every algorithm of the study; no two alike, up to 40 of a colour.
+    """The line style of `base` and of every algorithm of the study. No two are alike, up to 40 of
+    a colour.
 
-    Dashes vary before markers do. Variants that exhibits add choose last, so that they change
-    no other row's look.
+    Dashes vary before markers. Variants that exhibits add come last, so that they change no other
+    style.
     """
     styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
     unknown = sorted({_guide(a) for a in study.algorithms.values()} - {"", *GUIDES})
@@ -88,7 +91,7 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
 
 
 def _rotated(looks: Sequence[Any], first: int) -> list[tuple[int, Any]]:
-    """`looks` with their places, from the one at `first` on and around."""
+    """`looks` with their places, starting at place `first` and wrapping around."""
     placed = list(enumerate(looks))
     return placed[first:] + placed[:first]
 

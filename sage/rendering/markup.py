@@ -1,7 +1,6 @@
-"""What the page's templates print besides text: figures, keys of lines, paths, commands.
+"""Markup for the page's templates: figures, line styles, paths, commands.
 
-Text stays text: it is the templates that escape it. Only what this project draws itself becomes
-markup here.
+The templates escape all text. Only what this project draws itself becomes markup here.
 """
 
 from __future__ import annotations
@@ -27,19 +26,22 @@ _MARKER_SHAPES = {
 
 
 def shown(text: str) -> str:
-    """Text that others wrote, its control characters replaced by a visible mark."""
+    """Untrusted text, with control characters replaced by a visible mark."""
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_UNSHOWN)
 
 
 def inline_svg(svg: str, prefix: str, label: str) -> Markup:
     """An SVG file's text as markup for the page.
 
-    Colours of `PALETTE` become CSS variables, so that figures follow light and dark; ids get
-    `prefix`, since one page holds several figures; `label` is read to those who do not see it.
+    Colours of `PALETTE` become CSS variables, so that figures follow light and dark mode. Ids get
+    `prefix`, because one page holds several figures. `label` is the text for screen readers.
+    Raises ValueError for an SVG without viewBox.
     """
     box = re.search(r'viewBox="([^"]+)"', svg)
     if box is None:
-        raise ValueError("a figure without viewBox is not one of `save_figure`")
+        raise ValueError(
+            "this SVG has no viewBox, so `save_figure` did not write it; make the figure again"
+        )
     body = svg[svg.index(">", svg.index("<svg")) + 1 :].strip()
     body = re.sub(r"<!--.*?-->|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r'\sid="([^"]+)"', rf' id="{prefix}-\1"', body)
@@ -54,7 +56,7 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
 
 
 def line_key(style: LineStyle) -> Markup:
-    """A short piece of an algorithm's line, as the figures draw it."""
+    """A short sample of an algorithm's line, as the figures draw it."""
     dashes = " ".join(f"{1.7 * length:.3g}" for length in style.dashes)
     return Markup(
         '<svg class="key" viewBox="0 0 28 12" aria-hidden="true" style="color:var(--fig-{})">'
@@ -63,7 +65,7 @@ def line_key(style: LineStyle) -> Markup:
 
 
 def palette_css() -> str:
-    """The figures' colours as CSS variables, for light ground and for dark."""
+    """The figures' colours as CSS variables, for light and dark backgrounds."""
     light, dark = (
         "".join(f"--fig-{name}:{pair[ground]};" for name, pair in PALETTE.items())
         for ground in (0, 1)
@@ -72,12 +74,12 @@ def palette_css() -> str:
 
 
 def breakable(path: str) -> Markup:
-    """A path that a line may break behind any of its slashes."""
+    """A path with a possible line break after every slash."""
     return Markup("/<wbr>").join(path.split("/"))
 
 
 def command(study: ResolvedStudy, target: str) -> Markup:
-    """What to type to make a file of the study's results, or to reach a target by name."""
+    """The command that makes a file of the study's results, or a named target."""
     text = Markup(
         'snakemake <span class="keep">--cores all</span> {} '
         '<span class="keep">--config study={}</span>'
@@ -86,12 +88,12 @@ def command(study: ResolvedStudy, target: str) -> Markup:
 
 
 def yaml_text(value: Any) -> str:
-    """A value as YAML in its own order."""
+    """A value as YAML, keys in their own order."""
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=88)
 
 
 def _rounded(path: re.Match[str]) -> str:
-    """Hundredths of a point are finer than any screen."""
+    """Round a path to hundredths of a point, finer than any screen."""
     return re.sub(r"(\d\.\d\d)\d+", r"\1", path[0])
 
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as text for readers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 NONE = "–"
-"""What stands where there is no number."""
+"""The text for a missing number."""
 
 
 def percent(share: float) -> str:
@@ -16,30 +16,30 @@ def percent(share: float) -> str:
 
 
 def interval(low: float, high: float) -> str:
-    """An interval of shares in percent; nothing where it is unknown."""
+    """An interval of shares in percent; empty if it is unknown."""
     return "" if math.isnan(low + high) else f"{percent(low)}–{percent(high)}"
 
 
 def points(value: float) -> str:
     """A difference of shares in percentage points, with its sign."""
-    rounded = round(100 * value, 1) or 0.0  # no minus before a nought
+    rounded = round(100 * value, 1) or 0.0  # no minus sign before 0
     return f"{rounded:+.1f}".replace("-", "\u2212")
 
 
 def interval_of_points(low: float, high: float) -> str:
-    """An interval of a difference of shares."""
+    """An interval of a difference of shares, in points; empty if it is unknown."""
     return "" if math.isnan(low + high) else f"{points(low)} to {points(high)}"
 
 
 def p_text(p: float) -> str:
-    """A p-value with as many digits as matter."""
+    """A p-value, rounded."""
     if math.isnan(p):
         return NONE
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def plain_text(value: Any) -> str:
-    """A value of a frame as people read it."""
+    """A value of a frame as text for readers."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NONE
     if isinstance(value, bool):
@@ -53,7 +53,7 @@ def grouped(number: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in the two units that matter, such as ``1 h 02 min``."""
+    """A time in its two largest units, such as ``1 h 02 min``."""
     if seconds is None:
         return NONE
     whole = round(seconds)
@@ -66,6 +66,6 @@ def duration(seconds: float | None) -> str:
 
 
 def listing(names: Sequence[str], most: int = 12) -> str:
-    """Names in a row, cut off where they would fill the page."""
+    """Names separated by commas, shortened to the first `most`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -1,6 +1,6 @@
-"""The look of every figure: panels, lines, legends, and the files figures go into.
+"""The style of every figure: panels, lines, legends, and the files it is saved to.
 
-Figures never touch pyplot's global state, and the same data gives the same bytes.
+Figures do not touch pyplot's global state, and the same data gives the same bytes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def save_figure(figure: Figure, svg_path: Path) -> None:
 
 
 def grid_of_panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels, with room below for a legend of `lines` entries."""
+    """A figure of `count` panels, with space below for a legend of `lines` entries."""
     columns = count if count <= 3 else 2 if count == 4 else 3
     rows = math.ceil(count / columns)
     legend = 0.24 * math.ceil(max(lines, 1) / 4) + 0.1
@@ -90,7 +90,7 @@ def draw_lines(
     styles: Mapping[str, LineStyle],
     markers: bool,
 ) -> None:
-    """Lines of `y` against `x`, one for each algorithm in `names`, each in its style."""
+    """Lines of `y` against `x`, one for each algorithm in `names`, in its style."""
     sns.lineplot(
         data=data,
         x=x,
@@ -120,7 +120,7 @@ def add_legend(
     study: ResolvedStudy,
     markers: bool,
 ) -> None:
-    """The algorithms in `names` below the panels, as they are drawn."""
+    """A legend of the algorithms in `names`, below the panels."""
     handles = [
         Line2D(
             [],
@@ -141,6 +141,6 @@ def add_legend(
 
 
 def say(axes: Axes, text: str) -> None:
-    """Text in place of a panel's content."""
+    """Text in an empty panel."""
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)
     axes.set(xticks=[], yticks=[])

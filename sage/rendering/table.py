@@ -1,7 +1,7 @@
-"""A table of text that knows no format: HTML (`reports/`) and LaTeX are made from the same one.
+"""A table of text, independent of format: HTML (`reports/`) and LaTeX are made from the same one.
 
-Cells are text as people read it; whoever renders a table escapes it. A table with its frame and
-caption is a `TableDocument`, of which the page reads the JSON that `write_document` leaves.
+Cells are text for readers; the renderer escapes it. A table with its frame and caption is a
+`TableDocument`. The page reads the JSON file that `write_document` writes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell's text, what stands small beneath it, and its mark.
+    """A cell's text, the small text below it, and its mark.
 
-    Marks: best, tie, own (an algorithm's own settings), nil (nothing there), path, or none.
+    Marks: best, tie, own (an algorithm's own settings), nil (no value), path, or none.
     """
 
     text: str
@@ -38,7 +38,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row; `base` sets it apart from the rows below, `key` is its line in figures, if any."""
+    """A row. `base` separates it from the rows below; `key` is its line style in figures."""
 
     title: str
     cells: tuple[Cell, ...]
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Head:
-    """Columns under one title; without a title they stand alone."""
+    """Columns under one title. Without a title they stand alone."""
 
     title: str
     columns: tuple[str, ...]
@@ -56,7 +56,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows under a heading of their own; the heading may be empty."""
+    """Rows under a heading, which may be empty."""
 
     title: str
     rows: tuple[Row, ...]
@@ -64,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. `first` heads the column of row titles; `words`: cells are text."""
+    """A table. `first` is the heading of the row titles; with `words`, cells are text."""
 
     first: str
     heads: tuple[Head, ...]
@@ -73,21 +73,21 @@ class Table:
 
     @property
     def columns(self) -> int:
-        """How many columns there are beside the row titles."""
+        """The number of columns besides the row titles."""
         return sum(len(head.columns) for head in self.heads)
 
     @property
     def grouped(self) -> bool:
-        """Whether columns stand under titles."""
+        """Whether columns have group titles."""
         return any(head.title for head in self.heads)
 
 
 @dataclass(frozen=True)
 class TableDocument:
-    """A table as it is kept: the tidy `frame` for CSV, the `table` for readers, and its caption.
+    """A stored table: the tidy `frame` for CSV, the `table` for readers, and its caption.
 
-    `summary` is the line behind which the page folds it, if any. `flat` names the cells whose
-    interval has no width, for the page's warnings.
+    If there is a `summary`, the page folds the table behind this line. `flat` names the cells with
+    an interval of width zero, for the page's warnings.
     """
 
     frame: pd.DataFrame
@@ -99,7 +99,7 @@ class TableDocument:
 
 @dataclass(frozen=True)
 class PageTable:
-    """What the page shows of a table document."""
+    """The parts of a table document that the page shows."""
 
     table: Table
     caption: str
@@ -108,7 +108,7 @@ class PageTable:
 
 
 def write_document(document: TableDocument, csv: Path) -> None:
-    """Write a table as CSV (shares, full precision), and beside it LaTeX and JSON for the page."""
+    """Write a table as CSV (shares, full precision), with LaTeX and JSON for the page beside it."""
     text = document.frame.to_csv(index=False, lineterminator="\n")
     write_text_atomic(csv, text)
     write_text_atomic(csv.with_suffix(".tex"), latex_table(document.table, document.caption))
@@ -119,12 +119,15 @@ def write_document(document: TableDocument, csv: Path) -> None:
 
 
 def read_document(path: Path) -> PageTable:
-    """What `write_document` left for the page. Raises ValueError for a file that is none."""
+    """Read what `write_document` wrote. Raises ValueError for any other file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return PageTable(_table(content.pop("table")), **content)
     except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not a table of this project ({error!r})") from error
+        raise ValueError(
+            f"{path}: not a table written by this project ({error!r}); delete the file and make "
+            "the table again"
+        ) from error
 
 
 def _table(content: dict[str, Any]) -> Table:
@@ -144,25 +147,25 @@ def _row(content: dict[str, Any]) -> Row:
 
 
 def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:
-    """A share in percent over its interval."""
+    """A share in percent with its interval."""
     if math.isnan(value):
         return Cell("not run", mark="nil")
     return Cell(percent(value), interval(low, high), mark)
 
 
 def norm_cell(value: float, low: float, high: float) -> Cell:
-    """A gradient norm over the range of runs, if it has one."""
+    """A gradient norm with the range of runs, if it has one."""
     return Cell(f"{value:.3f}", "" if math.isnan(low + high) else f"{low:.3f}–{high:.3f}")
 
 
 def algorithm_row(study: ResolvedStudy, algorithm: str, cells: Sequence[Cell]) -> Row:
-    """A row under its algorithm's name, with a piece of its line in figures."""
+    """A row with its algorithm's title and line style."""
     key = line_styles(study)[algorithm]
     return Row(row_title(study, algorithm), tuple(cells), key, algorithm == BASE)
 
 
 def plain_table(frame: Any, first: str, titles: dict[str, str] | None = None) -> Table:
-    """A small frame as it is: its first column names the rows, numbers to three digits."""
+    """A small frame as a table: the first column has the row titles, numbers have three digits."""
     columns = [str(name) for name in frame.columns[1:]]
     rows = tuple(
         Row(str(values[0]), tuple(Cell(plain_text(value)) for value in values[1:]))

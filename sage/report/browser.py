@@ -1,9 +1,9 @@
-"""The sample browser's data: a bounded choice of completions of every row, as JSON.
+"""The sample browser's data: a limited choice of completions of every row, as JSON.
 
-Paper-sized studies hold gigabytes of completions, so the choice is made from light columns and
-only chosen texts are read. What does not fit the budget is left out evenly: first completions of
-a problem, then problems, spread over each benchmark. Texts are passed on as they are, for it is
-the page's part to show text as text.
+Paper-sized studies have gigabytes of completions. So the choice is made from small columns, and
+only the chosen texts are read. What exceeds the budget is left out evenly: first completions of a
+problem, then problems, spread over each benchmark. Texts are not changed; the page shows them as
+text.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
 
 BUDGET = 8_000_000
-"""Bytes of JSON, which leave the page well under 15 MB."""
+"""Bytes of JSON; with them the page stays well under 15 MB."""
 
 LONGEST = 4_000
-"""Characters of a completion, and of a problem, that are shown."""
+"""The most characters shown of a completion, and of a problem."""
 
 QUOTAS = ((4, 4, 2), (2, 2, 1), (1, 1, 1))
-"""Correct, wrong and other completions per problem and row, tried from the largest on."""
+"""Correct, wrong and other completions per problem and row; the largest quota is tried first."""
 
 _LIGHT = ["problem_id", "eval_seed", "sample_index", "status", "n_tokens", "finish_reason"]
 _CHARACTERS_PER_TOKEN = 4
@@ -39,11 +39,11 @@ _CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class Candidates:
-    """What plans choose from: of one sample file, all rows that the largest quota could take.
+    """The candidates of one sample file: all rows that the largest quota could take.
 
-    `rows` has the light columns and the row's place in the file as its index; for each of them
-    `problem` is a place in `names`, `kind` one in correct, wrong, other, and `rank` counts the
-    rows of that kind before it. `counts` maps a problem to (correct, all).
+    `rows` has the small columns, indexed by the row's place in the file. For each row, `problem`
+    is a place in `names`, `kind` is correct, wrong or other, and `rank` counts the earlier rows of
+    that kind. `counts` maps a problem to (correct, all).
     """
 
     rows: pd.DataFrame
@@ -54,7 +54,7 @@ class Candidates:
     counts: Mapping[str, tuple[int, int]]
 
     def taken(self, problems: Sequence[str], quota: tuple[int, int, int]) -> np.ndarray:
-        """Which rows are among the first of their kind of one of `problems`; booleans `[N]`."""
+        """Which rows are among the first of their kind for one of `problems`; booleans `[N]`."""
         wanted = set(problems)
         asked = np.array([name in wanted for name in self.names], dtype=bool)
         return np.asarray(asked[self.problem] & (self.rank < np.array(quota)[self.kind]))
@@ -62,10 +62,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Choice:
-    """Rows of one sample file to show, in the order of the file, and counts by problem.
+    """Rows of one sample file to show, in file order, and counts by problem.
 
-    `rows` has the light columns and the row's place in the file as its index; `counts` maps a
-    problem to (correct, all).
+    `rows` has the small columns, indexed by the row's place in the file; `counts` maps a problem
+    to (correct, all).
     """
 
     rows: pd.DataFrame
@@ -98,8 +98,8 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
             break
     else:
         raise ValueError(
-            f"the excerpts of {len(samples)} sample files do not fit {BUDGET} bytes even with one "
-            "problem each"
+            f"the excerpts of {len(samples)} sample files do not fit {BUDGET} bytes, even with "
+            "one problem per benchmark; name fewer models, algorithms or benchmarks in the study"
         )
     write_text_atomic(output, text)
 
@@ -123,7 +123,7 @@ def spread(problems: Sequence[Problem], most: int) -> list[Problem]:
 
 
 def candidates(frame: pd.DataFrame) -> Candidates:
-    """What can be chosen of a frame of light columns, in its order."""
+    """The candidates in a frame of small columns, in its order."""
     codes, names = pd.factorize(frame["problem_id"], sort=True)
     kinds = frame["status"].map({"correct": 0, "wrong": 1}).fillna(2).to_numpy(dtype=int)
     ranks = frame.groupby([codes, kinds], sort=False).cumcount().to_numpy()
@@ -138,14 +138,14 @@ def candidates(frame: pd.DataFrame) -> Candidates:
 
 
 def choose(of: Candidates, problems: Sequence[str], quota: tuple[int, int, int]) -> Choice:
-    """The first correct, wrong and other completions of each problem, as many as `quota`."""
+    """The first correct, wrong and other completions of each problem, up to `quota`."""
     wanted = set(problems)
     counts = {name: count for name, count in of.counts.items() if name in wanted}
     return Choice(of.rows[of.taken(problems, quota)], counts)
 
 
 def estimated_bytes(tokens: np.ndarray) -> int:
-    """A cautious guess at the size of texts of that many tokens."""
+    """A conservative estimate of the size of texts with that many tokens."""
     characters = np.minimum(_CHARACTERS_PER_TOKEN * tokens, LONGEST)
     return int(characters.sum()) + 40 * len(tokens)
 
@@ -153,7 +153,7 @@ def estimated_bytes(tokens: np.ndarray) -> int:
 def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:
     """(completion, answer) of some rows of a sample file, in their order.
 
-    Only row groups that hold one of them are read.
+    Only row groups that contain one of these rows are read.
     """
     found: list[tuple[str, str | None]] = []
     wanted = np.asarray(places, dtype=np.int64)
@@ -174,11 +174,12 @@ def excerpts(
     texts: Mapping[Path, Sequence[tuple[str, str | None]]],
     problems: Mapping[str, Sequence[Problem]],
 ) -> dict[str, Any]:
-    """What the browser's script reads, but for titles, which the page adds (`with_titles`).
+    """The JSON that the browser's script reads, without titles; the page adds them
+    (`with_titles`).
 
-    `runs` has an entry per sample file; its `cells` map a problem's place in its benchmark to
-    the correct and all completions and the shown ones: [status, text, answer, tokens, evaluation
-    seed, index, truncated, cut].
+    `runs` has an entry for each sample file. Its `cells` map a problem's place in its benchmark to
+    the number of correct completions, the number of all completions, and the shown ones: [status,
+    text, answer, tokens, evaluation seed, index, truncated, cut].
     """
     places = {
         benchmark: {problem.problem_id: place for place, problem in enumerate(of)}

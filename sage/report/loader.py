@@ -1,6 +1,6 @@
-"""What the files of a page hold, as far as they are there: read here, shown elsewhere.
+"""Reads the files that a page shows, if they exist.
 
-A file that is missing leaves its place empty; one that is there but cannot be read is an error.
+A missing file leaves its place empty. A file that exists but cannot be read is an error.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class PageFiles:
-    """Where the files of a page lie, named as Snakemake names them.
+    """The folders of a page's files.
 
-    `results` has the runs and what takes a model to measure; `made` has metrics, tables and
-    figures, which a partial report makes in a folder of its own. `reports` is the folder of
-    templates and of the paper's tables.
+    `results` has the runs and what needs a model to measure. `made` has metrics, tables and
+    figures; a partial report makes them in its own folder. `reports` is the folder of templates
+    and of the paper's tables.
     """
 
     results: Results
@@ -54,14 +54,14 @@ class PageFiles:
         return place.measured(exhibit)
 
     def tables(self, study: ResolvedStudy, exhibit: str) -> list[str]:
-        """Names of the tables of an exhibit, or of one that every report has."""
+        """Names of the tables of an exhibit, the study's own or a standing one."""
         if exhibit in STANDING:
             return list(tables_of(study, exhibit))
         compared = in_paper(self.paper, kind_of(study, exhibit))
         return list(tables_of(study, exhibit, compared))
 
     def parents(self, study: ResolvedStudy) -> dict[tuple[str, str], Path]:
-        """Manifests of what is done to a model before RL, by (model, stage)."""
+        """Manifests of the stages before RL, by (model, stage)."""
         found = {}
         for name, model in study.study.models.items():
             if model.base.source != "model":
@@ -80,7 +80,7 @@ class PageFiles:
         return {pair: self.results.sample_manifest(*pair) for pair in pairs}
 
     def measurements(self, study: ResolvedStudy) -> dict[str, Path]:
-        """Manifests of what was measured with a model, by exhibit."""
+        """Manifests of exhibits measured with a model, by exhibit."""
         return {
             name: self.results.measured(name) / "manifest.json"
             for name in study.study.exhibits
@@ -90,11 +90,11 @@ class PageFiles:
 
 @dataclass(frozen=True)
 class PageContent:
-    """What the files of a page hold. Frames have the columns of their files, figures are SVG texts.
+    """The content of a page's files. Frames have the columns of their files; figures are SVG text.
 
-    `cases` maps exhibits to their case, or to None where no problem is solved by all rows;
-    `excerpts` is the text of the sample browser's JSON, empty where there is none. `sources` are
-    the page's templates, its style and its script by file name.
+    `cases` maps exhibits to their case, or to None if no problem is solved by all rows. `excerpts`
+    is the text of the sample browser's JSON, empty if there is none. `sources` are the page's
+    templates, style and script by file name.
     """
 
     metrics: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class PageContent:
 
 
 def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
-    """Read whatever of the files is there; the templates must be."""
+    """Read all files that exist; the templates must exist."""
     made, exhibits = files.made, [*study.study.exhibits, *STANDING]
     contamination, excerpts = made.metrics("contamination", "csv"), made.excerpts
     tables = [table for name in exhibits for table in files.tables(study, name)]
@@ -152,7 +152,7 @@ def read_sources(folder: Path) -> dict[str, str]:
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
-    """A CSV file in which only an empty field is a missing value: a set may be called NA."""
+    """A CSV file. Only an empty field is missing, because a problem set may be called NA."""
     words = dict.fromkeys(("training", "benchmark"), str)
     return pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
 

@@ -1,9 +1,9 @@
-"""The report as one self-contained HTML page: no request, figures, styles and script inlined.
+"""The report as one self-contained HTML page: no requests; figures, style and script are inlined.
 
-`write_page` reads files and writes one; `render_page` turns their content into the page. Text is
-formatted in the modules below, markup is the templates' (`reports/`), and every table and figure
-names the file it came from and the command that makes it. Model output is text everywhere: the
-templates escape it, and the one script, named by its hash in the page's policy, writes text only.
+`write_page` reads files and writes one; `render_page` turns their content into the page. The other
+modules of this package format text; the templates (`reports/`) write the markup. Every table and
+figure names its file and the command that makes it. Model output is always text: the templates
+escape it, and the only script, named by its hash in the page's policy, writes only text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TEMPLATE, STYLE, SCRIPT = "template.html.j2", "style.css", "browser.js"
 def write_page(
     study: ResolvedStudy, files: PageFiles, page_path: Path, partial_report: bool = False
 ) -> None:
-    """Read what the page is made from, as far as it is there, and write it to `page_path`."""
+    """Read the page's files, as far as they exist, and write the page to `page_path`."""
     content = read_content(study, files)
     write_text_atomic(page_path, render_page(study, content, files, page_path, partial_report))
 
@@ -51,7 +51,7 @@ def render_page(
     """The page as HTML text; the same content gives the same text.
 
     `files` and `page_path` are only named, not read or written. Raises ValueError for metrics
-    that lack columns or pooled rows, and for excerpts that are not JSON.
+    without the needed columns or pooled rows, and for excerpts that are not JSON.
     """
     environment = Environment(
         loader=DictLoader({k: v for k, v in content.sources.items() if k.endswith(".j2")}),
@@ -97,7 +97,7 @@ def render_page(
 
 
 def content_policy(script: str) -> str:
-    """The page's Content-Security-Policy: nothing is loaded, and no script runs but this one."""
+    """The page's Content-Security-Policy: nothing is loaded, and only this script runs."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     scripts = f"'sha256-{digest}'" if script else "'none'"
     return (
@@ -107,7 +107,7 @@ def content_policy(script: str) -> str:
 
 
 def json_block(text: str) -> Markup:
-    """JSON text for a script element: no character in it can end the element or start another.
+    """JSON text for a script element: no character in it can end the element or start another one.
 
     Raises ValueError for text that is not JSON.
     """

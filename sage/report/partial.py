@@ -1,8 +1,9 @@
-"""A report of what is there: measured, shown and laid out by the functions of the whole report.
+"""A report of the results so far, made by the same functions as the whole report.
 
-The workflow measures an exhibit once all of its runs are there, so a study under way has little to
-show. This measures from the runs that exist, into a folder of its own that the whole report does
-not read; what takes a model to measure is shown only if the workflow has measured it.
+The workflow measures an exhibit only when all of its runs exist, so an unfinished study has few
+exhibits. This module measures exhibits from the runs that exist, in its own folder, which the
+whole report does not read. Exhibits that need a model to be measured are shown only if the
+workflow has measured them.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from sage.study import BASE, ResolvedStudy
 
 
 def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims: Path) -> Path:
-    """Make the report of what is in `results` and return the page's path.
+    """Make the report of the results in `results` and return the page's path.
 
-    `reports` holds the templates and the paper's tables, `claims` is the ledger of claims. What
-    cannot be made is left out with a line on the output, and the page says that it is not run.
+    `reports` holds the templates and the paper's tables; `claims` is the ledger of claims. What
+    cannot be made is left out with a message, and the page marks it as not run.
     """
     files = PageFiles(results, results.partial, reports)
     samples = _samples(study, results)
@@ -57,10 +58,10 @@ def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims:
 
 
 def comparable(samples: Iterable[Path]) -> list[Path]:
-    """Sample files of rows that share a training seed, as comparing them takes.
+    """Sample files of rows that share a training seed, as comparisons need.
 
-    Per model and benchmark the seed that most rows have is the common one; rows without it
-    are left out.
+    For each model and benchmark this is the seed that most rows have. Rows without it are left
+    out.
     """
     groups: dict[tuple[str, str], list[Path]] = {}
     for path in samples:
@@ -86,7 +87,7 @@ def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
 
 
 def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
-    """Measure one exhibit from the inputs that are there, unless it takes a model."""
+    """Measure one exhibit from the inputs that exist, unless it needs a model."""
     exhibit = kind_of(study, name)
     if exhibit.with_model:
         return
@@ -110,7 +111,7 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
 
 
 def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
-    """Tables and figures of one exhibit, as far as it has been measured."""
+    """Tables and figures of one exhibit, if it has been measured."""
     standing = name in STANDING
     measured = files.results.folder if standing else files.measured(study, name)
     if not standing and not measured.is_dir():
@@ -165,7 +166,7 @@ def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
 
 
 def _attempt(name: str, make: Callable[[], None]) -> None:
-    """Make a part of the report; what cannot be made for want of data is named and left out."""
+    """Make a part of the report. If data for it is missing, leave it out and say so."""
     try:
         make()
     except (ValueError, FileNotFoundError) as error:

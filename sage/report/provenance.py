@@ -1,4 +1,4 @@
-"""What a study was made of and with: its facts, problem sets, settings, runs and machines.
+"""The origin of a study's results: key settings, problem sets, all settings, runs and machines.
 
 Everything comes from the resolved study, the problem files and the manifests of runs.
 """
@@ -22,7 +22,7 @@ _STAGES = {"pretrained": "Base model", BASE: "Parent of RL"}
 
 
 def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
-    """The few settings a reader should have seen first, as (term, text)."""
+    """The settings a reader should see first, as (term, text)."""
     evaluation = study.study.evaluation
     seeds = len(evaluation.seeds)
     return [
@@ -38,7 +38,7 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
 
 
 def all_settings(study: ResolvedStudy) -> list[tuple[str, str]]:
-    """Everything the study was run with, defaults included, as (heading, YAML)."""
+    """All settings of the study, with defaults, as (heading, YAML)."""
     used = dict.fromkeys(row for model in study.study.models for row in study.trained(model))
     algorithms = {name: study.algorithms[name].model_dump(mode="json") for name in used}
     benchmarks = {
@@ -56,7 +56,7 @@ def all_settings(study: ResolvedStudy) -> list[tuple[str, str]]:
 def problem_sets(
     study: ResolvedStudy, problems: Mapping[str, Sequence[Problem]], results: Results
 ) -> Table:
-    """Every problem set that is used: what for, how large, from where."""
+    """Every problem set used: its purpose, size and source."""
     trained, tested = study.training_sets(), study.benchmark_sets()
     rows = []
     for name in study.problem_sets():
@@ -80,7 +80,7 @@ def problem_sets(
 def run_tables(
     study: ResolvedStudy, content: PageContent, files: PageFiles
 ) -> list[tuple[str, str, Table]]:
-    """What training and sampling cost, as (heading, sum, table); a row per manifest."""
+    """The cost of training and sampling, as (heading, sum, table); a row for each manifest."""
     titles = benchmark_titles(study)
     training = [
         (_STAGES[stage], study.model(model).title, path, content.parents.get((model, stage)))
@@ -113,13 +113,13 @@ def run_tables(
 
 
 def run_title(study: ResolvedStudy, run: Run) -> str:
-    """A policy as people read it: its row and its training seed."""
+    """The title of a policy: its row and its training seed."""
     title = row_title(study, run.algorithm)
     return title if run.algorithm == BASE else f"{title}, seed {run.seed}"
 
 
 def recorded(content: PageContent, key: str) -> list[tuple[str, list[str]]]:
-    """Every value under `key` in any manifest, by name, Python first among versions."""
+    """Every value under `key` in any manifest, by name; for versions, Python comes first."""
     manifests: Iterable[Mapping[str, Any]] = (
         *content.parents.values(),
         *content.policies.values(),
@@ -175,7 +175,7 @@ def _sum(rows: Sequence[tuple[str, str, Path, Mapping[str, Any] | None]]) -> str
 
 
 def short_commit(commit: str | None) -> str:
-    """A commit's first ten characters, and whether there were changes."""
+    """A commit's first ten characters, and whether there were uncommitted changes."""
     if not commit:
         return NONE
     name, plus, state = commit.partition("+")

@@ -1,7 +1,7 @@
-"""One section of the page per exhibit: its tables and figures, and what its numbers rest on.
+"""One section of the page for each exhibit: its tables and figures, and the facts behind them.
 
-Tables and figures come as their rules wrote them; only their places on the page are decided here.
-What is not there is said to be not run, with the name that runs it.
+Rules write the tables and figures; this module only places them on the page. An exhibit whose
+files are missing is marked “not run”, with the command that makes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sage.study import BASE, ResolvedStudy
 
 @dataclass(frozen=True)
 class Part:
-    """One table or figure with its caption and file; folded behind `summary` if there is one."""
+    """One table or figure with its caption and file; folded if there is a `summary`."""
 
     anchor: str
     caption: str
@@ -39,7 +39,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page; `missing` are the files it lacks, `behind` what its numbers are of."""
+    """A section of the page. `missing` are its missing files, `behind` the facts about its
+    numbers."""
 
     anchor: str
     label: str
@@ -68,7 +69,7 @@ def exhibit_section(
     label = f"{label_of(name)} {title}, for {rows}.".strip()
     parts, missing = parts_of(study, name, content, files, heading, label)
     case_path = files.measured(study, name) / CASE
-    told = not parts and not missing  # neither tables nor figures: what it has is a case
+    told = not parts and not missing  # an exhibit without tables and figures has a case
     if told and name not in content.cases:
         missing = (case_path.as_posix(),)
     case = content.cases.get(name)
@@ -83,7 +84,9 @@ def exhibit_section(
         missing=missing,
         case=case,
         case_path=case_path.as_posix(),
-        note="No problem was solved by every row, so there is no case to show." if unsolved else "",
+        note=("No problem was solved by every method, so there is no case to show.")
+        if unsolved
+        else "",
     )
 
 
@@ -96,10 +99,10 @@ def parts_of(
     label: str,
     table_heading: str = "",
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """Figures and tables of an exhibit, folded ones last, and the files that are missing.
+    """Figures and tables of an exhibit, folded ones last, and the missing files.
 
-    Captions of figures begin with `heading`, those of tables with `table_heading`; `label` is read
-    to those who do not see a figure.
+    Captions of figures start with `heading`, captions of tables with `table_heading`; `label` is
+    the text of a figure for screen readers.
     """
     parts, missing = [], []
     for figure in figures_of(study, name):
@@ -130,7 +133,7 @@ def parts_of(
 
 
 def label_of(exhibit: str) -> str:
-    """``Table 1`` of `table1`, ``Figure 6 (3b)`` of `figure6_3b`; nothing for other names."""
+    """``Table 1`` for `table1`, ``Figure 6 (3b)`` for `figure6_3b`; empty for other names."""
     found = re.fullmatch(r"(table|figure)(\d+)(?:_(.+))?", exhibit)
     if not found:
         return "Appendix C" if exhibit == "appendix_c" else ""
@@ -139,7 +142,7 @@ def label_of(exhibit: str) -> str:
 
 
 def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[str, str]]:
-    """Settings, and how many problems, samples and runs an exhibit's numbers rest on."""
+    """Settings, and the numbers of problems, samples and runs behind an exhibit."""
     exhibit = kind_of(study, name)
     model, evaluation = study.model(exhibit.model), study.evaluation(exhibit.model)
     facts = [("Model", model.title)]

@@ -1,7 +1,7 @@
-"""Sections that every report has: theory, hyperparameters, contamination, grading, coverage.
+"""Sections that every report has: theory, hyperparameters, contamination, grading, support.
 
-They stand beside the exhibits of `sage.report.sections` and are made alike: from files where these
-are there, else as not run.
+They are made like the exhibits of `sage.report.sections`: from files if these exist, else as not
+run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sage.report.sections import Part, Section, label_of, parts_of
 from sage.study import BASE, ResolvedStudy
 
 STATUSES = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated")
-"""What can become of a completion; truncated ones are counted under another status as well."""
+"""The statuses of a completion. A truncated one also has another status."""
 
 _RATES = ("model", "algorithm", "train_seed", "benchmark", "status", "share", "n_samples")
 _STATUS_TITLES = {
@@ -65,7 +65,7 @@ def settings_section(study: ResolvedStudy, content: PageContent, files: PageFile
 def _standing(
     study: ResolvedStudy, names: Sequence[str], content: PageContent, files: PageFiles
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """Tables and figures that every report has, and the files that are missing."""
+    """Tables and figures that every report has, and the missing files."""
     parts: list[Part] = []
     missing: list[str] = []
     for name in names:
@@ -89,7 +89,7 @@ def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles)
 
 
 def contamination_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Which problems of training are in the benchmarks."""
+    """Training problems that also occur in benchmarks."""
     rule = study.study.contamination
     path = files.made.metrics("contamination", "csv").as_posix()
     name, found = "contamination", content.contamination
@@ -116,10 +116,14 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
         groups.append(Group(heading, tuple(cells)))
     columns = ("Problems", "Same text", "Near", "Share (%)", "In training")
     caption = (
-        "Benchmark problems that occur in the set RL trains on, in the same words or near them: "
-        f"near means that at least {rule.share:g} of the problem’s {rule.ngram}-word sequences are "
-        "repeated. The last column counts training problems. "
-        + ("Overlapping training problems were dropped." if rule.drop else "None were dropped.")
+        "Benchmark problems that also occur in the RL training set, with the same text or a "
+        f"similar one. Near: at least {rule.share:g} of the problem’s {rule.ngram}-word sequences "
+        "also occur in a training problem. The last column counts training problems. "
+        + (
+            "Overlapping training problems were dropped."
+            if rule.drop
+            else ("No training problem was dropped.")
+        )
     )
     table = Table("Benchmark", tuple(Head("", (name,)) for name in columns), tuple(groups))
     part = Part("table-contamination", caption, path, name, table=table)
@@ -127,15 +131,16 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
 
 
 def grading_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """What became of every row's completions, folded by model."""
+    """Statuses of every row's completions, folded by model."""
     path = files.made.metrics("rates").as_posix()
     rates = content.metrics.get("rates")
     if rates is None:
-        return Section("grading", "", "How completions were graded", "metrics", missing=(path,))
+        return Section("grading", "", "Grading", "metrics", missing=(path,))
     caption = (
-        "Percent of a row’s completions by status, pooled over training seeds. Unparsed: no "
-        "answer could be read. Timeout: comparing answers took too long. Truncated: cut off at "
-        "the token limit; these are counted under their status as well."
+        "Percentage of a method’s completions by status, pooled over training seeds. Unparsed: "
+        "no answer could be extracted. Timeout: the comparison with the reference answer took "
+        "too long. Truncated: cut off at the token limit; a truncated completion also has one of "
+        "the other statuses."
     )
     parts = [
         Part(
@@ -148,15 +153,16 @@ def grading_section(study: ResolvedStudy, content: PageContent, files: PageFiles
         )
         for model, settings in study.study.models.items()
     ]
-    return Section("grading", "", "How completions were graded", "metrics", parts=tuple(parts))
+    return Section("grading", "", "Grading", "metrics", parts=tuple(parts))
 
 
 def grading_table(rates: pd.DataFrame, study: ResolvedStudy, model: str) -> pd.DataFrame:
     """How a model's completions were graded, pooled over training seeds.
 
-    `rates` has the columns of `metrics/rates.parquet`, `n_samples` the completions graded per
-    run and benchmark. Returns columns benchmark, algorithm, n_samples and one share in [0, 1]
-    per status, in the order of the study's evaluations; what was not sampled is left out.
+    `rates` has the columns of `metrics/rates.parquet`; `n_samples` counts the completions graded
+    per run and benchmark. Returns columns benchmark, algorithm, n_samples and one share in [0, 1]
+    for each status, in the order of the study's evaluations. Evaluations that were not sampled are
+    left out.
     """
     require(rates, _RATES, "grading rates")
     rows = rates[(rates["model"] == model) & (rates["train_seed"] != POOLED)]
@@ -175,7 +181,7 @@ def grading_table(rates: pd.DataFrame, study: ResolvedStudy, model: str) -> pd.D
 
 
 def grading_view(grading: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A grading table by benchmark, in percent; a column of zeros is left out."""
+    """A grading table by benchmark, in percent, without columns of zeros."""
     titles, styles = benchmark_titles(study), line_styles(study)
     always = ("correct", "wrong", "unparsed", "truncated")
     statuses = [name for name in STATUSES if name in always or grading[name].any()]
@@ -195,9 +201,9 @@ def grading_view(grading: pd.DataFrame, study: ResolvedStudy) -> Table:
 
 
 def support_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Problems gained and lost against the base, folded by model."""
+    """Problems gained and lost compared with the base, folded by model."""
     path = files.made.metrics("support").as_posix()
-    title, support = "Problems kept, lost and gained", content.metrics.get("support")
+    title, support = "Support: problems kept, lost and new", content.metrics.get("support")
     if support is None:
         return Section("support", "", title, "metrics", missing=(path,))
     parts = []
@@ -207,11 +213,12 @@ def support_section(study: ResolvedStudy, content: PageContent, files: PageFiles
             continue
         epsilon = ", ".join(f"{value:.2g}" for value in sorted(set(rows["epsilon"])))
         caption = (
-            "Problems solved by any sample before and after RL, added up over training seeds. "
-            "Retention: of those solved before, the share still solved. Discovery: of those "
-            "solved after, the share that is new. Dynamics: their harmonic mean. Net change: new "
-            "minus lost over all solved. A problem counts as unsolved if its success rate is "
-            f"likely below {epsilon}; it need not be 0 (Wu et al. 2025)."
+            "Problems solved by any sample before and after RL, added over training seeds. "
+            "Retention: of the problems solved before, the share still solved. Discovery: of the "
+            "problems solved after, the share that is new. Dynamics: the harmonic mean of "
+            "retention and discovery. Net change: new minus lost, divided by all solved. A "
+            f"problem counts as unsolved if its success rate is likely below {epsilon}; the rate "
+            "need not be 0 (Wu et al. 2025)."
         )
         parts.append(
             Part(
@@ -227,7 +234,7 @@ def support_section(study: ResolvedStudy, content: PageContent, files: PageFiles
 
 
 def support_view(support: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """Pooled rows of the support metrics by benchmark."""
+    """Pooled rows of the support metrics, by benchmark."""
     titles, styles = benchmark_titles(study), line_styles(study)
     counts = ("preserved", "shrunk", "expanded", "neither")
     groups = []

@@ -1,7 +1,7 @@
-"""Warnings: what limits the numbers of a page, each line computed from files.
+"""Warnings: limits of a page's numbers, each computed from files.
 
-Missing runs, results of other settings than the study's, completions that were cut off or could
-not be read, intervals without width, and code that was not committed.
+They concern missing runs, results made with other settings, truncated or unparsed completions,
+intervals without width, and uncommitted code.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sage.results import Run
 from sage.study import BASE, ResolvedStudy
 
 TRUNCATED_LIMIT = 0.05
-"""Share of truncated completions above which pass@k measures the token limit as well."""
+"""Above this share of truncated completions, pass@k also measures the token limit."""
 UNPARSED_LIMIT = 0.20
-"""Share of completions without a readable answer above which format confounds ability."""
+"""Above this share of unparsed completions, pass@k also measures the answer format."""
 
 UNCOUNTED = ("title", "checkpoint_every")
 """Settings that change no result."""
@@ -40,7 +40,7 @@ class Notice:
 
 
 def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
-    """All warnings of a page, the gravest first."""
+    """All warnings of a page, most serious first."""
     manifests = {
         **{f"{model}/{stage}": found for (model, stage), found in content.parents.items()},
         **{run_name(run): found for run, found in content.policies.items()},
@@ -49,8 +49,9 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     found = [*missing_runs(study, content), *stale_results(study, content)]
     if len(study.study.seeds) == 1:
         text = (
-            "Each row was trained once, so differences are those of single runs and decide no "
-            "claim about methods. To decide claims, train more seeds (`seeds` in the study)."
+            "Each method was trained once, so a difference holds for these single runs and "
+            "decides no claim about methods. To decide claims, train with more seeds (`seeds` in "
+            "the study)."
         )
         found.append(Notice(text, []))
     rates = content.metrics.get("rates")
@@ -63,7 +64,7 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         found += twin_notices(pass_at_k, study)
     if flat:
         text = (
-            "Where all problems have the same result an interval has no width, but the "
+            "If all problems have the same result, the interval has no width, but the "
             "uncertainty is not zero."
         )
         found.append(Notice(text, flat))
@@ -71,7 +72,7 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
 
 
 def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
-    """Rows of a model with the same pass@k everywhere: the same computation under two names."""
+    """Rows of a model with the same pass@k everywhere: one computation with several names."""
     runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
     lines = []
     for model, of_model in runs.groupby("model", sort=False):
@@ -80,19 +81,19 @@ def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
         alike: dict[tuple[Any, ...], list[str]] = {}
         for row, values in columns.items():
             there = values.dropna()
-            if there.between(0, 1, inclusive="neither").any():  # all or nothing is no coincidence
+            if there.between(0, 1, inclusive="neither").any():  # only 0s and 1s prove nothing
                 alike.setdefault(tuple(there.items()), []).append(row_title(study, str(row)))
         title = study.model(str(model)).title
         lines += [f"{title}: {' = '.join(rows)}" for rows in alike.values() if len(rows) > 1]
     text = (
-        "These rows have the same numbers everywhere: they are the same computation here and count "
-        "as one piece of evidence."
+        "These methods have the same numbers everywhere: in this study they are the same "
+        "computation and count as one piece of evidence."
     )
     return [Notice(text, lines)] if lines else []
 
 
 def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Notice]:
-    """Runs of RL and evaluations that the study asks for and that left no manifest."""
+    """RL runs and evaluations of the study that have no manifest."""
     titles = benchmark_titles(study)
     untrained, unseen = [], []
     for model, settings in study.study.models.items():
@@ -115,7 +116,7 @@ def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Notice]:
 
 
 def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
-    """Results whose manifest tells of other settings than the study's."""
+    """Results made with other settings than the study's, by their manifests."""
     stale = []
     for model, stage in content.parents:
         settings = study.model(model)
@@ -137,12 +138,15 @@ def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         stale += _stale(run_name(run, benchmark), manifest, {"evaluation": evaluation})
     if not stale:
         return []
-    text = "Results on disk were made with other settings than the study now has."
+    text = (
+        "Some results were made with settings that differ from the study’s current settings (old "
+        "→ new)."
+    )
     return [Notice(text, [*stale[:20], *([f"and {len(stale) - 20} more"] if stale[20:] else [])])]
 
 
 def changes(then: Any, now: Any, place: str = "") -> list[str]:
-    """Settings that differ, such as ``rl.steps 200 → 300``; UNCOUNTED ones are passed over."""
+    """Settings that differ, such as ``rl.steps 200 → 300``, without UNCOUNTED ones."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         keys = [key for key in dict.fromkeys([*then, *now]) if key not in UNCOUNTED]
         return [
@@ -154,7 +158,7 @@ def changes(then: Any, now: Any, place: str = "") -> list[str]:
 
 
 def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> list[Notice]:
-    """Shares above their limits in a grading table: truncated, unparsed, unreadable reference."""
+    """Shares above their limits in a grading table: truncated, unparsed, unparsed reference."""
     titles, name = benchmark_titles(study), study.model(model).title
     found = []
     for status, limit, what, consequence in (
@@ -173,8 +177,8 @@ def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> 
         (
             "gold_unparsed",
             0.0,
-            "Some reference answers cannot be read",
-            "no completion can be right there",
+            "Some reference answers cannot be parsed",
+            "no completion of these problems can be correct",
         ),
     ):
         runs = [
@@ -196,20 +200,20 @@ def commit_notices(manifests: Mapping[str, Mapping[str, Any]]) -> list[Notice]:
     changed = sorted(run for run, commit in commits.items() if "+" in commit)
     found = []
     if len(known) > 1:
-        found.append(Notice("Runs come from different commits.", [", ".join(sorted(known))]))
+        found.append(Notice("Runs were made from different commits.", [", ".join(sorted(known))]))
     if changed:
-        text = f"Made while the code had uncommitted changes: {len(changed)}."
+        text = f"Runs made with uncommitted changes in the code: {len(changed)}."
         found.append(Notice(text, [listing(changed, most=8)]))
     return found
 
 
 def run_name(run: Run, *benchmark: str) -> str:
-    """A run as its folder is called: model/algorithm/seed, and the benchmark if there is one."""
+    """The name of a run, as its folder: model/algorithm/seed, and the benchmark if there is one."""
     return "/".join([run.model, run.algorithm, f"seed{run.seed}", *benchmark])
 
 
 def _stale(name: str, manifest: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line on a result whose recorded settings are not those of `now`; none recorded, none."""
+    """A line about a result made with other settings than `now`; none if nothing is recorded."""
     then = manifest.get("settings") or {}
     recorded = {key: then[key] for key in now if key in then}
     found = changes(recorded, {key: json.loads(json.dumps(now[key])) for key in recorded})
@@ -224,7 +228,7 @@ def _short(value: Any) -> str:
 
 
 def _by_place(runs: list[tuple[str, str]]) -> list[str]:
-    """One line per place from (place, run)."""
+    """One line for each place, from (place, run)."""
     lines: dict[str, list[str]] = {}
     for place, run in runs:
         lines.setdefault(place, []).append(run)

@@ -1,1 +1,1 @@
-"""What every job needs whatever it computes: whole files, a log, a manifest, its code."""
+"""Shared by every job: whole files, a log, a manifest, its code."""

@@ -1,7 +1,7 @@
-"""Which source files a module depends on, so that editing one reruns the right jobs.
+"""The source files that a module depends on, so that editing one reruns the right jobs.
 
-Imports are read from the source, not executed. Modules named as excluded are left out
-with everything that only they need.
+Imports are read from the source, not executed. Excluded modules are left out, with everything that
+only they need.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1]
 
 WITHOUT_EFFECT = ("sage.study", "sage.fields", "sage.results", "sage.runtime")
-"""Left out of what a result depends on: what only validates settings (their values count by
-themselves), names files or frames a job."""
+"""Modules that do not change a result: they validate settings (the values themselves count), name
+files, or set up a job."""
 
 
 def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
-    """Source files of `module` and of every `sage` module it imports, directly or not.
+    """Source files of `module` and of every `sage` module that it imports, directly or not.
 
-    A package named in `excluded` excludes all it holds. Raises ValueError for an unknown
-    module.
+    A package in `excluded` excludes all of its modules. Raises ValueError for an unknown module.
     """
     found: dict[str, Path] = {}
     waiting = [module]

@@ -1,7 +1,7 @@
-"""Which GPUs a process may use, found without torch: what the environment names, else nvidia-smi.
+"""The GPUs that a process may use, found without torch: from the environment, else nvidia-smi.
 
-Numbers mean what nvidia-smi shows, so whoever sets CUDA_VISIBLE_DEVICES from here sets
-CUDA_DEVICE_ORDER=PCI_BUS_ID beside it.
+Numbers mean the order of nvidia-smi. So code that sets CUDA_VISIBLE_DEVICES from here must also
+set CUDA_DEVICE_ORDER=PCI_BUS_ID.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from dataclasses import dataclass
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE = 30.0
-"""Seconds that a tool may take: nvidia-smi may have to wake the driver first."""
+"""Time limit for a tool in seconds: nvidia-smi may have to start the driver first."""
 
 _LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
 
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU, or a part of one: `name` is for CUDA_VISIBLE_DEVICES, `key` the same for everyone.
+    """A GPU, or a part of one. `name` is for CUDA_VISIBLE_DEVICES; `key` is the same for all
+    users.
 
-    The key is the UUID, or the name where nvidia-smi cannot be asked.
+    The key is the UUID, or the name if nvidia-smi does not answer.
     """
 
     name: str
@@ -38,15 +39,15 @@ class _Gpu:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What jobs can have of it: itself, or its parts (MIG), of which CUDA takes the first."""
+        """The devices that jobs can use: itself, or its MIG parts. CUDA takes the first part."""
         return self.parts or (self.uuid,)
 
 
 def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]:
     """The devices that `environment` lets a process use; all of the machine if it names none.
 
-    As CUDA reads it, the list ends at the first entry that is no device: an empty text, `-1`
-    and `NoDevFiles` are no device at all.
+    The list ends at the first entry that is not a device, as CUDA reads it: an empty text, `-1`
+    and `NoDevFiles` mean no device.
     """
     present = _present()
     named = environment.get(VISIBLE)
@@ -62,7 +63,7 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]
 
 
 def occupants(devices: Sequence[Device]) -> list[str]:
-    """Who computes on the devices now, in words; nobody, where nvidia-smi cannot be asked."""
+    """The processes that use the devices now, as text; empty if nvidia-smi does not answer."""
     asked = "--query-compute-apps=gpu_uuid,pid,used_memory"
     found = []
     for line in (printed_by("nvidia-smi", asked, "--format=csv,noheader") or "").splitlines():
@@ -76,7 +77,7 @@ def occupants(devices: Sequence[Device]) -> list[str]:
 
 
 def printed_by(*command: str) -> str | None:
-    """What a tool prints; None if it is not there, fails or takes too long."""
+    """The output of a tool; None if it is not installed, fails or takes too long."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
@@ -99,7 +100,8 @@ def _present() -> list[_Gpu]:
 
 
 def _key(name: str, present: Sequence[_Gpu]) -> str | None:
-    """The key of the device that CUDA_VISIBLE_DEVICES calls `name`; None if it is no device."""
+    """The key of the device that CUDA_VISIBLE_DEVICES calls `name`; None if there is no such
+    device."""
     if not re.fullmatch(r"\d+|(GPU|MIG)-.+", name):
         return None
     if not present:

@@ -1,7 +1,7 @@
-"""Files that are either whole or absent.
+"""Files that are either complete or absent.
 
-Every result is written beside its final name, flushed to disk and renamed, so a killed
-job or a full disk leaves no half-written file behind.
+Every result is written beside its final name, flushed to disk and renamed. So a killed job or a
+full disk leaves no partial file.
 """
 
 from __future__ import annotations

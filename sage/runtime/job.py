@@ -1,8 +1,8 @@
-"""The frame of a Snakemake job: its log, its threads, its GPUs, its manifest.
+"""Sets up a Snakemake job: its log, its threads, its GPUs, its manifest.
 
-Output is redirected at file-descriptor level, so that what C++ libraries and child
-processes print ends up in the rule's log as well. Thread counts and GPUs are set in the
-environment before torch is imported: import heavy modules inside the `with` block.
+Output is redirected at file-descriptor level, so the rule's log also has what C++ libraries and
+child processes print. Thread counts and GPUs are set in the environment before torch is imported:
+import heavy modules inside the `with` block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sage.runtime.survivors import ends_with_snakemake
 from sage.runtime.usage import watched
 
 LEAVING_SECONDS = 60.0
-"""How long a job waits for processes without a lease to leave its GPUs."""
+"""Seconds that a job waits for processes without a lease to leave its GPUs."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -32,13 +32,12 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 def job(snakemake: Any) -> Iterator[Manifest]:
     """Run the body of a script under `snakemake`, the object Snakemake gives to scripts.
 
-    Yields the job's manifest, to be written beside its results. Its GPUs are leased for the
-    whole block and are all that CUDA shows it. An exception is written to the log and goes on to
-    Snakemake.
+    Yields the job's manifest, to be written beside its results. The GPUs are leased for the whole
+    block; CUDA sees only these. An exception is written to the log and raised again for Snakemake.
     """
     for variable in _THREAD_VARIABLES:
         os.environ[variable] = str(snakemake.threads)
-    # A waiting thread must not spin: on a busy machine that made two threads ten times slower.
+    # A waiting thread must not spin: on a busy machine spinning made two threads ten times slower.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["MPLBACKEND"] = "agg"
@@ -59,10 +58,10 @@ def job(snakemake: Any) -> Iterator[Manifest]:
 
 
 def gpus_asked(resources: Mapping[str, Any], device: str) -> int:
-    """How many GPUs a job asks for; none where the machine's setting `device` is `cpu`.
+    """The number of GPUs a job asks for; 0 if the machine's setting `device` is `cpu`.
 
-    Snakemake cuts `gpu` down to its own limit without a word, but leaves `gpus_asked` as it is.
-    Raises RuntimeError if the two differ.
+    Snakemake silently reduces `gpu` to its own limit, but does not change `gpus_asked`. Raises
+    RuntimeError if the two differ.
     """
     if device == "cpu":
         return 0
@@ -71,8 +70,8 @@ def gpus_asked(resources: Mapping[str, Any], device: str) -> int:
     if granted < asked and visible_devices():
         raise RuntimeError(
             f"this job asks for {asked} GPUs (`gpus` in the job section of its model), but "
-            f"Snakemake may use {granted} only: raise the limit with `--resources gpu={asked}`, or "
-            "in profiles/default/profile.yaml, or ask for fewer"
+            f"Snakemake's limit is {granted}: raise the limit with `--resources gpu={asked}` or "
+            "in profiles/default/profile.yaml, or lower `gpus`"
         )
     return asked
 
@@ -81,8 +80,8 @@ def gpus_asked(resources: Mapping[str, Any], device: str) -> int:
 def leased(count: int, job: str) -> Iterator[list[Device]]:
     """Show CUDA `count` GPUs that no other job has, and none to a job that asks for none.
 
-    On a machine where no GPU can be found nothing is changed. SLURM's own choice stands where it
-    gives as many as are asked for; of a larger allocation its jobs lease their parts.
+    Nothing is changed on a machine without GPUs. If SLURM gives exactly as many as asked for, its
+    choice stands; jobs inside a larger allocation lease their part of it.
     """
     if not count:
         os.environ[VISIBLE] = ""
@@ -103,27 +102,31 @@ def leased(count: int, job: str) -> Iterator[list[Device]]:
 
 
 def _await_leaving(devices: Sequence[Device]) -> None:
-    """Wait a moment for what a killed job has left on its devices; others may stay for ever."""
+    """Wait a short time for processes of a killed job to leave its devices."""
     deadline, said = time.monotonic() + LEAVING_SECONDS, False
     while others := "; ".join(occupants(devices)):
         if time.monotonic() >= deadline:
-            print(f"Going on beside what holds no lease: {others}", flush=True)
+            print(
+                f"Continuing although processes without a lease use the GPUs: {others}",
+                flush=True,
+            )
             return
         if not said:
-            print(f"Waiting for what is left on the devices: {others}", flush=True)
+            print(f"Waiting for processes to leave the GPUs: {others}", flush=True)
         said = True
         time.sleep(LEAVING_SECONDS / 20)
 
 
 def device_of(setting: str) -> str:
-    """`cuda` or `cpu`; `auto` takes the GPU if torch sees one. Raises RuntimeError."""
+    """`cuda` or `cpu`; `auto` means the GPU if torch sees one. Raises RuntimeError for `cuda`
+    without a GPU."""
     import torch
 
     available = torch.cuda.is_available()
     if setting == "cuda" and not available:
         raise RuntimeError(
-            "config/config.yaml asks for device: cuda, but torch sees no GPU; "
-            "use device: auto, or install the CUDA build: remove .venv and run `make`"
+            "config/config.yaml sets device: cuda, but torch sees no GPU; set device: auto, or "
+            "install the CUDA build: remove .venv and run `make`"
         )
     return "cuda" if available and setting != "cpu" else "cpu"
 
@@ -133,7 +136,7 @@ def _output_to(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = os.dup(1), os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    if os.fstat(file).st_size:  # of an earlier attempt, whose end may say why there is another
+    if os.fstat(file).st_size:  # of an earlier attempt: its last lines may explain the retry
         os.write(file, f"\n==== {time.strftime('%Y-%m-%d %H:%M:%S')} ====\n".encode())
     sys.stdout.flush()
     sys.stderr.flush()

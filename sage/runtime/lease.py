@@ -1,11 +1,11 @@
-"""GPUs for one job alone: Snakemake counts them, this says which, to every job of the machine.
+"""Gives each job its own GPUs: Snakemake counts GPUs, a lease says which ones a job uses.
 
-A device is leased by an flock on its file in one folder of the machine, so the kernel gives
-it back however the job ends. The lease is the job's own: programs it starts never see the
-descriptor and forked children drop theirs at once, so that no orphan keeps a device and no
-child can give it up. Either all devices that a job asks for are taken or none, in the order of
-asking: a free device waits for the job that has waited longest for it. Nobody waits while
-holding a device, hence nobody waits for ever.
+A device is leased by an flock on its file, in one folder for the whole machine, so the kernel
+releases it however the job ends. The job itself holds the lease: programs it starts do not inherit
+the descriptor and forked children close theirs at once. So no orphan process keeps a device, and
+no child can release it. A job gets all the devices it asks for or none, in order of arrival: a
+free device is kept for the job that has waited longest for it. No job waits while it holds a
+device, so none waits forever.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from weakref import WeakSet
 from sage.runtime.devices import VISIBLE, Device
 
 FOLDER = "SAGE_GPU_LEASES"
-"""The environment variable that moves the folder of leases from `DEFAULT_FOLDER`."""
+"""The environment variable that replaces `DEFAULT_FOLDER`, the folder of leases."""
 
 DEFAULT_FOLDER = Path("/tmp/sage-gpu-leases")
-"""Not the TMPDIR, which differs from user to user: all must find the same files."""
+"""Not TMPDIR, which differs between users: all users must find the same files."""
 
 NOTICE_SECONDS = 60.0
-"""How often a waiting job says for whom it waits."""
+"""Seconds between messages of a waiting job."""
 
 _POLL_SECONDS = 0.1
-"""Between two tries of the first in the queue; the further behind, the longer."""
+"""Seconds between two tries of the first job in the queue; jobs further back wait longer."""
 
 _SLOWEST_POLL = 2.0
 
 
 class TooFewDevices(RuntimeError):
-    """A job asks for more GPUs than it could ever have."""
+    """A job asks for more GPUs than it can ever get."""
 
 
 @contextmanager
 def lease(count: int, devices: Sequence[Device], job: str) -> Iterator[list[Device]]:
-    """Hold `count` of `devices`, waiting for them if need be; `job` is how others see the holder.
+    """Hold `count` of `devices`, waiting for them if necessary; `job` names the holder to others.
 
-    Raises TooFewDevices if there are not so many, PermissionError if the folder of leases cannot
+    Raises TooFewDevices if there are fewer devices, PermissionError if the folder of leases cannot
     be used.
     """
     if count > len(devices):
         raise TooFewDevices(
             f"this job asks for {count} GPUs, but {_said(devices)} here; lower `gpus` in the job "
-            "section of its model, run it where there are more, or use `--config device=cpu`"
+            "section of its model, run on a machine with more GPUs, or use `--config device=cpu`"
         )
     if count > 1 and any(device.name.startswith("MIG-") for device in devices):
         raise TooFewDevices(
-            f"this job asks for {count} GPUs, but CUDA gives a process one part of a divided GPU "
-            f"(MIG) at most; set `gpus: 1`, or name whole GPUs in {VISIBLE}"
+            f"this job asks for {count} GPUs, but CUDA gives a process at most one part of a "
+            f"divided GPU (MIG); set `gpus: 1`, or name whole GPUs in {VISIBLE}"
         )
     held = _acquire(count, devices, job, _folder())
     try:
@@ -72,7 +72,7 @@ def lease(count: int, devices: Sequence[Device], job: str) -> Iterator[list[Devi
 
 
 class _Lock:
-    """An exclusive flock, given up by closing: unlocking would also free it for the parent."""
+    """An exclusive flock, released by closing: unlocking would also release the parent's."""
 
     open_ones: ClassVar[WeakSet[_Lock]] = WeakSet()
 
@@ -82,7 +82,7 @@ class _Lock:
 
     @classmethod
     def take(cls, path: Path, wait: bool = False) -> _Lock | None:
-        """The lock on `path`, made if it is not there; None if another holds it."""
+        """The lock on `path`, created if it does not exist; None if another process holds it."""
         while True:
             lock = cls(_open(path))
             try:
@@ -96,7 +96,7 @@ class _Lock:
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.descriptor), os.stat(path)):
                     return lock
-            lock.close()  # of a file that was deleted meanwhile
+            lock.close()  # the file was deleted in the meantime
 
     @property
     def descriptor(self) -> int:
@@ -104,7 +104,7 @@ class _Lock:
         return self._descriptor
 
     def write(self, content: dict[str, Any]) -> None:
-        """What others read while it is held."""
+        """Write the text that other processes read while the lock is held."""
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, json.dumps(content).encode(), 0)
 
@@ -140,7 +140,7 @@ def _acquire(count: int, devices: Sequence[Device], job: str, folder: Path) -> d
             waited = time.monotonic() - started
             if waited - said >= NOTICE_SECONDS:
                 said = waited
-                print(f"Waiting for {count} GPUs since {waited:.0f} s: {busy}", flush=True)
+                print(f"Waiting for {count} GPUs for {waited:.0f} s: {busy}", flush=True)
             pause = min(_POLL_SECONDS * (1 + len(earlier)), _SLOWEST_POLL)
             time.sleep(pause * random.uniform(0.5, 1.0))
     finally:
@@ -154,7 +154,7 @@ def _queue(
     """A place in the queue: a file locked while its job waits, named after its time."""
     place = folder / f"waiting-{time.time_ns():020d}-{os.getpid()}"
     ticket = _Lock.take(place)
-    assert ticket is not None  # the name is this process's alone
+    assert ticket is not None  # the name belongs to this process only
     ticket.write({**me, "count": count, "keys": [device.key for device in devices]})
     return ticket, place
 
@@ -162,9 +162,9 @@ def _queue(
 def _take(
     count: int, devices: Sequence[Device], earlier: Sequence[dict[str, Any]], folder: Path
 ) -> tuple[dict[str, _Lock], str]:
-    """All `count` locks or none, and in words who has the others; only behind the gate.
+    """All `count` locks or none, and as text who holds the others; call it only behind the gate.
 
-    Free devices that those who wait since `earlier` want are kept for them.
+    Free devices that `earlier` jobs in the queue want are kept for them.
     """
     free: dict[str, _Lock] = {}
     busy: list[str] = []
@@ -188,7 +188,7 @@ def _take(
 
 
 def _waiting_before(place: Path, folder: Path) -> Iterator[dict[str, Any]]:
-    """What the jobs ahead in the queue wait for; places of dead jobs are cleared away."""
+    """The jobs ahead in the queue; places of dead jobs are removed."""
     for path in sorted(folder.glob("waiting-*")):
         if path.name >= place.name:
             return
@@ -204,7 +204,7 @@ def _waiting_before(place: Path, folder: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _gate(folder: Path) -> Iterator[None]:
-    """One process at a time; whoever is behind the gate waits for nobody."""
+    """Lets in one process at a time; no process waits for another inside."""
     lock = _Lock.take(folder / "gate", wait=True)
     assert lock is not None
     try:
@@ -214,7 +214,7 @@ def _gate(folder: Path) -> Iterator[None]:
 
 
 def _folder() -> Path:
-    """The folder of leases, usable by all users, for whom files of others cannot be deleted."""
+    """The folder of leases. All users can write to it; none can delete files of others."""
     folder = Path(os.environ.get(FOLDER) or DEFAULT_FOLDER)
     try:
         with _open_to_all(), contextlib.suppress(FileExistsError):
@@ -222,21 +222,22 @@ def _folder() -> Path:
     except OSError as error:
         raise _unusable(folder, error) from error
     if not stat.S_ISDIR(folder.lstat().st_mode) or not os.access(folder, os.R_OK | os.W_OK):
-        raise _unusable(folder, "it must be a folder that everyone may write to")
+        raise _unusable(folder, "it must be a folder that every user can read and write")
     return folder
 
 
 def _unusable(folder: Path, reason: object) -> PermissionError:
     return PermissionError(
-        f"GPU leases cannot be kept in {folder}: {reason}. Name another folder, the same for all "
-        f"users of this machine and on a local disk, in the environment variable {FOLDER}"
+        f"GPU leases cannot be kept in {folder}: {reason}. Set the environment variable {FOLDER} "
+        "to another folder, on a local disk and the same for all users of this machine"
     )
 
 
 def _open(path: Path) -> int:
     """A descriptor that programs started from here do not inherit.
 
-    Where others may write, the kernel may refuse O_CREAT on files of theirs: first without.
+    In a folder that others can write to, the kernel may refuse O_CREAT for their files, so the
+    first try is without it.
     """
     while True:
         with contextlib.suppress(FileNotFoundError):
@@ -247,7 +248,7 @@ def _open(path: Path) -> int:
 
 @contextmanager
 def _open_to_all() -> Iterator[None]:
-    """What is made meanwhile has the mode it is given, at once."""
+    """Files and folders made inside get exactly the mode they are given."""
     mask = os.umask(0)
     try:
         yield
@@ -261,7 +262,7 @@ def _file_of(key: str, folder: Path) -> Path:
 
 def _holder(path: Path) -> str:
     content = _content(path)
-    return _named(content) if content else "a process that has not said its name"
+    return _named(content) if content else "an unknown process"
 
 
 def _named(content: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Run manifests: with what settings, software and hardware a result was made."""
+"""Run manifests: the settings, software and hardware that made a result."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Manifest:
-    """A job under way; `started` is in seconds since the epoch."""
+    """A running job; `started` is in seconds since the epoch."""
 
     settings: dict[str, Any]
     threads: int
     started: float
 
     def content(self, tokens: int | None = None) -> dict[str, Any]:
-        """The manifest now; `tokens` is the number of tokens drawn or trained on."""
+        """The current manifest; `tokens` is the number of tokens sampled or trained on."""
         seconds = time.time() - self.started
         used = usage()
         return {
@@ -68,7 +68,7 @@ def _gib(size: int | None) -> float | None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that shape results."""
+    """Versions of Python and of the packages that affect results."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,8 +1,8 @@
-"""What a job takes of the machine while it runs: host memory of all its processes, and its GPUs.
+"""The resources a job uses while it runs: host memory of all its processes, and its GPUs.
 
-A thread looks every few seconds and keeps the peaks in a file that the environment names, so
-that a manifest written by a process the job has started tells of the whole job too. Nothing here
-can fail a job; without leased GPUs no GPU is asked after.
+A thread looks every few seconds and keeps the peaks in a file that the environment names. So a
+manifest written by a child process also covers the whole job. Nothing here can make a job fail;
+without leased GPUs no GPU is queried.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILE = "SAGE_USAGE"
 """The environment variable with the path of the file of peaks."""
 
 SECONDS = 5.0
-"""Between two looks."""
+"""Seconds between two measurements."""
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _GPU_FAILURES = 3
@@ -35,10 +35,10 @@ _GPU_FAILURES = 3
 
 @dataclass(frozen=True)
 class Usage:
-    """Peaks so far, in bytes, and the mean utilisation of the GPUs as a share; None: not known.
+    """Peaks so far, in bytes, and the mean utilisation of the GPUs as a share; None means unknown.
 
     Host memory is the resident memory of the job and its descendants, added up as SLURM does:
-    pages that processes share count in each. GPU memory is that of the fullest device.
+    shared pages count in each process. GPU memory is that of the fullest device.
     """
 
     memory: int = 0
@@ -47,7 +47,7 @@ class Usage:
 
 
 def usage() -> Usage:
-    """What the job has used so far, seen from any of its processes."""
+    """The job's usage so far, available in any of its processes."""
     seen = Usage()
     with contextlib.suppress(KeyError, OSError, ValueError, TypeError):
         seen = Usage(**json.loads(Path(os.environ[FILE]).read_text(encoding="utf-8")))
@@ -61,7 +61,7 @@ def usage() -> Usage:
 
 @contextmanager
 def watched(devices: Sequence[str] = ()) -> Iterator[None]:
-    """Watch this process, its descendants and the GPUs of those UUIDs (or numbers)."""
+    """Watch this process, its descendants and the GPUs with these UUIDs (or numbers)."""
     with tempfile.TemporaryDirectory(prefix="sage-usage-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "usage.json"
         over = threading.Event()
@@ -88,7 +88,7 @@ def memory_of_processes(pid: int) -> int:
 
 
 def gpu_state(devices: Sequence[str]) -> list[tuple[int, float | None]] | None:
-    """Bytes in use and utilisation (0 to 1) of each device now; None where it cannot be had."""
+    """Bytes in use and utilisation (0 to 1) of each device now; None if unknown."""
     text = printed_by(
         "nvidia-smi",
         "--query-gpu=memory.used,utilization.gpu",
@@ -102,7 +102,7 @@ def gpu_state(devices: Sequence[str]) -> list[tuple[int, float | None]] | None:
 
 
 def _state(line: str) -> tuple[int, float | None]:
-    """One line of ``memory.used [MiB], utilization.gpu [%]``; the latter may not be known."""
+    """One line of ``memory.used [MiB], utilization.gpu [%]``; the second may be unknown."""
     memory, busy = (word.strip() for word in line.split(","))
     return int(memory) * 2**20, float(busy) / 100 if busy.isdigit() else None
 
@@ -127,7 +127,7 @@ def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:
 
 
 def _reserved_by_torch() -> int | None:
-    """The most that torch has taken of any GPU in this process; None if it uses none."""
+    """The most GPU memory that torch has used in this process; None if it uses no GPU."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None

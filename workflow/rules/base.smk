@@ -1,4 +1,4 @@
-# What every run of a model starts from: its base as it is, until `sft.smk` tunes it.
+# The base of every model, before `sft.smk` fine-tunes it.
 
 
 def models_of(*sources):
@@ -16,7 +16,7 @@ def base_settings(wildcards):
 
 
 def untuned_parent(wildcards):
-    """What a model without SFT starts from: its own base, or another model's parent."""
+    """The start of a model without SFT: its own base, or another model's parent."""
     base = STUDY.model(wildcards.model).base
     if base.source == "model":
         return RESULTS.parent(base.model)
@@ -44,7 +44,7 @@ rule pretrain:
         "../scripts/pretrain.py"
 
 
-# Where Snakemake runs: one may need the network, which compute nodes often lack, and one sets links.
+# These run where Snakemake runs: one may need the network, which compute nodes often lack.
 localrules:
     fetch,
     adopt,

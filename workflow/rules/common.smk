@@ -1,4 +1,4 @@
-# The study, validated before any job, and the small functions that name files and settings.
+# The study, validated before any job, and small functions that name files and settings.
 
 import os
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-# The package beside the Snakefile is the one that runs, installed or not, in jobs too.
+# Jobs also use the package beside the Snakefile, whether it is installed or not.
 sys.path.insert(0, str(workflow.basedir))
 os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
@@ -35,12 +35,12 @@ RESULTS = Results(Path(SETTINGS.results) / STUDY.name)
 RUN = Run("{model}", "{algorithm}", "{seed}")
 
 if SETTINGS.mirror:
-    # By the environment, not by params: where a file comes from is no reason to run again.
+    # In the environment, not in params: another source of the same file must not rerun jobs.
     os.environ.update(SAGE_MIRROR=str(Path(SETTINGS.mirror).expanduser().resolve()))
 
 
 def one_of(names):
-    """A wildcard's constraint: one of `names`; without any, it matches nothing."""
+    """A wildcard's constraint: one of `names`; with no names it matches nothing."""
     return "|".join(map(re.escape, names)) or "(?!)"
 
 
@@ -71,12 +71,12 @@ def model_of(wildcards):
 
 
 def job_of(wildcards):
-    """What a job of a model asks of the machine."""
+    """The resources that a model's jobs ask for."""
     return STUDY.model(model_of(wildcards)).job
 
 
 def gpus(wildcards):
-    """GPUs of a job; `device: cuda` gives one to models that ask for none."""
+    """GPUs of a job; with `device: cuda` at least one."""
     return max(job_of(wildcards).gpus, int(SETTINGS.device == "cuda"))
 
 
@@ -86,7 +86,7 @@ def gpus_of_largest_job(wildcards):
 
 
 def executor(wildcards):
-    """What runs the jobs: `local`, `slurm`."""
+    """The executor of jobs: `local` or `slurm`."""
     return workflow.executor_plugin.name if workflow.executor_plugin else "local"
 
 
@@ -99,7 +99,7 @@ def minutes(wildcards, attempt):
 
 
 def growing(amount):
-    """A resource of which a job that failed asks for more at its next attempt."""
+    """A resource that grows with every attempt of a failed job."""
     return lambda wildcards, attempt: amount * attempt
 
 
@@ -109,7 +109,7 @@ def run_of(wildcards):
 
 
 def beside_snakefile(files):
-    """Paths as Snakemake names them: relative to its folder where they are inside it."""
+    """Paths as Snakemake names them: relative to its folder if they are inside it."""
     base = workflow.basedir
     return sorted(
         str(path.relative_to(base) if path.is_relative_to(base) else path)

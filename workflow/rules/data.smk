@@ -1,5 +1,5 @@
-# On a cluster these run where Snakemake does: the first may need the network, which compute nodes
-# often lack, and the others take seconds.
+# On a cluster these run where Snakemake runs: the first may need the network, which compute nodes
+# often lack; the others take seconds.
 localrules:
     problems,
     contamination,
@@ -11,7 +11,7 @@ def problem_set(wildcards):
 
 
 def other_benchmarks(wildcards):
-    """Files of the benchmarks that a training set is held against: all but itself."""
+    """Files of the benchmarks that a training set is compared with: all but itself."""
     names = STUDY.benchmark_sets()
     return problem_files(name for name in names if name != wildcards.benchmark)
 

@@ -2,7 +2,7 @@
 
 
 def trained_policy(wildcards):
-    """The folder of a trained policy; nothing for the row `base`."""
+    """The folder of a trained policy; empty for the row `base`."""
     return [] if wildcards.algorithm == BASE else RESULTS.policy(run_of(wildcards))
 
 
@@ -19,7 +19,7 @@ def shard_size(wildcards):
 
 
 def sample_shards(wildcards):
-    """Where drawn completions are kept, shard by shard: undeclared, as checkpoints are."""
+    """The folder of sampled completions, in shards; not declared, like checkpoints."""
     return RESULTS.sample_shards(run_of(wildcards), wildcards.benchmark)
 
 

@@ -1,4 +1,4 @@
-# Tables and figures of what was measured. What a kind makes, the registry of `sage.exhibits` knows.
+# Tables and figures of measured exhibits. The registry of `sage.exhibits` knows what a kind makes.
 
 from sage.exhibits import STANDING, figures_of, kind_of, own_file, shows, tables_of
 from sage.exhibits.paper_values import in_paper
@@ -33,7 +33,7 @@ def figure_files():
 
 
 def exhibit_files(name):
-    """What belongs to an exhibit: its tables and figures, or what was measured."""
+    """The files of an exhibit: its tables and figures, or its measurement if it has none."""
     files = [RESULTS.table(table) for table, (of, _) in TABLES.items() if of == name]
     files += [
         RESULTS.figure(figure) for figure, (of, _) in FIGURES.items() if of == name
@@ -42,7 +42,7 @@ def exhibit_files(name):
 
 
 def piece_of(wildcards):
-    """The exhibit of a table or figure, and what is added to its name."""
+    """The exhibit of a table or figure, and the suffix to the exhibit's name."""
     return PIECES[wildcards.get("table") or wildcards.get("figure")]
 
 
@@ -52,7 +52,7 @@ def measured_of(wildcards):
 
 
 def paper_of(wildcards):
-    """The paper's tables, for the one that sets them beside the exhibit's numbers."""
+    """The paper's tables, for the table that compares the exhibit with them."""
     name, suffix = piece_of(wildcards)
     return [] if suffix in shows(STUDY, name).tables() else sorted(PAPER.glob("*.*"))
 
@@ -64,7 +64,7 @@ def showing_code(wildcards):
 
 
 def shown_study(wildcards):
-    """The part of the study that a table or figure shows."""
+    """The part of the study that a table or figure depends on."""
     name, _ = piece_of(wildcards)
     part = STUDY.part() if name in STANDING else STUDY.part(name)
     return part.model_dump(mode="json")
@@ -82,7 +82,7 @@ def figure_category(wildcards):
     return shows(STUDY, piece_of(wildcards)[0]).category or "Figures"
 
 
-# Seconds of work: on a cluster they are done where Snakemake runs, not queued.
+# They take seconds: on a cluster they run where Snakemake runs, not in the queue.
 localrules:
     table,
     figure,

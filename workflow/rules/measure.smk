@@ -1,5 +1,5 @@
-# Measures each exhibit into a folder of its own. What a kind needs, the registry of `sage.exhibits`
-# knows; only whether a model is needed makes a difference here.
+# Measures each exhibit into its own folder. The registry of `sage.exhibits` knows what a kind
+# needs. Exhibits that need a model have their own rule, because their jobs need other resources.
 
 from sage.exhibits import kind_of, own_file
 
@@ -26,7 +26,7 @@ def measuring_code(wildcards):
 
 
 def exhibit_settings(wildcards):
-    """Its own settings but for its title, which only readers see."""
+    """Its own settings without its title, which changes no result."""
     return {**STUDY.study.exhibits[wildcards.exhibit].model_dump(), "title": ""}
 
 

@@ -14,11 +14,11 @@ def page_sources():
     folder = Path(workflow.basedir) / "reports"
     ends = "j2", "css", "js", "csv", "yaml"
     found = {path for end in ends for path in folder.rglob(f"*.{end}")}
-    found -= set((folder / "reference").rglob("*"))  # finished runs, to compare with
+    found -= set((folder / "reference").rglob("*"))  # runs to compare with
     return beside_snakefile(found)
 
 
-# Not so `excerpts`, which reads every sample.
+# `excerpts` is not among them: it reads every sample.
 localrules:
     claims,
     page,
@@ -109,8 +109,8 @@ rule page:
         "../scripts/page.py"
 
 
-# A report of what is there. It has no inputs, for it must not make any, and no outputs, so that
-# it is made anew whenever it is asked for.
+# A report of the results so far. It has no inputs, because it must not start other jobs, and no
+# outputs, so that it is made again whenever it is requested.
 rule report_partial:
     log:
         log_of("report/partial"),

@@ -1,4 +1,4 @@
-# Supervised fine-tuning to the answer format, where a model has it.
+# Supervised fine-tuning to the answer format, for models with an `sft` section.
 
 
 def sft_settings(wildcards):
@@ -6,13 +6,13 @@ def sft_settings(wildcards):
 
 
 def example_settings(wildcards):
-    """What decides which examples SFT gets, besides their source."""
+    """The settings that decide which examples SFT gets, besides their source."""
     sft = STUDY.model(wildcards.model).sft
     return {"data": sft.data, "examples": sft.examples, "seed": sft.seed}
 
 
 def sft_source(wildcards):
-    """Where SFT's examples come from: the entry of a data set, or a corpus."""
+    """The source of SFT's examples: the entry of a data set, or a corpus."""
     model = STUDY.model(wildcards.model)
     if model.sft.data:
         return STUDY.benchmarks[model.sft.data].model_dump()
@@ -23,7 +23,7 @@ def sft_scratch(wildcards):
     return RESULTS.sft_scratch(wildcards.model)
 
 
-# Where Snakemake runs: it may need the network, which compute nodes often lack.
+# This runs where Snakemake runs: it may need the network, which compute nodes often lack.
 localrules:
     examples,
 

@@ -1,4 +1,4 @@
-# Names to type: every exhibit of the study, the theory and the report; and what plans and checks.
+# Named targets: every exhibit of the study, the theory, the report, the plan and the check.
 
 
 rule theory:
@@ -19,7 +19,7 @@ localrules:
     check,
 
 
-# Prints what the study will cost, from runs on disk or the throughput its models name.
+# Prints the cost of the study, from runs on disk or from the throughput in its models' `job`.
 rule plan:
     log:
         log_of("plan"),
@@ -32,8 +32,8 @@ rule plan:
         "../scripts/plan.py"
 
 
-# Holds the study's needs against this machine; fails if one is not met. Snakemake's limit of
-# `gpu` cuts the request down, which is how the script knows it.
+# Compares the study's needs with this machine and fails if one is not met. Snakemake reduces the
+# request to its limit of `gpu`, so the script can see the limit.
 rule check:
     log:
         log_of("check"),
@@ -54,8 +54,8 @@ rule check:
 for exhibit in SHOWN:
     if exhibit in [rule.name for rule in workflow.rules]:
         raise WorkflowError(
-            f"study {STUDY.name}: exhibits.{exhibit}: this name is kept for a rule or for what "
-            "every report has; choose another"
+            f"study {STUDY.name}: exhibits.{exhibit}: this name is reserved for a rule or for an "
+            "exhibit of every report; choose another name"
         )
 
     rule:

@@ -14,7 +14,7 @@ def training_problems(wildcards):
 
 
 def kl_reference(wildcards):
-    """The checkpoint before SFT for rows as released; else nothing, and the parent serves."""
+    """The checkpoint before SFT for algorithms that use it as reference; empty for all others."""
     if STUDY.algorithms[wildcards.algorithm].fidelity == "paper":
         return []
     return RESULTS.pretrained(wildcards.model)
@@ -25,12 +25,12 @@ def snapshots(wildcards):
 
 
 def rl_scratch(wildcards):
-    """Where a run keeps its checkpoints: undeclared, for Snakemake deletes failed outputs."""
+    """The folder of a run's checkpoints. It is not declared: Snakemake deletes failed outputs."""
     return RESULTS.rl_scratch(run_of(wildcards))
 
 
 def code_of_algorithms(rows):
-    """The files of the classes that some rows name, the user's own among them."""
+    """The files of the classes that some algorithms name, including the user's own."""
     files = {file for row in rows for file in choice_files(STUDY.algorithms[row])}
     return beside_snakefile(files)
 

@@ -6,4 +6,4 @@ from sage.results import Results
 
 study, results = restore_study(snakemake.params.study), Results(Path(snakemake.params.folder))
 page = write_partial(study, results, Path("reports"), Path("config/claims.yaml"))
-print(f"The report of what is there: {page}")
+print(f"The report of the results so far: {page}")

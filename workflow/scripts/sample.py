@@ -2,7 +2,7 @@ from pathlib import Path
 
 from sage.runtime.job import device_of, job
 
-if __name__ == "__main__":  # not in processes that vLLM spawns, which run this file again
+if __name__ == "__main__":  # vLLM's child processes run this file again, but not this part
     with job(snakemake) as manifest:
         from sage.evaluation.samples import evaluate
         from sage.problems.record import read_problems
