@@ -1,14 +1,6 @@
 # How often the grader may err on the study's samples: `snakemake audit`.
 
 
-def samples_by_benchmark():
-    """Sample files of the study by the benchmark that they are of."""
-    files = {}
-    for path in all_samples():
-        files.setdefault(path.stem, []).append(str(path))
-    return files
-
-
 rule audit_grading:
     input:
         samples=all_samples(),

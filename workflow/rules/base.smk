@@ -1,28 +1,6 @@
 # The base of every model, before `sft.smk` fine-tunes it.
 
 
-def models_of(*sources):
-    """Models whose base comes from one of `sources`."""
-    models = STUDY.study.models.items()
-    return [name for name, model in models if model.base.source in sources]
-
-
-def models_with_sft():
-    return [name for name, model in STUDY.study.models.items() if model.sft]
-
-
-def base_settings(wildcards):
-    return STUDY.model(wildcards.model).base.model_dump()
-
-
-def untuned_parent(wildcards):
-    """The start of a model without SFT: its own base, or another model's parent."""
-    base = STUDY.model(wildcards.model).base
-    if base.source == "model":
-        return RESULTS.parent(base.model)
-    return RESULTS.pretrained(wildcards.model)
-
-
 rule pretrain:
     input:
         code=code_of("sage.training.pretrain"),

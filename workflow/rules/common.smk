@@ -64,45 +64,6 @@ def code_of(*modules):
     )
 
 
-def model_of(wildcards):
-    """The wildcard's model, or its exhibit's."""
-    model = getattr(wildcards, "model", None)
-    return model or STUDY.study.exhibits[wildcards.exhibit].model
-
-
-def job_of(wildcards):
-    """The resources that a model's jobs ask for."""
-    return STUDY.model(model_of(wildcards)).job
-
-
-def gpus(wildcards):
-    """GPUs of a job; with `device: cuda` at least one."""
-    return max(job_of(wildcards).gpus, int(SETTINGS.device == "cuda"))
-
-
-def gpus_of_largest_job(wildcards):
-    asked = [model.job.gpus for model in STUDY.study.models.values()]
-    return max(*asked, int(SETTINGS.device == "cuda"))
-
-
-def executor(wildcards):
-    """The executor of jobs: `local` or `slurm`."""
-    return workflow.executor_plugin.name if workflow.executor_plugin else "local"
-
-
-def memory(wildcards, attempt):
-    return 1000 * job_of(wildcards).memory_gb * attempt
-
-
-def minutes(wildcards, attempt):
-    return 60 * job_of(wildcards).hours * attempt
-
-
-def growing(amount):
-    """A resource that grows with every attempt of a failed job."""
-    return lambda wildcards, attempt: amount * attempt
-
-
 def run_of(wildcards):
     """The policy that the wildcards name."""
     return Run(wildcards.model, wildcards.algorithm, wildcards.seed)
@@ -140,3 +101,15 @@ def all_policies():
 
 def problem_files(names):
     return [RESULTS.problems(name) for name in names]
+
+
+include: "../inputs/resources.smk"
+include: "../inputs/data.smk"
+include: "../inputs/base.smk"
+include: "../inputs/sft.smk"
+include: "../inputs/train.smk"
+include: "../inputs/evaluate.smk"
+include: "../inputs/audit.smk"
+include: "../inputs/exhibits.smk"
+include: "../inputs/measure.smk"
+include: "../inputs/report.smk"

@@ -6,16 +6,6 @@ localrules:
     decontaminate,
 
 
-def problem_set(wildcards):
-    return STUDY.problem_set(wildcards.benchmark)
-
-
-def other_benchmarks(wildcards):
-    """Files of the benchmarks that a training set is compared with: all but itself."""
-    names = STUDY.benchmark_sets()
-    return problem_files(name for name in names if name != wildcards.benchmark)
-
-
 rule problems:
     input:
         code=code_of("sage.problems.sets"),

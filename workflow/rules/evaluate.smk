@@ -1,28 +1,6 @@
 # Samples of every policy, and metrics of the whole study.
 
 
-def trained_policy(wildcards):
-    """The folder of a trained policy; empty for the row `base`."""
-    return [] if wildcards.algorithm == BASE else RESULTS.policy(run_of(wildcards))
-
-
-def evaluation_settings(wildcards):
-    return STUDY.evaluation(wildcards.model).decisive()
-
-
-def batch_size(wildcards):
-    return STUDY.evaluation(wildcards.model).batch_size
-
-
-def shard_size(wildcards):
-    return STUDY.evaluation(wildcards.model).shard_size
-
-
-def sample_shards(wildcards):
-    """The folder of sampled completions, in shards; not declared, like checkpoints."""
-    return RESULTS.sample_shards(run_of(wildcards), wildcards.benchmark)
-
-
 rule sample:
     input:
         base=RESULTS.parent("{model}"),

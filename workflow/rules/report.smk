@@ -1,22 +1,5 @@
 # The ledger of claims, the samples that the page shows, and the page.
 
-from sage.exhibits import kind_of
-
-
-def evidence():
-    """What was measured for the exhibits that claims are tested on."""
-    names = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).evidence]
-    return [RESULTS.measured(name) for name in names]
-
-
-def page_sources():
-    """Templates, style and script of the page, and the paper's tables."""
-    folder = Path(workflow.basedir) / "reports"
-    ends = "j2", "css", "js", "csv", "yaml"
-    found = {path for end in ends for path in folder.rglob(f"*.{end}")}
-    found -= set((folder / "reference").rglob("*"))  # runs to compare with
-    return beside_snakefile(found)
-
 
 # `excerpts` is not among them: it reads every sample.
 localrules:

@@ -1,0 +1,11 @@
+# What the rules of problem sets read.
+
+
+def problem_set(wildcards):
+    return STUDY.problem_set(wildcards.benchmark)
+
+
+def other_benchmarks(wildcards):
+    """Files of the benchmarks that a training set is compared with: all but itself."""
+    names = STUDY.benchmark_sets()
+    return problem_files(name for name in names if name != wildcards.benchmark)

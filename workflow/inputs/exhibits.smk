@@ -1,0 +1,82 @@
+# The tables and figures of the study, and what they are made from.
+
+from sage.exhibits import STANDING, figures_of, kind_of, own_file, shows, tables_of
+from sage.exhibits.paper_values import in_paper
+
+SHOWN = [*STUDY.study.exhibits, *STANDING]
+
+
+def compared_with_paper(name):
+    """Whether the paper has numbers for an exhibit."""
+    return name not in STANDING and in_paper(PAPER, kind_of(STUDY, name))
+
+
+TABLES = {
+    table: (name, suffix)
+    for name in SHOWN
+    for table, suffix in tables_of(STUDY, name, compared_with_paper(name)).items()
+}
+FIGURES = {
+    figure: (name, suffix)
+    for name in SHOWN
+    for figure, suffix in figures_of(STUDY, name).items()
+}
+PIECES = TABLES | FIGURES
+
+
+def table_files():
+    return [RESULTS.table(name) for name in TABLES]
+
+
+def figure_files():
+    return [RESULTS.figure(name) for name in FIGURES]
+
+
+def exhibit_files(name):
+    """The files of an exhibit: its tables and figures, or its measurement if it has none."""
+    files = [RESULTS.table(table) for table, (of, _) in TABLES.items() if of == name]
+    files += [
+        RESULTS.figure(figure) for figure, (of, _) in FIGURES.items() if of == name
+    ]
+    return files or RESULTS.measured(name)
+
+
+def piece_of(wildcards):
+    """The exhibit of a table or figure, and the suffix to the exhibit's name."""
+    return PIECES[wildcards.get("table") or wildcards.get("figure")]
+
+
+def measured_of(wildcards):
+    name, _ = piece_of(wildcards)
+    return [] if name in STANDING else RESULTS.measured(name)
+
+
+def paper_of(wildcards):
+    """The paper's tables, for the table that compares the exhibit with them."""
+    name, suffix = piece_of(wildcards)
+    return [] if suffix in shows(STUDY, name).tables() else sorted(PAPER.glob("*.*"))
+
+
+def showing_code(wildcards):
+    shown = shows(STUDY, piece_of(wildcards)[0])
+    own = own_file(shown)
+    return beside_snakefile([own]) if own else code_of(type(shown).__module__)
+
+
+def shown_study(wildcards):
+    """The part of the study that a table or figure depends on."""
+    name, _ = piece_of(wildcards)
+    part = STUDY.part() if name in STANDING else STUDY.part(name)
+    return part.model_dump(mode="json")
+
+
+def contents(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).contents
+
+
+def table_category(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).category or "Tables"
+
+
+def figure_category(wildcards):
+    return shows(STUDY, piece_of(wildcards)[0]).category or "Figures"

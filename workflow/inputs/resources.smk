@@ -1,0 +1,40 @@
+# What jobs ask of the machine.
+
+
+def model_of(wildcards):
+    """The wildcard's model, or its exhibit's."""
+    model = getattr(wildcards, "model", None)
+    return model or STUDY.study.exhibits[wildcards.exhibit].model
+
+
+def job_of(wildcards):
+    """The resources that a model's jobs ask for."""
+    return STUDY.model(model_of(wildcards)).job
+
+
+def gpus(wildcards):
+    """GPUs of a job; with `device: cuda` at least one."""
+    return max(job_of(wildcards).gpus, int(SETTINGS.device == "cuda"))
+
+
+def gpus_of_largest_job(wildcards):
+    asked = [model.job.gpus for model in STUDY.study.models.values()]
+    return max(*asked, int(SETTINGS.device == "cuda"))
+
+
+def executor(wildcards):
+    """The executor of jobs: `local` or `slurm`."""
+    return workflow.executor_plugin.name if workflow.executor_plugin else "local"
+
+
+def memory(wildcards, attempt):
+    return 1000 * job_of(wildcards).memory_gb * attempt
+
+
+def minutes(wildcards, attempt):
+    return 60 * job_of(wildcards).hours * attempt
+
+
+def growing(amount):
+    """A resource that grows with every attempt of a failed job."""
+    return lambda wildcards, attempt: amount * attempt
