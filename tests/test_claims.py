@@ -399,9 +399,7 @@ class TestLedger:
             "(95 % interval \u22128.3 to +20.3), 82 problems, 3 runs.",
             "Inconclusive: a study of this size finds a difference of 20.4 points in 80 % of "
             "cases, and smaller ones less often.",
-            "Secondary: Easy: inconclusive; Hard: inconclusive; pass@1: Branch > GRPO (Average): "
-            "inconclusive; pass@1: Branch > GRPO (Easy): inconclusive; pass@1: Branch > GRPO "
-            "(Hard): inconclusive.",
+            "No secondary finding is decided.",
         )
 
     def test_all_contrasts_are_drawn_with_the_margin_behind_the_primary(

@@ -114,9 +114,12 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
             )
         case _:
             sentences.append("Inconclusive: no interval can be given.")
-    secondary = [f"{_named(row, rows)}: {row.verdict}" for row in rows[1:]]
-    if secondary:
-        sentences.append(f"Secondary: {'; '.join(secondary)}.")
+    decided = [row for row in rows[1:] if row.verdict not in ("inconclusive", "not run")]
+    if decided:
+        named = "; ".join(f"{_named(row, rows)}: {row.verdict}" for row in decided)
+        sentences.append(f"Secondary: {named}.")
+    elif rows[1:]:
+        sentences.append("No secondary finding is decided.")
     return tuple(sentences)
 
 
