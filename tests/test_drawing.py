@@ -210,7 +210,8 @@ def test_rollouts_are_named_by_run_step_and_place(parent: Path) -> None:
 
 
 def test_a_draw_again_in_a_step_has_other_streams(parent: Path) -> None:
-    row = {"title": "x", "loss": "dapo", "kl": "none", "dynamic_sampling": {"max_refills": 2}}
+    filter_ = {"kind": "mixed", "max_refills": 2}
+    row = {"title": "x", "loss": "dapo", "kl": "none", "filter": filter_}
     settings = {"steps": 1, "sampling": {"temperature": 1.0, "max_tokens": 1, "stop": []}}
     trainer = build(parent, row, settings=settings, make_drawer=noting(parent, **settings))
     trainer._shaping = rl.shaping_of(Algorithm.model_validate(row))
