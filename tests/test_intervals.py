@@ -192,7 +192,9 @@ def test_a_difference_is_covered_and_a_true_null_seldom_rejected(effect: float) 
 
     differences = algorithm() - algorithm()
     low, high = interval_of_difference(differences, DRAWS)
-    assert 0.93 <= ((low <= 0) & (high >= 0)).mean() <= 0.99
+    # Wide where three runs do not differ: it is never narrower than that of the runs alone, whose
+    # Student's t has two degrees of freedom.
+    assert 0.93 <= ((low <= 0) & (high >= 0)).mean() <= 0.995
     p = np.fmax(p_of_problems(differences, DRAWS), p_of_runs(differences))
     assert (p <= 0.05).mean() <= 0.06
     if effect:
