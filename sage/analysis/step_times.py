@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import quantile_test
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,8 @@ def time_ratio(
             f"{' and '.join(missing)} not timed; there are {', '.join(map(str, by_round))}"
         )
     ratios = (by_round[row] / by_round[other]).to_numpy()
+    from scipy.stats import quantile_test
+
     test = quantile_test(ratios, q=1.0 + null, p=0.5)
     bounds = test.confidence_interval(level)
     excess = float(np.median(ratios)) - 1.0

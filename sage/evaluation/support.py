@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from sage.evaluation.curves import POOLED, Curves, Samples, curves_of
 from sage.evaluation.pass_at_k import pass_at_k
@@ -143,7 +143,7 @@ def _intervals(
         ends = np.quantile(score(*resampled), [0.025, 0.975])
         reach = 0.0
         if runs > 1:
-            reach = float(t.ppf(0.975, runs - 1) * np.nanstd(by_run, ddof=1) / math.sqrt(runs))
+            reach = float(stdtrit(runs - 1, 0.975) * np.nanstd(by_run, ddof=1) / math.sqrt(runs))
         low[name] = max(value - math.hypot(max(value - ends[0], 0.0), reach), _LEAST[name])
         high[name] = min(value + math.hypot(max(ends[1] - value, 0.0), reach), 1.0)
     return low, high

@@ -12,7 +12,6 @@ from typing import Any
 
 import matplotlib
 import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -91,6 +90,8 @@ def draw_lines(
     markers: bool,
 ) -> None:
     """Lines of `y` against `x`, one for each algorithm in `names`, in its style."""
+    import seaborn as sns
+
     sns.lineplot(
         data=data,
         x=x,

@@ -120,6 +120,8 @@ def _await_leaving(devices: Sequence[Device]) -> None:
 def device_of(setting: str) -> str:
     """`cuda` or `cpu`; `auto` means the GPU if torch sees one. Raises RuntimeError for `cuda`
     without a GPU."""
+    if setting == "cpu":
+        return "cpu"
     import torch
 
     available = torch.cuda.is_available()
@@ -128,7 +130,7 @@ def device_of(setting: str) -> str:
             "config/config.yaml sets device: cuda, but torch sees no GPU; set device: auto, or "
             "install the CUDA build: remove .venv and run `make`"
         )
-    return "cuda" if available and setting != "cpu" else "cpu"
+    return "cuda" if available else "cpu"
 
 
 @contextmanager
