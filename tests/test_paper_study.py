@@ -129,7 +129,7 @@ def test_completions_are_graded_against_the_real_golds(results: Path) -> None:
 
 
 def test_guides_are_timed_on_completions_of_the_papers_length(results: Path) -> None:
-    times = pd.read_parquet(results / "metrics/overhead.parquet")
+    times = pd.read_parquet(results / "metrics/overhead/times.parquet")
     assert times.groupby("algorithm").size().tolist() == [6] * 4
     assert times["tokens"].nunique() == 1
     assert times["tokens"].iloc[0] > 256

@@ -10,9 +10,7 @@ of the micro-batches of every step; the first writes.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,13 +28,14 @@ from sage.grading import Grader
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids
-from sage.runtime.files import atomic_directory, write_text_atomic
+from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import REGISTRIES, RL, Algorithm
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import claim
 from sage.training.correction import Correction
 from sage.training.drawers import drawer_for
+from sage.training.history import write_history
 from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, graded
 from sage.training.trainer import SageTrainer, Shaping
@@ -53,33 +52,6 @@ AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
 
 VLLM_MEMORY = 0.3
 """Share of a GPU for the weights and the cache of TRL's vLLM, which draws beside training."""
-
-# TRL's names of what a history row holds; a key that a run does not log is left out.
-HISTORY_KEYS = {
-    "rewards/correct/mean": "reward",
-    "rewards/overlong/mean": "overlong",
-    "reward_std": "reward_std",
-    "kl": "kl",
-    "entropy": "entropy",
-    "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "clip_ratio/low_mean": "clip_low_share",
-    "clip_ratio/high_mean": "clip_high_share",
-    "completions/mean_length": "mean_length",
-    "completions/clipped_ratio": "truncated_share",
-    "num_tokens": "tokens",
-    "step_time": "seconds",
-    "frac_reward_zero_std": "groups_without_gradient",
-    "refills": "refills",
-    "sampler/gap_mean": "sampler_gap_mean",
-    "sampler/gap_max": "sampler_gap_max",
-    "sampler/clipped_share": "sampler_clipped_share",
-    "sage/q_mean": "q_mean",
-    "sage/q_min": "q_min",
-    "sage/q_max": "q_max",
-    "sage/amplified_share": "amplified_share",
-    "sage/clamped_share": "clamped_share",
-}
 
 
 def train_rl(
@@ -383,25 +355,6 @@ def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dic
             "include_stop_str_in_output": True,
         },
     }
-
-
-def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
-    """One JSON line per optimizer step, under this project's names."""
-    own = re.compile(r"rewards/(\w+)/mean")
-    rows = [
-        {
-            "step": row["step"],
-            **{ours: row[trl] for trl, ours in HISTORY_KEYS.items() if trl in row},
-            **{
-                reward[1]: value
-                for trl, value in row.items()
-                if trl not in HISTORY_KEYS and (reward := own.fullmatch(trl))
-            },
-        }
-        for row in log
-        if "reward" in row
-    ]
-    write_text_atomic(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 @cache

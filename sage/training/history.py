@@ -1,0 +1,81 @@
+"""What a run records: `history.jsonl`, a line per optimizer step under this project's names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sage.runtime.files import write_text_atomic
+
+HISTORY_KEYS = {
+    "rewards/correct/mean": "reward",
+    "rewards/overlong/mean": "overlong",
+    "reward_std": "reward_std",
+    "kl": "kl",
+    "entropy": "entropy",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "clip_ratio/low_mean": "clip_low_share",
+    "clip_ratio/high_mean": "clip_high_share",
+    "completions/mean_length": "mean_length",
+    "completions/clipped_ratio": "truncated_share",
+    "num_tokens": "tokens",
+    "step_time": "seconds",
+    "frac_reward_zero_std": "groups_without_gradient",
+    "refills": "refills",
+    "sampler/gap_mean": "sampler_gap_mean",
+    "sampler/gap_max": "sampler_gap_max",
+    "sampler/clipped_share": "sampler_clipped_share",
+    "sage/q_mean": "q_mean",
+    "sage/q_min": "q_min",
+    "sage/q_max": "q_max",
+    "sage/amplified_share": "amplified_share",
+    "sage/clamped_share": "clamped_share",
+}
+"""TRL's names and this project's for what a row holds; what a run does not log is left out."""
+
+OF_ROLLOUTS = (
+    "reward",
+    "overlong",
+    "reward_std",
+    "mean_length",
+    "truncated_share",
+    "tokens",
+    "groups_without_gradient",
+    "refills",
+)
+"""What is of a generation of rollouts: TRL logs it once, in the first step that learns from it."""
+
+_REWARD = re.compile(r"rewards/(\w+)/mean")
+
+
+def history_rows(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row per optimizer step from TRL's log.
+
+    A generation can serve several steps; what is of its rollouts stands in the row of each. Means
+    of a user's own rewards come under their names.
+    """
+    rows: list[dict[str, Any]] = []
+    of_rollouts: dict[str, Any] = {}
+    for entry in log:
+        if "learning_rate" not in entry:  # of an evaluation, or the summary at the end
+            continue
+        named = {ours: entry[trl] for trl, ours in HISTORY_KEYS.items() if trl in entry}
+        own = {
+            reward[1]: value
+            for trl, value in entry.items()
+            if trl not in HISTORY_KEYS and (reward := _REWARD.fullmatch(trl))
+        }
+        drawn = {key: value for key, value in named.items() if key in OF_ROLLOUTS} | own
+        of_rollouts = drawn if "reward" in drawn else of_rollouts
+        rows.append({"step": entry["step"]} | named | of_rollouts)
+    return rows
+
+
+def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
+    """Write `history_rows` of TRL's log as JSON Lines."""
+    text = "".join(json.dumps(row) + "\n" for row in history_rows(log))
+    write_text_atomic(path, text)
