@@ -535,7 +535,11 @@ EXHIBIT_FAULTS = [
     ("table5.algorithms", ["base"], "exhibits.table5.algorithms[0]: 'base' is not an algorithm"),
     ("figure4.benchmarks", ["knight"], "exhibits.figure4.benchmarks[0]: 'knight' is not a problem"),
     ("table2.benchmark", "sums", "exhibits.table2.benchmark: 'sums' is not a problem set"),
-    ("table6.algorithm", "grpo", "exhibits.table6.algorithm: 'grpo' has no guide, so no guide settings"),
+    (
+        "table6.algorithm",
+        "grpo",
+        "exhibits.table6.algorithm: 'grpo' has no guide, so no guide settings",
+    ),
     (
         "overhead.algorithms",
         ["grpo", "grpo_forward_kl"],
