@@ -26,7 +26,7 @@ from sage.training.rewards import graded
 from sage.training.rollouts import join, take_groups
 from sage.training.trainer import SageTrainer, Shaping
 
-pytestmark = [pytest.mark.timeout(2400)]  # the first of these runs the smoke study
+pytestmark = [pytest.mark.timeout(4000)]  # the first of these runs the smoke study
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 

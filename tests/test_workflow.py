@@ -17,7 +17,7 @@ from sage.problems.record import read_problems
 from sage.study import ResolvedStudy
 from sage.training.examples import read_solutions
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
 
 SMOKE = ("--config", "study=smoke")
 
