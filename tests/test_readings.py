@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from sage.exhibits import load_study
+from sage.exhibits.readings import OWN, readings_table
 from sage.study import ResolvedStudy, StudyError
-from sage.study.readings import READINGS, reading_rows, readings_of
+from sage.study.readings import READINGS, readings_of
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "config"
@@ -113,9 +114,11 @@ def test_the_study_as_released_has_the_releases_answers() -> None:
 
 
 def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
-    rows = reading_rows(load_study("paper", CONFIG))
-    assert len(rows) == sum(len(reading.choices) for reading in READINGS.values())
-    (default, other) = (row for row in rows if row["reading"] == "sft_length")
-    assert (default["answer"], default["is_default"]) == ("conversation", "yes")
-    assert (default["in_force"], other["in_force"]) == ("qwen_math_7b", "")
+    table = readings_table(load_study("paper", CONFIG))
+    answers = table[table["answer"] != OWN]
+    assert len(answers) == sum(len(reading.choices) for reading in READINGS.values())
+    rows = answers[answers["reading"] == "sft_length"].to_dict("records")
+    (default, other) = rows
+    assert (default["answer"], default["default"]) == ("conversation", True)
+    assert (default["in_force"], other["in_force"]) == ("Qwen2.5-Math-7B", "")
     assert other["source"] == "paper"

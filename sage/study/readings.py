@@ -294,26 +294,6 @@ def readings_of(study: ResolvedStudy) -> list[InForce]:
     return found
 
 
-def reading_rows(study: ResolvedStudy) -> list[dict[str, str]]:
-    """A table of all readings: a row per answer, with `in_force` the models or rows that have it.
-
-    Columns: reading, question, answer, meaning, source, is_default (`yes` or empty), in_force.
-    """
-    return [
-        {
-            "reading": one.reading.name,
-            "question": one.reading.question,
-            "answer": name,
-            "meaning": choice.meaning,
-            "source": choice.source,
-            "is_default": "yes" if name == one.reading.default else "",
-            "in_force": ", ".join(place for place, given in one.answers.items() if given == name),
-        }
-        for one in readings_of(study)
-        for name, choice in one.reading.choices.items()
-    ]
-
-
 def _named_sections(
     section: Section, content: Mapping[Any, Any], rows: Mapping[Any, Any]
 ) -> dict[str, Any]:
