@@ -148,7 +148,8 @@ def test_denied_patterns_do_not_count(text: str) -> None:
     assert shown(text) == []
 
 
-def test_the_toy_corpus_shows_the_patterns_of_its_styles() -> None:
+@pytest.mark.parametrize("wordings", [1, 12])
+def test_the_toy_corpus_shows_the_patterns_of_its_styles(wordings: int) -> None:
     slips = Slips(direct=0.5, steps=0.1, group=0.1, below_zero=0.3, knights=0.3)
     expected: dict[str, list[str]] = {
         "direct": [],
@@ -160,7 +161,7 @@ def test_the_toy_corpus_shows_the_patterns_of_its_styles() -> None:
     rng = random.Random(0)
     for style, names in expected.items():
         for _ in range(20):
-            worked = work_arithmetic("5-3-6+2", style, slips, rng)
+            worked = work_arithmetic("5-3-6+2", style, slips, rng, wordings)
             assert shown(completion(worked.working, worked.answer)) == names
 
 

@@ -19,10 +19,12 @@ from sage.claims.evidence import (
 )
 from sage.claims.figure import contrasts_figure
 from sage.claims.ledger import COLUMNS, Measured, findings, ledger, resolved_k, says
+from sage.claims.strength import strength_text
 from sage.claims.tests import AnyTest, Claim, Comparison, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_claim, of_finding, of_secondary
 from sage.claims.view import ledger_view
 from sage.exhibits import load_study
+from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
 from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
@@ -425,5 +427,23 @@ class TestLedger:
         time = "time to learn from the same completions"
         assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
         assert "pass@1: GRPO + Forward KL ≤ GRPO + 1.0 points" in texts
-        assert "pass@32: GRPO + Branch > GRPO" in texts
+        assert "pass@64: GRPO + Branch > GRPO" in texts
         assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
+
+
+def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:
+    study = a_study()
+    rising = [row | {"amplified_share": 0.3, "log_q": 0.5} for row in history(3)]
+    rising[2] |= {"amplified_share": 0.1, "log_q": -0.25}
+    runs = {("tiny", "branch", seed): rising for seed in (1, 2)}
+    beta = study.model("tiny").rl.kl_coefficient
+    assert beta == 0.05
+    text = strength_text(study, "tiny", ["grpo", "branch"], runs)
+    assert text == (
+        f"{row_title(study, 'branch')} (2 runs; first and last third of training): q > 1 on 30.0 "
+        "and 10.0 % of tokens; mean log q of a completion 0.5 and \u22120.25 nats, times β 0.025 "
+        "and \u22120.0125, where a correct answer is worth 1."
+    )
+    assert strength_text(study, "tiny", ["grpo", "base"], runs) == ""
+    short = {("tiny", "branch", 1): rising[:2]}
+    assert strength_text(study, "tiny", ["branch"], short) == ""

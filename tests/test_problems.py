@@ -18,7 +18,7 @@ import pytest
 from sage.grading.assignments import parse_assignment, same_assignment
 from sage.problems import knights
 from sage.problems.arithmetic import arithmetic_problems, running_totals, signed_terms
-from sage.problems.corpus import Slips, Worked, work_arithmetic, worked_solutions
+from sage.problems.corpus import LINKS, OPENINGS, Slips, Worked, work_arithmetic, worked_solutions
 from sage.problems.knights import knights_problems
 from sage.problems.record import Problem, read_problems, split_of, write_problems
 from sage.problems.sets import draw_problems
@@ -384,6 +384,17 @@ def test_below_zero_slips_lose_the_sign_and_spare_grouping() -> None:
     assert work_arithmetic("3-5+1", "group", slips, rng) == Worked(
         "Calculate 3-5+1.", "decompose into plus 3+1=4 and minus 5=5, 4-5=-1", "-1", "group"
     )
+
+
+def test_every_place_of_a_solution_has_as_many_wordings_as_asked() -> None:
+    worked = corpus(600, styles={"steps": 1.0}, knights_share=0.0, min_terms=3, wordings=4)
+    assert all(is_right(one) for one in worked)
+    steps = [one.working.split(", ") for one in worked]
+    assert Counter(part[0].split()[0] for part in steps).keys() == set(OPENINGS[:4])
+    links = Counter(step.split()[0] for part in steps for step in part[1:])
+    assert links.keys() == set(LINKS[:4])
+    total = sum(links.values())  # equally likely: four standard deviations
+    assert all(abs(n / total - 0.25) < 4 * (0.25 * 0.75 / total) ** 0.5 for n in links.values())
 
 
 def test_puzzles_that_slip_are_mostly_wrong() -> None:

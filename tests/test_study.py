@@ -237,6 +237,13 @@ FAULTS = [
         "arithmetic_train",
         "models.tiny.benchmarks: 'arithmetic_train' is what RL trains on; name another set",
     ),
+    (STUDY, "models.tiny.seeds", {"grpo": [1, 1]}, "models.tiny.seeds.grpo[1]: 1 occurs twice"),
+    (
+        STUDY,
+        "models.tiny.seeds",
+        {"grpoo": [1]},
+        "models.tiny.seeds: 'grpoo' is not an algorithm that this model is trained with; did you",
+    ),
     (STUDY, "seeds", [1, 2, 1], "seeds[2]: 1 occurs twice"),
     (STUDY, "evaluation.seeds", [0, 0], "evaluation: seeds [0, 0]: each may stand there only once"),
     (

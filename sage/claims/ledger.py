@@ -26,6 +26,7 @@ from sage.claims.evidence import (
     of_step_times,
     of_tails,
 )
+from sage.claims.strength import strength_text
 from sage.claims.tests import (
     Claim,
     Comparison,
@@ -66,12 +67,14 @@ COLUMNS = [
     "high_90",
     "detectable",
     "because",
+    "strength",
 ]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
 on, if any. `role` is that of a finding: `primary`, `place` (a benchmark of the primary contrast)
-or `secondary`; `margin` the test's, and `because` why a claim is inconclusive, where known."""
+or `secondary`; `margin` the test's, `because` why a claim is inconclusive, where
+known, and `strength` how strongly the guides of its rows acted."""
 
 _NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")
 
@@ -152,6 +155,9 @@ def judged(
         primary[0] if primary else None, seen[: len(places)], seen[len(places) :]
     )
     left = [*primary, *seen]
+    shown = study.study.exhibits.get(claim.primary.exhibit)
+    compared = (row for test in tests for row in (test.row, test.other))
+    strength = strength_text(study, shown.model, compared, measured.histories) if shown else ""
     rows = []
     for number, (test, (ones, reason)) in enumerate(zip(tests, found, strict=True), start=1):
         here, left = left[: len(ones)], left[len(ones) :]
@@ -168,6 +174,7 @@ def judged(
             "reason": reason,
             "role": "secondary" if number > 1 else "primary",
             "margin": test.margin,
+            "strength": strength,
         }
         for place, (one, of_place) in enumerate(zip(ones, here, strict=True)):
             role = {"role": "place"} if number == 1 and place else {}

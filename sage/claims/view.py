@@ -40,7 +40,8 @@ class LedgerClaim:
     """A claim with its verdict and its findings as text; the first row is the primary contrast.
 
     `because` says why it is inconclusive where more problems or samples would not help, `margin`
-    is the difference below which none matters, and `summary` says all of it in plain words.
+    is the difference below which none matters, `summary` says all of it in plain words, and
+    `strength` how strongly the guides of its rows acted.
     """
 
     name: str
@@ -52,6 +53,7 @@ class LedgerClaim:
     verdict_text: str = ""
     margin: str = ""
     summary: tuple[str, ...] = ()
+    strength: str = ""
 
 
 def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[LedgerClaim]:
@@ -81,6 +83,7 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
                 f"no difference larger than {margin}" if verdict == "no difference" else verdict,
                 margin,
                 _summary(first.to_dict(), views, margin),
+                str(first["strength"]),
             )
         )
     return claims

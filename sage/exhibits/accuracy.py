@@ -231,7 +231,7 @@ def _mark(table: pd.DataFrame, row: int, benchmark: str, k: int) -> str:
 
 
 def _compared_over(study: ResolvedStudy) -> str:
-    if len(study.study.seeds) == 1:
+    if study.numbers_of_runs() == [1]:
         return "over problems, which holds for these training runs only"
     return "over problems and over training runs, taking the larger p"
 

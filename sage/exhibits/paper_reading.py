@@ -98,7 +98,7 @@ def reading_table(
 def reading_caption(study: ResolvedStudy, exhibit: str) -> str:
     """The caption: what the two estimators are."""
     evaluation = study.evaluation(study.study.exhibits[exhibit].model)
-    several = len(evaluation.seeds) * len(study.study.seeds) > 1
+    several = len(evaluation.seeds) * study.numbers_of_runs()[-1] > 1
     spread = (
         "as mean ± standard deviation over evaluation seeds (not a standard error, and not an "
         "interval over problems)"

@@ -97,11 +97,14 @@ def rl_settings_table(study: ResolvedStudy) -> pd.DataFrame:
     }
     of_models = {name: _of_algorithms(study, name) for name in study.study.models}
     more = list(dict.fromkeys(key for found in of_models.values() for key in found))
-    seeds = ", ".join(map(str, study.study.seeds))
     table: dict[str, list[str]] = {"parameter": [*rows, *more, "Random seed"]}
     for name, model in study.study.models.items():
         values = [str(read(model.rl)) for read in rows.values()]
-        table[name] = [*values, *(of_models[name].get(key, NONE) for key in more), seeds]
+        table[name] = [
+            *values,
+            *(of_models[name].get(key, NONE) for key in more),
+            study.seeds_text(name),
+        ]
     return pd.DataFrame(table)
 
 

@@ -24,6 +24,8 @@ _TRAINING = {
     "grad_norm": "Gradient norm",
     "mean_length": "Completion length (tokens)",
     "q_mean": "Guide factor (mean)",
+    "amplified_share": "Share of tokens amplified",
+    "log_q": "log q of a completion (nats)",
 }
 
 

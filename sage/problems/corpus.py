@@ -49,6 +49,39 @@ class Slips:
     knights: float
 
 
+OPENINGS = (
+    "first",
+    "well",
+    "okay",
+    "now",
+    "here",
+    "see",
+    "start",
+    "look",
+    "right",
+    "good",
+    "again",
+    "simply",
+)
+"""Words that open a solution; they mean nothing."""
+
+LINKS = (
+    "then",
+    "next",
+    "so",
+    "thus",
+    "hence",
+    "also",
+    "after",
+    "and",
+    "giving",
+    "getting",
+    "finding",
+    "making",
+)
+"""Words between two steps; they mean nothing either."""
+
+
 def draw_expression(rng: random.Random, min_terms: int, max_terms: int, max_value: int) -> str:
     """A sum or difference such as ``5-3-6``."""
     count = rng.randint(min_terms, max_terms)
@@ -58,21 +91,27 @@ def draw_expression(rng: random.Random, min_terms: int, max_terms: int, max_valu
     return expression
 
 
-def work_arithmetic(expression: str, style: str, slips: Slips, rng: random.Random) -> Worked:
-    """A solution of `expression` in `style`, with that style's errors."""
+def work_arithmetic(
+    expression: str, style: str, slips: Slips, rng: random.Random, wordings: int = 1
+) -> Worked:
+    """A solution of `expression` in `style`, with that style's errors.
+
+    Above 1, `wordings` words are equally likely wherever a solution opens or goes on.
+    """
     terms = signed_terms(expression)
     if style == "direct":
         total = _slip(sum(terms), slips.direct, rng)
-        working = "it is clear"
+        steps = ["it is clear"]
     elif style == "group":
-        working, total = _grouped(terms, slips, rng)
+        steps, total = _grouped(terms, slips, rng)
     else:
-        working, total = _left_to_right(terms, slips, rng)
-        if style == "let":
-            working = f"let x be the total. {working}"
-        elif style == "contradiction":
-            guess = _slip(total, 1.0, rng)
-            working = f"suppose it is {guess}. {working}, contradiction, so it is {total}"
+        steps, total = _left_to_right(terms, slips, rng)
+    working = _worded(steps, wordings, rng)
+    if style == "let":
+        working = f"let x be the total. {working}"
+    elif style == "contradiction":
+        guess = _slip(total, 1.0, rng)
+        working = f"suppose it is {guess}. {working}, contradiction, so it is {total}"
     return Worked(f"Calculate {expression}.", working, str(total), style)
 
 
@@ -98,6 +137,7 @@ def worked_solutions(
     max_value: int,
     knights_share: float,
     knights_people: list[int],
+    wordings: int = 1,
 ) -> Iterator[Worked]:
     """An endless stream of worked solutions of training-split problems.
 
@@ -114,9 +154,17 @@ def worked_solutions(
         else:
             expression = draw_expression(rng, min_terms, max_terms, max_value)
             style = rng.choices(names, weights)[0]
-            worked = work_arithmetic(expression, style, slips, rng)
+            worked = work_arithmetic(expression, style, slips, rng, wordings)
         if split_of(worked.problem) == "train":
             yield worked
+
+
+def _worded(steps: list[str], wordings: int, rng: random.Random) -> str:
+    """The steps in one line; every place where one of several words may stand has one of them."""
+    if wordings == 1:
+        return ", ".join(steps)
+    words = [rng.choice(OPENINGS[:wordings])] + [rng.choice(LINKS[:wordings]) for _ in steps[1:]]
+    return ", ".join(f"{word} {step}" for word, step in zip(words, steps, strict=True))
 
 
 def _slip(value: int, probability: float, rng: random.Random) -> int:
@@ -125,7 +173,7 @@ def _slip(value: int, probability: float, rng: random.Random) -> int:
     return value + rng.choice((-10, -2, -1, 1, 2, 10))
 
 
-def _left_to_right(terms: list[int], slips: Slips, rng: random.Random) -> tuple[str, int]:
+def _left_to_right(terms: list[int], slips: Slips, rng: random.Random) -> tuple[list[str], int]:
     total, steps = terms[0], []
     for term in terms[1:]:
         before, total = total, total + term
@@ -133,18 +181,17 @@ def _left_to_right(terms: list[int], slips: Slips, rng: random.Random) -> tuple[
             total = -total if rng.random() < slips.below_zero else total
         total = _slip(total, slips.steps, rng)
         steps.append(f"{before}{term:+d}={total}")
-    return ", ".join(steps), total
+    return steps, total
 
 
-def _grouped(terms: list[int], slips: Slips, rng: random.Random) -> tuple[str, int]:
+def _grouped(terms: list[int], slips: Slips, rng: random.Random) -> tuple[list[str], int]:
     sides = []
     for side in ([t for t in terms if t >= 0], [-t for t in terms if t < 0]):
         total = _slip(sum(side), slips.group * max(len(side) - 1, 0), rng)
         sides.append(("+".join(map(str, side)) or "0", total))
     (plus, plus_total), (minus, minus_total) = sides
     total = _slip(plus_total - minus_total, slips.group, rng)
-    return (
-        f"decompose into plus {plus}={plus_total} and minus {minus}={minus_total}, "
+    return [
+        f"decompose into plus {plus}={plus_total} and minus {minus}={minus_total}",
         f"{plus_total}-{minus_total}={total}",
-        total,
-    )
+    ], total

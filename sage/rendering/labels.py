@@ -31,20 +31,23 @@ def exhibit_heading(study: ResolvedStudy, exhibit: str) -> str:
 
 def interval_name(study: ResolvedStudy) -> str:
     """The kind of interval of pass@k."""
-    if len(study.study.seeds) > 1:
+    if study.numbers_of_runs()[-1] > 1:
         return "95 % interval: the variances of problems and of training runs added"
     return "95 % interval over problems (BCa bootstrap)"
 
 
 def seeds_said(study: ResolvedStudy) -> str:
     """What the study's training seeds mean for its intervals, as a sentence."""
-    seeds = study.study.seeds
-    if len(seeds) == 1:
-        return (
-            "Each method was trained once, so the intervals do not cover variation between "
-            "training runs."
-        )
-    return f"Methods are pooled over {len(seeds)} training seeds."
+    numbers = study.numbers_of_runs()
+    uncovered = "the intervals do not cover variation between training runs"
+    if numbers == [1]:
+        return f"Each method was trained once, so {uncovered}."
+    if len(numbers) == 1:
+        return f"Methods are pooled over {numbers[0]} training seeds."
+    return (
+        f"Methods are pooled over their training seeds, {numbers[0]} to {numbers[-1]} of them; "
+        f"where there is one, {uncovered}."
+    )
 
 
 def problems_worth(sizes: Mapping[str, int]) -> str:

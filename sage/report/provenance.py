@@ -27,7 +27,7 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     seeds = len(evaluation.seeds)
     return [
         ("Models", ", ".join(model.title for model in study.study.models.values())),
-        ("Training seeds", ", ".join(map(str, study.study.seeds))),
+        ("Training seeds", study.seeds_text()),
         (
             "Samples per problem",
             f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else ""),

@@ -175,7 +175,7 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
     if exhibit.of_policies:
         wanted = exhibit.runs(study)
         have = sum(run in content.policies for run in wanted)
-        facts.append(("Training seeds", ", ".join(map(str, study.study.seeds))))
+        facts.append(("Training seeds", study.seeds_text()))
         facts.append(
             ("Training runs", str(have) if have == len(wanted) else f"{have} of {len(wanted)}")
         )

@@ -47,7 +47,7 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         **{run_name(*pair): found for pair, found in content.evaluations.items()},
     }
     found = [*missing_runs(study, content), *stale_results(study, content)]
-    if len(study.study.seeds) == 1:
+    if study.numbers_of_runs() == [1]:
         text = (
             "Each method was trained once, so a difference holds for these single runs and "
             "decides no claim about methods. To decide claims, train with more seeds (`seeds` in "

@@ -85,6 +85,15 @@ class Corpus(Strict):
         Share, about("share of puzzles among the documents", unit="share, 0 to 1")
     ]
     knights_people: Annotated[People, about("numbers of people in the puzzles", unit="people")]
+    wordings: Annotated[
+        int,
+        Field(ge=1, le=12),
+        about(
+            "how many words are equally likely to open a sum's solution, and to join its steps: "
+            "branch points of no consequence",
+            unit="words",
+        ),
+    ] = 1
 
     @model_validator(mode="after")
     def _drawable(self) -> Corpus:

@@ -325,6 +325,14 @@ class Model(Strict):
             "trains on"
         ),
     ]
+    seeds: Annotated[
+        dict[Name, Annotated[list[Seed], Field(min_length=1), about("seeds", unit="integers")]],
+        about(
+            "training seeds of single algorithms, in place of the study's `seeds`: more for those "
+            "that are to be compared",
+            unit="integers",
+        ),
+    ] = Field(default_factory=dict)
     evaluation: Annotated[
         Evaluation | None, about("replaces the study's `evaluation` for this model")
     ] = None

@@ -88,7 +88,7 @@ def load_study(
         variants |= exhibit.variants(algorithms)
     data_sets = {s.benchmark for s in checked.problems.values() if s.source == "benchmark"}
     data_sets |= {m.sft.data for m in models if m.sft and m.sft.data}
-    return ResolvedStudy(
+    resolved = ResolvedStudy(
         name=file.stem,
         option=file.stem if file.parent == config_folder / "studies" else study,
         study=checked,
@@ -96,6 +96,8 @@ def load_study(
         variants=list(variants),
         benchmarks={name: Benchmark.model_validate(entries[name]) for name in sorted(data_sets)},
     )
+    _refuse({str(file): list(_seed_faults(resolved))})
+    return resolved
 
 
 def _unread(entry: Any) -> Exhibit:
@@ -239,6 +241,15 @@ def _problem_set_faults(
             if known:
                 what = f"a level of {chosen!r}"
                 yield from unknown(f"{key}.levels[{index}]", str(level), what, known)
+
+
+def _seed_faults(study: ResolvedStudy) -> Iterator[str]:
+    """Seeds of algorithms that the model is not trained with, and repeated ones."""
+    for name, model in study.study.models.items():
+        for row, seeds in model.seeds.items():
+            key, trained = f"models.{name}.seeds", study.trained(name)
+            yield from unknown(key, row, "an algorithm that this model is trained with", trained)
+            yield from repeated(f"{key}.{row}", seeds)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

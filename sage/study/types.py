@@ -50,7 +50,11 @@ class Study(Strict):
     seeds: Annotated[
         list[Seed],
         Field(min_length=1),
-        about("training seeds of RL: one run for each model, algorithm and seed", unit="integers"),
+        about(
+            "training seeds of RL: one run for each model, algorithm and seed. A model can give "
+            "some of its algorithms others",
+            unit="integers",
+        ),
     ]
     evaluation: Annotated[Evaluation, about("how much is sampled, and how")]
     readings: Annotated[
@@ -170,8 +174,32 @@ class ResolvedStudy(Strict):
 
     def runs_of(self, model: str, row: str) -> list[Run]:
         """The policies of a row, one per training seed; `base` has none and stands under seed 0."""
-        seeds = [0] if row == BASE else self.study.seeds
+        seeds = [0] if row == BASE else self.seeds(model, row)
         return [Run(model, row, seed) for seed in seeds]
+
+    def seeds(self, model: str, row: str) -> list[int]:
+        """The training seeds of an algorithm."""
+        return self.model(model).seeds.get(row, self.study.seeds)
+
+    def numbers_of_runs(self) -> list[int]:
+        """How many runs the algorithms have, each number once, the smallest first."""
+        pairs = [(model, row) for model in self.study.models for row in self.trained(model)]
+        return sorted({len(self.seeds(*pair)) for pair in pairs})
+
+    def seeds_text(self, model: str | None = None) -> str:
+        """The training seeds of all models or of one, as in `1, 2, 3 (GRPO); 1 (others)`."""
+        models = [model] if model else list(self.study.models)
+        titles: dict[str, list[str]] = {}
+        for name in models:
+            for row, seeds in self.model(name).seeds.items():
+                of_seeds = titles.setdefault(", ".join(map(str, seeds)), [])
+                if self.algorithms[row].title not in of_seeds:
+                    of_seeds.append(self.algorithms[row].title)
+        general = ", ".join(map(str, self.study.seeds))
+        if not titles:
+            return general
+        own = [f"{seeds} ({', '.join(rows)})" for seeds, rows in titles.items()]
+        return "; ".join([*own, f"{general} (others)"])
 
     def trained_runs(self, model: str) -> list[Run]:
         """Every run of RL that the study asks for."""

@@ -71,5 +71,6 @@ def corpus_solutions(corpus: Corpus, seed: int) -> Iterator[Worked]:
         max_terms=corpus.max_terms,
         max_value=corpus.max_value,
         knights_share=corpus.knights_share,
+        wordings=corpus.wordings,
         knights_people=corpus.knights_people,
     )

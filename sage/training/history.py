@@ -34,6 +34,7 @@ HISTORY_KEYS = {
     "sage/q_max": "q_max",
     "sage/amplified_share": "amplified_share",
     "sage/clamped_share": "clamped_share",
+    "sage/log_q": "log_q",
 }
 """TRL's names and this project's for what a row holds; what a run does not log is left out."""
 

@@ -17,27 +17,29 @@ class GuideTally:
         self._accelerator = accelerator
         self._clamp = clamp
         self._moment: Hashable = None
-        self._sums = [0.0] * 4
+        self._sums = [0.0] * 6
         self._ends = [float("inf")] * 2
 
     def add(self, moment: Hashable, factors: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
         """The log of `moment` so far, with `factors` where `mask`, both `[B, T]`, counted in.
 
-        Every process must call it. Without a token there is nothing to log.
+        `log_q` is the mean over completions of log q(x, y), the sum over a completion's tokens
+        (nats). Every process must call it. Without a token there is nothing to log.
         """
         lowest, highest = self._clamp
         clamped = (factors <= lowest + _NEAR) | (factors >= highest - _NEAR)
-        parts = (torch.ones_like(factors), factors, factors > 1.0, clamped)
-        sums = torch.stack([(part * mask).sum(dtype=torch.float64) for part in parts])
+        parts = (torch.ones_like(factors), factors, factors > 1.0, clamped, factors.log())
+        sums = [(part * mask).sum(dtype=torch.float64) for part in parts]
+        sums = torch.stack([*sums, mask.any(dim=1).sum(dtype=torch.float64)])
         least = factors.masked_fill(~mask, torch.inf).min()
         most = factors.masked_fill(~mask, -torch.inf).max()
         sums = self._accelerator.reduce(sums, reduction="sum")
         ends = self._accelerator.gather(torch.stack([least, -most])[None]).amin(dim=0)
         if moment != self._moment:
-            self._moment, self._sums, self._ends = moment, [0.0] * 4, [float("inf")] * 2
+            self._moment, self._sums, self._ends = moment, [0.0] * 6, [float("inf")] * 2
         self._sums = [a + b for a, b in zip(self._sums, sums.tolist(), strict=True)]
         self._ends = [min(a, b) for a, b in zip(self._ends, ends.tolist(), strict=True)]
-        tokens, total, amplified, at_clamp = self._sums
+        tokens, total, amplified, at_clamp, of_logs, completions = self._sums
         if tokens == 0:
             return {}
         return {
@@ -46,6 +48,7 @@ class GuideTally:
             "q_max": -self._ends[1],
             "amplified_share": amplified / tokens,
             "clamped_share": at_clamp / tokens,
+            "log_q": of_logs / completions,
         }
 
 
