@@ -22,7 +22,7 @@ from sage.claims.ledger import COLUMNS, Measured, findings, ledger, resolved_k, 
 from sage.claims.strength import strength_text
 from sage.claims.tests import AnyTest, Claim, Comparison, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_claim, of_finding, of_secondary
-from sage.claims.view import ledger_view
+from sage.claims.view import counted, ledger_view
 from sage.exhibits import load_study
 from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
@@ -187,6 +187,16 @@ class TestLoader:
         line = "{test: tail, exhibit: t, row: a, other: b, direction: up}"
         path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
         with pytest.raises(ValueError, match=r"one: .*primary test needs a margin"):
+            load_claims(path)
+
+    def test_at_most_three_claims_open_the_report(self, tmp_path: Path) -> None:
+        path = tmp_path / "claims.yaml"
+        line = "{test: tail, exhibit: t, row: a, other: b, direction: up, margin: 0.1}"
+        claim = f"  claim: c\n  source: s\n  headline: true\n  primary: {line}\n"
+        path.write_text("".join(f"c{n}:\n{claim}" for n in range(3)))
+        assert all(one.headline for one in load_claims(path).values())
+        path.write_text("".join(f"c{n}:\n{claim}" for n in range(4)))
+        with pytest.raises(ValueError, match="c0, c1, c2, c3 have headline: true; at most 3"):
             load_claims(path)
 
 
@@ -356,6 +366,9 @@ class TestLedger:
         assert set(judged["verdict"]) == {"no difference"}
         (claim,) = ledger_view(judged, study)
         assert claim.verdict_text == "no difference larger than 2.0 points"
+        assert claim.found.startswith("pass@2 +0.1 points (95 % interval ")
+        assert claim.found.endswith("), mean of 2 benchmarks")
+        assert counted([claim]) == "Claims: 1 without a difference that matters."
         assert "A difference larger than 2.0 points is excluded." in claim.summary
 
     def test_one_training_run_decides_no_claim_and_says_so(self, study: ResolvedStudy) -> None:

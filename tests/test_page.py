@@ -35,7 +35,7 @@ from sage.analysis.case_study import CaseStudy, Solution
 from sage.analysis.dynamics import history_frame
 from sage.claims.ledger import Measured, ledger
 from sage.claims.tests import load_claims
-from sage.exhibits import PAPER, load_study
+from sage.exhibits import PAPER, kind_class, load_study
 from sage.exhibits.accuracy import accuracy_document
 from sage.exhibits.case_study import CaseStudyText
 from sage.exhibits.curves import curves_figure
@@ -338,7 +338,30 @@ class TestPage:
         exhibits = [f"exhibit-{name}" for name in with_a_case(a_study()).study.exhibits]
         always = ["theory", "hyperparameters", "contamination", "grading", "support"]
         record = ["samples", "problems", "settings", "runs"]
-        assert sections == ["claims", "warnings", *exhibits, *always, *record]
+        assert sections == ["findings", "claims", "warnings", *exhibits, *always, *record]
+
+    def test_the_page_opens_with_what_was_found(self, page: str, tmp_path: Path) -> None:
+        """A sentence for each headline claim, then the exhibit that leads, which stands nowhere
+        else."""
+        claims = load_claims(ROOT / "config/claims.yaml")
+        opening = parsed(page).find(".//section[@id='findings']")
+        sentences = [words_of(item) for item in opening.findall("ul/li")]
+        headlines = [claim.claim for claim in claims.values() if claim.headline]
+        assert len(sentences) == len(headlines) > 0
+        for sentence, claim in zip(sentences, headlines, strict=True):
+            assert claim in sentence
+        assert "Claims: " in words_of(opening)
+        study = with_a_case(a_study())
+        lead = kind_class("tradeoff").model_validate(
+            {"kind": "tradeoff", "title": "Both at once", "model": "tiny"}
+        )
+        exhibits = {**study.study.exhibits, "both": lead}
+        study = study.model_copy(
+            update={"study": study.study.model_copy(update={"exhibits": exhibits})}
+        )
+        drawn = a_page(study, tmp_path, figures={**svgs(), "both": svgs()["figure3"]})
+        assert drawn.index('id="figure-both"') < drawn.index('<section id="claims"')
+        assert 'id="exhibit-both"' not in drawn
 
     def test_an_exhibit_says_what_its_numbers_are_of(self, page: str) -> None:
         section = page[page.index('id="exhibit-table1"') : page.index('id="exhibit-table2"')]
@@ -440,10 +463,12 @@ class TestMarkup:
             assert all(head.get("scope") and words_of(head) for head in heads)
 
     def test_the_rows_of_a_claim_are_as_wide_as_its_head(self, page: str) -> None:
-        (table,) = parsed(page).findall(".//table[@class='ledger']")
-        columns = len(table.findall("thead/tr/*"))
-        assert columns > 6
-        for body in table.findall("tbody"):
+        tables = parsed(page).findall(".//table[@class='ledger']")
+        assert len(tables) == len(load_claims(ROOT / "config/claims.yaml"))
+        for table in tables:
+            columns = len(table.findall("thead/tr/*"))
+            assert columns > 6
+            (body,) = table.findall("tbody")
             spans = [int(cell.get("rowspan", 1)) - 1 for cell in body.findall("tr/th")]
             cells = sum(int(cell.get("colspan", 1)) for cell in body.findall("tr/*"))
             assert cells + sum(spans) == columns * len(body.findall("tr"))

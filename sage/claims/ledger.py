@@ -68,15 +68,18 @@ COLUMNS = [
     "detectable",
     "because",
     "strength",
+    "headline",
 ]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
 on, if any. `role` is that of a finding: `primary`, `place` (a benchmark of the primary contrast)
 or `secondary`; `margin` the test's, `because` why a claim is inconclusive, where
-known, and `strength` how strongly the guides of its rows acted."""
+known, `strength` how strongly the guides of its rows acted, and `headline` whether
+the claim opens the report."""
 
 _NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")
+_OTHERS = ("test", "n", "runs", "headline")
 
 
 @dataclass(frozen=True)
@@ -132,9 +135,10 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
     """Every claim with its verdict, its tests and what they found: COLUMNS."""
     rows = [row for name, claim in claims.items() for row in judged(name, claim, study, measured)]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    words = [name for name in COLUMNS if name not in (*_NUMBERS, "test", "n", "runs")]
+    words = [name for name in COLUMNS if name not in (*_NUMBERS, *_OTHERS)]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
-    return frame.astype({**dict.fromkeys(_NUMBERS, float), "n": "Int64", "runs": "Int64"})
+    numbers = dict.fromkeys(_NUMBERS, float)
+    return frame.astype({**numbers, "n": "Int64", "runs": "Int64", "headline": bool})
 
 
 def judged(
@@ -175,6 +179,7 @@ def judged(
             "role": "secondary" if number > 1 else "primary",
             "margin": test.margin,
             "strength": strength,
+            "headline": claim.headline,
         }
         for place, (one, of_place) in enumerate(zip(ones, here, strict=True)):
             role = {"role": "place"} if number == 1 and place else {}

@@ -16,6 +16,9 @@ from sage.fields import Name, Positive, PositiveFloat, Strict
 
 Direction = Literal["up", "down", "not up"]
 
+HEADLINES = 3
+"""As many claims as fit the first screen of the report."""
+
 
 class Comparison(Strict):
     """A difference, `row` minus `other`, that goes one way. `exhibit` lends model and benchmarks.
@@ -97,10 +100,13 @@ class Claim(Strict):
 
     `primary` alone decides: one contrast, stated before any run, with the margin below which a
     difference would not matter. `secondary` tests are shown, and can only take a verdict back.
+    A `headline` claim stands in the sentences that open the report, of which there are at most
+    HEADLINES.
     """
 
     claim: str
     source: str
+    headline: bool = False
     primary: AnyTest
     secondary: list[AnyTest] = Field(default_factory=list)
 
@@ -117,7 +123,7 @@ _LEDGER = TypeAdapter(dict[Name, Claim])
 def load_claims(path: Path) -> dict[str, Claim]:
     """The ledger by the claims' names. Raises ValueError naming the file, the key and the fault."""
     try:
-        return _LEDGER.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+        claims = _LEDGER.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML ({error})") from error
     except ValidationError as error:
@@ -126,3 +132,9 @@ def load_claims(path: Path) -> dict[str, Claim]:
             for fault in error.errors()
         )
         raise ValueError(f"{path}: {faults}") from error
+    headlines = [name for name, claim in claims.items() if claim.headline]
+    if len(headlines) > HEADLINES:
+        raise ValueError(
+            f"{path}: {', '.join(headlines)} have headline: true; at most {HEADLINES} claims may"
+        )
+    return claims

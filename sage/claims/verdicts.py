@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,6 +28,8 @@ LEVEL = 0.05
 
 Verdict = Literal["supported", "contradicted", "no difference", "inconclusive", "not run"]
 """Of a test or a claim. `no difference`: none larger than the margin."""
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Seen = Literal[
     "supported",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from sage.claims.ledger import amount
+from sage.claims.verdicts import VERDICTS
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.study import ResolvedStudy
@@ -41,7 +43,8 @@ class LedgerClaim:
 
     `because` says why it is inconclusive where more problems or samples would not help, `margin`
     is the difference below which none matters, `summary` says all of it in plain words, and
-    `strength` how strongly the guides of its rows acted.
+    `strength` how strongly the guides of its rows acted. A `headline` claim opens the report, with
+    `found`: what its primary contrast found.
     """
 
     name: str
@@ -54,6 +57,8 @@ class LedgerClaim:
     margin: str = ""
     summary: tuple[str, ...] = ()
     strength: str = ""
+    headline: bool = False
+    found: str = ""
 
 
 def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[LedgerClaim]:
@@ -84,9 +89,32 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
                 margin,
                 _summary(first.to_dict(), views, margin),
                 str(first["strength"]),
+                bool(first["headline"]),
+                _found(first.to_dict(), views),
             )
         )
     return claims
+
+
+def counted(claims: Sequence[LedgerClaim]) -> str:
+    """How many claims have which verdict, as in `Claims: 1 supported, 2 not run.`"""
+    counts = Counter(claim.verdict for claim in claims)
+    words = {"no difference": "without a difference that matters"}
+    named = [f"{counts[one]} {words.get(one, one)}" for one in VERDICTS if counts[one]]
+    return f"Claims: {', '.join(named)}."
+
+
+def _found(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...]) -> str:
+    """The effect of the primary contrast, its interval, and what it could have seen."""
+    contrast, places = rows[0], sum(row.role == "place" for row in rows)
+    if contrast.verdict == "not run":
+        return f"not run: {contrast.place}"
+    what = str(first["says"]).split(":")[0]
+    effect = " ".join(filter(None, [contrast.effect, _unit_said(first)]))
+    interval = f" (95 % interval {contrast.interval})" if contrast.interval else ""
+    mean = f", mean of {places} benchmarks" if places else ""
+    least = f"; detectable {contrast.detectable}" if first["verdict"] == "inconclusive" else ""
+    return f"{what} {effect}{interval}{mean}{least if contrast.detectable else ''}"
 
 
 def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str) -> tuple[str, ...]:

@@ -119,6 +119,9 @@ class Kind(Exhibit, Shows):
     of_policies: ClassVar[bool] = True
     """Whether it shows trained policies; else only what they are trained from."""
 
+    leads: ClassVar[bool] = False
+    """Whether the first exhibit of this kind opens the report."""
+
     evidence: ClassVar[str] = ""
     """The measured frame that claims are tested on, if any."""
 

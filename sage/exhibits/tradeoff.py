@@ -34,6 +34,7 @@ class TradeoffFigure(OnBenchmarks, MeasuredPassAtK):
         ),
     ] = None
 
+    leads: ClassVar[bool] = True
     contents: ClassVar[str] = (
         "Accuracy (pass@1) against coverage (pass@k), one panel per benchmark. Large marks are "
         "rows, pooled over training runs, with 95 % intervals; small ones are single runs."

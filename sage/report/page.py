@@ -18,13 +18,13 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from sage.claims import CONTRASTS, CONTRASTS_CAPTION
-from sage.claims.view import ledger_view
+from sage.claims.view import counted, ledger_view
 from sage.rendering import markup
 from sage.rendering.labels import row_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
-from sage.report.sections import Part, exhibit_sections
+from sage.report.sections import Part, exhibit_sections, opening
 from sage.report.study_sections import study_sections
 from sage.report.warnings import warnings
 from sage.runtime.files import write_text_atomic
@@ -71,6 +71,8 @@ def render_page(
     }
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
     script = content.sources.get(SCRIPT, "") if excerpts else ""
+    claims = ledger_view(content.metrics.get("claims"), study)
+    lead, exhibits = opening(exhibit_sections(study, content, files), study)
     return environment.get_template(TEMPLATE).render(
         study=study,
         partial_report=partial_report,
@@ -80,11 +82,13 @@ def render_page(
         palette=Markup(markup.palette_css()),
         script=Markup(script),
         excerpts=json_block(excerpts) if excerpts else None,
-        claims=ledger_view(content.metrics.get("claims"), study),
+        claims=claims,
+        counted=counted(claims) if claims else "",
+        lead=lead,
         claims_path=files.made.metrics("claims").as_posix(),
         contrasts=_contrasts(content, files),
         warnings=warnings(study, content),
-        exhibits=exhibit_sections(study, content, files),
+        exhibits=exhibits,
         study_sections=study_sections(study, content, files),
         problem_sets=provenance.problem_sets(study, content.problems, files.results),
         settings=provenance.all_settings(study),

@@ -59,6 +59,14 @@ def exhibit_sections(study: ResolvedStudy, content: PageContent, files: PageFile
     return [exhibit_section(study, name, content, files) for name in study.study.exhibits]
 
 
+def opening(sections: list[Section], study: ResolvedStudy) -> tuple[Section | None, list[Section]]:
+    """The section that opens the page, if the study has an exhibit for it, and the others."""
+    for place, section in enumerate(sections):
+        if kind_of(study, section.target).leads:
+            return section, sections[:place] + sections[place + 1 :]
+    return None, sections
+
+
 def exhibit_section(
     study: ResolvedStudy, name: str, content: PageContent, files: PageFiles
 ) -> Section:
