@@ -17,7 +17,14 @@ from sage.runtime.files import write_text_atomic
 from sage.runtime.manifest import hardware, versions
 
 FOLDER = Path(__file__).parent
-NOT_BENCHMARKS = {"__main__", "math_verify_pairs", "paired", "paper_files", "random_policy"}
+NOT_BENCHMARKS = {
+    "__main__",
+    "findings",
+    "math_verify_pairs",
+    "paired",
+    "paper_files",
+    "random_policy",
+}
 
 
 def main(names: list[str]) -> int:

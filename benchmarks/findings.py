@@ -1,0 +1,126 @@
+"""The numbers of docs/findings.md that no study measures: `python -m benchmarks.findings`.
+
+Prints them and writes `benchmarks/findings.json`. The paper's tables are those of reports/paper.
+The part about the released grader needs the benchmarks' files, in the folder that the environment
+variable SAGE_MIRROR names or from the hub.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from math_verify import parse, verify
+from scipy.stats import ttest_ind_from_stats
+
+from sage.evaluation.intervals import holm
+from sage.exhibits import load_study
+from sage.grading import Grader
+from sage.problems.sets import draw_problems
+from sage.prompting import completion
+from sage.runtime.files import write_text_atomic
+from sage.runtime.manifest import versions
+
+ROOT = Path(__file__).parents[1]
+EVALUATION_SEEDS = 5
+"""Of the paper's means and standard deviations."""
+
+RANK, WIDTH, STANDARD_DEVIATION = 8, 1024, 0.02
+"""Of the adapter and of the weights that it is merged into."""
+
+
+def paper_differences() -> list[dict[str, Any]]:
+    """For each table of the paper with deviations: how many differences exceed evaluation noise.
+
+    Every row is compared with `grpo`, or in Table 3 with the same loss without a KL term, by
+    Welch's t-test over five evaluation seeds, which does not see the noise of training runs or
+    problems; p is adjusted after Holm within a table.
+    """
+    found = []
+    for name in ("table1", "table3", "table4", "table9"):
+        table = pd.read_csv(ROOT / f"reports/paper/{name}.csv")
+        if "benchmark" not in table:
+            table = table.assign(benchmark="Minerva")
+        rows = []
+        for (benchmark, metric), of in table.groupby(["benchmark", "metric"], sort=False):
+            cells = of.set_index("algorithm")
+            for row in cells.index.difference(["base", "grpo", "bnpo_no_kl", "dapo_no_kl"]):
+                other = "grpo" if "grpo" in cells.index else f"{row.split('_')[0]}_no_kl"
+                ours, theirs = (cells.loc[key, ["mean", "std"]] for key in (row, other))
+                sizes = (*ours, EVALUATION_SEEDS), (*theirs, EVALUATION_SEEDS)
+                p = ttest_ind_from_stats(*sizes[0], *sizes[1], equal_var=False).pvalue
+                rows.append((row, f"{benchmark} {metric}", ours["mean"] - theirs["mean"], p))
+        adjusted = holm(np.array([row[-1] for row in rows]))
+        clear = [
+            f"{row}, {place}: {100 * difference:+.1f} points"
+            for (row, place, difference, _), p in zip(rows, adjusted, strict=True)
+            if p < 0.05
+        ]
+        unadjusted = sum(bool(row[-1] < 0.05) for row in rows)
+        found.append(
+            {"table": name, "tests": len(rows), "below_0.05": unadjusted, "after_holm": clear}
+        )
+    return found
+
+
+def merged_adapters() -> list[dict[str, float]]:
+    """What is left of a LoRA update after it was merged into bfloat16 weights and rounded.
+
+    For a typical size (root mean square) of B's entries: the cosine of the rounded change with the
+    adapter's, and the share of weights that change at all. A is drawn as PEFT draws it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(WIDTH, WIDTH, generator=generator) * STANDARD_DEVIATION
+    weights = weights.bfloat16()
+    down = (torch.rand(RANK, WIDTH, generator=generator) * 2 - 1) / WIDTH**0.5
+    directions = torch.randn(WIDTH, RANK, generator=generator)
+    found = []
+    for size in (1e-4, 3e-4, 1e-3):
+        update = 2.0 * size * directions @ down
+        change = (weights.float() + update).bfloat16().float() - weights.float()
+        cosine = torch.nn.functional.cosine_similarity(change.flatten(), update.flatten(), dim=0)
+        changed = float((change != 0).float().mean())
+        found.append({"rms_of_b": size, "cosine": float(cosine), "share_changed": changed})
+    return found
+
+
+def released_grader() -> Iterator[dict[str, Any]]:
+    """Right answers in a solution block: how many does parsing the whole text find, and ours?"""
+    study = load_study("paper", ROOT / "config")
+    with Grader() as grader:
+        for name in ("dapo", "aime", "amc23", "math500_level5"):
+            problems = draw_problems(name, study.problem_set(name))
+            texts = [completion("it is so", problem.answer) for problem in problems]
+            pairs = zip(texts, problems, strict=True)
+            right = sum(verify(parse(one.answer), parse(text)) for text, one in pairs)
+            ours = grader.grade_many(
+                [(text, one.answer, one.kind) for text, one in zip(texts, problems, strict=True)]
+            )
+            correct = sum(verdict.status == "correct" for verdict in ours)
+            yield {"set": name, "answers": len(problems), "released": right, "ours": correct}
+
+
+def main() -> int:
+    """Print and write everything; the exit status is 0."""
+    logging.disable(logging.ERROR)  # Math-Verify's, a line for each text it cannot read
+    content: dict[str, Any] = {
+        "versions": versions(),
+        "paper_differences": paper_differences(),
+        "merged_adapters": merged_adapters(),
+        "released_grader": list(released_grader()),
+    }
+    text = json.dumps(content, indent=2)
+    print(text)
+    write_text_atomic(ROOT / "benchmarks/findings.json", text + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
