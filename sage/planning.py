@@ -26,6 +26,9 @@ GENEROUS, TIGHT = 2.0, 1.2
 """Limits of a memory request as a multiple of the measured peak: above the first it is wasteful,
 below the second risky."""
 
+FEW_COMPLETIONS = 8
+"""A GPU with fewer completions of a step than this reads its weights for little work."""
+
 ROOM = 1.5
 """A good memory request, as a multiple of the measured peak."""
 
@@ -106,7 +109,22 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
             f"The hours do not include {', '.join(unknown)}: throughput is unknown. Run one job, "
             "or set training and sampling in the model's job section."
         )
-    return "\n".join([*lines, *memory_hints(rows)])
+    return "\n".join([*lines, *memory_hints(rows), *gpu_hints(study)])
+
+
+def gpu_hints(study: ResolvedStudy) -> list[str]:
+    """A line for each model whose RL shares out fewer completions than keep a GPU busy."""
+    hints = []
+    for name, model in study.study.models.items():
+        step, gpus = model.rl.prompts_per_step * model.rl.rollouts, model.job.gpus
+        if gpus > 1 and step < FEW_COMPLETIONS * gpus:
+            runs = len(study.trained_runs(name))
+            hints.append(
+                f"{name}: a step's {step} completions are {step // gpus or 'less than 1'} for each "
+                f"of {gpus} GPUs, which will mostly wait: set gpus: 1, and {min(gpus, runs)} of "
+                f"its {runs} runs train side by side."
+            )
+    return hints
 
 
 def memory_hints(stages: Iterable[Stage]) -> list[str]:

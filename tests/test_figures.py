@@ -214,6 +214,15 @@ class TestTraining:
         without = training_figure(few, a_study(), "training").axes
         assert len(without) == 3
 
+    @pytest.mark.parametrize(("gap", "shown"), [(4e-7, False), (0.01, True)])
+    def test_the_samplers_gap_is_drawn_where_it_is_more_than_rounding(
+        self, gap: float, shown: bool
+    ) -> None:
+        recorded = history_frame({("grpo", 1): history(5, sampler_gap_mean=gap)})
+        axes = training_figure(recorded, a_study(), "training").axes
+        titles = [panel.get_title(loc="left") for panel in axes]
+        assert ("Gap of sampler to trainer (nats)" in titles) == shown
+
     def test_a_single_spike_does_not_flatten_the_other_steps(self) -> None:
         rows = history(400, kl=0.1)
         for row in rows:

@@ -81,3 +81,31 @@ def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:
     rl = next(s for s in found if s.name == "rl" and s.model == "qwen_math_7b")
     assert (rl.jobs, rl.gpus, rl.tokens) == (18, 1, 18 * 1000 * 8 * 2048)
     assert "GPU hours" in render_plan(loaded, found)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "rollouts", "hint"),
+    [
+        (1, 8, None),
+        (8, 64, None),
+        (8, 8, "a step's 8 completions are 1 for each of 8 GPUs, which will mostly wait: set gpus"),
+    ],
+)
+def test_many_gpus_for_few_completions_are_called_wasteful(
+    tmp_path: Path, gpus: int, rollouts: int, hint: str | None
+) -> None:
+    study = load_study("paper", ROOT / "config")
+    name, model = "qwen_math_7b", study.model("qwen_math_7b")
+    changed = model.model_copy(
+        update={
+            "job": model.job.model_copy(update={"gpus": gpus}),
+            "rl": model.rl.model_copy(update={"rollouts": rollouts}),
+        }
+    )
+    models = {**study.study.models, name: changed}
+    study = study.model_copy(update={"study": study.study.model_copy(update={"models": models})})
+    text = render_plan(study, plan(study, Results(tmp_path)))
+    found = [line for line in text.splitlines() if "side by side" in line]
+    assert bool(found) == bool(hint)
+    if hint:
+        assert hint in found[0]

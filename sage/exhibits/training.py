@@ -26,7 +26,11 @@ _TRAINING = {
     "q_mean": "Guide factor (mean)",
     "amplified_share": "Share of tokens amplified",
     "log_q": "log q of a completion (nats)",
+    "sampler_gap_mean": "Gap of sampler to trainer (nats)",
 }
+
+_ROUNDING = 1e-4
+"""Below this the sampler's and the trainer's log-probabilities differ by rounding alone."""
 
 
 class TrainingFigure(ExhibitOfRows, Kind):
@@ -37,9 +41,10 @@ class TrainingFigure(ExhibitOfRows, Kind):
     of_training: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
     contents: ClassVar[str] = (
-        "Reward, KL, token entropy, gradient norm, completion length and guide factor over "
-        "training. Thin lines are single optimizer steps. Thick lines are running means over a "
-        "twentieth of the steps, averaged over training seeds."
+        "Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the "
+        "gap between the sampler's and the trainer's log-probabilities where it is more than "
+        "rounding, over training. Thin lines are single optimizer steps. Thick lines are running "
+        "means over a twentieth of the steps, averaged over training seeds."
     )
     caption: ClassVar[str] = (
         "Thin lines are single optimizer steps (single spikes may leave the panel). Thick lines "
@@ -81,6 +86,8 @@ def training_figure(histories: pd.DataFrame, study: ResolvedStudy, exhibit: str)
     frame = frame.assign(place=frame["algorithm"].map(order))
     frame = frame.sort_values(["place", "seed", "step"], ignore_index=True)
     recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
+    if "sampler_gap_mean" in recorded and frame["sampler_gap_mean"].max() < _ROUNDING:
+        recorded.remove("sampler_gap_mean")
     names = list(dict.fromkeys(frame["algorithm"]))
     styles = line_styles(study)
     runs = frame[["algorithm", "seed"]].drop_duplicates()
