@@ -8,6 +8,7 @@ VENV_SLURM ?= .venv-slurm
 CORES ?= all
 STUDY ?=
 PYTEST_ARGS ?=
+TEST_CORES ?= 2
 ONLY ?=
 
 # Recipes must find the environment's python first; PYTHON itself stays the user's.
@@ -27,9 +28,9 @@ study: install
 	$(run) python workflow/run.py --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
 
 ## make test                set up with the test tools, then run every test and style check
-## make test PYTEST_ARGS='-m "not slow"'
+## make test PYTEST_ARGS='-m "not slow"' TEST_CORES=4
 test: install-test
-	$(run) pytest $(PYTEST_ARGS)
+	$(run) pytest -n $(TEST_CORES) --dist loadfile $(PYTEST_ARGS)
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,13 +56,37 @@ def snakemake_in(folder: Path, **variables: str) -> Snakemake:
 
 
 @pytest.fixture(scope="session")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project in which the smoke study has been run."""
-    folder = copy_project(tmp_path_factory.mktemp("project") / "sage")
+def project(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A copy of the project in which the smoke study has been run; read only.
+
+    Where tests run in several processes (pytest-xdist), the first that needs it runs the study
+    for all.
+    """
+    together = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        together = together.parent
+    folder, done = together / "project" / "sage", together / "project" / "done"
+    folder.parent.mkdir(exist_ok=True)
+    with undisturbed(folder):
+        if not done.exists():
+            run_smoke(copy_project(folder))
+            done.touch()
+    return folder
+
+
+@contextmanager
+def undisturbed(project: Path) -> Iterator[None]:
+    """While `project` is not as it should be, or must not change."""
+    with open(project.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def run_smoke(folder: Path) -> None:
+    """Run the smoke study in a copy of the project; what its jobs took stands in JOBS."""
     recorder = {"PYTHONPATH": str(ROOT / "tests/recorder"), "SAGE_JOB_RECORD": str(folder / JOBS)}
     done = snakemake_in(folder, **recorder)("--cores", "2", "--config", "study=smoke")
     assert done.returncode == 0, done.stdout
-    return folder
 
 
 @pytest.fixture(scope="session")

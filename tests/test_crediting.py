@@ -25,7 +25,7 @@ from sage.training.crediting import ordered
 from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
-pytestmark = [pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(4000)]
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 BRANCH = {"kind": "branch", "settings": {"ratio": 0.3, "threshold": 0.3}}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.conftest import ROOT, snakemake_in
+from tests.conftest import ROOT, snakemake_in, undisturbed
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(4000)]
 
 
 def indented(text: str, width: int) -> str:
@@ -23,7 +23,8 @@ def indented(text: str, width: int) -> str:
 def grown(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A copy of the smoke study, with its results, after all four; and what the run printed."""
     folder = tmp_path_factory.mktemp("growth") / "sage"
-    shutil.copytree(project, folder)
+    with undisturbed(project):
+        shutil.copytree(project, folder)
     page = (ROOT / "config/README.md").read_text(encoding="utf-8")
     python = re.findall(r"```python\n(.+?)```", page, re.S)
     yamls = re.findall(r"```yaml\n(.+?)```", page, re.S)

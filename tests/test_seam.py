@@ -22,7 +22,7 @@ from sage.training import rl
 from sage.training.adapters import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
-pytestmark = [pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(4000)]
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 LOSSES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]

@@ -19,7 +19,7 @@ from sage.study import Guide, ResolvedStudy
 from sage.training.rl import build_trainer, grpo_config, shaping_of
 from sage.training.stopwatch import COLUMNS, Stopwatch, one_micro_batch, step_times
 
-pytestmark = [pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(4000)]
 
 PROBLEMS = "problems/arithmetic_train.jsonl"
 

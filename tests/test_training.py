@@ -22,7 +22,7 @@ from sage.training.examples import Solution
 from sage.training.pretrain import _collate
 from sage.training.trainer import SageTrainer
 
-pytestmark = [pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(4000)]
 
 
 def train(

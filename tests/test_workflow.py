@@ -11,7 +11,7 @@ from statistics import median
 
 import pandas as pd
 import pytest
-from conftest import JOBS, copy_project, snakemake_in
+from conftest import JOBS, copy_project, snakemake_in, undisturbed
 
 from sage.problems.record import read_problems
 from sage.study import ResolvedStudy
@@ -233,15 +233,16 @@ def planned_after(project: Path, edits: dict[str, tuple[str, str]]) -> str:
     """What a dry run prints after edits of files (text by text), which are then taken back."""
     before = {name: (project / name).read_text() for name in edits}
     times = {name: (project / name).stat() for name in edits}
-    try:
-        for name, (old, new) in edits.items():
-            assert old in before[name]
-            (project / name).write_text(before[name].replace(old, new, 1))
-        return snakemake_in(project)("-n", *SMOKE).stdout
-    finally:
-        for name, text in before.items():
-            (project / name).write_text(text)
-            os.utime(project / name, (times[name].st_atime, times[name].st_mtime))
+    with undisturbed(project):
+        try:
+            for name, (old, new) in edits.items():
+                assert old in before[name]
+                (project / name).write_text(before[name].replace(old, new, 1))
+            return snakemake_in(project)("-n", *SMOKE).stdout
+        finally:
+            for name, text in before.items():
+                (project / name).write_text(text)
+                os.utime(project / name, (times[name].st_atime, times[name].st_mtime))
 
 
 def planned_files(output: str, rule: str) -> set[str]:
