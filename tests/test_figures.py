@@ -158,6 +158,14 @@ class TestCurves:
         assert drawn == [[0.30, 0.50, 0.70], [0.60, 0.65, 0.40], [0.90, 0.92, 0.75]]
         assert easy.get_xscale() == "log"
 
+    def test_each_of_several_runs_has_a_thin_line_behind_the_pooled_one(self) -> None:
+        metrics = pass_at_k(METRICS, seeds=(1, 2))
+        metrics.loc[metrics["train_seed"] == 2, "value"] += 0.01
+        easy, _ = curves_figure(metrics, a_study(seeds=(1, 2)), "figure3").axes
+        thin = [line.get_ydata()[0] for line in easy.lines if line.get_linewidth() < 1]
+        assert sorted(thin) == pytest.approx([0.60, 0.61, 0.90, 0.91])  # the base has no runs
+        assert len(easy.lines) == 4 + 3
+
     def test_a_benchmark_without_rows_says_so(self) -> None:
         metrics = pass_at_k(row for row in METRICS if row[1] == "easy")
         _, hard = curves_figure(metrics, a_study(), "figure3").axes

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pandas as pd
 
+from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import FigureMaker
 from sage.exhibits.pass_at_k import MeasuredPassAtK, OnBenchmarks, pooled_pass_at_k
 from sage.rendering.labels import benchmark_titles
@@ -26,13 +27,13 @@ class CurvesFigure(OnBenchmarks, MeasuredPassAtK):
     contents: ClassVar[str] = (
         "Share of problems solved by at least one of k samples, against k; one panel for each "
         "benchmark. Bands are 95 % intervals over problems (and over training runs, if there are "
-        "several)."
+        "several); thin lines are single training runs."
     )
     caption: ClassVar[str] = (
         "Share of problems solved by at least one of k samples (unbiased estimate). Bands are "
-        "the 95 % interval of each curve. If a curve is below the base’s, the policy may have "
-        "lost problems that the base solves with enough samples. The paired comparisons say "
-        "whether the difference is significant."
+        "the 95 % interval of each curve, thin lines single training runs. If a curve is below the "
+        "base’s, the policy may have lost problems that the base solves with enough samples. The "
+        "paired comparisons say whether the difference is significant."
     )
 
     def figures(self) -> Mapping[str, FigureMaker]:
@@ -58,6 +59,7 @@ def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -
     names = [name for name in study.rows_of(exhibit) if name in set(rows["algorithm"])]
     benchmarks, titles = study.benchmarks_of(exhibit), benchmark_titles(study)
     styles = line_styles(study)
+    runs = single_runs(pass_at_k[pass_at_k["k"] <= samples], names)
     with matplotlib.rc_context(STYLE):
         figure, panels = grid_of_panels(len(benchmarks), len(names))
         for axes, benchmark in zip(panels, benchmarks, strict=True):
@@ -71,6 +73,10 @@ def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -
                 axes.fill_between(
                     band["k"], band["low"], band["high"], color=styles[name].hex, alpha=0.1, lw=0
                 )
+            for (name, _), run in runs[runs["benchmark"] == benchmark].groupby(
+                ["algorithm", "train_seed"], sort=False
+            ):
+                axes.plot(run["k"], run["value"], color=styles[str(name)].hex, lw=0.5, alpha=0.5)
             draw_lines(axes, shown, "k", "value", names, styles, markers=True)
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_locator(FixedLocator(_powers(shown["k"])))
@@ -82,6 +88,14 @@ def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -
         panels[0].set_ylabel("pass@k")
         add_legend(figure, names, styles, study, markers=True)
     return figure
+
+
+def single_runs(pass_at_k: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """Rows of single training runs, of those algorithms in `names` that have several."""
+    runs = pass_at_k[(pass_at_k["train_seed"] != POOLED) & pass_at_k["algorithm"].isin(names)]
+    runs = runs[runs["metric"] == "pass@k"].sort_values(["train_seed", "k"])
+    several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
+    return runs[several]
 
 
 def _powers(ks: Iterable[int]) -> list[int]:
