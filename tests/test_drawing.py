@@ -221,6 +221,20 @@ def test_a_draw_again_in_a_step_has_other_streams(parent: Path) -> None:
     assert names == {rollout_stream(1, "train", 0, n, p) for n in range(3) for p in range(16)}
 
 
+def test_drawn_tokens_are_those_of_all_draws_also_after_a_resume(parent: Path) -> None:
+    filter_ = {"kind": "mixed", "max_refills": 2}
+    row = {"title": "x", "loss": "dapo", "kl": "none", "filter": filter_}
+    trainer = build(parent, row, make_drawer=noting(parent))
+    trainer._shaping = rl.shaping_of(Algorithm.model_validate(row))
+    trainer.state.log_history = [{"drawn_tokens": 1_000.0}]  # as a checkpoint has them
+    trainer.reward_funcs[0] = lambda completion_ids, **_: [0.0] * len(completion_ids)
+    first = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    tokens = sum(map(len, trainer._drawer.drawn.values()))  # type: ignore[union-attr]
+    assert len(trainer._drawer.drawn) == 3 * 16  # type: ignore[union-attr]
+    assert tokens > first["completion_mask"].sum() > 0
+    assert trainer._metrics["train"]["drawn_tokens"] == [1_000.0 + tokens]
+
+
 def test_the_sampler_computes_what_the_trainer_does(parent: Path) -> None:
     rows = logged(build(parent, settings={"learning_rate": 3e-2, "steps": 4}))
     assert len(rows) == 4

@@ -8,6 +8,7 @@ FIRST = {
     "rewards/correct/mean": 0.5,
     "rewards/brief/mean": 0.25,
     "num_tokens": 100.0,
+    "drawn_tokens": 60.0,
     "learning_rate": 1e-3,
     "grad_norm": 0.1,
     "kl": 0.01,
@@ -18,7 +19,9 @@ SECOND = {"step": 2, "learning_rate": 5e-4, "grad_norm": 0.3, "kl": 0.02}
 def test_a_step_that_draws_nothing_keeps_the_rollouts_it_learns_from() -> None:
     one, two = history_rows([FIRST, SECOND])
     assert (one["step"], two["step"]) == (1, 2)
-    assert [two[key] for key in ("reward", "brief", "tokens")] == [0.5, 0.25, 100.0]
+    assert [two[key] for key in ("reward", "brief", "tokens", "drawn_tokens")] == [
+        *(0.5, 0.25, 100.0, 60.0)
+    ]
     assert (two["grad_norm"], two["kl"]) == (0.3, 0.02)  # its own
 
 

@@ -21,6 +21,7 @@ KINDS = {
     "accuracy": "sage.exhibits.accuracy:AccuracyTable",
     "curves": "sage.exhibits.curves:CurvesFigure",
     "tradeoff": "sage.exhibits.tradeoff:TradeoffFigure",
+    "equal_tokens": "sage.exhibits.equal_tokens:EqualTokensTable",
     "patterns": "sage.exhibits.patterns:PatternTable",
     "gradient_norms": "sage.exhibits.gradient_norms:GradientTable",
     "ablation": "sage.exhibits.ablation:AblationTable",

@@ -139,7 +139,7 @@ def accuracy_table(
         for k in shown_ks(rows[rows["benchmark"] == benchmark], samples):
             found = estimates(rows, benchmark, k, algorithms, _PARTS)
             here = compared[(compared["benchmark"] == benchmark) & (compared["k"] == k)]
-            columns |= _column_group(benchmark, k, found, _marks(found["value"], here))
+            columns |= _column_group(benchmark, k, found, marks_of(found["value"], here))
     if len(benchmarks) > 1:
         power = _power(pass_at_k[pass_at_k["model"] == model], algorithms)
         for k in shown_ks(rows, samples):
@@ -236,8 +236,8 @@ def _compared_over(study: ResolvedStudy) -> str:
     return "over problems and over training runs, taking the larger p"
 
 
-def _marks(values: pd.Series, compared: pd.DataFrame) -> list[str]:
-    """Marks of the rows of `values` (by algorithm), from their comparisons."""
+def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
+    """BEST, TIE or empty for the rows of `values` (by algorithm), from their comparisons."""
     present = values.dropna()
     if len(present) < 2:
         return [""] * len(values)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, Any, ClassVar
 
 import pandas as pd
+from pydantic import Field
 
 from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Kind, Measuring
 from sage.exhibits.rows import require
 from sage.fields import about
 from sage.study import BASE, ResolvedStudy
-from sage.study.exhibit import ExhibitOfRows, Rows
+from sage.study.exhibit import Exhibit, ExhibitOfRows, Rows, Surroundings
 
 COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
 
@@ -47,6 +48,31 @@ class OnBenchmarks(ExhibitOfRows):
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
         """See `Exhibit`."""
         return list(self.benchmarks or study.model(self.model).benchmarks)
+
+
+class WithCoverage(Exhibit):
+    """An exhibit of pass@1 and of pass@k at one k."""
+
+    k: Annotated[
+        Annotated[int, Field(ge=2)] | None,
+        about(
+            "k of the coverage, a power of two; left out, the largest that one evaluation seed "
+            "samples",
+            unit="samples",
+        ),
+    ] = None
+
+    def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """A k that is no power of two, or above what is drawn."""
+        if self.k and self.k & (self.k - 1):
+            yield "k", f"{self.k} is not a power of two, for which pass@k is measured"
+        drawn = (around.drawn or 0) * (around.eval_seeds or 0)
+        if self.k and drawn and self.k > drawn:
+            yield (
+                "k",
+                f"{self.k}, but only {drawn} samples of a problem are drawn; lower it, or raise "
+                "evaluation.samples",
+            )
 
 
 def pooled_pass_at_k(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
-from pydantic import Field
 
 from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import FigureMaker
-from sage.exhibits.pass_at_k import MeasuredPassAtK, OnBenchmarks, pooled_pass_at_k, shown_ks
-from sage.fields import about
+from sage.exhibits.pass_at_k import (
+    MeasuredPassAtK,
+    OnBenchmarks,
+    WithCoverage,
+    pooled_pass_at_k,
+    shown_ks,
+)
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE, line_styles
 from sage.study import BASE, ResolvedStudy
-from sage.study.exhibit import Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class TradeoffFigure(OnBenchmarks, MeasuredPassAtK):
+class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):
     """Accuracy against coverage: pass@1 and pass@k of every row, one panel per benchmark."""
 
     kind: Literal["tradeoff"]
-    k: Annotated[
-        Annotated[int, Field(ge=2)] | None,
-        about(
-            "k of the coverage, a power of two; left out, the largest that one evaluation seed "
-            "samples",
-            unit="samples",
-        ),
-    ] = None
-
     leads: ClassVar[bool] = True
     contents: ClassVar[str] = (
         "Accuracy (pass@1) against coverage (pass@k), one panel per benchmark. Large marks are "
@@ -44,18 +38,6 @@ class TradeoffFigure(OnBenchmarks, MeasuredPassAtK):
         "over training runs, with 95 % intervals; small marks are single runs. Right of the base "
         "and below it, accuracy was gained and coverage lost."
     )
-
-    def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """A k that is no power of two, or above what is drawn."""
-        if self.k and self.k & (self.k - 1):
-            yield "k", f"{self.k} is not a power of two, for which pass@k is measured"
-        drawn = (around.drawn or 0) * (around.eval_seeds or 0)
-        if self.k and drawn and self.k > drawn:
-            yield (
-                "k",
-                f"{self.k}, but only {drawn} samples of a problem are drawn; lower it, or raise "
-                "evaluation.samples",
-            )
 
     def figures(self) -> Mapping[str, FigureMaker]:
         """The points."""

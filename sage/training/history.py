@@ -23,6 +23,7 @@ HISTORY_KEYS = {
     "completions/mean_length": "mean_length",
     "completions/clipped_ratio": "truncated_share",
     "num_tokens": "tokens",
+    "drawn_tokens": "drawn_tokens",
     "step_time": "seconds",
     "frac_reward_zero_std": "groups_without_gradient",
     "refills": "refills",
@@ -45,6 +46,7 @@ OF_ROLLOUTS = (
     "mean_length",
     "truncated_share",
     "tokens",
+    "drawn_tokens",
     "groups_without_gradient",
     "refills",
 )

@@ -16,12 +16,16 @@ from sage.training.drawing import DrawnRollouts
 from sage.training.rollouts import gathered, join, take_groups
 from sage.training.shaping import Keeps, Shaping, loss_mask
 
+DRAWN = "drawn_tokens"
+"""Key of TRL's log: completion tokens drawn so far, those of dropped groups among them."""
+
 
 class ScoredRollouts(DrawnRollouts):
     """Rollouts with the advantages, masks and refills of `shaping`."""
 
     _shaping: Shaping
     _rewards = torch.empty(0)
+    _drawn_tokens = 0.0
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         self._rewards = super()._calculate_rewards(*args, **kwargs)
@@ -34,11 +38,17 @@ class ScoredRollouts(DrawnRollouts):
         # A completion's place in the generation; on the CPU, where its noise is drawn.
         batch["rollout"] = torch.arange(len(inputs)) + self._first_row(len(inputs))
         batch["group"] = batch["rollout"] // int(self.num_generations or 1)
+        if self.model_wrapped.training:
+            # The log is in every checkpoint, so a resumed run goes on counting.
+            logged = [entry[DRAWN] for entry in self.state.log_history if DRAWN in entry]
+            self._metrics["train"][DRAWN] = [(logged or [0.0])[-1] + self._drawn_tokens]
+        self._drawn_tokens = 0.0
         return batch
 
     def _scored(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
         truncated = self._truncated(batch)
+        self._drawn_tokens += float(self._tokens_of(batch))
         mode = "train" if self.model_wrapped.training else "eval"
         share = self.accelerator.gather(truncated).float().mean().item()
         self._metrics[mode]["completions/clipped_ratio"][-1] = share

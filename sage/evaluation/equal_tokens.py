@@ -1,0 +1,115 @@
+"""Policies of a study at an equal number of drawn training tokens, sampled on one benchmark.
+
+Methods draw unequally many tokens in equally many optimizer steps: completions differ in length,
+and dynamic sampling draws groups that it drops. The budget is the largest number of completion
+tokens that every run has drawn. Each run is looked at in the snapshot nearest to it, the end of
+training included, so no run is favoured; how far it is from the budget is part of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sage.analysis.dynamics import Histories, read_histories
+from sage.evaluation.metrics import write_metrics
+from sage.evaluation.samples import evaluate
+from sage.evaluation.trajectory import snapshots_of
+from sage.problems.record import Problem
+from sage.runtime.manifest import Manifest
+from sage.study import Evaluation
+
+COLUMNS = ["algorithm", "train_seed", "steps", "tokens", "budget", "step", "step_tokens"]
+
+DRAWN = "drawn_tokens"
+
+
+def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]]) -> pd.DataFrame:
+    """Which of its `kept` steps represents each run at the budget, with COLUMNS.
+
+    `tokens` are those drawn in all `steps`, `step_tokens` those up to `step`. Of two steps equally
+    near, the earlier is taken. The last step must be among those kept. Raises ValueError for a
+    history without the number of drawn tokens.
+    """
+    drawn = {run: _drawn(run, history) for run, history in histories.items()}
+    budget = min(tokens[max(tokens)] for tokens in drawn.values())
+    rows = []
+    for (algorithm, seed), tokens in drawn.items():
+        step = min(sorted(kept[algorithm, seed]), key=lambda at: abs(tokens[at] - budget))
+        last = max(tokens)
+        rows.append((algorithm, seed, last, tokens[last], budget, step, tokens[step]))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def write_equal_tokens(
+    samples: Sequence[Path],
+    base: Path,
+    policies: Sequence[Path],
+    problems: Sequence[Problem],
+    settings: Evaluation,
+    device: str,
+    model: str,
+    benchmark: str,
+    count: int,
+    shards: Path,
+    folder: Path,
+    manifest: Manifest,
+) -> int:
+    """Sample every run at the budget and write the frames into `folder`; the tokens drawn for it.
+
+    `samples` are the files of the final policies, .../{algorithm}/seed{seed}/{benchmark}.parquet,
+    `policies` their folders, with `count` snapshots. Runs whose snapshot is the last one are not
+    sampled again. Frames: `moments`, and `{moment}_{table}` for the moments `steps` (the final
+    policies) and `tokens` (at the budget) and the tables `pass_at_k` and `comparisons`.
+    """
+    histories = read_histories(policies)
+    kept = {_run_of(policy): dict(snapshots_of(policy, count)) for policy in policies}
+    chosen = moments(histories, {run: list(steps) for run, steps in kept.items()})
+    final = {_run_of(path.parent): path for path in samples}
+    at_budget, drawn = dict(final), 0
+    for row in chosen.to_dict("records"):
+        run = row["algorithm"], row["train_seed"]
+        if row["step"] == row["steps"]:
+            continue
+        algorithm, seed = run
+        drawn_for = shards / f"step{row['step']}" / model / algorithm / f"seed{seed}"
+        output = drawn_for / f"{benchmark}.parquet"
+        evaluate(
+            base=base,
+            policy=kept[run][row["step"]],
+            problems=problems,
+            settings=settings,
+            device=device,
+            model=model,
+            benchmark=benchmark,
+            train_seed=seed,
+            shards=output.with_suffix(""),
+            output=output,
+            manifest=manifest,
+        )
+        drawn += int(pd.read_parquet(output, columns=["n_tokens"])["n_tokens"].sum())
+        at_budget[run] = output
+    for moment, files in (("steps", final), ("tokens", at_budget)):
+        tables = {
+            name: folder / f"{moment}_{name}.parquet" for name in ("pass_at_k", "comparisons")
+        }
+        write_metrics(list(files.values()), settings.bootstrap, tables)
+    chosen.to_parquet(folder / "moments.parquet", index=False)
+    return drawn
+
+
+def _run_of(folder: Path) -> tuple[str, int]:
+    return folder.parent.name, int(folder.name.removeprefix("seed"))
+
+
+def _drawn(run: tuple[str, int], history: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Tokens drawn up to each step; 0 before the first."""
+    if not history or any(DRAWN not in row for row in history):
+        raise ValueError(
+            f"{run[0]}, seed {run[1]}: the history lacks {DRAWN}; it was written by an earlier "
+            "version, so train the run again"
+        )
+    return {int(row["step"]): float(row[DRAWN]) for row in history}
