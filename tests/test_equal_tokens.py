@@ -37,7 +37,7 @@ def test_each_run_is_looked_at_nearest_to_what_all_have_drawn() -> None:
         ("tied", 1): history(20, 8),  # 40 after step 2, 80 after step 4
         ("between", 1): history(16, 8),  # 64 after step 4, 96 after step 6: as near
     }
-    found = moments(histories, dict.fromkeys(histories, [2, 4, 6, 8]))
+    found = moments(histories, dict.fromkeys(histories, (2, 4, 6, 8)))
     assert found["budget"].tolist() == [80.0] * 4
     assert found["step"].tolist() == [8, 2, 4, 4]
     assert found["step_tokens"].tolist() == [80.0, 60.0, 80.0, 64.0]
@@ -47,7 +47,7 @@ def test_each_run_is_looked_at_nearest_to_what_all_have_drawn() -> None:
 
 def test_the_budget_is_of_every_seed() -> None:
     histories = {("grpo", 1): history(10, 4), ("grpo", 2): history(5, 4)}
-    found = moments(histories, dict.fromkeys(histories, [1, 2, 3, 4]))
+    found = moments(histories, dict.fromkeys(histories, (1, 2, 3, 4)))
     assert found["budget"].tolist() == [20.0, 20.0]
     assert found["step"].tolist() == [2, 4]
 

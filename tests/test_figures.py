@@ -198,6 +198,37 @@ class TestTradeoff:
         ]
         assert counts == [3, 5]  # rows; and the runs of the two that are trained
 
+    def test_many_rows_have_numbers_that_the_legend_explains(self, tmp_path: Path) -> None:
+        study = load_study("methods", ROOT / "config")
+        shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=64)
+        part = study.study.model_copy(update={"exhibits": {"tradeoff": shown}})
+        study = study.model_copy(update={"study": part})
+        rows = study.rows_of("tradeoff")
+        metrics = pass_at_k(
+            [
+                (name, "harder", k, 0.01 * place + 0.1 * (k > 1), 0.0, 1.0)
+                for place, name in enumerate(rows)
+                for k in (1, 64)
+            ],
+            seeds=(1, 2),
+        )
+        figure = tradeoff_figure(metrics, study, "tradeoff", 64)
+        panel = next(axes for axes in figure.axes if axes.get_xlabel() == "pass@1")
+        numbers = [str(number) for number in range(len(rows))]
+        assert len(rows) == 22
+        assert [text.get_text() for text in panel.texts] == numbers
+        assert panel.texts[3].get_position() == pytest.approx((0.03, 0.13))
+        (legend,) = figure.legends
+        said = [text.get_text().split("  ") for text in legend.get_texts()]
+        assert said == [
+            [number, "Base" if name == "base" else study.algorithms[name].title]
+            for number, name in zip(numbers, rows, strict=True)
+        ]
+        save_figure(figure, tmp_path / "all.svg")
+        box = legend.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
+
     def test_a_k_that_is_not_measured_is_refused(self) -> None:
         around = Surroundings({}, lambda row: [], drawn=8, eval_seeds=2)
         for k, said in ((6, "not a power of two"), (32, "only 16 samples"), (16, None)):

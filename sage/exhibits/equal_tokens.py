@@ -187,10 +187,11 @@ def equal_tokens_caption(
         f"training; the snapshots are between {_signed(distance.min())} % and "
         f"{_signed(distance.max())} % away from it{not_ended if falling else ''}. Tokens: "
         "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
-        f"tokens are means over training seeds, with their range. Below each pass@k: {interval_name(study)}. {seeds_said(study)} "
-        f"{problems_worth(sizes)} Bold: above every other method in a paired comparison (p < "
-        f"{LEVEL:g}, adjusted after Holm for all comparisons of that column). ≈: no method is "
-        "bold, and this one is the highest or not significantly different from it."
+        "tokens are means over training seeds, with their range. Below each pass@k: "
+        f"{interval_name(study)}. {seeds_said(study)} {problems_worth(sizes)} Bold: "
+        f"above every other method in a paired comparison (p < {LEVEL:g}, adjusted after Holm for "
+        "all comparisons of that column). ≈: no method is bold, and this one is the highest or "
+        "not significantly different from it."
     )
 
 
@@ -212,7 +213,7 @@ def equal_tokens_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
             cells.append(_range_cell(values, step, lambda steps: f"{steps:.0f}"))
             cells.append(_range_cell(values, tokens, _millions))
         rows.append(algorithm_row(study, str(values["algorithm"]), cells))
-    columns = (*(f"pass@{k}" for k in ks), "step", "tokens (M)")
+    columns = *(f"pass@{k}" for k in ks), "step", "tokens (M)"
     heads = tuple(Head(f"Equal {moment}", columns) for moment in MOMENTS)
     return Table("Algorithm", heads, (Group("", tuple(rows)),))
 

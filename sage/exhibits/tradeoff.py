@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
@@ -16,12 +17,16 @@ from sage.exhibits.pass_at_k import (
     pooled_pass_at_k,
     shown_ks,
 )
-from sage.rendering.labels import benchmark_titles
-from sage.rendering.lines import PALETTE, line_styles
+from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.study import BASE, ResolvedStudy
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+DISTINCT = 8
+"""The most rows whose colours and marks are surely different from each other at a glance."""
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):
@@ -53,8 +58,9 @@ def tradeoff_figure(
 ) -> Figure:
     """Each row at (pass@1, pass@k), pooled and by training run, one panel per benchmark.
 
-    `pass_at_k` has the columns of `metrics/pass_at_k.parquet`. A benchmark without rows has an
-    empty panel.
+    `pass_at_k` has the columns of `metrics/pass_at_k.parquet`. Above DISTINCT rows marks alone
+    cannot be told apart: every row is then a disc with its number in the legend, and thin lines
+    lead from it to its runs. A benchmark without rows has an empty panel.
     """
     import matplotlib
     from matplotlib.ticker import PercentFormatter
@@ -65,10 +71,18 @@ def tradeoff_figure(
     samples = study.evaluation(study.study.exhibits[exhibit].model).samples
     names = [name for name in study.rows_of(exhibit) if name in set(pooled["algorithm"])]
     benchmarks, titles = study.benchmarks_of(exhibit), benchmark_titles(study)
-    styles = line_styles(study)
+    styles, numbers = line_styles(study), dict.fromkeys(names, "")
+    labels = [row_title(study, name) for name in names]
+    if len(names) > DISTINCT:
+        numbers = {name: str(names.index(name) + (BASE not in names)) for name in names}
+        styles |= {name: replace(styles[name], dashes=(), marker="o") for name in names}
+        labels = [f"{numbers[name]}  {label}" for name, label in zip(names, labels, strict=True)]
     runs = pass_at_k[(pass_at_k["train_seed"] != POOLED) & pass_at_k["algorithm"].isin(names)]
     with matplotlib.rc_context(STYLE):
         figure, panels = grid_of_panels(len(benchmarks), len(names))
+        if len(names) > DISTINCT:
+            width, height = figure.get_size_inches()
+            figure.set_size_inches(width, 1.5 * height)
         for axes, benchmark in zip(panels, benchmarks, strict=True):
             here = pooled[pooled["benchmark"] == benchmark]
             axes.set(title=titles[benchmark])
@@ -78,31 +92,51 @@ def tradeoff_figure(
             largest = k or shown_ks(here, samples)[-1]
             singles = _points(runs[runs["benchmark"] == benchmark], largest)
             for name in names:
-                look, row = styles[name], _points(here[here["algorithm"] == name], largest)
-                if row.empty:
-                    continue
-                x, y = row["accuracy"], row["coverage"]
-                reach: dict[str, Any] = {
-                    "xerr": [x - row["accuracy_low"], row["accuracy_high"] - x],
-                    "yerr": [y - row["coverage_low"], row["coverage_high"] - y],
-                }
-                axes.errorbar(x, y, **reach, color=look.hex, lw=0.8, alpha=0.45, ls="", zorder=2)
-                edge: dict[str, Any] = {
-                    "edgecolor": PALETTE["paper"][0],
-                    "linewidth": 0.7,
-                    "color": look.hex,
-                }
-                axes.scatter(x, y, marker=look.marker, s=58, zorder=4, **edge)
+                row = _points(here[here["algorithm"] == name], largest)
                 own = singles[singles["algorithm"] == name]
-                if name != BASE and len(own) > 1:
-                    small: dict[str, Any] = {"s": 14, "alpha": 0.6, "linewidth": 0}
-                    small |= {"marker": look.marker, "color": look.hex}
-                    axes.scatter(own["accuracy"], own["coverage"], **small)
+                if not row.empty:
+                    own = own if name != BASE and len(own) > 1 else own[:0]
+                    above = 4 + names.index(name) / len(names)
+                    _draw_row(axes, row.iloc[0], own, styles[name], numbers[name], above)
             axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.set(xlabel="pass@1", ylabel=f"pass@{largest}")
-        add_legend(figure, names, styles, study, markers=True)
+        add_legend(figure, names, styles, study, markers=True, labels=labels)
     return figure
+
+
+def _draw_row(
+    axes: Axes, row: pd.Series, runs: pd.DataFrame, look: LineStyle, number: str, above: float
+) -> None:
+    """A row with its intervals and its runs; a disc with its `number` if it has one.
+
+    `above` is its place in the pile of marks, so that a number belongs to the disc below it.
+    """
+    x, y, paper = row["accuracy"], row["coverage"], PALETTE["paper"][0]
+    axes.errorbar(
+        x,
+        y,
+        xerr=[[x - row["accuracy_low"]], [row["accuracy_high"] - x]],
+        yerr=[[y - row["coverage_low"]], [row["coverage_high"] - y]],
+        color=look.hex,
+        lw=0.8,
+        alpha=0.2 if number else 0.45,
+        ls="",
+        zorder=2,
+    )
+    size = 110 if number else 58
+    axes.scatter(
+        [x], [y], marker=look.marker, s=size, zorder=above, color=look.hex, edgecolor=paper, lw=0.7
+    )
+    if number:
+        font = {"color": paper, "fontsize": 6.5, "fontweight": "bold"}
+        axes.text(x, y, number, ha="center", va="center_baseline", zorder=above, **font)
+        for run in runs.to_dict("records"):
+            ends = [x, run["accuracy"]], [y, run["coverage"]]
+            axes.plot(*ends, color=look.hex, lw=0.5, alpha=0.6, zorder=1)
+    if len(runs):
+        small: dict[str, Any] = {"s": 14, "alpha": 0.6, "linewidth": 0, "color": look.hex}
+        axes.scatter(runs["accuracy"], runs["coverage"], marker=look.marker, **small)
 
 
 def _points(rows: pd.DataFrame, k: int) -> pd.DataFrame:

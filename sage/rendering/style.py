@@ -55,6 +55,9 @@ STYLE: Any = {
     "pdf.fonttype": 42,
 }
 
+_LINE_INCHES, _ENTRY_INCHES, _LETTER_INCHES = 0.24, 0.7, 0.068
+"""Of a legend: the height of a line, the width of an entry without its text, and of a letter."""
+
 
 def save_figure(figure: Figure, svg_path: Path) -> None:
     """Write the figure as SVG and, beside it, as PDF; the same figure gives the same bytes."""
@@ -70,7 +73,7 @@ def grid_of_panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
     """A figure of `count` panels, with space below for a legend of `lines` entries."""
     columns = count if count <= 3 else 2 if count == 4 else 3
     rows = math.ceil(count / columns)
-    legend = 0.24 * math.ceil(max(lines, 1) / 4) + 0.1
+    legend = _LINE_INCHES * math.ceil(max(lines, 1) / 4) + 0.1
     width = {1: 5.4, 2: 8.0}.get(columns, 10.4)
     figure = Figure(figsize=(width, 2.75 * rows + legend), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -120,8 +123,12 @@ def add_legend(
     styles: Mapping[str, LineStyle],
     study: ResolvedStudy,
     markers: bool,
+    labels: Sequence[str] = (),
 ) -> None:
-    """A legend of the algorithms in `names`, below the panels."""
+    """A legend of the algorithms in `names`, below the panels, by default with their titles.
+
+    It has as many columns, up to 4, as fit into the figure's width, and makes room for its lines.
+    """
     handles = [
         Line2D(
             [],
@@ -136,9 +143,15 @@ def add_legend(
         )
         for name in names
     ]
-    labels = [row_title(study, name) for name in names]
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(names)))
+    if not handles:
+        return
+    labels = labels or [row_title(study, name) for name in names]
+    width, height = figure.get_size_inches()
+    fitting = int(width / (_ENTRY_INCHES + _LETTER_INCHES * max(map(len, labels))))
+    columns = max(1, min(4, len(names), fitting))
+    lines = math.ceil(len(names) / columns) - math.ceil(len(names) / 4)
+    figure.set_size_inches(width, height + _LINE_INCHES * lines)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def say(axes: Axes, text: str) -> None:
