@@ -375,18 +375,23 @@ class TestPage:
         assert "One problem is worth 2.5 points" in section
 
     def test_an_exhibit_says_what_the_guides_of_its_rows_do(self, tmp_path: Path) -> None:
-        """As computed: k1_reward follows Eq. 4, k3 turns the branch guide into another beta."""
+        """As computed for the row's own loss: only k1_reward and a sum follow Eq. 4."""
         study, csv = a_study(), tmp_path / "estimators.csv"
         write_table(study.part(), "estimators", "", tmp_path, tmp_path, csv)
-        found = pd.read_csv(csv).set_index(["guide", "estimator"])
+        found = pd.read_csv(csv).set_index(["loss", "guide", "estimator"])
         for guide in ("random", "token", "branch"):
-            assert found.loc[(guide, "k1_reward"), "relative_distance"] < 1e-10
-            assert found.loc[(guide, "k3"), "relative_distance"] > 1e-3
-        assert found.loc[("branch", "k2"), "effect"] == "none"
+            assert found.loc[("sum", guide, "k1_reward"), "relative_distance"] < 1e-10
+            assert found.loc[("mean", guide, "k1_reward"), "relative_distance"] > 1e-3
+        assert found.loc[("sum", "branch", "k2"), "effect"] == "none"
+        own = found.loc[("mean", "branch", "k3")]  # of GRPO, which takes means
         table = read_document(csv.with_suffix(".json"))
         page = a_page(with_a_case(study), tmp_path, tables={"estimators": table})
         section = page[page.index('id="exhibit-table1"') : page.index('id="exhibit-table2"')]
-        assert "<dd>Branch (k3): changes β only</dd>" in section
+        share, cosine = (
+            f"{own[key]:.2f}".replace("-", "\u2212") for key in ("guide_norm", "guide_cosine")
+        )
+        said = f"own direction, {share} of Eq. 4’s size, cosine {cosine}"
+        assert f"<dd>Branch (k3, mean): {said}</dd>" in section
         assert "0 (rounding)" in page[page.index('id="theory"') :]
 
     def test_bold_and_ties_are_as_the_table_marks_them(self, page: str) -> None:

@@ -69,6 +69,15 @@ def test_a_committed_study_loads(name: str) -> None:
     assert set(study.algorithms) == used
 
 
+def test_methods_are_compared_in_the_world_of_the_default_study() -> None:
+    """A study includes no other, so what they share is written twice."""
+    default, methods = (load_study(name, ROOT / "config").study for name in ("mini", "methods"))
+    assert methods.models["tiny"].base == default.models["tiny"].base
+    assert methods.models["tiny"].sft == default.models["tiny"].sft
+    name = methods.models["tiny"].rl.problems
+    assert methods.problems[name] == default.problems[name]
+
+
 def test_a_study_can_be_a_file_of_ones_own(config: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     shutil.copy(config / STUDY, mine)

@@ -12,10 +12,12 @@ import torch
 from sage.guides import BranchGuide, RandomGuide, TokenGuide
 from sage.theory.ascent import follow
 from sage.theory.credit import (
+    ends,
     eq4_gradient,
     guide_gradients,
     k1_reward_gradient,
     log_factors_of,
+    token_weights,
 )
 from sage.theory.estimators import ESTIMATORS, expected_gradient
 from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
@@ -110,28 +112,74 @@ def test_ascent_with_the_kl_in_the_reward_ends_at_eq_4(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    return guide_gradients().set_index(["guide", "estimator"])
+    return guide_gradients().set_index(["loss", "guide", "estimator"])
 
 
-def test_only_the_kl_in_the_reward_follows_eq_4_under_every_guide(table: pd.DataFrame) -> None:
+def test_only_the_kl_in_the_reward_and_a_sum_follow_eq_4_under_every_guide(
+    table: pd.DataFrame,
+) -> None:
     exact = table["relative_distance"] < 1e-10
-    assert exact.xs("k1_reward", level="estimator").all()
-    assert not exact.drop("k1_reward", level="estimator").any()
-    guided = table.xs("k1_reward", level="estimator").drop("none")
+    assert exact.loc["sum"].xs("k1_reward", level="estimator").all()
+    assert not exact.loc["sum"].drop("k1_reward", level="estimator").any()
+    assert not exact.loc["mean"].any()
+    guided = table.loc["sum"].xs("k1_reward", level="estimator").drop("none")
     assert guided["guide_norm"].tolist() == pytest.approx([1.0] * 3)
     assert guided["guide_cosine"].tolist() == pytest.approx([1.0] * 3)
 
 
-def test_the_branch_guide_has_an_effect_of_its_own_only_there(table: pd.DataFrame) -> None:
-    effect = table.loc["branch", "effect"].to_dict()
-    assert effect == {
+def test_the_branch_guide_has_an_effect_of_its_own_only_there_or_under_a_mean(
+    table: pd.DataFrame,
+) -> None:
+    assert table.loc[("sum", "branch"), "effect"].to_dict() == {
         "k1_reward": "own",
         "k2": "none",
         "k3": "other beta",
         "k3_corrected": "none",
     }
-    assert math.isnan(table.loc[("branch", "k2"), "guide_cosine"])
-    assert set(table.loc["none", "effect"]) == {"no guide"}
+    assert set(table.loc[("mean", "branch"), "effect"]) == {"own"}
+    assert math.isnan(table.loc[("sum", "branch", "k2"), "guide_cosine"])
+    assert set(table.loc[("sum", "none"), "effect"]) == {"no guide"}
+
+
+def test_completions_end_with_their_first_token_0() -> None:
+    mask, same = ends(TokenTree(2, 2))  # 00, 01, 10, 11: the first two are one completion
+    assert mask.tolist() == [[1, 0], [1, 0], [1, 1], [1, 1]]
+    assert same.tolist() == [0, 0, 2, 3]
+
+
+def test_a_mean_weighs_tokens_by_the_length_of_their_completion_by_hand() -> None:
+    """Two tokens equally likely: half of all completions have one token, half have two."""
+    tree = TokenTree(2, 2)
+    even = torch.zeros(tree.n_states, 2, dtype=torch.float64)
+    mask, _ = ends(tree)
+    close(token_weights(tree, even, mask, "sum"), mask)
+    close(
+        token_weights(tree, even, mask, "mean"),
+        torch.tensor([[1.5, 0], [1.5, 0], [0.75, 0.75], [0.75, 0.75]], dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize("loss", ["sum", "mean"])
+def test_the_kl_in_the_reward_under_each_loss_by_its_definition(loss: str) -> None:
+    """E[w sum_t (r - beta L_t) grad log pi_t] less the group's means, over whole completions."""
+    tree = TokenTree(3, 2)
+    logits, reference, _ = instance(tree)
+    mask, same = ends(tree)
+    reward = (torch.arange(tree.n_completions) % 3 == 1).double()[same]
+    factors = log_factors_of(tree, logits, GUIDES["branch"], mask)
+    weights = token_weights(tree, logits, mask, loss)
+    got = k1_reward_gradient(
+        tree, logits, reference, factors, reward, BETA, True, mask=mask, weights=weights
+    )
+    free = logits.clone().requires_grad_()
+    policy = per_token(tree, torch.log_softmax(free, dim=-1))
+    leash = (policy.detach() - per_token(tree, reference) - factors) * mask
+    later = leash.flip(1).cumsum(1).flip(1)
+    chance = policy.detach().sum(1).exp()
+    value = reward[:, None] - BETA * later
+    centred = value - chance @ value  # the other rollout is independent
+    (wanted,) = torch.autograd.grad((chance @ (weights * centred * policy)).sum(), free)
+    close(got, wanted)
 
 
 def test_a_mean_per_completion_keeps_the_branch_guide_from_cancelling() -> None:
@@ -139,9 +187,7 @@ def test_a_mean_per_completion_keeps_the_branch_guide_from_cancelling() -> None:
     tree = TokenTree(3, 3)
     logits, reference, _ = instance(tree)
     table = torch.log_softmax(logits, dim=-1)
-    inside = torch.cat(
-        [torch.ones(tree.n_completions, 1), (tree.completions[:, :-1] != 0).cumprod(1)], dim=1
-    ).double()
+    inside, _ = ends(tree)
     log_q = torch.log(1 + 0.3 * (entropies(table) - 0.4).clamp(min=0))[tree.states]
 
     def change(weights: torch.Tensor) -> float:

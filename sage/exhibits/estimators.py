@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -15,6 +15,9 @@ from sage.study import Algorithm
 
 NAME = "estimators"
 """Under which every report has this table."""
+
+MEANS = ("grpo", "sapo")
+"""Losses that take the mean over each completion's tokens; the others add them up."""
 
 _EFFECTS = {
     "own": "own direction",
@@ -32,7 +35,8 @@ class EstimatorsTable(Shows):
         "The exact expected gradient of each guide under each estimator on a small token tree, "
         "beside the gradient of the paper's objective (Eq. 4): `cosine` and `relative_distance` "
         "compare the two; `guide_norm` and `guide_cosine` compare what the guide alone changes; "
-        "`effect` says whether the guide has a direction of its own."
+        "`effect` says whether the guide has a direction of its own. `loss` is `sum` for losses "
+        "that add up tokens and `mean` for means over each completion."
     )
 
     def tables(self) -> Mapping[str, TableMaker]:
@@ -45,56 +49,78 @@ def _document(shown: Shown) -> TableDocument:
 
     frame = guide_gradients()
     caption = (
-        "What each guide does under each estimator of the KL term, computed exactly on a token "
-        "tree of 64 completions, on policy. Distance: of the expected gradient from that of the "
-        "paper’s objective (Eq. 4) with the same guide, relative to the latter. Guide’s share: "
-        "the size of what the guide alone changes, relative to what it changes in Eq. 4; 1 is as "
-        "the theory says. Direction: the cosine of these two changes. Only with the KL in the "
-        "reward (k1_reward) is Eq. 4 what is followed."
+        "What each guide does under each estimator of the KL term, computed exactly on policy, on "
+        "a tree of completions of one to three tokens. Sum: losses that add up the tokens of a "
+        "batch and divide by a constant (dr_grpo; bnpo, dapo and the others as far as the number "
+        "of tokens of a batch is constant). Mean: losses that take the mean over each completion "
+        "(grpo, sapo), scaled here to the same size; they weigh a token by the length of its "
+        "completion. Distance: of the expected gradient from that of the paper’s objective "
+        "(Eq. 4) with the same guide, relative to the latter. Guide’s share: the size of what the "
+        "guide alone changes, relative to what it changes in Eq. 4; 1 is as the theory says. "
+        "Direction: the cosine of these two changes. Only with the KL in the reward (k1_reward) "
+        "and a sum is Eq. 4 what is followed. Shares under a mean depend on how much lengths "
+        "vary, which is much in this tree."
     )
     return TableDocument(frame, estimators_view(frame), caption)
 
 
 def estimators_view(frame: pd.DataFrame) -> Table:
-    """A group of rows per guide, a row per estimator."""
+    """A group of rows per guide, a row per estimator, a group of columns per kind of loss."""
+    losses = list(dict.fromkeys(frame["loss"]))
     groups = []
     for guide, of in frame.groupby("guide", sort=False):
         rows = tuple(
             Row(
-                str(row["estimator"]),
-                (
-                    Cell(_small(row["relative_distance"])),
-                    Cell(_number(row["guide_norm"])),
-                    Cell(_number(row["guide_cosine"])),
-                    Cell(_EFFECTS[row["effect"]]),
-                ),
+                str(estimator),
+                tuple(cell for values in found.to_dict("records") for cell in _cells(values)),
             )
-            for row in of.to_dict("records")
+            for estimator, found in of.groupby("estimator", sort=False)
         )
         groups.append(Group("No guide" if guide == "none" else f"Guide {guide}", rows))
     columns = ("Distance from Eq. 4", "Guide’s share", "Direction", "Guide’s effect")
-    return Table("Estimator", tuple(Head("", (name,)) for name in columns), tuple(groups))
+    heads = tuple(Head(loss.capitalize(), columns) for loss in losses)
+    return Table("Estimator", heads, tuple(groups))
+
+
+def _cells(values: Mapping[str, Any]) -> list[Cell]:
+    return [
+        Cell(_small(values["relative_distance"])),
+        Cell(_number(values["guide_norm"])),
+        Cell(_number(values["guide_cosine"])),
+        Cell(_EFFECTS[values["effect"]]),
+    ]
 
 
 def guide_effects(table: PageTable | None, rows: Mapping[str, Algorithm]) -> list[str]:
-    """What the guides of some rows do under their estimators, a line per row title.
+    """What the guides of some rows do under their own estimator and loss: a text per effect.
 
-    Rows without a guide, and guides or estimators that the table does not have, are left out.
+    Rows with the same effect share a text. Rows without a guide, and guides or estimators that the
+    table does not have, are left out.
     """
     if table is None:
         return []
-    effects = {
-        (group.title.removeprefix("Guide "), row.title): row.cells[-1].text
+    losses = [head.title.lower() for head in table.table.heads]
+    lines = {
+        (group.title.removeprefix("Guide "), row.title): row.cells
         for group in table.table.groups
         for row in group.rows
     }
-    lines = []
+    titles: dict[str, list[str]] = {}
     for algorithm in rows.values():
-        if algorithm.guide and algorithm.estimator:
-            effect = effects.get((algorithm.guide.kind, algorithm.estimator.kind))
-            if effect:
-                lines.append(f"{algorithm.title} ({algorithm.estimator.kind}): {effect}")
-    return lines
+        if not (algorithm.guide and algorithm.estimator):
+            continue
+        cells = lines.get((algorithm.guide.kind, algorithm.estimator.kind))
+        if not cells:
+            continue
+        loss = "mean" if algorithm.loss in MEANS else "sum"
+        width = len(cells) // len(losses)
+        start = losses.index(loss) * width
+        _, share, direction, effect = (cell.text for cell in cells[start : start + width])
+        text = f"({algorithm.estimator.kind}, {loss}): {effect}"
+        if effect == _EFFECTS["own"]:
+            text += f", {share} of Eq. 4’s size, cosine {direction}"
+        titles.setdefault(text, []).append(algorithm.title)
+    return [f"{', '.join(names)} {text}" for text, names in titles.items()]
 
 
 def _small(value: float) -> str:

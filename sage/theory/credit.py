@@ -26,7 +26,7 @@ from sage.guides import (
     TokenGuide,
     guide_log_factors,
 )
-from sage.theory.estimators import ESTIMATORS, expected_gradient, reward_gradient
+from sage.theory.estimators import ESTIMATORS, expected_gradient
 from sage.theory.objectives import reverse_kl_objective
 from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
 
@@ -37,19 +37,55 @@ GUIDES: Mapping[str, GuideFunction] = {
 }
 PER_TOKEN = ("k2", "k3", "k3_corrected")
 CLAMP = (0.6, 1.4)
+LOSSES = ("sum", "mean")
+"""How a loss adds up a completion's tokens: their sum, over a constant; or their mean."""
 ROUNDING = 1e-10
 
 
-def log_factors_of(tree: TokenTree, logits: torch.Tensor, guide: GuideFunction) -> torch.Tensor:
+def ends(tree: TokenTree) -> tuple[torch.Tensor, torch.Tensor]:
+    """Completions that end with their first token 0: mask `[N, T]`, and which one each is, `[N]`.
+
+    The mask is 1 up to the end, the end among it. Rows of the tree that differ behind the end only
+    are the same completion, that of the row named second; what is said of one holds for all.
+    """
+    tokens = tree.completions
+    before = torch.cat([tokens.new_ones(len(tokens), 1), (tokens[:, :-1] != 0).cumprod(1)], dim=1)
+    powers = tree.vocabulary ** torch.arange(tree.length).flip(0)
+    return before.double(), (tokens * before * powers).sum(dim=1)
+
+
+def token_weights(
+    tree: TokenTree, logits: torch.Tensor, mask: torch.Tensor, loss: str
+) -> torch.Tensor:
+    """Weights `[N, T]` of the tokens in a loss of LOSSES: 1, or the mean length over the length.
+
+    The mean length is the policy's; with it, both losses are of the same size.
+    """
+    if loss == "sum":
+        return mask
+    chance = sequence_log_probs(tree, torch.log_softmax(logits.detach(), dim=-1)).exp()
+    lengths = mask.sum(dim=1)
+    return mask * (chance @ lengths) / lengths[:, None]
+
+
+def log_factors_of(
+    tree: TokenTree,
+    logits: torch.Tensor,
+    guide: GuideFunction,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
     """log q_t of every token of every completion under the policy of `logits`, `[N, T]`.
 
     The guide is asked as in training at step 0: each completion is one rollout, with its own noise.
+    With the `mask` of `ends` the guide sees completions up to their end.
     """
     log_table = torch.log_softmax(logits.detach(), dim=-1)
     log_probs = per_token(tree, log_table)
-    signals = Signals(log_probs, entropies(log_table)[tree.states], torch.ones_like(log_probs))
+    inside = torch.ones_like(log_probs) if mask is None else mask
+    signals = Signals(log_probs, entropies(log_table)[tree.states], inside)
     moment = Moment(step=0, total_steps=1, noise=Noise("theory"))
-    return guide_log_factors(guide, signals, moment, *CLAMP).double()
+    factors = guide_log_factors(guide, signals, moment, *CLAMP).double()
+    return factors if mask is None else factors[ends(tree)[1]] * mask
 
 
 def eq4_gradient(
@@ -59,15 +95,20 @@ def eq4_gradient(
     log_factors: torch.Tensor,
     reward: torch.Tensor,
     beta: float,
+    mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """grad (E_pi[r] - beta KL~(pi || q pi_ref)) in the logits (Eq. 3, 6), by autograd; `[S, V]`.
 
-    `logits` and `log_reference` are `[S, V]`, `log_factors` `[N, T]`, `reward` `[N]`.
+    `logits` and `log_reference` are `[S, V]`, `log_factors` `[N, T]`, `reward` `[N]`. With the
+    `mask` of `ends` completions are those up to their end.
     """
     free = logits.detach().clone().requires_grad_()
-    anchor = sequence_log_probs(tree, log_reference) + log_factors.sum(dim=-1)
-    policy = sequence_log_probs(tree, torch.log_softmax(free, dim=-1))
-    (gradient,) = torch.autograd.grad(reverse_kl_objective(policy, anchor, reward, beta), free)
+    policy = per_token(tree, torch.log_softmax(free, dim=-1))
+    inside = torch.ones_like(policy) if mask is None else mask
+    # Behind the end anchor and policy agree, whatever the policy is.
+    anchor = torch.where(inside > 0, per_token(tree, log_reference) + log_factors, policy)
+    objective = reverse_kl_objective(policy.sum(dim=-1), anchor.sum(dim=-1), reward, beta)
+    (gradient,) = torch.autograd.grad(objective, free)
     return gradient
 
 
@@ -80,15 +121,20 @@ def k1_reward_gradient(
     beta: float,
     causal: bool = False,
     rollouts: int = 2,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Expected gradient of a step with the KL in the reward, over all groups; `[S, V]`.
 
-    The advantages are those of `K1InReward` with centred rewards, the loss the sum over tokens and
-    the mean over rollouts. A mean that includes the rollout itself shrinks all of it by
-    1 - 1/rollouts, which is undone here. Arguments as for `eq4_gradient`.
+    The advantages are those of `K1InReward` with centred rewards, the loss the sum over tokens,
+    each times its entry of `weights` `[N, T]`, and the mean over rollouts. A mean that includes
+    the rollout itself shrinks all of it by 1 - 1/rollouts, which is undone here. Other arguments
+    as for `eq4_gradient`; with `beta` 0 it is the gradient of the centred reward.
     """
     free = logits.detach().clone().requires_grad_()
     policy = per_token(tree, torch.log_softmax(free, dim=-1))
+    inside = torch.ones_like(policy.detach()) if mask is None else mask
+    share = inside if weights is None else weights
     log_probs = policy.detach()
     reference, chance = per_token(tree, log_reference), log_probs.sum(dim=-1).exp()
     total = torch.zeros((), dtype=torch.float64)
@@ -101,7 +147,7 @@ def k1_reward_gradient(
             log_probs=log_probs[rows],
             old_log_probs=log_probs[rows],
             entropies=torch.zeros_like(log_probs)[rows],
-            mask=torch.ones_like(log_probs)[rows],
+            mask=inside[rows],
             advantages=Centred().advantages(reward[groups]).flatten(),
             rewards=reward[rows],
             groups=torch.arange(len(groups)).repeat_interleave(rollouts),
@@ -112,7 +158,8 @@ def k1_reward_gradient(
             causal=causal,
             kl_coefficient=beta,
         )
-        credited = (K1InReward().token_advantages(signals) * policy[rows]).sum(dim=-1)
+        advantages = K1InReward().token_advantages(signals) * share[rows]
+        credited = (advantages * policy[rows]).sum(dim=-1)
         total = total + chance[groups].prod(dim=1) @ credited.view(-1, rollouts).mean(dim=1)
     (gradient,) = torch.autograd.grad(total, free)
     return gradient * rollouts / (rollouts - 1)
@@ -125,30 +172,50 @@ def estimator_gradients(
     log_factors: torch.Tensor,
     reward: torch.Tensor,
     beta: float,
-    causal: bool = False,
+    causal: bool,
+    mask: torch.Tensor,
+    loss: str,
 ) -> dict[str, torch.Tensor]:
-    """The ascent direction of each estimator, `[S, V]`, by its name; arguments as above."""
+    """The ascent direction of each estimator in a loss of LOSSES, `[S, V]`, by its name.
+
+    "reward" is that of the centred reward alone. Arguments as above.
+    """
     anchor = per_token(tree, log_reference) + log_factors
-    towards_reward = reward_gradient(tree, logits, reward)
-    gradients = {
-        name: towards_reward - beta * expected_gradient(tree, logits, anchor, ESTIMATORS[name])
+    weights = token_weights(tree, logits, mask, loss)
+    of_reward, k1_reward = (
+        k1_reward_gradient(
+            tree,
+            logits,
+            log_reference,
+            log_factors,
+            reward,
+            coefficient,
+            causal,
+            mask=mask,
+            weights=weights,
+        )
+        for coefficient in (0.0, beta)
+    )
+    per_token_losses = {
+        name: expected_gradient(tree, logits, anchor, ESTIMATORS[name], token_weights=weights)
         for name in PER_TOKEN
     }
-    gradients["k1_reward"] = k1_reward_gradient(
-        tree, logits, log_reference, log_factors, reward, beta, causal
-    )
-    return gradients
+    return {
+        "reward": of_reward,
+        "k1_reward": k1_reward,
+        **{name: of_reward - beta * gradient for name, gradient in per_token_losses.items()},
+    }
 
 
 def guide_gradients(
     guides: Mapping[str, GuideFunction] = GUIDES, beta: float = 0.05, seed: int = 0
 ) -> pd.DataFrame:
-    """What each guide does to the gradient under each estimator: one row per pair, tidy.
+    """What each guide does to the gradient under each estimator and loss: a row each, tidy.
 
-    On a tree of 64 completions of three tokens, with a random policy, another reference and
-    rewards 0 or 1; `beta` is per nat. The random and the token guide are shown for one draw of
-    their noise; over many draws the random guide's change per token averages out. Besides `guide`
-    ("none" first) and `estimator`:
+    On a tree of up to three tokens from a vocabulary of four, one of which ends a completion, with
+    a random policy, another reference and rewards 0 or 1; `beta` is per nat. The random and the
+    token guide are shown for one draw of their noise; over many draws the random guide's change
+    per token averages out. Besides `guide` ("none" first), `estimator` and `loss` (LOSSES):
 
     - `gradient_norm`: of the expected ascent direction;
     - `cosine` with, and `relative_distance` from, the gradient of Eq. 4's objective and that guide;
@@ -168,33 +235,42 @@ def guide_gradients(
     reference = torch.log_softmax(
         logits + 0.5 * torch.randn(shape, generator=draw, dtype=torch.float64), dim=-1
     )
-    reward = (torch.rand(tree.n_completions, generator=draw) < 0.2).double()
+    mask, same = ends(tree)
+    reward = (torch.rand(tree.n_completions, generator=draw) < 0.2).double()[same]
     nothing = torch.zeros(tree.n_completions, tree.length, dtype=torch.float64)
-    plain = estimator_gradients(tree, logits, reference, nothing, reward, beta)
-    plain_eq4 = eq4_gradient(tree, logits, reference, nothing, reward, beta)
-    towards_reward = reward_gradient(tree, logits, reward)
+    plain_eq4 = eq4_gradient(tree, logits, reference, nothing, reward, beta, mask)
+    plain = {
+        loss: estimator_gradients(tree, logits, reference, nothing, reward, beta, False, mask, loss)
+        for loss in LOSSES
+    }
     rows = []
     for name, guide in [("none", None), *guides.items()]:
-        factors = nothing if guide is None else log_factors_of(tree, logits, guide)
+        factors = nothing if guide is None else log_factors_of(tree, logits, guide, mask)
         causal = bool(getattr(guide, "causal", False))
-        wanted = eq4_gradient(tree, logits, reference, factors, reward, beta)
-        reached = estimator_gradients(tree, logits, reference, factors, reward, beta, causal)
-        for estimator in ("k1_reward", *PER_TOKEN):
-            gradient = reached[estimator]
-            change, due = gradient - plain[estimator], wanted - plain_eq4
-            leash = plain[estimator] - towards_reward
-            rows.append(
-                {
-                    "guide": name,
-                    "estimator": estimator,
-                    "gradient_norm": float(gradient.norm()),
-                    "cosine": _cosine(gradient, wanted),
-                    "relative_distance": float((gradient - wanted).norm() / wanted.norm()),
-                    "guide_norm": math.nan if guide is None else float(change.norm() / due.norm()),
-                    "guide_cosine": math.nan if guide is None else _cosine(change, due),
-                    "effect": "no guide" if guide is None else _effect(change, leash),
-                }
+        wanted = eq4_gradient(tree, logits, reference, factors, reward, beta, mask)
+        due = wanted - plain_eq4
+        for loss, without in plain.items():
+            reached = estimator_gradients(
+                tree, logits, reference, factors, reward, beta, causal, mask, loss
             )
+            for estimator in ("k1_reward", *PER_TOKEN):
+                gradient = reached[estimator]
+                change = gradient - without[estimator]
+                leash = without[estimator] - without["reward"]
+                guided = guide is not None
+                rows.append(
+                    {
+                        "guide": name,
+                        "estimator": estimator,
+                        "loss": loss,
+                        "gradient_norm": float(gradient.norm()),
+                        "cosine": _cosine(gradient, wanted),
+                        "relative_distance": float((gradient - wanted).norm() / wanted.norm()),
+                        "guide_norm": float(change.norm() / due.norm()) if guided else math.nan,
+                        "guide_cosine": _cosine(change, due) if guided else math.nan,
+                        "effect": _effect(change, leash) if guided else "no guide",
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -203,7 +279,8 @@ def _effect(change: torch.Tensor, leash: torch.Tensor) -> str:
     scale = float(leash.norm())
     if float(change.norm()) < ROUNDING * scale:
         return "none"
-    along = (change * leash).sum(dim=-1, keepdim=True) / leash.square().sum(dim=-1, keepdim=True)
+    squares = leash.square().sum(dim=-1, keepdim=True)
+    along = (change * leash).sum(dim=-1, keepdim=True) / squares.where(squares > 0, 1.0)
     beside = float((change - along * leash).norm())
     return "other beta" if beside < ROUNDING * scale else "own"
 
