@@ -75,19 +75,27 @@ def pseudo_kl(log_probs: torch.Tensor, anchor_log_masses: torch.Tensor) -> torch
 
 
 @dataclass(frozen=True)
+class LogProbs:
+    """What an estimator sees: log-probabilities of the drawn tokens in nats, `[B, T]` each.
+
+    Under the `policy`, which carries the gradient, the `anchor`, which has log q in it, and the
+    `old` policy that drew the tokens.
+    """
+
+    policy: torch.Tensor
+    anchor: torch.Tensor
+    old: torch.Tensor
+
+
+@dataclass(frozen=True)
 class K2:
     """Half the squared log ratio; as a loss it has the gradient of the reverse KL."""
 
     direction: ClassVar[Direction] = "reverse"
 
-    def values(
-        self,
-        log_probs: torch.Tensor,
-        anchor_log_probs: torch.Tensor,
-        old_log_probs: torch.Tensor,
-    ) -> torch.Tensor:
-        """The KL term per token, not negative, `[B, T]` like all three arguments."""
-        return k2(log_probs, anchor_log_probs)
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
+        """The KL term per token, not negative, `[B, T]`."""
+        return k2(log_probs.policy, log_probs.anchor)
 
 
 @dataclass(frozen=True)
@@ -96,14 +104,9 @@ class K3:
 
     direction: ClassVar[Direction] = "reverse"
 
-    def values(
-        self,
-        log_probs: torch.Tensor,
-        anchor_log_probs: torch.Tensor,
-        old_log_probs: torch.Tensor,
-    ) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
         """As for `K2`."""
-        return k3(log_probs, anchor_log_probs)
+        return k3(log_probs.policy, log_probs.anchor)
 
 
 @dataclass(frozen=True)
@@ -112,14 +115,9 @@ class K3Corrected:
 
     direction: ClassVar[Direction] = "reverse"
 
-    def values(
-        self,
-        log_probs: torch.Tensor,
-        anchor_log_probs: torch.Tensor,
-        old_log_probs: torch.Tensor,
-    ) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
         """As for `K2`."""
-        return k3_corrected(log_probs, anchor_log_probs, old_log_probs)
+        return k3_corrected(log_probs.policy, log_probs.anchor, log_probs.old)
 
 
 @dataclass(frozen=True)
@@ -128,14 +126,9 @@ class SampledForwardKL:
 
     direction: ClassVar[Direction] = "forward"
 
-    def values(
-        self,
-        log_probs: torch.Tensor,
-        anchor_log_probs: torch.Tensor,
-        old_log_probs: torch.Tensor,
-    ) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
         """As for `K2`."""
-        return forward_kl_sampled(log_probs, anchor_log_probs)
+        return forward_kl_sampled(log_probs.policy, log_probs.anchor)
 
 
 @dataclass(frozen=True)
@@ -153,8 +146,6 @@ class ExactForwardKL:
                 "estimator: sampled"
             )
 
-    def values(
-        self, log_probs: torch.Tensor, anchor_log_probs: torch.Tensor, old_log_probs: torch.Tensor
-    ) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
         """KL per state, `[B, T, V]` to `[B, T]`: given logits in the place of log-probs."""
-        return forward_kl_exact(log_probs, anchor_log_probs)
+        return forward_kl_exact(log_probs.policy, log_probs.anchor)

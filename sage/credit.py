@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from sage.advantages import not_binary
-from sage.anchors import Direction, k3
+from sage.anchors import Direction, LogProbs, k3
 from sage.fields import about
 
 if TYPE_CHECKING:
@@ -84,14 +84,9 @@ class K1InReward:
                 f"{algorithm.credit}; choose one of them"
             )
 
-    def values(
-        self,
-        log_probs: torch.Tensor,
-        anchor_log_probs: torch.Tensor,
-        old_log_probs: torch.Tensor,
-    ) -> torch.Tensor:
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
         """What is logged as the KL per token, `[B, T]`: k3, as for the other estimators."""
-        return k3(log_probs, anchor_log_probs)
+        return k3(log_probs.policy, log_probs.anchor)
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
         """See the class; `[B, T]`. Raises ValueError without an anchor.

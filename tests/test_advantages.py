@@ -153,6 +153,8 @@ def test_w_reinforce_knows_no_group() -> None:
     torch.testing.assert_close(got[1], torch.full((4,), 0.1))
     negative = WeightedReinforce(weight=0.0).advantages(REWARDS)
     assert negative[1].tolist() == [0.0] * 4  # negative samples only
+    plain = WeightedReinforce(weight=1.0).advantages(REWARDS)  # REINFORCE with rewards of +-1
+    torch.testing.assert_close(plain, 2 * REWARDS - 1)
 
 
 @pytest.mark.parametrize(

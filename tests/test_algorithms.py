@@ -11,41 +11,36 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
+from trainers import trainer_of
 
 from sage.anchors import forward_kl_sampled, k2, k3
 from sage.grading import Grader
-from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.rewards import Completion, Mixed, Overlong
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl
-from sage.training.adapters import lora_config
 from sage.training.anchoring import as_k3_input
 from sage.training.rewards import graded
 from sage.training.rollouts import join, take_groups
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.trainer import Shaping
 
 pytestmark = [pytest.mark.timeout(4000)]  # the first of these runs the smoke study
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 
 
-def trainer_of(
-    smoke: Path, study: ResolvedStudy, algorithm: Algorithm, scratch: Path, **changes: Any
-) -> SageTrainer:
-    """A trainer on the smoke study's parent, as `train_rl` builds it."""
-    base, settings = smoke / "models/tiny/base", study.model("tiny").rl
-    config = rl.grpo_config(settings, algorithm, 1, "cpu", scratch)
-    for name, value in changes.items():
-        setattr(config, name, value)
-    return SageTrainer(
-        model=load_model(base),
-        reward_funcs=rl.reward_functions(settings, algorithm, Grader()),
-        args=config,
-        train_dataset=rl.prompt_dataset(read_problems(smoke / "problems/arithmetic_train.jsonl")),
-        processing_class=load_tokenizer(base),
-        peft_config=lora_config(settings.lora) if settings.lora else None,
+def smoke_trainer(
+    smoke: Path, study: ResolvedStudy, algorithm: Algorithm, scratch: Path, **trl: Any
+) -> Any:
+    """A trainer on the smoke study's parent; `trl` changes TRL's configuration."""
+    return trainer_of(
+        smoke / "models/tiny/base",
+        read_problems(smoke / "problems/arithmetic_train.jsonl"),
+        study.model("tiny").rl,
+        algorithm,
+        scratch,
+        trl=trl,
         shaping=rl.shaping_of(algorithm),
     )
 
@@ -122,7 +117,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula(
             "guide": {"kind": "branch", "settings": {"ratio": 0.1, "threshold": 2.0}},
         }
     )
-    trainer = trainer_of(smoke, smoke_study, algorithm, tmp_path)
+    trainer = smoke_trainer(smoke, smoke_study, algorithm, tmp_path)
     model: Any = trainer.model
     model.train()
     model.set_adapter("default")
@@ -177,7 +172,7 @@ def test_a_guide_without_kl_is_refused_by_the_trainer(
 ) -> None:
     guided = Algorithm.model_validate(ROWS["grpo_branch"])
     with pytest.raises(ValueError, match="needs a KL term"):
-        trainer_of(smoke, smoke_study, guided, tmp_path, beta=0.0)
+        smoke_trainer(smoke, smoke_study, guided, tmp_path, beta=0.0)
 
 
 @pytest.mark.parametrize("estimator", [k2, forward_kl_sampled])

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
-from sage.anchors import k3
+from sage.anchors import LogProbs, k3
 from sage.credit import K1InReward, Pacs, Steer, TokenSignals
 from sage.study import Algorithm
 
@@ -104,7 +104,8 @@ def test_without_others_of_its_prompt_a_completion_keeps_its_own_leash() -> None
 
 def test_what_is_logged_as_the_kl_is_k3() -> None:
     log_probs, anchor = torch.randn(2, 3), torch.randn(2, 3)
-    assert torch.equal(K1InReward().values(log_probs, anchor, log_probs), k3(log_probs, anchor))
+    seen = LogProbs(policy=log_probs, anchor=anchor, old=log_probs)
+    assert torch.equal(K1InReward().values(seen), k3(log_probs, anchor))
 
 
 # STEER ---------------------------------------------------------------------------------
@@ -199,6 +200,16 @@ def test_pacs_has_the_gradient_of_its_loss(rewards: list[float]) -> None:
     advantages = Pacs(beta=0.7).token_advantages(of)
     ratio = (free.detach() - old).exp()
     torch.testing.assert_close(-advantages * ratio * mask, wanted)
+
+
+def test_pacs_looks_at_each_prompt_alone_also_where_groups_are_ragged() -> None:
+    torch.manual_seed(2)
+    log_probs, old = -torch.rand(6, 3), -torch.rand(6, 3)
+    rewards, groups = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0], [0, 0, 0, 0, 1, 1]
+    both = Pacs().token_advantages(signals(log_probs, groups, rewards, old_log_probs=old))
+    for own in (slice(0, 4), slice(4, 6)):
+        of = signals(log_probs[own], groups[own], rewards[own], old_log_probs=old[own])
+        torch.testing.assert_close(both[own], Pacs().token_advantages(of))
 
 
 def test_pacs_refuses_a_part_of_a_group() -> None:

@@ -14,15 +14,14 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
+from trainers import odd_length, trainer_of
 
 from sage.credit import TokenSignals
-from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm, ResolvedStudy, choice_files
 from sage.training import rl
 from sage.training.crediting import ordered
-from sage.training.sft import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 pytestmark = [pytest.mark.timeout(4000)]
@@ -31,11 +30,6 @@ ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 BRANCH = {"kind": "branch", "settings": {"ratio": 0.3, "threshold": 0.3}}
 
 Build = Callable[..., SageTrainer]
-
-
-def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """A reward that also an untrained policy earns now and then."""
-    return [float(len(ids) % 2) for ids in completion_ids]
 
 
 @pytest.fixture
@@ -51,20 +45,15 @@ def build(smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path) -> Build:
             | changes
         )
         algorithm = Algorithm.model_validate(row)
-        config = rl.grpo_config(settings, algorithm, 1, "cpu", tmp_path / "scratch")
-        for name, value in {"reward_weights": None, **(trl or {})}.items():
-            setattr(config, name, value)
-        shaping = rl.shaping_of(algorithm) if credit is None else Shaping(credit=credit)
-        return SageTrainer(
-            model=load_model(smoke / "models/tiny/base", rl.weights_dtype(settings)),
-            reward_funcs=[odd_length],
-            args=config,
-            train_dataset=rl.prompt_dataset(
-                read_problems(smoke / "problems/arithmetic_train.jsonl")
-            ),
-            processing_class=load_tokenizer(smoke / "models/tiny/base"),
-            peft_config=lora_config(settings.lora) if settings.lora else None,
-            shaping=shaping,
+        return trainer_of(
+            smoke / "models/tiny/base",
+            read_problems(smoke / "problems/arithmetic_train.jsonl"),
+            settings,
+            algorithm,
+            tmp_path / "scratch",
+            reward=odd_length,
+            trl=trl,
+            shaping=rl.shaping_of(algorithm) if credit is None else Shaping(credit=credit),
             micro_batches=settings.micro_batches,
         )
 

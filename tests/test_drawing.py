@@ -11,32 +11,24 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import chisquare
+from trainers import trainer_of, write_parent
 from transformers import LlamaConfig, PreTrainedModel, set_seed
 
-from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.credit import Pacs, Steer
+from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids
 from sage.sampling import Completion, Request
 from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.memory import cache_bytes, vllm_share
-from sage.study import RL, Algorithm, Architecture
+from sage.study import RL, Algorithm
 from sage.training import rl
-from sage.training.adapters import lora_config
 from sage.training.correction import Correction
 from sage.training.drawers import copy_dtype, drawer_for
 from sage.training.drawing import Drawer, rollout_stream
 from sage.training.trainer import SageTrainer
 from sage.training.trimming import group_sizes
 
-ARCHITECTURE = Architecture(
-    hidden_size=32,
-    intermediate_size=64,
-    layers=2,
-    heads=2,
-    key_value_heads=1,
-    max_positions=128,
-    vocab_size=300,
-)
 PROBLEMS = [
     Problem(f"{a}+{b}", f"{a}+{b}{'+1' * (b % 3)}", str(a + b), "math", "1", "test", "0")
     for a in range(5)
@@ -63,12 +55,7 @@ GRPO: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "reverse", "estimato
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random tiny model, its logits spread so that tokens differ in probability."""
-    folder = tmp_path_factory.mktemp("parent") / "base"
-    tokenizer = train_tokenizer([p.problem for p in PROBLEMS], ARCHITECTURE.vocab_size)
-    model: Any = build_tiny(ARCHITECTURE, tokenizer, 0)
-    model.model.norm.weight.data *= 6.0
-    save_checkpoint(model, tokenizer, folder)
-    return folder
+    return write_parent(tmp_path_factory.mktemp("parent") / "base", PROBLEMS, spread=6.0)
 
 
 def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -83,19 +70,16 @@ def build(parent: Path, row: dict[str, Any] = GRPO, **changes: Any) -> SageTrain
     """
     settings = RL.model_validate(SETTINGS.model_dump() | changes.pop("settings", {}))
     algorithm = Algorithm.model_validate(row)
-    config = rl.grpo_config(settings, algorithm, 1, "cpu", parent.with_name("scratch"))
-    config.save_strategy = "no"
-    model = load_model(parent)
-    drawn = {"make_drawer": drawer_for(settings, model, parent, sharded=False)}
-    return SageTrainer(
-        model=model,
-        reward_funcs=[odd],
-        args=config,
-        train_dataset=rl.prompt_dataset(PROBLEMS),
-        processing_class=load_tokenizer(parent),
-        peft_config=lora_config(settings.lora) if settings.lora else None,
+    drawer = drawer_for(settings, load_model(parent), parent, sharded=False)
+    return trainer_of(
+        parent,
+        PROBLEMS,
+        settings,
+        algorithm,
+        parent.with_name("scratch"),
+        reward=odd,
         stop_texts=settings.sampling.stop,
-        **{**drawn, **changes},
+        **{"make_drawer": drawer, **changes},
     )
 
 
@@ -233,6 +217,15 @@ def test_drawn_tokens_are_those_of_all_draws_also_after_a_resume(parent: Path) -
     assert len(trainer._drawer.drawn) == 3 * 16  # type: ignore[union-attr]
     assert tokens > first["completion_mask"].sum() > 0
     assert trainer._metrics["train"]["drawn_tokens"] == [1_000.0 + tokens]
+
+
+def test_steer_refuses_tokens_that_tools_write(parent: Path) -> None:
+    trainer = build(parent, {"title": "x", "loss": "grpo", "kl": "none"})
+    trainer._check_credit(Steer())
+    trainer.tools = [len]
+    with pytest.raises(ValueError, match="Steer compares the tokens of whole completions, but too"):
+        trainer._check_credit(Steer())
+    trainer._check_credit(Pacs())  # which looks at completions as wholes
 
 
 def test_the_sampler_computes_what_the_trainer_does(parent: Path) -> None:

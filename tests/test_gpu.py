@@ -21,7 +21,8 @@ import torch
 import yaml
 from conftest import ROOT, copy_project, snakemake_in
 from safetensors.torch import load_file
-from test_multiprocess import PROBLEMS, ROWS, SETTINGS, third, write_parent
+from test_multiprocess import PROBLEMS, ROWS, SETTINGS, third
+from trainers import write_parent
 from trl import GRPOTrainer
 
 from benchmarks import training
@@ -86,7 +87,7 @@ def trained(
 
 @pytest.mark.usefixtures("repeatable")
 def test_a_guide_of_one_is_plain_grpo_in_bfloat16(tmp_path: Path, device: str) -> None:
-    parent = write_parent(tmp_path / "base")
+    parent = write_parent(tmp_path / "base", PROBLEMS)
     log, weights = trained(GRPOTrainer, parent, device)
     ones = Shaping(guide=BranchGuide(ratio=0.0))
     log_of_ones, weights_of_ones = trained(SageTrainer, parent, device, shaping=ones)
@@ -138,7 +139,7 @@ def history(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("repeatable")
 def test_a_killed_run_goes_on(tmp_path: Path, device: str) -> None:
-    parent = write_parent(tmp_path / "base")
+    parent = write_parent(tmp_path / "base", PROBLEMS)
     code = (
         "import pathlib, test_gpu as t\n"
         f"t.train(*map(pathlib.Path, {[str(parent), str(tmp_path / 'killed')]}), {device!r}, True)"

@@ -28,31 +28,22 @@ import yaml
 from conftest import ROOT
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
+from trainers import trainer_of, write_parent
 
 from sage.guides import BranchGuide
-from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
-from sage.study import RL, SFT, Algorithm, Architecture
+from sage.study import RL, SFT, Algorithm
 from sage.training import rl, sft
-from sage.training.adapters import lora_config
 from sage.training.examples import Solution
-from sage.training.processes import rank, run, world_size
+from sage.training.processes import rank, run
 from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
-ARCHITECTURE = Architecture(
-    hidden_size=32,
-    intermediate_size=64,
-    layers=2,
-    heads=2,
-    key_value_heads=1,
-    max_positions=128,
-    vocab_size=300,
-)
 DRAW = SageTrainer._generate_single_turn
 PROBLEMS = [
     Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0")
@@ -122,18 +113,16 @@ def train_cases(parent: Path, output: Path) -> None:
     for name, (row, changes) in CASES.items():
         settings = RL.model_validate(SETTINGS.model_dump() | changes)
         algorithm = Algorithm.model_validate(row)
-        config = rl.grpo_config(settings, algorithm, 1, "cpu", output / "x", world_size())
-        config.save_strategy = "no"
         shaping = rl.shaping_of(algorithm)
         if isinstance(shaping.guide, BranchGuide):  # the entropies of this model are high
             shaping = replace(shaping, guide=BranchGuide(ratio=0.3, threshold=5.0))
-        trainer = SageTrainer(
-            model=load_model(parent),
-            reward_funcs=[third],
-            args=config,
-            train_dataset=rl.prompt_dataset(PROBLEMS),
-            processing_class=load_tokenizer(parent),
-            peft_config=lora_config(settings.lora) if settings.lora else None,
+        trainer = trainer_of(
+            parent,
+            PROBLEMS,
+            settings,
+            algorithm,
+            output / "x",
+            reward=third,
             rollout_func=rollouts,
             shaping=shaping,
             micro_batches=settings.micro_batches,
@@ -217,15 +206,7 @@ def die_at_the_fourth_step(parent: Path, output: Path, **changes: Any) -> None:
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base")
-
-
-def write_parent(folder: Path) -> Path:
-    """A random tiny model; what it lacks in sense it has in entropy."""
-    tokenizer = train_tokenizer([p.problem for p in PROBLEMS], ARCHITECTURE.vocab_size)
-    save_checkpoint(build_tiny(ARCHITECTURE, tokenizer, 0), tokenizer, folder)
-    (folder / "manifest.json").write_text("{}")
-    return folder
+    return write_parent(tmp_path_factory.mktemp("parent") / "base", PROBLEMS)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ class Greedy:
         return signals
 
 class Aimless:
-    def values(self, log_probs, anchor_log_probs, old_log_probs):
+    def values(self, log_probs):
         return log_probs
 
 def function(signals, moment):

@@ -11,15 +11,15 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
+from trainers import odd_length, trainer_of
 from trl import GRPOTrainer
 
 from sage.advantages import BetaNormalised, Centred, GroupNormalised
 from sage.guides import BranchGuide, Moment, Signals
-from sage.policies import load_model, load_tokenizer
+from sage.policies import load_model
 from sage.problems.record import read_problems
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.training import rl
-from sage.training.adapters import lora_config
 from sage.training.trainer import SageTrainer, Shaping
 
 pytestmark = [pytest.mark.timeout(4000)]
@@ -30,11 +30,6 @@ BRANCH = Shaping(guide=BranchGuide(ratio=0.3, threshold=0.3))
 ONE_EVERYWHERE = Shaping(guide=BranchGuide(ratio=0.0))
 
 Build = Callable[..., Any]
-
-
-def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """A reward that also an untrained policy earns now and then."""
-    return [float(len(ids) % 2) for ids in completion_ids]
 
 
 @pytest.fixture
@@ -56,10 +51,6 @@ def build(smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path) -> Build:
             | changes
         )
         algorithm = Algorithm.model_validate(row or ROWS["grpo"])
-        config = rl.grpo_config(settings, algorithm, 1, "cpu", tmp_path / "scratch")
-        for name, value in (trl or {}).items():
-            setattr(config, name, value)
-        config.reward_weights = None  # one reward function below, whatever the row rewards
         problems = read_problems(smoke / "problems/arithmetic_train.jsonl")
         extra: dict[str, Any] = {}
         if kind is SageTrainer:
@@ -70,14 +61,16 @@ def build(smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path) -> Build:
             }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return kind(
-                model=load_model(smoke / "models/tiny/base", rl.weights_dtype(settings)),
-                reward_funcs=[odd_length],
-                args=config,
-                train_dataset=rl.prompt_dataset(problems),
+            return trainer_of(
+                smoke / "models/tiny/base",
+                problems,
+                settings,
+                algorithm,
+                tmp_path / "scratch",
+                reward=odd_length,
+                trl=trl,
+                kind=kind,
                 eval_dataset=rl.prompt_dataset(problems[:4]),
-                processing_class=load_tokenizer(smoke / "models/tiny/base"),
-                peft_config=lora_config(settings.lora) if settings.lora else None,
                 **extra,
             )
 

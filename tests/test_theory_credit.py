@@ -112,7 +112,7 @@ def test_ascent_with_the_kl_in_the_reward_ends_at_eq_4(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    return guide_gradients().set_index(["loss", "guide", "estimator"])
+    return guide_gradients().set_index(["loss", "guide", "estimator"]).sort_index()
 
 
 def test_only_the_kl_in_the_reward_and_a_sum_follow_eq_4_under_every_guide(

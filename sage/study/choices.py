@@ -26,7 +26,7 @@ REGISTRIES = {
     "estimator": Registry(
         what="an estimator",
         method="values",
-        arguments=("log_probs", "anchor_log_probs", "old_log_probs"),
+        arguments=("log_probs",),
         attributes=("direction",),
         classes={
             "k2": "sage.anchors:K2",

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from trl import GRPOTrainer
 
-from sage.anchors import forward_kl_exact, shaped_anchor
+from sage.anchors import LogProbs, forward_kl_exact, shaped_anchor
 from sage.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
 from sage.training.shaping import Shaping, loss_mask
 from sage.training.tally import GuideTally
@@ -90,11 +90,9 @@ class AnchoredLoss(GRPOTrainer):
                 inputs["ref_per_token_logps"] = as_k3_input(log_probs, values)
             elif self._shaping.divergence is not None:
                 old = inputs.get("old_per_token_logps")
-                values = self._shaping.divergence(
-                    log_probs,
-                    inputs["ref_per_token_logps"],
-                    log_probs.detach() if old is None else old,
-                )
+                old = log_probs.detach() if old is None else old
+                seen = LogProbs(log_probs, inputs["ref_per_token_logps"], old)
+                values = self._shaping.divergence(seen)
                 inputs["ref_per_token_logps"] = as_k3_input(log_probs, values)
         return output
 

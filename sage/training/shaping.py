@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
+from sage.anchors import LogProbs
 from sage.credit import CreditRule
 from sage.guides import GuideFunction
 
-Divergence = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Divergence = Callable[[LogProbs], torch.Tensor]
 Advantage = Callable[[torch.Tensor], torch.Tensor]
 Keeps = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -20,10 +21,10 @@ Keeps = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class Shaping:
     """What a row adds to TRL's GRPO; the defaults add nothing.
 
-    `divergence` replaces TRL's k3 by another per-token function of the log-probs under policy,
-    anchor and old policy, `exact_forward_kl` by the sum over the vocabulary; `advantage` maps
-    rewards `[N, G]` to advantages, `credit` those to advantages of tokens; with `kl_in_reward` it
-    holds the KL term as well, and TRL's own is switched off. `keeps` says of correctness and
+    `divergence` replaces TRL's k3 by another per-token function of the log-probs,
+    `exact_forward_kl` by the sum over the vocabulary; `advantage` maps rewards `[N, G]` to
+    advantages, `credit` those to advantages of tokens; with `kl_in_reward` it holds the KL term
+    as well, and TRL's own is switched off. `keeps` says of correctness and
     rewards, both `[N, G]`, which groups are trained on, and `max_refills` bounds how often the
     others are replaced (dynamic sampling); `mask_truncated` takes the loss from completions that
     were cut off. With `schedule_per_call` schedules advance with every loss call, as in the
