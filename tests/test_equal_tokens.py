@@ -151,7 +151,7 @@ def test_readers_see_percent_steps_and_millions_of_tokens() -> None:
 
 def test_the_caption_says_what_the_budget_is_and_how_near_the_snapshots_are() -> None:
     caption = equal_tokens_caption(FRAMES, MOMENTS, study(), "methods")
-    assert "nearest to 2 million completion tokens" in caption
+    assert "of 12 snapshots of each run the one nearest to 2 million completion" in caption
     assert "between −5.0 % and +10.0 % away" in caption
     assert "the learning rate has not yet fallen to 0" in caption
     assert "One problem is worth 2.5 points" in caption

@@ -32,8 +32,10 @@ def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]])
 
     `tokens` are those drawn in all `steps`, `step_tokens` those up to `step`. Of two steps equally
     near, the earlier is taken. The last step must be among those kept. Raises ValueError for a
-    history without the number of drawn tokens.
+    history without the number of drawn tokens, and if there is none.
     """
+    if not histories:
+        raise ValueError("no trained run to compare; name algorithms besides base")
     drawn = {run: _drawn(run, history) for run, history in histories.items()}
     budget = min(tokens[max(tokens)] for tokens in drawn.values())
     rows = []

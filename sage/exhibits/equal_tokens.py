@@ -88,10 +88,6 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
         """See `Kind`; with the sampling engine."""
         return [*self.measured_by, f"sage.sampling.{study.evaluation(self.model).engine}_engine"]
 
-    def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """See `Kind`."""
-        return [("Snapshots", f"{self.snapshots} of each run")]
-
     def measure(self, job: Measuring) -> None:
         """Write `moments`, and pass@k and comparisons of both moments."""
         from sage.evaluation.equal_tokens import write_equal_tokens
@@ -182,8 +178,8 @@ def equal_tokens_caption(
     return (
         f"{exhibit_heading(study, exhibit)} on {title}: pass@k in percent, the unbiased estimate "
         f"from {study.evaluation(shown.model).samples} samples per problem. Equal steps: the "
-        "final policies. Equal tokens: the snapshot of each run nearest to "
-        f"{_millions(budget)} million completion tokens, the most that every run has drawn in "
+        f"final policies. Equal tokens: of {shown.snapshots} snapshots of each run the one nearest "
+        f"to {_millions(budget)} million completion tokens, the most that every run has drawn in "
         f"training; the snapshots are between {_signed(distance.min())} % and "
         f"{_signed(distance.max())} % away from it{not_ended if falling else ''}. Tokens: "
         "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
