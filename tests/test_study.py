@@ -76,6 +76,9 @@ def test_methods_are_compared_in_the_world_of_the_default_study() -> None:
     assert methods.models["tiny"].sft == default.models["tiny"].sft
     name = methods.models["tiny"].rl.problems
     assert methods.problems[name] == default.problems[name]
+    (benchmark,) = methods.models["tiny"].benchmarks
+    part = default.problems[benchmark].model_copy(update={"count": 60})
+    assert methods.problems[benchmark] == part
 
 
 def test_a_study_can_be_a_file_of_ones_own(config: Path, tmp_path: Path) -> None:
