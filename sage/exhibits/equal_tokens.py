@@ -7,7 +7,7 @@ draws more than others, as dynamic sampling does, gets no more of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
@@ -193,7 +193,7 @@ def equal_tokens_caption(
 
 def equal_tokens_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
     """The frame as a table in percent, with steps, and tokens in millions."""
-    ks = [int(c.split("@")[1].split()[0]) for c in table if str(c).startswith("steps pass@")]
+    ks = [int(c.split("@")[1].split()[0]) for c in table.columns if c.startswith("steps pass@")]
     ks = list(dict.fromkeys(ks))
     rows = []
     for values in table.to_dict("records"):
@@ -219,7 +219,7 @@ def _ks(rows: pd.DataFrame, shown: EqualTokensTable, study: ResolvedStudy) -> li
     return sorted({1, largest})
 
 
-def _range_cell(values: Mapping[str, Any], name: str, text: Any) -> Cell:
+def _range_cell(values: Mapping[Hashable, Any], name: str, text: Any) -> Cell:
     """A mean over seeds with the smallest and the largest below, where they differ."""
     mean, low, high = (float(values[f"{name}{ending}"]) for ending in ("", " low", " high"))
     if pd.isna(mean):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -82,7 +82,7 @@ def estimators_view(frame: pd.DataFrame) -> Table:
     return Table("Estimator", heads, tuple(groups))
 
 
-def _cells(values: Mapping[str, Any]) -> list[Cell]:
+def _cells(values: Mapping[Hashable, Any]) -> list[Cell]:
     return [
         Cell(_small(values["relative_distance"])),
         Cell(_number(values["guide_norm"])),

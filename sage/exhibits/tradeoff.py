@@ -129,7 +129,7 @@ def _draw_row(
         [x], [y], marker=look.marker, s=size, zorder=above, color=look.hex, edgecolor=paper, lw=0.7
     )
     if number:
-        font = {"color": paper, "fontsize": 6.5, "fontweight": "bold"}
+        font: dict[str, Any] = {"color": paper, "fontsize": 6.5, "fontweight": "bold"}
         axes.text(x, y, number, ha="center", va="center_baseline", zorder=above, **font)
         for run in runs.to_dict("records"):
             ends = [x, run["accuracy"]], [y, run["coverage"]]
