@@ -82,7 +82,7 @@ def tradeoff_figure(
         figure, panels = grid_of_panels(len(benchmarks), len(names))
         if len(names) > DISTINCT:
             width, height = figure.get_size_inches()
-            figure.set_size_inches(width, 1.5 * height)
+            figure.set_size_inches(max(width, 8.0), 1.5 * height)
         for axes, benchmark in zip(panels, benchmarks, strict=True):
             here = pooled[pooled["benchmark"] == benchmark]
             axes.set(title=titles[benchmark])
