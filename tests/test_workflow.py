@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -145,17 +148,57 @@ def test_the_report_is_whole_and_says_what_it_is(smoke: Path, smoke_study: Resol
 WITH_A_MODEL = {"pretrain", "sft", "rl", "sample"}
 
 
+def jobs_of(project: Path) -> list[dict[str, Any]]:
+    """What each job took: its script, processor seconds, heavy libraries, whether it was forked."""
+    jobs: dict[str, dict[str, Any]] = {}
+    for line in map(json.loads, (project / JOBS).read_text().splitlines()):
+        empty = {"script": line["job"].split(".")[1], "seconds": 0, "heavy": set(), "forked": False}
+        job = jobs.setdefault(line["job"], empty)
+        job["seconds"] += line["seconds"]
+        job["heavy"] |= {*line["heavy"]}
+        job["forked"] |= line["forked"]
+    return list(jobs.values())
+
+
 def test_jobs_without_a_model_load_no_torch(project: Path, capsys: pytest.CaptureFixture) -> None:
     """Nor transformers; but what the theory computes with the guides themselves does."""
-    jobs = [json.loads(line) for line in (project / JOBS).read_text().splitlines()]
-    light = [job for job in jobs if job["script"] not in WITH_A_MODEL]
-    loaded = Counter(job["script"] for job in light if {"torch", "transformers"} & {*job["heavy"]})
+    light = [job for job in jobs_of(project) if job["script"] not in WITH_A_MODEL]
+    loaded = Counter(job["script"] for job in light if {"torch", "transformers"} & job["heavy"])
     # Three exhibits are measured with a model; four of the theory are made of torch's tensors.
     assert loaded == {"measure": 3, "figure": 2, "table": 2}
     free = [job["seconds"] for job in light if "torch" not in job["heavy"]]
     with capsys.disabled():
         print(f"\n{len(free)} jobs without a model: median {median(free):.2f} s of processor")
     assert median(free) < 4  # about 1 s on an idle machine; torch alone takes 2 to 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="imports are shared on Linux only")
+def test_jobs_with_a_model_share_their_imports(
+    project: Path, capsys: pytest.CaptureFixture
+) -> None:
+    heavy = [job for job in jobs_of(project) if job["script"] in ("rl", "sample")]
+    with capsys.disabled():
+        for name in ("rl", "sample"):
+            seconds = [job["seconds"] for job in heavy if job["script"] == name]
+            print(f"\n{len(seconds)} {name} jobs: median {median(seconds):.2f} s of processor")
+    assert all(job["forked"] for job in heavy)
+
+
+def test_a_job_with_imports_of_its_own_writes_the_same_bytes(project: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "sage"
+    with undisturbed(project):
+        shutil.copytree(project, copy, symlinks=True)
+    run, smoke = "tiny_full/grpo_branch/seed3407", copy / "results/smoke"
+    samples = smoke / f"samples/{run}/arithmetic.parquet"
+    files = [smoke / f"models/{run}/model.safetensors", samples]
+    shared = [file.read_bytes() for file in files]
+    shutil.rmtree(smoke / "models" / run)
+    samples.unlink()
+    alone = snakemake_in(copy, SAGE_SHARED_IMPORTS="off")
+    target = str(samples.relative_to(copy))
+    done = alone("--cores", "1", "--config", "study=smoke", "--", target)
+    assert done.returncode == 0, done.stdout
+    assert [file.read_bytes() for file in files] == shared
 
 
 def test_logs_hold_the_output_of_the_jobs(smoke: Path) -> None:

@@ -93,28 +93,23 @@ def draw_lines(
     markers: bool,
 ) -> None:
     """Lines of `y` against `x`, one for each algorithm in `names`, in its style."""
-    import seaborn as sns
+    for name in names:
+        line = data[data["algorithm"] == name].dropna(subset=[x, y]).sort_values([x, y])
+        if len(line):
+            axes.plot(line[x], line[y], **_look(styles[name], markers))
 
-    sns.lineplot(
-        data=data,
-        x=x,
-        y=y,
-        hue="algorithm",
-        hue_order=names,
-        palette={name: styles[name].hex for name in names},
-        style="algorithm",
-        style_order=names,
-        dashes={name: styles[name].dashes or "" for name in names},
-        markers={name: styles[name].marker for name in names} if markers else False,
-        markersize=5,
-        markeredgecolor=PALETTE["paper"][0],
-        markeredgewidth=0.6,
-        linewidth=1.7,
-        estimator=None,
-        errorbar=None,
-        legend=False,
-        ax=axes,
-    )
+
+def _look(style: LineStyle, markers: bool) -> dict[str, Any]:
+    """How an algorithm's line looks, in a panel and in the legend."""
+    return {
+        "color": style.hex,
+        "linestyle": (0, style.dashes) if style.dashes else "-",
+        "marker": style.marker if markers else "",
+        "markersize": 5,
+        "markeredgecolor": PALETTE["paper"][0],
+        "markeredgewidth": 0.6,
+        "linewidth": 1.7,
+    }
 
 
 def add_legend(
@@ -129,20 +124,7 @@ def add_legend(
 
     It has as many columns, up to 4, as fit into the figure's width, and makes room for its lines.
     """
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=styles[name].hex,
-            linestyle=(0, styles[name].dashes) if styles[name].dashes else "-",
-            marker=styles[name].marker if markers else "",
-            markersize=5,
-            markeredgecolor=PALETTE["paper"][0],
-            markeredgewidth=0.6,
-            linewidth=1.7,
-        )
-        for name in names
-    ]
+    handles = [Line2D([], [], **_look(styles[name], markers)) for name in names]
     if not handles:
         return
     labels = labels or [row_title(study, name) for name in names]

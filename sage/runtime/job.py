@@ -19,6 +19,7 @@ from typing import Any
 from sage.runtime.devices import VISIBLE, Device, occupants, visible_devices
 from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
+from sage.runtime.shared_imports import run_in_fork
 from sage.runtime.survivors import ends_with_snakemake
 from sage.runtime.usage import watched
 
@@ -29,11 +30,13 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 
 
 @contextmanager
-def job(snakemake: Any) -> Iterator[Manifest]:
+def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
     """Run the body of a script under `snakemake`, the object Snakemake gives to scripts.
 
     Yields the job's manifest, to be written beside its results. The GPUs are leased for the whole
     block; CUDA sees only these. An exception is written to the log and raised again for Snakemake.
+    With `imports`, modules that take long to import, the whole script is run again where they are
+    imported already, if that can be, and this process only waits for its end.
     """
     for variable in _THREAD_VARIABLES:
         os.environ[variable] = str(snakemake.threads)
@@ -42,9 +45,12 @@ def job(snakemake: Any) -> Iterator[Manifest]:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["MPLBACKEND"] = "agg"
     log = Path(snakemake.log[0])
+    settings = {name: _plain(value) for name, value in snakemake.params.items()}
+    notice = run_in_fork(imports) if imports and _can_share(snakemake, settings) else None
     with _output_to(log):
+        if notice:
+            print(notice, flush=True)
         try:
-            settings = {name: _plain(value) for name, value in snakemake.params.items()}
             asked = gpus_asked(snakemake.resources, snakemake.params.get("device", "auto"))
             with (
                 ends_with_snakemake(),
@@ -55,6 +61,19 @@ def job(snakemake: Any) -> Iterator[Manifest]:
         except BaseException:
             traceback.print_exc()
             raise
+
+
+def _can_share(snakemake: Any, settings: dict[str, Any]) -> bool:
+    """Whether the job can run in a fork: it has one thread, no GPU and no vLLM, which starts
+    threads and processes of its own."""
+    own = {name: value for name, value in settings.items() if name != "study"}  # of all models
+    without_gpu = not snakemake.resources.get("gpus_asked", 0) or not visible_devices()
+    return bool(snakemake.threads == 1 and without_gpu and not _has_vllm(own))
+
+
+def _has_vllm(settings: Any) -> bool:
+    inner = settings.values() if isinstance(settings, dict) else ()
+    return "vllm" in inner or any(map(_has_vllm, inner))
 
 
 def gpus_asked(resources: Mapping[str, Any], device: str) -> int:

@@ -20,7 +20,9 @@ from pathlib import Path
 
 import psutil
 
+from sage.runtime import fork_server
 from sage.runtime.files import write_text_atomic
+from sage.runtime.fork_server import FORKED
 
 POLL_SECONDS = 1.0
 """How often a job looks whether its Snakemake is there."""
@@ -39,7 +41,7 @@ def ends_with_snakemake() -> Iterator[None]:
 
     Without one above, nothing is watched.
     """
-    parent = next(filter(_is_snakemake, psutil.Process().parents()), None)
+    parent = snakemake_above()
     if parent is None:
         yield
         return
@@ -50,6 +52,18 @@ def ends_with_snakemake() -> Iterator[None]:
         yield
     finally:
         done.set()
+
+
+def snakemake_above() -> psutil.Process | None:
+    """The Snakemake that this process works for; None without one."""
+    if is_fork():
+        return psutil.Process(int(os.environ[FORKED].split()[1]))
+    return next(filter(_is_snakemake, psutil.Process().parents()), None)
+
+
+def is_fork() -> bool:
+    """Whether this process is a job that was forked from a server of imports."""
+    return os.environ.get(FORKED, "").split()[:1] == [str(os.getpid())]
 
 
 def note_owner(folder: Path) -> None:
@@ -108,15 +122,22 @@ def _is_snakemake(process: psutil.Process) -> bool:
 
 
 def _works_in(process: psutil.Process, folder: Path) -> bool:
-    try:
-        return _is_snakemake(process) and Path(process.cwd()) == folder.resolve()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return False
+    return _is_snakemake(process) and _is_in(process, folder)
 
 
 def _is_job(process: psutil.Process, folder: Path) -> bool:
-    scripts = str(folder.resolve() / ".snakemake" / "scripts")
-    return any(word.startswith(scripts) for word in _command(process)[1:2])
+    """Whether it is a job of this folder, or a fork that works for one, or their server."""
+    scripts, words = str(folder.resolve() / ".snakemake" / "scripts"), _command(process)
+    if any(word.startswith(scripts) for word in words[1:2]):
+        return True
+    return fork_server.__file__ in words[:3] and _is_in(process, folder)
+
+
+def _is_in(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return Path(process.cwd()) == folder.resolve()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import device_of, job
+from sage.runtime.shared_imports import EXHIBITS, MODELS
 
-with job(snakemake) as manifest:
+with job(snakemake, MODELS if snakemake.rule == "measure_with_model" else EXHIBITS) as manifest:
     from sage.exhibits.making import measure
 
     params = snakemake.params

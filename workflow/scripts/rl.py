@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import device_of, job
+from sage.runtime.shared_imports import MODELS
 
-with job(snakemake) as manifest:
+with job(snakemake, MODELS) as manifest:
     from sage.problems.record import read_problems
     from sage.study import RL, Algorithm
     from sage.training.processes import most_processes, run

@@ -1,9 +1,10 @@
 from pathlib import Path
 
 from sage.runtime.job import device_of, job
+from sage.runtime.shared_imports import MODELS
 
 if __name__ == "__main__":  # vLLM's child processes run this file again, but not this part
-    with job(snakemake) as manifest:
+    with job(snakemake, MODELS) as manifest:
         from sage.evaluation.samples import evaluate
         from sage.problems.record import read_problems
         from sage.study import Evaluation

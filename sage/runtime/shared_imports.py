@@ -1,0 +1,215 @@
+"""Runs a job in a fork of a process that has made its imports already.
+
+Importing torch, transformers and TRL takes longer than most jobs of a small study. The first job
+of a Snakemake run that asks starts a server (`sage.runtime.fork_server`); it and all later ones run
+in forks of it. The process that Snakemake started waits, hands on signals and ends as the fork
+does. Where that cannot be, the job runs in its own process as if this module were not there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sage.runtime import fork_server
+from sage.runtime.survivors import is_fork, snakemake_above
+
+SWITCH = "SAGE_SHARED_IMPORTS"
+"""The environment variable that, set to `off`, has every job make its own imports."""
+
+_ALL = (
+    "snakemake.io",
+    "snakemake.iocontainers",
+    "snakemake.logging",
+    "psutil",
+    "yaml",
+    "pydantic.json_schema",
+    "pydantic.type_adapter",
+    "pandas",
+    "pyarrow.parquet",
+    "pyarrow.pandas_compat",
+)
+
+EXHIBITS = (
+    *_ALL,
+    "scipy.special",
+    "matplotlib.backends.backend_pdf",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+)
+"""What jobs import that measure exhibits without a model, or show them."""
+
+MODELS = (
+    *_ALL,
+    "torch",
+    "transformers",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen2.modeling_qwen2",
+    "transformers.models.qwen2.tokenization_qwen2",
+    "peft",
+    "datasets",
+    "trl.trainer.grpo_trainer",
+)
+"""What jobs with a model import."""
+
+# A fork is safe without a second thread, which pyarrow's allocator would have, and without a GPU.
+_OF_SERVER = {"CUDA_VISIBLE_DEVICES": "", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+_SIGNALS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+
+class Unavailable(RuntimeError):
+    """No fork can be had; the message says why."""
+
+
+def run_in_fork(modules: Sequence[str]) -> str | None:
+    """Run this process's script in a fork with `modules` imported, and exit with its status.
+
+    Returns only if the script is to go on here: in the fork itself, and wherever forks are not
+    for this job. If one was expected but could not be had, returns why.
+    """
+    if is_fork() or sys.platform != "linux" or os.environ.get(SWITCH) == "off":
+        return None
+    snakemake = snakemake_above()
+    if snakemake is None or "SLURM_JOB_ID" in os.environ:  # one job is all that would share
+        return None
+    try:
+        connection = _connect(snakemake, modules)
+        _request(connection)
+    except (OSError, Unavailable) as error:
+        return f"This job makes its own imports, because none could be shared: {error}"
+    sys.exit(_wait(connection))
+
+
+def _request(connection: socket.socket) -> None:
+    content: dict[str, Any] = {
+        "arguments": sys.argv,
+        "path": sys.path,
+        "folder": os.getcwd(),
+        "environment": dict(os.environ),
+    }
+    socket.send_fds(connection, [json.dumps(content).encode()], [0, 1, 2])
+    if not connection.recv(64):
+        raise Unavailable("the process that shares them has refused or ended")
+
+
+def _wait(connection: socket.socket) -> int:
+    """The exit status of the fork, as a shell gives it: 128 and its number for a signal."""
+
+    def hand_on(number: int, _: object) -> None:
+        with suppress(OSError):
+            connection.send(bytes([number]))
+
+    for number in _SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, hand_on)
+    answer = b""
+    with suppress(ConnectionResetError):
+        answer = connection.recv(64)
+    if not answer:
+        print("The process that shared its imports with this job was killed.", file=sys.stderr)
+        return 1
+    code = int(answer)
+    return code if code >= 0 else 128 - code
+
+
+def _connect(snakemake: psutil.Process, modules: Sequence[str]) -> socket.socket:
+    """A connection to the server of this Snakemake, with these modules and this environment.
+
+    Environment variables can change what an import does, so each has its own server.
+    """
+    folder = _private_folder(snakemake)
+    kind = [sys.executable, list(sys.flags), sys.path, sorted(os.environ.items()), list(modules)]
+    name = hashlib.sha256(json.dumps(kind).encode()).hexdigest()[:12]
+    address, failed = folder / f"{name}.socket", folder / f"{name}.failed"
+    with suppress(FileNotFoundError, ConnectionRefusedError):
+        return _connected(address)
+    with _locked(folder) as lock:
+        with suppress(FileNotFoundError, ConnectionRefusedError):
+            return _connected(address)
+        if failed.exists():
+            raise Unavailable(failed.read_text(encoding="utf-8"))
+        log = folder / f"{name}.log"
+        _start(address, log, snakemake.pid, lock, modules)
+        try:
+            return _connected(address)
+        except OSError as error:
+            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            failed.write_text(said[-1] if said else str(error), encoding="utf-8")
+            raise Unavailable(failed.read_text(encoding="utf-8")) from error
+
+
+def _connected(address: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.connect(str(address))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _start(address: Path, log: Path, snakemake: int, lock: int, modules: Sequence[str]) -> None:
+    """Start a server and wait until it listens or has failed; until then it holds the lock too."""
+    command = [sys.executable, "-P", fork_server.__file__, address, snakemake, lock, *modules]
+    with open(log, "wb") as output:
+        server = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            env={**os.environ, **_OF_SERVER},
+            pass_fds=[lock],
+            start_new_session=True,
+        )
+    assert server.stdout is not None
+    server.stdout.read()
+
+
+def _private_folder(snakemake: psutil.Process) -> Path:
+    """The folder of a Snakemake's servers, which no other user can enter."""
+    start = Path(f"/proc/{snakemake.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    place, prefix = Path(tempfile.gettempdir()), f"sage-imports-{os.getuid()}-"
+    folder = place / f"{prefix}{snakemake.pid}-{start}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+        for other in place.glob(f"{prefix}*"):  # of servers that were killed
+            if not psutil.pid_exists(int(other.name.removeprefix(prefix).split("-")[0])):
+                shutil.rmtree(other, ignore_errors=True)
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
+        raise Unavailable(f"{folder} is not a private folder")
+    return folder
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+    finally:
+        os.close(lock)
