@@ -153,6 +153,33 @@ def test_the_smallest_detectable_difference_is_two_quantiles_wide() -> None:
     assert found == pytest.approx(0.0280, abs=1e-4)
 
 
+def test_no_arm_of_a_difference_is_shorter_than_students() -> None:
+    """16 problems at -0.1, 4 at 0.4: s^2 = 0.8 / 19, t_19 = 2.0930, arm 2.0930 s / sqrt 20 = 0.0960.
+
+    The bootstrap alone takes from the lower arm, for the sample is skewed upwards.
+    """
+    values = np.repeat([-0.1, 0.4], [16, 4]).reshape(1, 20, 1)
+    low, high = interval_of_difference(values, draws=10_000)
+    assert low[0] == pytest.approx(-0.0960, abs=1e-4)
+    assert high[0] > 0.11
+    bootstrap = interval_of_mean(values, draws=10_000)
+    assert bootstrap[0][0] > -0.085
+    assert high == pytest.approx(bootstrap[1])
+
+
+def test_skewness_that_goes_with_the_mean_makes_no_differences() -> None:
+    """Symmetric differences with heavy tails (Student's t, 5 df) over 40 problems and 8 runs."""
+    rng = np.random.default_rng(8)
+    values = 0.05 * rng.standard_t(5, (1, 40, 4 * SIMULATIONS))
+    values = values + 0.004 * rng.standard_normal((8, 1, 4 * SIMULATIONS))
+    false = []
+    for find in (interval_of_difference, interval_of_mean):
+        low, high = find(values, 500)
+        false.append(((low > 0) | (high < 0)).mean())
+    assert false[0] <= 0.055
+    assert false[1] > 0.06  # the bootstrap alone
+
+
 def test_unknown_differences_have_no_p() -> None:
     values = np.zeros((3, 4, 2))
     values[0, 0, 0] = np.nan

@@ -11,7 +11,16 @@ interval is about that very run on other problems. Problems are few and skewed, 
 a BCa bootstrap; where the data lie near an end of their range, or few problems carry the
 variance, it is at least as wide as Gaffke's interval, which supposes nothing but the range and is
 Clopper and Pearson's for shares of 0 and 1. The samples of a problem are never resampled.
-`python -m benchmarks calibration` prints the measured coverage.
+
+Of differences, each arm over problems is at least Student's as well:
+
+    arm = max(BCa's arm, t_{P - 1} s_p / sqrt(P)).
+
+Differences of two rows that differ by chance are symmetric, so Student's t holds. BCa corrects
+for the skewness of the sample, and that goes with its mean: the covariance of a mean and a third
+moment is (mu_4 - 3 sigma^4) / P (Cramer 1946, 27.4), positive for heavy tails. The correction
+then shortens the arm towards 0. Where differences are skewed, its longer arm is needed and stays.
+`python -m benchmarks calibration` measures coverage and false verdicts.
 """
 
 from __future__ import annotations
@@ -281,19 +290,24 @@ def _runs_on_logit_scale(value: np.ndarray, runs: np.ndarray, df: np.ndarray) ->
 
 
 def _sides(by_problem: np.ndarray, draws: int, seed: int, ends: Ends | None) -> Interval:
-    """Squared arms of the 95 % interval over problems `[P, K]`, in units of Student's quantile."""
+    """Squared arms of the 95 % interval over problems `[P, K]`, in units of Student's quantile.
+
+    A range on both sides of 0 is that of differences.
+    """
     level = 0.95
     mean = by_problem.mean(axis=0)
     low, high = _bca(by_problem, draws, seed, level)
     if ends is not None:
         few = _carriers(by_problem, ends) < CARRIERS
         if few.any():
-            least, most = _gaffke(by_problem[:, few], ends, draws, seed, level)
-            low[few], high[few] = np.minimum(low[few], least), np.maximum(high[few], most)
+            lowest, highest = _gaffke(by_problem[:, few], ends, draws, seed, level)
+            low[few], high[few] = np.minimum(low[few], lowest), np.maximum(high[few], highest)
     quantile = stdtrit(len(by_problem) - 1, 0.5 + level / 2.0)
-    return (np.maximum(mean - low, 0.0) / quantile) ** 2, (
-        np.maximum(high - mean, 0.0) / quantile
-    ) ** 2
+    least = 0.0
+    if ends is not None and ends[0] < 0.0 < ends[1]:
+        least = by_problem.std(axis=0, ddof=1) / np.sqrt(len(by_problem))
+    below, above = (np.maximum(arm / quantile, least) ** 2 for arm in (mean - low, high - mean))
+    return below, above
 
 
 def _carriers(by_problem: np.ndarray, ends: Ends) -> np.ndarray:
