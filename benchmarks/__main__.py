@@ -24,6 +24,7 @@ NOT_BENCHMARKS = {
     "paired",
     "paper_files",
     "random_policy",
+    "worlds",
 }
 
 

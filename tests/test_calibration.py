@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from benchmarks.calibration import (
+from benchmarks.calibration import false_share, json_by_row, measured, verdict_rates
+from benchmarks.worlds import (
     PLACEBO,
     ROOT,
     World,
     beta_with,
     differences,
-    false_share,
     fitted,
     simulated_study,
-    verdict_rates,
 )
 from sage.claims.tests import Claim, load_claims
 from sage.study import ResolvedStudy
@@ -45,7 +46,7 @@ def test_without_an_effect_few_studies_decide(
     world: World, study: ResolvedStudy, claims: dict[str, Claim]
 ) -> None:
     """Eight or more false verdicts of 60 have a probability of 0.7 % where 5 % are false."""
-    ((name, seen),) = verdict_rates(study, claims, world, 3, STUDIES, rng=1)[0].items()
+    ((name, seen),) = verdict_rates(study, claims, world, 3, STUDIES, rng=1).items()
     print(dict(seen))
     assert sum(seen.values()) == STUDIES
     assert false_share(claims[name], seen, STUDIES) * STUDIES < 8
@@ -57,7 +58,7 @@ def test_a_large_loss_is_found_and_never_taken_for_a_gain(
     shifts = {("grpo_branch", benchmark): -2.0 for benchmark in study.benchmarks_of("table1")}
     found = differences(claims, study, World(), 5, 40, np.random.default_rng(0), shifts)
     assert np.mean([found[key].mean() for key in found if key[-1] > 1]) < -0.15
-    ((_, seen),) = verdict_rates(study, claims, World(), 5, 40, 1, shifts)[0].items()
+    ((_, seen),) = verdict_rates(study, claims, World(), 5, 40, 1, shifts).items()
     assert seen["contradicted"] > 30
     assert seen["supported"] == 0
 
@@ -67,5 +68,18 @@ def test_opposite_effects_on_two_benchmarks_are_not_support(
 ) -> None:
     first, second, *_ = study.benchmarks_of("table1")
     shifts = {("grpo_branch", first): -1.5, ("grpo_branch", second): 1.5}
-    ((_, seen),) = verdict_rates(study, claims, World(), 5, 40, 1, shifts)[0].items()
+    ((_, seen),) = verdict_rates(study, claims, World(), 5, 40, 1, shifts).items()
     assert seen["supported"] <= 4
+
+
+def test_a_share_has_the_binomial_standard_error() -> None:
+    """0.05 of 500: sqrt(0.05 x 0.95 / 500) = 0.0097; none of 500: that of one, about 0.002."""
+    assert measured(0.05, "false", 500) == {"false": 0.05, "error": 0.0097, "studies": 500}
+    assert measured(0.0, "false", 500)["error"] == 0.002
+
+
+def test_the_tables_are_kept_with_a_record_in_each_line() -> None:
+    content = {"command": "x", "tables": {"a": [{"runs": 3}, {"runs": 5}], "b": [{"runs": 1}]}}
+    text = json_by_row(content)
+    assert json.loads(text) == content
+    assert '   {"runs": 5}\n' in text

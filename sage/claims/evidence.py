@@ -131,7 +131,7 @@ def of_tails(
 
     The quantile is of each problem by itself; runs are paired by training seed.
     """
-    if not {row, other, BASE} <= set(perplexities["algorithm"]):
+    if not {row, other, BASE} <= set(perplexities["algorithm"].unique()):
         return []
     shares = tail_shares(perplexities, level)
     sides = [
