@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from scipy.special import stdtrit
 
 from sage.exhibits import load_study
 from sage.exhibits.ablation import AblationTable
@@ -100,7 +101,10 @@ def a_study(
 def pass_at_k(
     rows: Iterable[tuple[str, str, int, float, float, float]], seeds: tuple[int, ...] = (1,)
 ) -> pd.DataFrame:
-    """Metrics from (algorithm, benchmark, k, value, low, high): pooled and for each seed."""
+    """Metrics from (algorithm, benchmark, k, value, low, high): pooled and for each seed.
+
+    The variance is that over problems alone: arms in units of Student's quantile, 39 df.
+    """
     columns = ["model", "algorithm", "train_seed", "benchmark", "metric", "k"]
     table = [
         ("tiny", algorithm, seed, benchmark, "pass@k", k, value, low, high)
@@ -108,7 +112,23 @@ def pass_at_k(
         for seed in ((0,) if algorithm == "base" else seeds) + (-1,)
     ]
     frame = pd.DataFrame(table, columns=[*columns, "value", "low", "high"])
-    return frame.assign(n_problems=40, n_samples=4)
+    below, above = (
+        ((frame["value"] - frame[end]) / stdtrit(39, 0.975)) ** 2 for end in ("low", "high")
+    )
+    runs = [
+        [0] if name == "base" else list(seeds) if seed == -1 else [seed]
+        for name, seed in zip(frame["algorithm"], frame["train_seed"], strict=True)
+    ]
+    return frame.assign(
+        n_problems=40,
+        n_samples=4,
+        train_seeds=runs,
+        by_run=[[value] * len(of) for value, of in zip(frame["value"], runs, strict=True)],
+        var_problems=(below + above) / 2,
+        var_interaction=0.0,
+        var_below=below,
+        var_above=above,
+    )
 
 
 def comparisons(rows: Iterable[tuple[str, str, str, int, float, float]]) -> pd.DataFrame:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sage.evaluation.comparisons import average, comparisons_table
+from sage.evaluation.averages import average
+from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.cover import TAUS, cover, cover_table
 from sage.evaluation.curves import POOLED, curves_of, run_of
 from sage.evaluation.diversity import answer_diversity, diversity_table

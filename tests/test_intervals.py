@@ -154,7 +154,7 @@ def test_the_smallest_detectable_difference_is_two_quantiles_wide() -> None:
 
 
 def test_no_arm_of_a_difference_is_shorter_than_students() -> None:
-    """16 problems at -0.1, 4 at 0.4: s^2 = 0.8 / 19, t_19 = 2.0930, arm 2.0930 s / sqrt 20 = 0.0960.
+    """16 problems at -0.1, 4 at 0.4: s^2 = 0.8 / 19, t_19 = 2.0930, t s / sqrt 20 = 0.0960.
 
     The bootstrap alone takes from the lower arm, for the sample is skewed upwards.
     """

@@ -95,12 +95,26 @@ class TestAccuracy:
         half = math.sqrt(0.10**2 + 0.06**2) / 2
         assert (value, low, high) == pytest.approx((0.36, 0.36 - half, 0.36 + half))
 
-    def test_average_adds_half_widths_as_they_are_where_training_seeds_are_shared(self) -> None:
+    def test_average_pairs_training_runs(self) -> None:
+        """By run 0.5 and 0.7 on one benchmark, 0.22 and 0.02 on the other: 0.36 in both runs."""
         metrics = pass_at_k(METRICS, seeds=(1, 2))
-        table = accuracy_table(metrics, COMPARISONS, a_study(seeds=(1, 2)), "table1")
-        assert estimate(table, 1, "average", 1) == pytest.approx((0.36, 0.28, 0.44))
-        half = math.sqrt(0.10**2 + 0.05**2) / 2
-        assert estimate(table, 0, "average", 1)[1] == pytest.approx(0.20 - half)
+        for benchmark, values in (("easy", [0.5, 0.7]), ("hard", [0.22, 0.02])):
+            where = (metrics["benchmark"] == benchmark) & (metrics["train_seed"] == -1)
+            for place in metrics.index[where & (metrics["algorithm"] == "grpo")]:
+                metrics.at[place, "by_run"] = values
+        study = a_study(seeds=(1, 2))
+        value, low, high = estimate(
+            accuracy_table(metrics, COMPARISONS, study, "table1"), 1, "average", 1
+        )
+        half = math.sqrt(0.10**2 + 0.06**2) / 2  # nothing is left of the runs
+        assert (value, low, high) == pytest.approx((0.36, 0.36 - half, 0.36 + half))
+        for place in metrics.index[where & (metrics["algorithm"] == "grpo")]:
+            metrics.at[place, "by_run"] = [0.02, 0.22]
+        value, low, high = estimate(
+            accuracy_table(metrics, COMPARISONS, study, "table1"), 1, "average", 1
+        )
+        assert value == pytest.approx(0.36)  # 0.26 and 0.46: Student's t with one df
+        assert (low, high) == pytest.approx((0.0, 1.0), abs=0.1)
 
     def test_a_missing_run_is_nan_and_so_is_its_average(self) -> None:
         table = table1(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))

@@ -18,7 +18,7 @@ from sage.analysis.dynamics import STAGES
 from sage.analysis.patterns import shares_compared
 from sage.analysis.step_times import time_ratio
 from sage.analysis.tails import tail_shares
-from sage.evaluation.comparisons import average
+from sage.evaluation.averages import average
 from sage.evaluation.intervals import (
     POWER,
     Estimate,

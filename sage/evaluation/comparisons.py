@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sage.evaluation.averages import PART_COLUMNS, part_columns
 from sage.evaluation.curves import Curves, Samples, curves_of
 from sage.evaluation.intervals import (
-    Estimate,
-    Parts,
     holm,
     mean_of,
     p_of_problems,
@@ -46,12 +45,7 @@ COLUMNS = [
     "n_tests",
     "n_problems",
     "n_seeds",
-    "train_seeds",
-    "by_run",
-    "var_problems",
-    "var_interaction",
-    "var_below",
-    "var_above",
+    *PART_COLUMNS,
 ]
 
 
@@ -62,9 +56,8 @@ def comparisons_table(samples: Samples, draws: int) -> pd.DataFrame:
     interval, `n_seeds` the training runs compared. With one training run `p_runs` is NaN and
     the row says nothing about other runs. `p_holm` is p adjusted (Holm 1979) for the `n_tests`
     comparisons of that model at that k, over all pairs and benchmarks; pairs of the same counts
-    are one test, and an algorithm beside its twin is none (NaN). `by_run` lists the difference by
-    `train_seeds`, and var_* are the fields of `sage.evaluation.intervals.Parts`: what the mean
-    over several benchmarks is made from (`average`).
+    are one test, and an algorithm beside its twin is none (NaN). PART_COLUMNS are what the mean
+    over several benchmarks is made from (`sage.evaluation.averages`).
     """
     curves = curves_of(samples)
     first = _first_names(curves)
@@ -80,32 +73,6 @@ def comparisons_table(samples: Samples, draws: int) -> pd.DataFrame:
         table.loc[family.index, "p_holm"] = adjusted
         table.loc[family.index, "n_tests"] = tests
     return table.astype({"p_holm": float, "n_tests": int})
-
-
-def average(rows: Sequence[Mapping[Any, Any]], signs: Sequence[int] | None = None) -> Estimate:
-    """The mean difference over some rows of the comparisons, one for each benchmark; `[1]`.
-
-    A row with sign -1 was taken the other way round. Only training seeds that all rows have
-    count. Raises ValueError if there are none.
-    """
-    signs = signs or [1] * len(rows)
-    seeds = set.intersection(*(set(map(int, row["train_seeds"])) for row in rows))
-    if not seeds:
-        raise ValueError("benchmarks without a training seed in common")
-    return mean_of([_parts(row, sign, seeds) for row, sign in zip(rows, signs, strict=True)])
-
-
-def _parts(row: Mapping[Any, Any], sign: int, seeds: set[int]) -> Parts:
-    by_seed = dict(zip(map(int, row["train_seeds"]), row["by_run"], strict=True))
-    sides = np.array([row["var_below"]]), np.array([row["var_above"]])
-    return Parts(
-        by_run=sign * np.array([[by_seed[seed]] for seed in sorted(seeds)]),
-        problems=np.array([row["var_problems"]]),
-        interaction=np.array([row["var_interaction"]]),
-        below=sides[0 if sign > 0 else 1],
-        above=sides[1 if sign > 0 else 0],
-        n_problems=int(row["n_problems"]),
-    )
 
 
 def differences_rows(
@@ -131,12 +98,7 @@ def differences_rows(
             "n_tests": 0,
             "n_problems": differences.shape[1],
             "n_seeds": differences.shape[0],
-            "train_seeds": list(seeds),
-            "by_run": parts.by_run[:, place].tolist(),
-            "var_problems": float(parts.problems[place]),
-            "var_interaction": float(parts.interaction[place]),
-            "var_below": float(parts.below[place]),
-            "var_above": float(parts.above[place]),
+            **part_columns(parts, place, seeds),
         }
         for place, k in enumerate(ks)
     ]

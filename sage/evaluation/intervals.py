@@ -195,7 +195,11 @@ def interval_of_share(
     Returns its lower and upper ends, `[K]` each, which stay within [0, 1]: runs are compared
     on the logit scale. With a single problem it is NaN.
     """
-    found = mean_of([parts_of(values, draws, SHARES, seed)], bounded=True)
+    return ends_of_share(mean_of([parts_of(values, draws, SHARES, seed)], bounded=True), level)
+
+
+def ends_of_share(found: Estimate, level: float = 0.95) -> Interval:
+    """Ends of the interval of a share, within [0, 1]."""
     low, high = found.interval(level)
     # Means of equal numbers differ in their last digit; an interval holds its own mean.
     return np.clip(low, 0.0, found.value), np.clip(high, found.value, 1.0)

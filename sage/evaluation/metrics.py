@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from sage.evaluation.averages import part_columns
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.cover import cover_table
 from sage.evaluation.curves import POOLED, Run, Samples, curves_of, run_of
 from sage.evaluation.diversity import diversity_table
-from sage.evaluation.intervals import interval_of_share
+from sage.evaluation.intervals import SHARES, ends_of_share, mean_of, parts_of
 from sage.evaluation.support import support_table
 from sage.runtime.files import atomic_file
 
@@ -44,14 +45,17 @@ def pass_at_k_table(samples: Samples, draws: int) -> pd.DataFrame:
 
     Columns: model, algorithm, train_seed (POOLED for all), benchmark, metric, k, value, low,
     high (95 %, see `sage.evaluation.intervals`; pooled, it is about training runs as well),
-    n_problems, n_samples. Raises ValueError if problems were sampled unequally often.
+    n_problems, n_samples, and PART_COLUMNS, which the mean over benchmarks is made from
+    (`sage.evaluation.averages`). Raises ValueError if problems were sampled unequally often.
     """
     rows: list[dict[str, object]] = []
     for (model, algorithm, benchmark), curves in curves_of(samples).items():
         groups = {seed: curves.values[i : i + 1] for i, seed in enumerate(curves.seeds)}
         groups[POOLED] = curves.values
         for train_seed, values in groups.items():
-            low, high = interval_of_share(values, draws)
+            parts = parts_of(values, draws, SHARES)
+            low, high = ends_of_share(mean_of([parts], bounded=True))
+            seeds = curves.seeds if train_seed == POOLED else [train_seed]
             for index, k in enumerate(curves.ks):
                 rows.append(
                     {
@@ -66,6 +70,7 @@ def pass_at_k_table(samples: Samples, draws: int) -> pd.DataFrame:
                         "high": float(high[index]),
                         "n_problems": values.shape[1],
                         "n_samples": curves.n,
+                        **part_columns(parts, index, seeds),
                     }
                 )
     return pd.DataFrame(rows)

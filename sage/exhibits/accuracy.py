@@ -8,12 +8,13 @@ samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.evaluation.curves import POOLED
+from sage.evaluation.averages import PART_COLUMNS, average_share
 from sage.exhibits.kind import Shown, TableMaker
 from sage.exhibits.paper_reading import reading_document, reading_table
 from sage.exhibits.pass_at_k import (
@@ -113,10 +114,9 @@ def accuracy_table(
     see `shown_ks`) four columns: ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in
     [0, 1]; NaN if a run is missing) and ``… mark`` (BEST, TIE or empty).
 
-    With several benchmarks the group `average` follows, up to the k that all share. No comparison
-    covers the average, so it has no marks. Its interval combines the intervals of the benchmarks.
-    With one training seed these are independent, so half-widths add as squares. With several seeds
-    the benchmarks share the seeds; half-widths then add directly, which is never too narrow.
+    With several benchmarks the group `average` follows, up to the k that all share. Its interval
+    is computed as a claim's contrast over the same benchmarks (`sage.evaluation.averages`). The
+    ledger of claims compares averages, so here they have no marks.
 
     Raises ValueError for faulty metrics and for a benchmark called `average`.
     """
@@ -128,6 +128,7 @@ def accuracy_table(
             "the problem set"
         )
     rows = pooled_pass_at_k(pass_at_k, study, exhibit)
+    require(rows, PART_COLUMNS, "pass@k metrics")
     samples = study.evaluation(model).samples
     compared = comparisons[(comparisons["model"] == model) & (comparisons["metric"] == "pass@k")]
     algorithms = study.rows_of(exhibit)
@@ -141,10 +142,9 @@ def accuracy_table(
             here = compared[(compared["benchmark"] == benchmark) & (compared["k"] == k)]
             columns |= _column_group(benchmark, k, found, marks_of(found["value"], here))
     if len(benchmarks) > 1:
-        power = _power(pass_at_k[pass_at_k["model"] == model], algorithms)
         for k in shown_ks(rows, samples):
-            parts = [estimates(rows, name, k, algorithms, _PARTS) for name in benchmarks]
-            columns |= _column_group(AVERAGE, k, _averaged(parts, power), [""] * len(algorithms))
+            averages = _averages(rows[rows["k"] == k], benchmarks, algorithms)
+            columns |= _column_group(AVERAGE, k, averages, [""] * len(algorithms))
     return pd.DataFrame(columns)
 
 
@@ -187,7 +187,7 @@ def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str
         f"Bold: above every other method in a paired comparison {_compared_over(study)} (p < "
         f"{LEVEL:g}, adjusted after Holm for all comparisons of this model at that k). ≈: no "
         "method is bold, and this one is the highest or not significantly different from it.",
-        "Averages are not compared." if len(sizes) > 1 else "",
+        "Averages are compared in the ledger of claims." if len(sizes) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
 
@@ -233,7 +233,7 @@ def _mark(table: pd.DataFrame, row: int, benchmark: str, k: int) -> str:
 def _compared_over(study: ResolvedStudy) -> str:
     if study.numbers_of_runs() == [1]:
         return "over problems, which holds for these training runs only"
-    return "over problems and over training runs, taking the larger p"
+    return "over problems and training runs, whose variances add"
 
 
 def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
@@ -255,22 +255,18 @@ def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
     return [TIE if name == leader or name in rivals else "" for name in values.index]
 
 
-def _power(pass_at_k: pd.DataFrame, algorithms: Sequence[str]) -> pd.Series:
-    """How half-widths add over benchmarks, for each algorithm: 2 as squares, 1 directly."""
-    runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
-    seeds = runs.groupby("algorithm")["train_seed"].nunique().reindex(list(algorithms))
-    return seeds.gt(1).map({True: 1.0, False: 2.0})
-
-
-def _averaged(parts: Sequence[pd.DataFrame], power: pd.Series) -> pd.DataFrame:
-    def combined(columns: Sequence[pd.Series], power: pd.Series) -> pd.Series:
-        total = pd.concat([column**power for column in columns], axis=1).sum(axis=1, skipna=False)
-        return total ** (1 / power) / len(columns)
-
-    value = combined([part["value"] for part in parts], power**0)
-    below = combined([part["value"] - part["low"] for part in parts], power)
-    above = combined([part["high"] - part["value"] for part in parts], power)
-    return pd.DataFrame({"value": value, "low": value - below, "high": value + above})
+def _averages(
+    rows: pd.DataFrame, benchmarks: Sequence[str], algorithms: Sequence[str]
+) -> pd.DataFrame:
+    """Means over `benchmarks` of pooled rows of one k, by algorithm; NaN if a run is missing."""
+    by_place = {(row["algorithm"], row["benchmark"]): row for row in rows.to_dict("records")}
+    found = []
+    for algorithm in algorithms:
+        ours = [by_place.get((algorithm, benchmark)) for benchmark in benchmarks]
+        present = [row for row in ours if row is not None]
+        complete = len(present) == len(benchmarks)
+        found.append(average_share(present) if complete else (math.nan,) * len(_PARTS))
+    return pd.DataFrame(found, columns=list(_PARTS), index=list(algorithms))
 
 
 def _column_group(

@@ -1,0 +1,72 @@
+"""The mean over several benchmarks, from rows of metrics: the same for tables and for claims.
+
+Rows of `metrics/pass_at_k.parquet` and `metrics/comparisons.parquet` keep where their variance
+comes from, so that no samples are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sage.evaluation.intervals import Estimate, Parts, ends_of_share, mean_of
+
+PART_COLUMNS = [
+    "train_seeds",
+    "by_run",
+    "var_problems",
+    "var_interaction",
+    "var_below",
+    "var_above",
+]
+"""`by_run` lists values by `train_seeds`; var_* are the fields of `Parts`."""
+
+
+def part_columns(parts: Parts, place: int, seeds: Sequence[int]) -> dict[str, object]:
+    """PART_COLUMNS of column `place` of `parts`, whose runs are `seeds`."""
+    return {
+        "train_seeds": list(seeds),
+        "by_run": parts.by_run[:, place].tolist(),
+        "var_problems": float(parts.problems[place]),
+        "var_interaction": float(parts.interaction[place]),
+        "var_below": float(parts.below[place]),
+        "var_above": float(parts.above[place]),
+    }
+
+
+def average(rows: Sequence[Mapping[Any, Any]], signs: Sequence[int] | None = None) -> Estimate:
+    """The mean difference over some rows of the comparisons, one for each benchmark; `[1]`.
+
+    A row with sign -1 was taken the other way round. Only training seeds that all rows have
+    count. Raises ValueError if there are none.
+    """
+    return mean_of(_parts_of(rows, signs or [1] * len(rows)))
+
+
+def average_share(rows: Sequence[Mapping[Any, Any]]) -> tuple[float, float, float]:
+    """As `average`, of shares (rows of pass@k): the mean and its 95 % interval."""
+    found = mean_of(_parts_of(rows, [1] * len(rows)), bounded=True)
+    low, high = ends_of_share(found)
+    return float(found.value[0]), float(low[0]), float(high[0])
+
+
+def _parts_of(rows: Sequence[Mapping[Any, Any]], signs: Sequence[int]) -> list[Parts]:
+    seeds = set.intersection(*(set(map(int, row["train_seeds"])) for row in rows))
+    if not seeds:
+        raise ValueError("benchmarks without a training seed in common")
+    return [_parts(row, sign, seeds) for row, sign in zip(rows, signs, strict=True)]
+
+
+def _parts(row: Mapping[Any, Any], sign: int, seeds: set[int]) -> Parts:
+    by_seed = dict(zip(map(int, row["train_seeds"]), row["by_run"], strict=True))
+    sides = np.array([row["var_below"]]), np.array([row["var_above"]])
+    return Parts(
+        by_run=sign * np.array([[by_seed[seed]] for seed in sorted(seeds)]),
+        problems=np.array([row["var_problems"]]),
+        interaction=np.array([row["var_interaction"]]),
+        below=sides[0 if sign > 0 else 1],
+        above=sides[1 if sign > 0 else 0],
+        n_problems=int(row["n_problems"]),
+    )
