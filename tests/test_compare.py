@@ -11,8 +11,11 @@ from sage.evaluation.reference import (
     compared_with_reference,
     passes,
     read_reference,
+    reference_file,
     summary,
 )
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def metrics(**values: list[float]) -> pd.DataFrame:
@@ -71,22 +74,46 @@ def test_one_run_on_both_sides_tells_nothing() -> None:
     assert "0 of 2 are equal, and more cannot be said" in summary(table)
 
 
-def test_a_folder_is_compared_and_the_table_written(tmp_path: Path) -> None:
+def test_a_reference_is_compared_and_the_table_written(tmp_path: Path) -> None:
     metrics(a=[0.4, 0.5]).to_parquet(tmp_path / "run.parquet")
-    reference = tmp_path / "reference"
-    reference.mkdir()
-    with pytest.raises(FileNotFoundError, match=r"no pass_at_k\.csv"):
-        read_reference(reference)
-    metrics(a=[0.4, 0.5, 0.6], other=[0.1, 0.2]).to_csv(reference / "pass_at_k.csv")
-    table = tmp_path / "compare.csv"
-    text, agrees = compare(tmp_path / "run.parquet", str(reference), table)
+    reference, table = tmp_path / "pass_at_k.csv", tmp_path / "compare.csv"
+    metrics(a=[0.4, 0.5, 0.6], other=[0.1, 0.2]).to_csv(reference)
+    text, agrees = compare(tmp_path / "run.parquet", reference, table)
     assert agrees
     assert text == "2 inside, 0 outside, 0 unknown: the run agrees with the reference."
     assert len(pd.read_csv(table)) == 2
-    with pytest.raises(ValueError, match="no reference"):
-        compare(tmp_path / "run.parquet", None, table)
     metrics(other=[0.4]).to_parquet(tmp_path / "run.parquet")
-    (reference / "pass_at_k.csv").unlink()
-    metrics(a=[0.4]).to_csv(reference / "pass_at_k.csv")
+    metrics(a=[0.4]).to_csv(reference)
     with pytest.raises(ValueError, match="share no model"):
-        compare(tmp_path / "run.parquet", str(reference), table)
+        compare(tmp_path / "run.parquet", reference, table)
+
+
+def test_a_reference_is_one_file_with_a_row_for_each_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no reference"):
+        reference_file(None)
+    with pytest.raises(FileNotFoundError, match=r"no pass_at_k\.csv.*results folder of a finished"):
+        reference_file(tmp_path)
+    (tmp_path / "metrics").mkdir()
+    metrics(a=[0.4]).to_parquet(tmp_path / "metrics/pass_at_k.parquet")
+    assert reference_file(tmp_path) == tmp_path / "metrics/pass_at_k.parquet"
+    path = tmp_path / "pass_at_k.csv"
+    metrics(a=[0.4]).drop(columns="n_problems").to_csv(path)
+    assert reference_file(tmp_path) == path
+    with pytest.raises(ValueError, match="no column n_problems"):
+        read_reference(path)
+    table = metrics(a=[0.4, 0.5])
+    table[table["train_seed"] == -1].to_csv(path)
+    with pytest.raises(ValueError, match="only pooled rows"):
+        read_reference(path)
+
+
+def test_three_runs_can_be_compared_with_the_committed_reference() -> None:
+    reference = read_reference(reference_file(ROOT / "reports/reference/mini"))
+    row = reference[(reference["algorithm"] == "grpo") & (reference["model"] == "tiny")]
+    runs = pd.concat([row.assign(train_seed=seed) for seed in (1, 2, 3)])
+    runs["value"] += 0.01 * (runs["train_seed"] - 2.0)
+    table = compared_with_reference(runs, reference)
+    assert set(table["place"]) == {"inside"}
+    assert sorted(set(table["benchmark"])) == ["arithmetic", "harder", "knights", "longer"]
+    far = compared_with_reference(runs.assign(value=runs["value"] - 0.5), reference)
+    assert not passes(far)

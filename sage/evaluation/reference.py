@@ -37,21 +37,40 @@ COLUMNS = [
 LEVEL = 0.05
 
 _FILES = ("pass_at_k.csv", "pass_at_k.parquet", "metrics/pass_at_k.parquet")
+_NEEDED = [*KEYS, "train_seed", "metric", "value", "n_problems"]
 
 
-def read_reference(folder: Path) -> pd.DataFrame:
-    """pass@k by run of a reference: a folder with pass_at_k.csv, or the results of a study.
+def reference_file(folder: Path | None) -> Path:
+    """The one file of a reference that is read: its pass@k by training run.
 
-    Raises FileNotFoundError that names what was looked for.
+    Raises ValueError if no reference is named, and FileNotFoundError that names what was looked
+    for.
     """
+    if folder is None:
+        raise ValueError("no reference: name a folder, `snakemake compare --config reference=...`")
     for name in _FILES:
-        path = folder / name
-        if path.is_file():
-            return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        if (folder / name).is_file():
+            return folder / name
     raise FileNotFoundError(
         f"{folder}: no {', '.join(_FILES)}; a reference is the results folder of a finished "
-        "study, or its metrics/pass_at_k.parquet as CSV"
+        "study, or a folder with a copy of its metrics/pass_at_k.parquet, as it is or as CSV"
     )
+
+
+def read_reference(path: Path) -> pd.DataFrame:
+    """pass@k by training run from a file as `metrics/pass_at_k.parquet`, or that as CSV.
+
+    Raises ValueError if a column is missing or if there is no row of a single run.
+    """
+    table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    if lacking := [name for name in _NEEDED if name not in table]:
+        raise ValueError(f"{path}: no column {', '.join(lacking)}; needed: {', '.join(_NEEDED)}")
+    if not (table["train_seed"] != POOLED).any():
+        raise ValueError(
+            f"{path}: only pooled rows (train_seed {POOLED}); a reference needs a row for each "
+            "training run"
+        )
+    return table
 
 
 def compared_with_reference(run: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
@@ -106,15 +125,12 @@ def summary(table: pd.DataFrame) -> str:
     return "\n".join([*lines, f"{places}: {verdict}."])
 
 
-def compare(metrics: Path, reference: str | None, table: Path) -> tuple[str, bool]:
-    """Compare a study's metrics/pass_at_k.parquet with a reference folder, and write the table.
+def compare(metrics: Path, reference: Path, table: Path) -> tuple[str, bool]:
+    """Compare a study's metrics/pass_at_k.parquet with such a file, and write the table.
 
-    Returns what was found as text, and whether the run agrees. Raises ValueError if no reference
-    is named.
+    Returns what was found as text, and whether the run agrees.
     """
-    if not reference:
-        raise ValueError("no reference: name a folder, `snakemake compare --config reference=...`")
-    found = compared_with_reference(pd.read_parquet(metrics), read_reference(Path(reference)))
+    found = compared_with_reference(pd.read_parquet(metrics), read_reference(reference))
     write_text_atomic(table, found.to_csv(index=False, lineterminator="\n"))
     return summary(found), passes(found)
 

@@ -105,8 +105,9 @@ class Settings(Strict):
     reference: Annotated[
         str | None,
         about(
-            "what `snakemake compare` holds the run against: the results folder of a finished "
-            "study, or a folder with its `pass_at_k.csv`",
+            "what `snakemake compare` compares the run with: the results folder of a finished "
+            "study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV file; "
+            "no other file is read",
             unit="path",
         ),
     ] = None

@@ -10,13 +10,13 @@ localrules:
 rule compare:
     input:
         metrics=rules.metrics.output.pass_at_k,
+        reference=file_of_reference,
     log:
         log_of("compare"),
     retries: 0
     conda:
         ENVIRONMENT
     params:
-        reference=SETTINGS.reference,
         table=RESULTS.metrics("compare", "csv"),
     script:
         "../scripts/compare.py"

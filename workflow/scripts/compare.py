@@ -5,7 +5,7 @@ from sage.evaluation.reference import compare
 from sage.runtime.files import write_text_atomic
 
 table = Path(snakemake.params.table)
-text, agrees = compare(Path(snakemake.input.metrics), snakemake.params.reference, table)
+text, agrees = compare(Path(snakemake.input.metrics), Path(snakemake.input.reference), table)
 text += f"\nThe whole table: {table}"
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text, flush=True)
