@@ -283,11 +283,18 @@ def test_frequency_takes_training_seeds_together() -> None:
     assert found.per_problem == pytest.approx((1 + 0 + 2 / 3 + 1) / 4)
 
 
-@pytest.mark.parametrize(("count", "value"), [(0, 0.0), (4, 1.0)])
-def test_a_frequency_without_variation_has_no_interval(count: int, value: float) -> None:
-    found = frequency(np.full((1, 5), count), np.full((1, 5), 4), draws=100)
-    assert (found.pooled, found.per_problem) == (value, value)
-    assert np.isnan([*found.pooled_interval, *found.per_problem_interval]).all()
+def test_a_frequency_of_0_or_1_has_the_interval_of_its_problems() -> None:
+    """Five problems, as Clopper and Pearson: 1 - 0.025^(1/5) = 0.5218; as far from 1."""
+    none = frequency(np.zeros((1, 5)), np.full((1, 5), 4), draws=100)
+    assert (
+        none.pooled_interval == none.per_problem_interval == pytest.approx((0.0, 0.5218), abs=1e-4)
+    )
+    every = frequency(np.full((1, 5), 4), np.full((1, 5), 4), draws=100)
+    assert every.pooled_interval == pytest.approx((0.4782, 1.0), abs=1e-4)
+    # one problem of five has twice the mean of solutions, so its share counts twice as much
+    uneven = frequency(np.zeros((1, 5)), np.array([[6, 6, 12, 3, 3]]), draws=100)
+    assert uneven.pooled_interval[1] == pytest.approx(1.0)
+    assert uneven.per_problem_interval[1] == pytest.approx(0.5218, abs=1e-4)
 
 
 def test_a_frequency_without_correct_solutions_is_nan() -> None:

@@ -118,11 +118,13 @@ def test_no_variance_is_taken_from_the_larger_part() -> None:
     assert mean_of([flat]).total[0] == pytest.approx(1.0)
 
 
-def test_all_correct_reaches_down_as_clopper_and_pearson_do() -> None:
-    """60 of 60, in one run and in three: 0.025^(1/60) = 0.940."""
+def test_all_and_none_correct_are_bounded_as_by_clopper_and_pearson() -> None:
+    """60 of 60, in one run and in three: 0.025^(1/60) = 0.940; none of 60: 0.060."""
     for runs in (1, 3):
         low, high = interval_of_share(np.ones((runs, 60, 1)), draws=20_000)
         assert (low[0], high[0]) == (pytest.approx(0.025 ** (1 / 60), abs=0.004), 1.0)
+        low, high = interval_of_share(np.zeros((runs, 60, 1)), draws=20_000)
+        assert (low[0], high[0]) == (0.0, pytest.approx(1.0 - 0.025 ** (1 / 60), abs=0.004))
     low, high = interval_of_difference(np.zeros((3, 60, 1)), draws=20_000)
     assert (low[0], high[0]) == pytest.approx((-0.06, 0.06), abs=0.004)
 

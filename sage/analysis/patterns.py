@@ -68,9 +68,9 @@ def frequency(shown: np.ndarray, correct: np.ndarray, draws: int) -> Frequency:
 
     pooled = sum of shown / sum of correct. per_problem = the mean of shown / correct over the
     problems (of each run) with a correct solution. The intervals, over problems and runs, are
-    those of `sage.evaluation.intervals`. If no correct solution shows the pattern, or all do,
-    nothing varies and the data gives no interval: it is NaN. Without a correct solution everything
-    is NaN. Raises ValueError for counts that do not fit together.
+    those of `sage.evaluation.intervals`, and exact if no correct solution shows the pattern or all
+    do. Without a correct solution everything is NaN. Raises
+    ValueError for counts that do not fit together.
     """
     shown, correct = np.asarray(shown, dtype=float), np.asarray(correct, dtype=float)
     if shown.shape != correct.shape or shown.ndim != 2:
@@ -225,11 +225,16 @@ def _paired_runs(
 def _ratio_interval(parts: np.ndarray, wholes: np.ndarray, draws: int) -> tuple[float, float]:
     """95 % interval of sum(parts) / sum(wholes), both `[S, P]`, within [0, 1].
 
-    To first order, the ratio R varies like the mean of R + (part - R whole) / mean(whole).
+    To first order, the ratio R varies like the mean of R + (part - R whole) / mean(whole). Where
+    it is 0 or 1 nothing varies: P problems with means over runs w of `wholes` then bound it as
+    Clopper and Pearson do, by (1 - 0.025^(1 / P)) max(w) / mean(w) from that end.
     """
     ratio = parts.sum() / wholes.sum()
     if ratio in (0.0, 1.0):
-        return np.nan, np.nan
+        counts = wholes.mean(axis=0)
+        counts = counts[counts > 0]
+        reach = counts.max() / counts.mean() * (1.0 - 0.025 ** (1.0 / len(counts)))
+        return (0.0, min(reach, 1.0)) if ratio == 0.0 else (max(1.0 - reach, 0.0), 1.0)
     values = ratio + (parts - ratio * wholes) / wholes.mean()
     low, high = interval_of_mean(values[..., None], draws)
     return float(np.clip(low[0], 0.0, 1.0)), float(np.clip(high[0], 0.0, 1.0))

@@ -141,9 +141,8 @@ def patterns_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) ->
     return (
         f"{exhibit_heading(study, exhibit)} on {benchmark_titles(study)[shown.benchmark]}: share "
         f"of correct solutions that show a pattern, in percent, among {which} of each problem and "
-        "evaluation seed. Below each value: its 95 % interval. There is no interval if no "
-        "solution or every solution shows the pattern. Patterns are detected by phrase lists, so "
-        "compare the numbers within this study only."
+        "evaluation seed. Below each value: its 95 % interval. Patterns are detected by phrase "
+        "lists, so compare the numbers within this study only."
     )
 
 
