@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -24,23 +24,24 @@ from benchmarks.worlds import (
     SAMPLES,
     SIZES,
     World,
-    about_pass_at_k,
     comparison_rows,
     differences,
-    other_measurements,
+    exhibits,
+    histories,
     shift_for,
     simulated_study,
+    tests_of,
 )
 from sage.claims.ledger import Measured, judged
-from sage.claims.tests import Claim, load_claims
+from sage.claims.tests import Claim, PassAtK, Recorded, load_claims
 from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
 
 RESULTS = ROOT / "benchmarks/calibration.json"
-STUDIES, FEWER = 1_000, 500
-"""Studies for claims about pass@k, and for others and for power, which take longer."""
+MANY, STUDIES, FEWER = 4_000, 1_000, 500
+"""Studies for claims about histories, about pass@k, and for others and for power."""
 SEEDS, RUNS = (3, 5, 8), (1, 3, 5, 10, 20)
 """Training runs of studies with verdicts, and of those with intervals only."""
 Record = dict[str, Any]
@@ -93,10 +94,10 @@ def false_verdicts(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
     """How often each claim gets each verdict where rows differ by chance."""
     for name, world in (("no effect", World()), ("base against base", PLACEBO)):
         for runs in SEEDS:
-            for of_samples, studies in ((True, STUDIES), (False, FEWER)):
-                these = {key: c for key, c in claims.items() if about_pass_at_k(c) == of_samples}
-                if world == PLACEBO and not of_samples:
-                    continue  # their measurements know no such world
+            for studies in (STUDIES, FEWER, MANY):
+                these = {key: c for key, c in claims.items() if _studies_for(c) == studies}
+                if world == PLACEBO and studies != STUDIES:
+                    continue  # what the others measure knows no such world
                 counts = verdict_rates(study, these, world, runs, studies, rng=runs)
                 for claim, seen in counts.items():
                     false = false_share(claims[claim], seen, studies)
@@ -168,10 +169,13 @@ def verdict_rates(
     generator = np.random.default_rng(rng)
     found = differences(claims, study, world, runs, studies, generator, shifts)
     counts: dict[str, Counter[str]] = {name: Counter() for name in claims}
-    only = all(about_pass_at_k(claim) for claim in claims.values())
+    needed = tests_of(claims.values())
     for rows in comparison_rows(found) if found else [{}] * studies:
-        measures = Measured() if only else other_measurements(study, runs, generator)
-        measures = replace(measures, comparisons=rows)
+        measures = Measured(
+            comparisons=rows,
+            histories=histories(runs, generator) if Recorded in needed else {},
+            exhibits=exhibits(runs, generator) if needed - {PassAtK, Recorded} else {},
+        )
         for name, claim in claims.items():
             counts[name][str(judged(name, claim, study, measures)[0]["verdict"])] += 1
     return counts
@@ -243,6 +247,12 @@ def share_coverage(a: float, b: float, samples: int, runs: int, studies: int, rn
     values = table[generator.binomial(samples, np.broadcast_to(solved, (runs, 60, studies)))]
     low, high = interval_of_share(values, DRAWS)
     return float(((low <= truth) & (truth <= high)).mean())
+
+
+def _studies_for(claim: Claim) -> int:
+    """How many studies a claim is judged in: as many as its kind of test allows."""
+    kinds = tests_of([claim])
+    return STUDIES if kinds == {PassAtK} else MANY if kinds == {Recorded} else FEWER
 
 
 def _at_most(name: str, record: Mapping[str, Any]) -> Comparison:

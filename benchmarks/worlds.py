@@ -6,8 +6,9 @@ move them by normal effects in logits. `benchmarks.calibration` judges these stu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ import pandas as pd
 from scipy.optimize import root
 from scipy.special import betaln, expit, logit
 
-from sage.claims.evidence import Pair
-from sage.claims.ledger import Measured
+from sage.claims.evidence import History, Pair
 from sage.claims.tests import Claim, PassAtK
 from sage.evaluation.comparisons import differences_rows
 from sage.evaluation.pass_at_k import pass_at_k
@@ -61,6 +61,7 @@ PLACEBO = World(row=0.0, run=0.0, both=0.0)
 """Every row is the base: a second draw of itself."""
 
 
+@cache
 def simulated_study(samples: int = SAMPLES) -> ResolvedStudy:
     """The mini study, with `samples` samples of each problem."""
     study = load_study("mini", ROOT / "config")
@@ -156,26 +157,30 @@ def comparison_rows(found: Mapping[Key, np.ndarray]) -> list[dict[Pair, dict[str
     return tables
 
 
-def other_measurements(study: ResolvedStudy, runs: int, rng: np.random.Generator) -> Measured:
-    """Histories, patterns, tails and step times of one study in which rows differ by chance."""
-    rows = ["grpo", "grpo_no_kl", "grpo_branch", "grpo_random", "grpo_token"]
-    histories = {}
-    for row in rows[:2]:
+def histories(runs: int, rng: np.random.Generator) -> dict[tuple[str, str, int], History]:
+    """Training histories of one study in which rows differ by chance."""
+    found = {}
+    for row in ("grpo", "grpo_no_kl"):
         for seed in range(runs):
             reward, norm = (
                 0.6 + 0.02 * rng.standard_normal(),
                 0.2 * np.exp(0.1 * rng.standard_normal()),
             )
-            histories["tiny", row, seed] = [
+            found["tiny", row, seed] = [
                 {"step": i, "reward": reward + 0.05 * noise, "grad_norm": norm * np.exp(0.2 * more)}
                 for i, (noise, more) in enumerate(rng.standard_normal((30, 2)), start=1)
             ]
-    exhibits = {
+    return found
+
+
+def exhibits(runs: int, rng: np.random.Generator) -> dict[str, pd.DataFrame]:
+    """Patterns, tails and step times of one study in which rows differ by chance."""
+    rows = ["grpo", "grpo_branch", "grpo_random", "grpo_token"]
+    return {
         "table2": _patterns(runs, rng),
-        "figure7": _perplexities(["base", "grpo", *rows[2:]], runs, rng),
-        "overhead": _times(["grpo", *rows[2:]], rng),
+        "figure7": _perplexities(["base", *rows], runs, rng),
+        "overhead": _times(rows, rng),
     }
-    return Measured(exhibits=exhibits, histories=histories)
 
 
 def shift_for(points: float, k: int, benchmarks: Sequence[str]) -> float:
@@ -196,9 +201,9 @@ def shift_for(points: float, k: int, benchmarks: Sequence[str]) -> float:
     return (low + high) / 2
 
 
-def about_pass_at_k(claim: Claim) -> bool:
-    """Whether all tests of a claim are about pass@k."""
-    return all(isinstance(test, PassAtK) for test in (claim.primary, *claim.secondary))
+def tests_of(claims: Iterable[Claim]) -> set[type]:
+    """The kinds of test that claims are decided by."""
+    return {type(test) for claim in claims for test in (claim.primary, *claim.secondary)}
 
 
 def _wanted(claims: Mapping[str, Claim], study: ResolvedStudy) -> list[Key]:
