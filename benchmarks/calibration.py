@@ -28,12 +28,12 @@ from benchmarks.worlds import (
     differences,
     exhibits,
     histories,
+    kinds_of,
     shift_for,
     simulated_study,
-    tests_of,
 )
 from sage.claims.ledger import Measured, judged
-from sage.claims.tests import Claim, PassAtK, Recorded, load_claims
+from sage.claims.tests import Claim, PassAtK, Recorded, StepTime, load_claims
 from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.runtime.files import write_text_atomic
@@ -92,19 +92,18 @@ def json_by_row(content: Mapping[str, Any]) -> str:
 
 def false_verdicts(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
     """How often each claim gets each verdict where rows differ by chance."""
-    for name, world in (("no effect", World()), ("base against base", PLACEBO)):
-        for runs in SEEDS:
-            for studies in (STUDIES, FEWER, MANY):
-                these = {key: c for key, c in claims.items() if _studies_for(c) == studies}
-                if world == PLACEBO and studies != STUDIES:
-                    continue  # what the others measure knows no such world
-                counts = verdict_rates(study, these, world, runs, studies, rng=runs)
-                for claim, seen in counts.items():
-                    false = false_share(claims[claim], seen, studies)
-                    head = {"world": name, "runs": runs, "claim": claim}
-                    record = head | rates(seen, studies) | measured(false, "false", studies)
-                    limit = _at_most(f"{name}, {runs} runs: false verdicts on {claim}", record)
-                    yield record, limit
+    for name, claim in claims.items():
+        kinds = kinds_of(claim)
+        studies = STUDIES if kinds == {PassAtK} else MANY if kinds == {Recorded} else FEWER
+        worlds = {"no effect": World()}
+        if kinds == {PassAtK}:  # what others measure knows no other world
+            worlds["base against base"] = PLACEBO
+        for title, world in worlds.items():
+            for runs in SEEDS if kinds != {StepTime} else SEEDS[:1]:  # times have no runs
+                seen = verdict_rates(study, claim, world, runs, studies, rng=runs)
+                head = {"world": title, "claim": name, "runs": runs} | rates(seen, studies)
+                record = head | measured(false_share(claim, seen, studies), "false", studies)
+                yield record, _at_most(f"{title}, {runs} runs: false verdicts on {name}", record)
 
 
 def power(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
@@ -119,8 +118,7 @@ def power(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
             shift = shift_for(points, SAMPLES // 2, benchmarks)
             shifts = {("grpo_branch", benchmark): shift for benchmark in benchmarks}
             for runs in SEEDS:
-                one = {name: claim}
-                seen = verdict_rates(study, one, World(), runs, FEWER, runs, shifts)[name]
+                seen = verdict_rates(study, claim, World(), runs, FEWER, runs, shifts)
                 wrong = seen["supported" if points < 0 else "contradicted"]
                 wrong += seen["no difference"] if abs(points) >= margin else 0
                 head = {"claim": name, "points": round(100 * points), "runs": runs}
@@ -135,7 +133,7 @@ def opposite_effects(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table
     first, second, *_ = study.benchmarks_of("table1")
     shifts = {("grpo_branch", first): 1.0, ("grpo_branch", second): -1.0}
     for runs in SEEDS:
-        seen = verdict_rates(study, {name: claims[name]}, World(), runs, FEWER, runs, shifts)[name]
+        seen = verdict_rates(study, claims[name], World(), runs, FEWER, runs, shifts)
         yield {"claim": name, "runs": runs} | rates(seen, FEWER), None
 
 
@@ -158,27 +156,25 @@ def coverage() -> Table:
 
 def verdict_rates(
     study: ResolvedStudy,
-    claims: Mapping[str, Claim],
+    claim: Claim,
     world: World,
     runs: int,
     studies: int,
     rng: int,
     shifts: Mapping[tuple[str, str], float] | None = None,
-) -> dict[str, Counter[str]]:
-    """How often each claim gets each verdict; `shifts` as `benchmarks.worlds.differences`."""
-    generator = np.random.default_rng(rng)
-    found = differences(claims, study, world, runs, studies, generator, shifts)
-    counts: dict[str, Counter[str]] = {name: Counter() for name in claims}
-    needed = tests_of(claims.values())
+) -> Counter[str]:
+    """How often a claim gets each verdict; `shifts` as `benchmarks.worlds.differences`."""
+    generator, kinds = np.random.default_rng(rng), kinds_of(claim)
+    found = differences(claim, study, world, runs, studies, generator, shifts)
+    seen: Counter[str] = Counter()
     for rows in comparison_rows(found) if found else [{}] * studies:
         measures = Measured(
             comparisons=rows,
-            histories=histories(runs, generator) if Recorded in needed else {},
-            exhibits=exhibits(runs, generator) if needed - {PassAtK, Recorded} else {},
+            histories=histories(runs, generator) if Recorded in kinds else {},
+            exhibits=exhibits(kinds, runs, generator),
         )
-        for name, claim in claims.items():
-            counts[name][str(judged(name, claim, study, measures)[0]["verdict"])] += 1
-    return counts
+        seen[str(judged("claim", claim, study, measures)[0]["verdict"])] += 1
+    return seen
 
 
 def false_share(claim: Claim, seen: Mapping[str, int], studies: int) -> float:
@@ -223,8 +219,8 @@ def effect_coverage(shift: float, runs: int, studies: int, rng: int) -> float:
     A row is moved by `shift` logits, so that differences are skewed. A single run stands for
     itself and has no effect of its own.
     """
-    claims = {"one": load_claims(ROOT / "config/claims.yaml")["further_benchmark"]}
-    one = {"one": claims["one"].model_copy(update={"secondary": []})}
+    claim = load_claims(ROOT / "config/claims.yaml")["further_benchmark"]
+    one = claim.model_copy(update={"secondary": []})
     world, shifts = World(run=0.25 if runs > 1 else 0.0), {("grpo_branch", "longer"): shift}
     study = simulated_study()
 
@@ -247,12 +243,6 @@ def share_coverage(a: float, b: float, samples: int, runs: int, studies: int, rn
     values = table[generator.binomial(samples, np.broadcast_to(solved, (runs, 60, studies)))]
     low, high = interval_of_share(values, DRAWS)
     return float(((low <= truth) & (truth <= high)).mean())
-
-
-def _studies_for(claim: Claim) -> int:
-    """How many studies a claim is judged in: as many as its kind of test allows."""
-    kinds = tests_of([claim])
-    return STUDIES if kinds == {PassAtK} else MANY if kinds == {Recorded} else FEWER
 
 
 def _at_most(name: str, record: Mapping[str, Any]) -> Comparison:

@@ -6,7 +6,7 @@ move them by normal effects in logits. `benchmarks.calibration` judges these stu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from scipy.optimize import root
 from scipy.special import betaln, expit, logit
 
 from sage.claims.evidence import History, Pair
-from sage.claims.tests import Claim, PassAtK
+from sage.claims.tests import Claim, PassAtK, PatternShare, StepTime, Tail
 from sage.evaluation.comparisons import differences_rows
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
@@ -38,6 +38,14 @@ SEEN = {
 
 SIZES = {benchmark: seen[0] for benchmark, seen in SEEN.items()}
 """Problems of a benchmark."""
+
+BENCHMARKS = {
+    "table1": ("arithmetic", "harder", "knights"),
+    "table3": ("arithmetic", "harder", "knights"),
+    "figure4": ("knights",),
+    "table9": ("longer",),
+}
+"""Benchmarks of the exhibits that claims about pass@k name."""
 
 Key = tuple[str, str, str, int]
 """row, other, benchmark, k."""
@@ -63,7 +71,7 @@ PLACEBO = World(row=0.0, run=0.0, both=0.0)
 
 @cache
 def simulated_study(samples: int = SAMPLES) -> ResolvedStudy:
-    """The mini study, with `samples` samples of each problem."""
+    """The mini study on the benchmarks of SEEN, with `samples` samples of each problem."""
     study = load_study("mini", ROOT / "config")
     models = {
         name: model.model_copy(update={"evaluation": None})
@@ -72,7 +80,14 @@ def simulated_study(samples: int = SAMPLES) -> ResolvedStudy:
     evaluation = study.study.evaluation.model_copy(
         update={"samples": samples, "seeds": [0], "bootstrap": DRAWS}
     )
-    whole = study.study.model_copy(update={"models": models, "evaluation": evaluation})
+    exhibits = {
+        name: exhibit.model_copy(update={"benchmarks": list(BENCHMARKS[name])})
+        if name in BENCHMARKS
+        else exhibit
+        for name, exhibit in study.study.exhibits.items()
+    }
+    update = {"models": models, "evaluation": evaluation, "exhibits": exhibits}
+    whole = study.study.model_copy(update=update)
     return study.model_copy(update={"study": whole})
 
 
@@ -103,7 +118,7 @@ def beta_with(first: float, many: float, k: int = 64) -> tuple[float, float]:
 
 
 def differences(
-    claims: Mapping[str, Claim],
+    claim: Claim,
     study: ResolvedStudy,
     world: World,
     runs: int,
@@ -111,12 +126,12 @@ def differences(
     rng: np.random.Generator,
     shifts: Mapping[tuple[str, str], float] | None = None,
 ) -> dict[Key, np.ndarray]:
-    """Differences of pass@k that the claims need, `[runs, problems, studies]` by Key.
+    """Differences of pass@k that a claim needs, `[runs, problems, studies]` by Key.
 
     `shifts` are effects of rows in logits, by row and benchmark.
     """
-    wanted = _wanted(claims, study)
-    rows = {name for row, other, _, _ in wanted for name in (row, other)}
+    wanted = _wanted(claim, study)
+    rows = sorted({name for row, other, _, _ in wanted for name in (row, other)})
     values: dict[tuple[str, str, int], np.ndarray] = {}
     common = {
         row: world.run * np.sqrt(0.5) * rng.standard_normal((runs, 1, studies)) for row in rows
@@ -124,7 +139,7 @@ def differences(
     for benchmark in sorted({key[2] for key in wanted}):
         size = SIZES[benchmark]
         level = logit(rng.beta(*fitted()[benchmark], (1, size, studies)).clip(1e-9, 1 - 1e-9))
-        for row in sorted(rows):
+        for row in rows:
             ks = sorted({k for one, two, on, k in wanted if row in (one, two) and on == benchmark})
             if not ks:
                 continue
@@ -173,14 +188,19 @@ def histories(runs: int, rng: np.random.Generator) -> dict[tuple[str, str, int],
     return found
 
 
-def exhibits(runs: int, rng: np.random.Generator) -> dict[str, pd.DataFrame]:
-    """Patterns, tails and step times of one study in which rows differ by chance."""
+def exhibits(
+    kinds: Collection[type], runs: int, rng: np.random.Generator
+) -> dict[str, pd.DataFrame]:
+    """What tests of `kinds` read of one study, in which rows differ by chance."""
     rows = ["grpo", "grpo_branch", "grpo_random", "grpo_token"]
-    return {
-        "table2": _patterns(runs, rng),
-        "figure7": _perplexities(["base", *rows], runs, rng),
-        "overhead": _times(rows, rng),
-    }
+    found = {}
+    if PatternShare in kinds:
+        found["table2"] = _patterns(runs, rng)
+    if Tail in kinds:
+        found["figure7"] = _perplexities(["base", *rows], runs, rng)
+    if StepTime in kinds:
+        found["overhead"] = _times(rows, rng)
+    return found
 
 
 def shift_for(points: float, k: int, benchmarks: Sequence[str]) -> float:
@@ -201,20 +221,19 @@ def shift_for(points: float, k: int, benchmarks: Sequence[str]) -> float:
     return (low + high) / 2
 
 
-def tests_of(claims: Iterable[Claim]) -> set[type]:
-    """The kinds of test that claims are decided by."""
-    return {type(test) for claim in claims for test in (claim.primary, *claim.secondary)}
+def kinds_of(claim: Claim) -> set[type]:
+    """The kinds of test that a claim has."""
+    return {type(test) for test in (claim.primary, *claim.secondary)}
 
 
-def _wanted(claims: Mapping[str, Claim], study: ResolvedStudy) -> list[Key]:
-    """Every difference of pass@k that claims are tested on, at k = 1 or half of the samples."""
+def _wanted(claim: Claim, study: ResolvedStudy) -> list[Key]:
+    """Every difference of pass@k that a claim is tested on, at k = 1 or half of the samples."""
     keys: dict[Key, None] = {}
-    for claim in claims.values():
-        for test in (claim.primary, *claim.secondary):
-            if isinstance(test, PassAtK):
-                k = 1 if test.k == 1 else study.study.evaluation.samples // 2
-                for benchmark in study.benchmarks_of(test.exhibit):
-                    keys[test.row, test.other, benchmark, k] = None
+    for test in (claim.primary, *claim.secondary):
+        if isinstance(test, PassAtK):
+            k = 1 if test.k == 1 else study.study.evaluation.samples // 2
+            for benchmark in study.benchmarks_of(test.exhibit):
+                keys[test.row, test.other, benchmark, k] = None
     return list(keys)
 
 

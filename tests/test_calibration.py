@@ -29,9 +29,8 @@ def study() -> ResolvedStudy:
 
 
 @pytest.fixture(scope="module")
-def claims() -> dict[str, Claim]:
-    name = "accuracy_and_coverage"
-    return {name: load_claims(ROOT / "config/claims.yaml")[name]}
+def claim() -> Claim:
+    return load_claims(ROOT / "config/claims.yaml")["accuracy_and_coverage"]
 
 
 def test_problems_have_the_reference_runs_pass_at_1_and_64() -> None:
@@ -43,32 +42,32 @@ def test_problems_have_the_reference_runs_pass_at_1_and_64() -> None:
 
 @pytest.mark.parametrize("world", [World(), PLACEBO], ids=["no effect", "base against base"])
 def test_without_an_effect_few_studies_decide(
-    world: World, study: ResolvedStudy, claims: dict[str, Claim]
+    world: World, study: ResolvedStudy, claim: Claim
 ) -> None:
     """Eight or more false verdicts of 60 have a probability of 0.7 % where 5 % are false."""
-    ((name, seen),) = verdict_rates(study, claims, world, 3, STUDIES, rng=1).items()
+    seen = verdict_rates(study, claim, world, 3, STUDIES, rng=1)
     print(dict(seen))
     assert sum(seen.values()) == STUDIES
-    assert false_share(claims[name], seen, STUDIES) * STUDIES < 8
+    assert false_share(claim, seen, STUDIES) * STUDIES < 8
 
 
 def test_a_large_loss_is_found_and_never_taken_for_a_gain(
-    study: ResolvedStudy, claims: dict[str, Claim]
+    study: ResolvedStudy, claim: Claim
 ) -> None:
     shifts = {("grpo_branch", benchmark): -2.0 for benchmark in study.benchmarks_of("table1")}
-    found = differences(claims, study, World(), 5, 40, np.random.default_rng(0), shifts)
+    found = differences(claim, study, World(), 5, 40, np.random.default_rng(0), shifts)
     assert np.mean([found[key].mean() for key in found if key[-1] > 1]) < -0.15
-    ((_, seen),) = verdict_rates(study, claims, World(), 5, 40, 1, shifts).items()
+    seen = verdict_rates(study, claim, World(), 5, 40, 1, shifts)
     assert seen["contradicted"] > 30
     assert seen["supported"] == 0
 
 
 def test_opposite_effects_on_two_benchmarks_are_not_support(
-    study: ResolvedStudy, claims: dict[str, Claim]
+    study: ResolvedStudy, claim: Claim
 ) -> None:
     first, second, *_ = study.benchmarks_of("table1")
     shifts = {("grpo_branch", first): -1.5, ("grpo_branch", second): 1.5}
-    ((_, seen),) = verdict_rates(study, claims, World(), 5, 40, 1, shifts).items()
+    seen = verdict_rates(study, claim, World(), 5, 40, 1, shifts)
     assert seen["supported"] <= 4
 
 
