@@ -70,8 +70,8 @@ PLACEBO = World(row=0.0, run=0.0, both=0.0)
 
 
 @cache
-def simulated_study(samples: int = SAMPLES) -> ResolvedStudy:
-    """The mini study on the benchmarks of SEEN, with `samples` samples of each problem."""
+def simulated_study(samples: int = SAMPLES, among: tuple[str, ...] = tuple(SEEN)) -> ResolvedStudy:
+    """The mini study on the benchmarks `among` those of SEEN, with `samples` of each problem."""
     study = load_study("mini", ROOT / "config")
     models = {
         name: model.model_copy(update={"evaluation": None})
@@ -81,7 +81,7 @@ def simulated_study(samples: int = SAMPLES) -> ResolvedStudy:
         update={"samples": samples, "seeds": [0], "bootstrap": DRAWS}
     )
     exhibits = {
-        name: exhibit.model_copy(update={"benchmarks": list(BENCHMARKS[name])})
+        name: exhibit.model_copy(update={"benchmarks": [b for b in BENCHMARKS[name] if b in among]})
         if name in BENCHMARKS
         else exhibit
         for name, exhibit in study.study.exhibits.items()

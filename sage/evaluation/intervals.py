@@ -307,7 +307,7 @@ def _sides(by_problem: np.ndarray, draws: int, seed: int, ends: Ends | None) -> 
             lowest, highest = _gaffke(by_problem[:, few], ends, draws, seed, level)
             low[few], high[few] = np.minimum(low[few], lowest), np.maximum(high[few], highest)
     quantile = stdtrit(len(by_problem) - 1, 0.5 + level / 2.0)
-    least = 0.0
+    least: np.ndarray | float = 0.0
     if ends is not None and ends[0] < 0.0 < ends[1]:
         least = by_problem.std(axis=0, ddof=1) / np.sqrt(len(by_problem))
     below, above = (np.maximum(arm / quantile, least) ** 2 for arm in (mean - low, high - mean))

@@ -260,7 +260,7 @@ def _averages(
 ) -> pd.DataFrame:
     """Means over `benchmarks` of pooled rows of one k, by algorithm; NaN if a run is missing."""
     by_place = {(row["algorithm"], row["benchmark"]): row for row in rows.to_dict("records")}
-    found = []
+    found: list[tuple[float, ...]] = []
     for algorithm in algorithms:
         ours = [by_place.get((algorithm, benchmark)) for benchmark in benchmarks]
         present = [row for row in ours if row is not None]
