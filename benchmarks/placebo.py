@@ -1,0 +1,220 @@
+"""Base against base: real samples of one policy, named as all rows, through the ledger of claims.
+
+`placebo.parquet` holds 256 graded samples of each problem, drawn from the base policy of the mini
+study. For a claim they are dealt at random to its rows and runs, so that nothing differs but the
+samples, and are then measured and judged by the code that does so in a study. Claims about
+training histories and times have no such samples and are not run. The file was made by
+
+    snakemake --config study=FILE -- SAMPLES         (the mini study with evaluation.samples 256)
+    python -m benchmarks.placebo results/STUDY
+
+on the base of the mini study of commit 7db415f; another base would do as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.calibration import false_share
+from benchmarks.paired import Comparison
+from benchmarks.worlds import DRAWS, ROOT, simulated_study
+from sage.analysis.patterns import detect
+from sage.analysis.perplexity import choose_responses, perplexity_table
+from sage.analysis.phrases import load_patterns
+from sage.claims.ledger import Measured, judged
+from sage.claims.tests import Claim, PassAtK, PatternShare, Tail, load_claims
+from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.curves import Run
+from sage.policies import load_model, load_tokenizer
+from sage.problems.record import read_problems
+from sage.results import Results
+from sage.results import Run as Policy
+from sage.study import BASE
+
+POOL = ROOT / "benchmarks/placebo.parquet"
+BENCHMARKS = ("harder", "knights", "longer")
+PATTERN, TAIL_PROBLEMS, MODEL = "proof_by_contradiction", 20, "tiny"
+DEALS, RUNS = 25, (3, 5, 8)
+"""Random deals of the samples; training runs of a row."""
+
+Deal = dict[tuple[str, int], np.ndarray]
+"""Of each row and seed the places of its samples in the pool's `[P, n]`."""
+
+
+def comparisons() -> Iterator[Comparison]:
+    """The share of verdicts that are false, by the number of runs."""
+    claims = load_claims(ROOT / "config/claims.yaml")
+    for runs in RUNS:
+        counts: Counter[str] = Counter()
+        false = made = 0
+        for deal in range(DEALS):
+            seen = verdicts(claims, runs, seed=deal)
+            counts.update(seen.values())
+            made += sum(verdict != "not run" for verdict in seen.values())
+            false += len(false_ones(claims, seen))
+        print(f"base against base, {runs} runs: {dict(counts)}", flush=True)
+        name = f"base against base, real samples, {runs} runs: false verdicts"
+        share = false / made
+        yield Comparison(name, share, "at most 0.05", share, 0.05, made, "of verdicts")
+
+
+def false_ones(claims: Mapping[str, Claim], seen: Mapping[str, str]) -> dict[str, str]:
+    """Verdicts that are false where nothing differs, by claim."""
+    return {
+        name: verdict
+        for name, verdict in seen.items()
+        if false_share(claims[name], Counter([verdict]), 1)
+    }
+
+
+def verdicts(claims: Mapping[str, Claim], runs: int, seed: int) -> dict[str, str]:
+    """The verdict of each claim where all of its rows are the base."""
+    rng = np.random.default_rng(seed)
+    return {name: _verdict(name, claim, runs, rng) for name, claim in claims.items()}
+
+
+def make_pool(results: Path) -> pd.DataFrame:
+    """The pool from a study's results: benchmark, problem, sample, correct, shown, perplexity.
+
+    `shown` is whether the completion shows PATTERN; `perplexity` is under the base, of the first
+    problems of the first benchmark, else NaN.
+    """
+    places = Results(results)
+    patterns = [one for one in load_patterns(ROOT / "config/patterns.yaml") if one.name == PATTERN]
+    frames = []
+    for benchmark in BENCHMARKS:
+        path = places.samples(Policy(MODEL, BASE, 0), benchmark)
+        samples = pd.read_parquet(path).sort_values(["problem_id", "eval_seed", "sample_index"])
+        samples["sample"] = samples.groupby("problem_id").cumcount()
+        samples["shown"] = detect(samples["completion"].tolist(), patterns)[:, 0]
+        frames.append(samples.assign(benchmark=benchmark, perplexity=np.float32(np.nan)))
+    first, problems = frames[0], read_problems(places.problems(BENCHMARKS[0]))
+    ids = [problem.problem_id for problem in problems][:TAIL_PROBLEMS]
+    run = (MODEL, BASE, 0, BENCHMARKS[0])
+    responses = choose_responses({run: first}, [BASE], ids, int(first["sample"].max()) + 1)
+    parent = places.parent(MODEL)
+    read = perplexity_table(load_model(parent), load_tokenizer(parent), problems, responses)
+    keys = ["problem_id", "eval_seed", "sample_index"]
+    known = read.set_index(keys)["perplexity"].astype(np.float32)
+    frames[0] = first.drop(columns="perplexity").join(known, on=keys)
+    pool = pd.concat(frames, ignore_index=True)
+    pool = pool.assign(correct=pool["status"] == "correct").rename(
+        columns={"problem_id": "problem"}
+    )
+    return pool[["benchmark", "problem", "sample", "correct", "shown", "perplexity"]]
+
+
+def _verdict(name: str, claim: Claim, runs: int, rng: np.random.Generator) -> str:
+    samples, frames, exhibits = dealt(claim, runs, rng)
+    table = comparisons_table(frames, DRAWS) if frames else None
+    study = simulated_study(samples, BENCHMARKS)
+    return str(judged(name, claim, study, Measured(table, exhibits))[0]["verdict"])
+
+
+def dealt(
+    claim: Claim, runs: int, rng: np.random.Generator
+) -> tuple[int, dict[Run, pd.DataFrame], dict[str, pd.DataFrame]]:
+    """What a claim is tested on, where its rows are the base, with `runs` training runs each.
+
+    Returns the samples of a problem and run (as large a power of two as the pool allows), the
+    graded samples by run, and the metrics of exhibits.
+    """
+    tests = [claim.primary, *claim.secondary]
+    rows = sorted({row for test in tests for row in (test.row, test.other)})
+    cells = [(row, seed) for row in rows for seed in range(1 if row == BASE else runs)]
+    if BASE not in rows:
+        cells.append((BASE, 0))  # tails are measured against the base
+    samples = 2 ** ((_pool()[BENCHMARKS[0]]["correct"].shape[1] // len(cells)).bit_length() - 1)
+    study = simulated_study(samples, BENCHMARKS)
+    deals = {benchmark: _deal(benchmark, cells, samples, rng) for benchmark in BENCHMARKS}
+    frames: dict[Run, pd.DataFrame] = {}
+    exhibits: dict[str, pd.DataFrame] = {}
+    for test in tests:
+        if isinstance(test, PassAtK):
+            frames |= {
+                (MODEL, row, seed, benchmark): _graded(benchmark, places)
+                for benchmark in study.benchmarks_of(test.exhibit)
+                for (row, seed), places in deals[benchmark].items()
+            }
+        elif isinstance(test, PatternShare):
+            exhibits[test.exhibit] = _patterns(deals[BENCHMARKS[0]])
+        elif isinstance(test, Tail):
+            exhibits[test.exhibit] = _perplexities(deals[BENCHMARKS[0]])
+    return samples, frames, exhibits
+
+
+@cache
+def _pool() -> dict[str, dict[str, np.ndarray]]:
+    """The pool's columns as `[P, n]`, and the `problems` `[P]`, by benchmark."""
+    pool = pd.read_parquet(POOL)
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for benchmark, rows in pool.groupby("benchmark", observed=True):
+        size = rows["problem"].nunique()
+        columns = ("correct", "shown", "perplexity")
+        found[str(benchmark)] = {name: rows[name].to_numpy().reshape(size, -1) for name in columns}
+        found[str(benchmark)]["problems"] = rows["problem"].unique().astype(str)
+    return found
+
+
+def _deal(
+    benchmark: str, cells: list[tuple[str, int]], samples: int, rng: np.random.Generator
+) -> Deal:
+    """Every problem's samples shuffled and dealt to the cells, `[P, samples]` each."""
+    of = _pool()[benchmark]["correct"]
+    order = rng.permuted(np.tile(np.arange(of.shape[1]), (len(of), 1)), axis=1)
+    return {
+        cell: order[:, place * samples : (place + 1) * samples] for place, cell in enumerate(cells)
+    }
+
+
+def _graded(benchmark: str, places: np.ndarray) -> pd.DataFrame:
+    pool = _pool()[benchmark]
+    correct = np.take_along_axis(pool["correct"], places, axis=1)
+    return pd.DataFrame(
+        {
+            "problem_id": np.repeat(pool["problems"], places.shape[1]),
+            "status": np.where(correct.ravel(), "correct", "wrong"),
+        }
+    )
+
+
+def _patterns(deal: Deal) -> pd.DataFrame:
+    """The columns of Table 2's metrics that rows are compared by."""
+    pool = _pool()[BENCHMARKS[0]]
+    rows: dict[str, dict[str, Any]] = {}
+    for (row, seed), places in deal.items():
+        correct, shown = (np.take_along_axis(pool[n], places, axis=1) for n in ("correct", "shown"))
+        head = {"algorithm": row, "benchmark": BENCHMARKS[0], "pattern": PATTERN}
+        lists = {"problems": list(pool["problems"]), "train_seeds": [], "correct": [], "shown": []}
+        entry = rows.setdefault(row, head | lists)
+        entry["train_seeds"].append(seed)
+        entry["correct"] += correct.sum(axis=1).tolist()
+        entry["shown"] += (correct & shown).sum(axis=1).tolist()
+    return pd.DataFrame(list(rows.values()))
+
+
+def _perplexities(deal: Deal) -> pd.DataFrame:
+    pool = _pool()[BENCHMARKS[0]]
+    kept = ~np.isnan(pool["perplexity"]).any(axis=1)
+    frames = []
+    for (row, seed), places in deal.items():
+        values = np.take_along_axis(pool["perplexity"], places, axis=1)[kept]
+        ids = np.repeat(pool["problems"][kept], values.shape[1])
+        head = {"algorithm": row, "train_seed": seed, "benchmark": BENCHMARKS[0]}
+        frames.append(pd.DataFrame({**head, "problem_id": ids, "perplexity": values.ravel()}))
+    return pd.concat(frames, ignore_index=True)
+
+
+if __name__ == "__main__":
+    table = make_pool(Path(sys.argv[1]))
+    table = table.astype({"benchmark": "category", "problem": "category", "sample": "int16"})
+    table.to_parquet(POOL, index=False, compression="zstd", compression_level=19)
+    print(f"{POOL}: {len(table)} samples, {POOL.stat().st_size} bytes")
