@@ -40,8 +40,11 @@ class Manifest:
     threads: int
     started: float
 
-    def content(self, tokens: int | None = None) -> dict[str, Any]:
-        """The current manifest; `tokens` is the number of tokens sampled or trained on."""
+    def content(self, tokens: int | None = None, **more: Any) -> dict[str, Any]:
+        """The current manifest; `tokens` is the number of tokens sampled or trained on.
+
+        `more` are further entries, such as the signs that training went wrong.
+        """
         seconds = time.time() - self.started
         used = usage()
         return {
@@ -56,11 +59,12 @@ class Manifest:
             "peak_memory_gib": _gib(used.memory),
             "peak_gpu_memory_gib": _gib(used.gpu_memory),
             "gpu_utilisation": used.gpu_utilisation,
+            **more,
         }
 
-    def write(self, path: Path | str, tokens: int | None = None) -> None:
+    def write(self, path: Path | str, tokens: int | None = None, **more: Any) -> None:
         """Write the manifest to `path` as JSON."""
-        write_json_atomic(Path(path), self.content(tokens))
+        write_json_atomic(Path(path), self.content(tokens, **more))
 
 
 def _gib(size: int | None) -> float | None:
