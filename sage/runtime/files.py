@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sage.runtime.faults import WRITING
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
@@ -31,7 +33,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        error.add_note(f"{WRITING}{path}")
         temporary.unlink(missing_ok=True)
         raise
 
@@ -48,7 +51,8 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         if path.exists():
             shutil.rmtree(path)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        error.add_note(f"{WRITING}{path}")
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerState
 
+from sage.runtime.faults import Fault
 from sage.study.watch import Sign, Watch
 from sage.training.checkpoints import checkpoints
 from sage.training.history import history_rows
@@ -17,7 +18,7 @@ from sage.training.signs import Finding, current
 Rows = Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]]
 
 
-class TrainingStopped(RuntimeError):
+class TrainingStopped(Fault, RuntimeError):
     """Training has gone wrong in a way that the study says to stop at."""
 
 
