@@ -7,6 +7,7 @@ base models stay out; `left_out.json` has their names and sums. The same files g
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mimetypes
 import os
@@ -135,12 +136,13 @@ def metadata(
     """The JSON-LD of a crate with `files`, and the texts `written` for it."""
     page = f"results/{results.name}/report/index.html"
     made = sorted(name for name in files if name.startswith("results/"))
-    whole = [_file(name, path.stat().st_size) for name, path in sorted(files.items())]
-    whole += [_file(name, len(text.encode())) for name, text in written.items()]
+    whole = [_file(name, path.read_bytes()) for name, path in sorted(files.items())]
+    whole += [_file(name, text.encode()) for name, text in written.items()]
     described: dict[str, Entity] = {one["@id"]: one for one in whole}
     described["Snakefile"] |= {
         "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
         "name": "SAGE: guided exploration in RL with verifiable rewards",
+        "conformsTo": _id("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
         "programmingLanguage": _id(_SNAKEMAKE),
         "license": _id(_LICENCE),
         "version": run["commit"],
@@ -233,13 +235,14 @@ def _context(run: Mapping[str, str]) -> Iterator[Entity]:
         }
 
 
-def _file(name: str, size: int) -> Entity:
+def _file(name: str, content: bytes) -> Entity:
     kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "text/plain"
     return {
         "@id": name,
         "@type": "File",
         "name": Path(name).name,
-        "contentSize": str(size),
+        "contentSize": str(len(content)),
+        "sha256": hashlib.sha256(content).hexdigest(),
         "encodingFormat": kind,
     }
 
