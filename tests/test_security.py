@@ -22,8 +22,6 @@ from html5lib import HTMLParser
 from test_page import opened
 
 from sage.archive import write_archive
-from sage.evaluation import trajectory
-from sage.evaluation.samples import add_verdicts
 from sage.exhibits import KINDS, figures_of, kind_of, load_study, tables_of
 from sage.exhibits.making import measure, write_figure, write_table
 from sage.grading import STATUSES, Grader
@@ -91,7 +89,6 @@ def test_hostile_completions_stay_text_in_every_exhibit(
     results, canary = hostile_results
     texts = hostile_texts(REPORT, canary)
     sampler = Hostile(texts)
-    monkeypatch.setattr(trajectory, "open_sampler", lambda *_, **__: sampler, raising=False)
     monkeypatch.setattr("sage.evaluation.samples.open_sampler", lambda *_, **__: sampler)
     paper, counts = ROOT / "reports/paper", {}
     study = smoke_study
@@ -138,19 +135,15 @@ def test_hostile_completions_stay_text_in_every_exhibit(
 
 def test_hostile_answers_get_a_verdict_and_nothing_else(tmp_path: Path) -> None:
     texts = hostile_texts(REPORT, tmp_path / "canary")
-    frame = pd.DataFrame({"problem_id": "p", "completion": texts})
-    for column in ("eval_seed", "sample_index", "n_tokens"):
-        frame[column] = 1
-    frame["token_ids"], frame["finish_reason"] = [[1]] * len(frame), "stop"
-    problem = Problem("p", "1+1", "2", "math", "", "x", "y")
     with Grader(limit_seconds=2.0, workers=1) as grader:
-        graded = add_verdicts(frame, {"p": problem}, grader)
-    assert len(graded) == len(texts) > 150
-    assert set(graded["status"]) <= set(STATUSES)
+        verdicts = grader.grade_many([(text, "2", "math") for text in texts])
+    statuses = [verdict.status for verdict in verdicts]
+    assert len(statuses) == len(texts) > 100
+    assert set(statuses) <= set(STATUSES)
     third = len(texts) // 3
     # Of the last third each ends with the answer 2; the others must not come out correct.
-    assert (graded["status"][2 * third :] == "correct").sum() >= third - 5
-    assert (graded["status"][: 2 * third] != "correct").all()
+    assert statuses[2 * third :].count("correct") >= third - 5
+    assert "correct" not in statuses[: 2 * third]
     assert not (tmp_path / "canary").exists()
 
 

@@ -101,7 +101,7 @@ def settings_sum(settings: Any) -> str:
 
 def seeds(settings: Any, place: str = "") -> dict[str, Any]:
     """Every `seed` and `seeds` in settings, by its place, such as ``evaluation.seeds``."""
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in settings.items() if isinstance(settings, Mapping) else ():
         here = f"{place}.{key}".lstrip(".")
         found |= {here: value} if key in ("seed", "seeds") else seeds(value, here)

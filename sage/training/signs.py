@@ -76,8 +76,8 @@ def _episodes(rows: Sequence[Row], test: _Test) -> list[Finding]:
 def _tests(watch: Watch) -> list[_Test]:
     def mean(key: str, holds: Callable[[float], bool]) -> Callable[[Sequence[Row]], bool]:
         def test(window: Sequence[Row]) -> bool:
-            values = [row.get(key) for row in window]
-            return None not in values and holds(math.fsum(values) / len(values))
+            values = [float(row[key]) for row in window if key in row]
+            return len(values) == len(window) and holds(math.fsum(values) / len(values))
 
         return test
 
