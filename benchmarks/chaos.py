@@ -125,7 +125,7 @@ def chaotic_run(
         try:
             status = process.wait(None if enough else rng.uniform(0.0, 2.0 * mean))
         except subprocess.TimeoutExpired:
-            if victim := kill_one(process.pid, rng):
+            if victim := kill_one(process.pid, folder, rng):
                 done.victims.append(victim)
                 print(f"kill {len(done.victims)}: {victim}", flush=True)
             continue
@@ -143,17 +143,27 @@ def chaotic_run(
     return done
 
 
-def kill_one(main: int, rng: random.Random) -> str:
-    """Kill Snakemake, process `main`, or one below it; what it was. Empty if it had gone."""
+def kill_one(main: int, folder: Path, rng: random.Random) -> str:
+    """Kill Snakemake, process `main`, or another that works in `folder`, such as a job, a fork
+    with shared imports or a grading worker; what it was. Empty if it had gone."""
     try:
         top = psutil.Process(main)
-        below = top.children(recursive=True)
+        below = [one for one in psutil.process_iter() if one != top and works_in(one, folder)]
         chosen = top if not below or rng.random() < SNAKEMAKE_SHARE else rng.choice(below)
         words = chosen.cmdline()
         chosen.kill()
     except psutil.Error:
         return ""
     return "Snakemake" if chosen == top else described(words)
+
+
+def works_in(process: psutil.Process, folder: Path) -> bool:
+    """Whether the process lives and its working folder is `folder`."""
+    try:
+        alive = process.status() != psutil.STATUS_ZOMBIE
+        return alive and Path(process.cwd()) == folder.resolve()
+    except psutil.Error:
+        return False
 
 
 def described(words: Sequence[str]) -> str:
