@@ -22,11 +22,18 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/exhibits.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/compare.smk"
+include: "workflow/rules/records.smk"
 include: "workflow/rules/targets.smk"
 
 
 onstart:
+    check_writable(RESULTS.folder)
+    os.environ[COMMIT] = git_commit()
     note_owner(Path.cwd())
+
+
+onerror:
+    print(ON_ERROR)
 
 
 rule all:

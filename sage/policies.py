@@ -7,11 +7,13 @@ other checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from tokenizers import AddedToken
 from transformers import (
     AutoModelForCausalLM,
@@ -25,6 +27,7 @@ from transformers import (
 )
 
 from sage.prompting import SOLUTION_CLOSE, TAGS, open_working_out, prepared_chat_template
+from sage.runtime.faults import Damaged
 from sage.study import Architecture
 
 END_OF_TEXT = "<|endoftext|>"
@@ -102,9 +105,10 @@ def load_model(
     path: Path | str, dtype: torch.dtype = torch.float32, revision: str | None = None
 ) -> PreTrainedModel:
     """A causal language model from safetensors."""
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        str(path), revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
-    )
+    with _whole_weights(Path(path)):
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            str(path), revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
     return model
 
 
@@ -129,8 +133,24 @@ def merge_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     """`model` with the LoRA adapter saved in `adapter` merged in."""
     from peft import PeftModel
 
-    merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    with _whole_weights(adapter):
+        merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     return merged
+
+
+@contextmanager
+def _whole_weights(folder: Path) -> Iterator[None]:
+    """Raises Damaged where loading fails because a file of weights in `folder` is not whole."""
+    try:
+        yield
+    except Exception as error:
+        for file in sorted(folder.glob("*.safetensors")):
+            try:
+                with safe_open(file, "pt"):
+                    continue
+            except Exception as fault:
+                raise Damaged(folder, f"{file.name} is damaged ({fault})") from error
+        raise
 
 
 def save_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:

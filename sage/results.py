@@ -101,6 +101,11 @@ class Results:
         """The folder of what the partial report makes."""
         return Results(self.folder / "partial")
 
+    @property
+    def archive(self) -> Path:
+        """The study as an RO-Crate."""
+        return self.folder / "archive" / f"{self.folder.name}.crate.zip"
+
     def log(self, name: str) -> Path:
         """The log of a job, named after its result."""
         return self.folder / "logs" / f"{name}.log"

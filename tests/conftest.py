@@ -22,6 +22,9 @@ PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "envi
 JOBS = "jobs.jsonl"
 """What each job of the smoke study took (`recorder/sitecustomize.py`)."""
 
+TOKENS = {"HF_TOKEN": "hf_NoRealToken0123456789", "WANDB_API_KEY": "NoRealKey0123456789abcdef"}
+"""What the smoke study finds in its environment, and must not write anywhere."""
+
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -85,7 +88,7 @@ def undisturbed(project: Path) -> Iterator[None]:
 def run_smoke(folder: Path) -> None:
     """Run the smoke study in a copy of the project; what its jobs took stands in JOBS."""
     recorder = {"PYTHONPATH": str(ROOT / "tests/recorder"), "SAGE_JOB_RECORD": str(folder / JOBS)}
-    done = snakemake_in(folder, **recorder)("--cores", "2", "--config", "study=smoke")
+    done = snakemake_in(folder, **recorder, **TOKENS)("--cores", "2", "--config", "study=smoke")
     assert done.returncode == 0, done.stdout
 
 

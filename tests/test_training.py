@@ -21,6 +21,7 @@ from sage.training.checkpoints import claim
 from sage.training.examples import Solution
 from sage.training.pretrain import _collate
 from sage.training.trainer import SageTrainer
+from sage.training.watching import TrainingStopped
 
 pytestmark = [pytest.mark.timeout(4000)]
 
@@ -101,6 +102,22 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         assert {**left, "seconds": 0} == {**right, "seconds": 0}
 
 
+def test_a_loss_that_is_no_number_ends_the_run_before_a_checkpoint_has_it(
+    smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = SageTrainer.training_step
+
+    def broken_at_fourth(self: SageTrainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        loss = step(self, *args, **kwargs)
+        return loss * float("nan") if self.state.global_step == 3 else loss
+
+    monkeypatch.setattr(SageTrainer, "training_step", broken_at_fourth)
+    with pytest.raises(TrainingStopped, match=r"in step 4 .* before it is .*/checkpoint-2\."):
+        train(smoke, smoke_study, smoke_study.algorithms["grpo"], tmp_path / "policy")
+    assert not (tmp_path / "policy").exists()
+    assert not (tmp_path / "policy_scratch/checkpoint-4").exists()
+
+
 def test_killed_fine_tuning_goes_on_to_the_same_weights(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +164,7 @@ def test_checkpoints_of_other_settings_are_not_resumed(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     claim(scratch, {"steps": 1})
     (scratch / "checkpoint-1").mkdir()
-    (scratch / "checkpoint-1/trainer_state.json").write_text("{}")
+    (scratch / "checkpoint-1/sums.json").write_text("{}")
     claim(scratch, {"steps": 1})
     assert (scratch / "checkpoint-1").is_dir()
     claim(scratch, {"steps": 2})

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 from statistics import median
@@ -395,3 +396,40 @@ def test_snakemakes_own_report_holds_tables_and_figures(project: Path) -> None:
     page = (project / "snakemake-report.html").read_text(encoding="utf-8")
     for shown in ("table1.csv", "figure3.svg", "Pass@1 and pass@K of every method"):
         assert shown in page
+
+
+def test_a_finished_study_is_verified_and_archived(project: Path, smoke: Path) -> None:
+    snakemake, table = snakemake_in(project), smoke / "report/tables/table1.csv"
+    before, times = table.read_bytes(), table.stat()
+    with undisturbed(project):
+        try:
+            whole = snakemake("verify", "--cores", "1", *SMOKE)
+            assert whole.returncode == 0, whole.stdout
+            assert re.search(
+                r"results/smoke: \d+ files of \d+ jobs compared: all match", whole.stdout
+            )
+            table.write_bytes(before + b"x")
+            changed = snakemake("verify", "--cores", "1", *SMOKE)
+            assert changed.returncode == 1
+            assert "table1.csv: changed since its job ended" in changed.stdout
+        finally:
+            table.write_bytes(before)
+            os.utime(table, ns=(times.st_atime_ns, times.st_mtime_ns))
+        packed = snakemake("archive", "--cores", "1", *SMOKE)
+        assert packed.returncode == 0, packed.stdout
+    with zipfile.ZipFile(smoke / "archive/smoke.crate.zip") as archive:
+        names = set(archive.namelist())
+    assert {"ro-crate-metadata.json", "Snakefile", "results/smoke/report/index.html"} <= names
+    assert not [name for name in names if "/base/" in name and name.endswith(".safetensors")]
+
+
+def test_every_job_has_a_record(smoke: Path) -> None:
+    records = [json.loads(path.read_text()) for path in smoke.glob("provenance/jobs/**/*.json")]
+    made = {path for record in records for path in record["outputs"]}
+    kept = {"models", "samples", "metrics", "problems", "report"}
+    for path in smoke.rglob("*.parquet"):
+        if path.relative_to(smoke).parts[0] in kept and path.parent.parent.name != "metrics":
+            inside = f"results/smoke/{path.relative_to(smoke).as_posix()}"
+            folder = f"results/smoke/{path.parent.relative_to(smoke).as_posix()}"
+            assert {inside, folder} & made, path
+    assert all(len(record["settings_sha256"]) == 64 for record in records)

@@ -17,6 +17,7 @@ from sage.evaluation.curves import run_of
 from sage.fields import BASE
 from sage.problems.record import Problem, read_problems
 from sage.runtime.files import write_text_atomic
+from sage.runtime.tables import read_frame
 
 _COLUMNS = ["problem_id", "eval_seed", "sample_index", "completion", "answer", "status"]
 
@@ -94,7 +95,7 @@ def write_case(
             raise ValueError(
                 f"no samples of {algorithm!r}; there are {', '.join(name for name, _ in files)}"
             )
-        frames[algorithm] = pd.read_parquet(files[algorithm, seeds[0]], columns=_COLUMNS)
+        frames[algorithm] = read_frame(files[algorithm, seeds[0]], columns=_COLUMNS)
     case = select_case(frames, read_problems(problems))
     content = asdict(case) if case else None
     write_text_atomic(output, json.dumps(content, ensure_ascii=False, indent=1) + "\n")

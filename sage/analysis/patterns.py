@@ -21,6 +21,7 @@ from sage.analysis.phrases import Pattern, load_patterns, plain_text
 from sage.evaluation.curves import Run, run_of
 from sage.evaluation.intervals import Estimate, interval_of_mean, mean_of, parts_of
 from sage.fields import BASE
+from sage.runtime.tables import read_frame
 
 COLUMNS = [
     "model",
@@ -181,9 +182,7 @@ def read_pattern_table(
     columns = ["problem_id", "sample_index", "completion", "status"]
     # Only the first few of hundreds of samples: all texts would fill the memory.
     first = [("sample_index", "<", samples_per_problem)] if samples_per_problem else None
-    frames = {
-        run_of(path): pd.read_parquet(path, columns=columns, filters=first) for path in samples
-    }
+    frames = {run_of(path): read_frame(path, columns=columns, filters=first) for path in samples}
     return pattern_table(frames, load_patterns(patterns), draws, samples_per_problem)
 
 

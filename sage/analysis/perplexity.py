@@ -22,6 +22,7 @@ from sage.evaluation.curves import Run, run_of
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import prompt_ids
+from sage.runtime.tables import read_frame
 
 TOKEN_IDS = "token_ids"
 """The column of graded samples with the sampled tokens, a list of integers in each row."""
@@ -215,7 +216,7 @@ def read_perplexities(
     first = choose_problems(ids, named)
     chosen_ids = [*first, *(name for name in ids if name not in first)][: max(more, len(first))]
     chosen = choose_responses(
-        {run_of(path): pd.read_parquet(path) for path in samples},
+        {run_of(path): read_frame(path) for path in samples},
         algorithms,
         chosen_ids,
         responses,

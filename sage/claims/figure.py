@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
 from sage.rendering.style import STYLE, save_figure
+from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 
 COLOURS = {
@@ -31,7 +32,7 @@ UNITS = {"points": "Difference (points)", "percent": "Difference (%)"}
 
 def write_contrasts(table: Path, study: ResolvedStudy, svg: Path) -> None:
     """Draw the ledger `table` (Parquet) as the SVG file `svg`, a PDF beside it."""
-    save_figure(contrasts_figure(pd.read_parquet(table), study), svg)
+    save_figure(contrasts_figure(read_frame(table), study), svg)
 
 
 def contrasts_figure(frame: pd.DataFrame, study: ResolvedStudy) -> Figure:

@@ -40,6 +40,7 @@ from sage.claims.tests import (
 from sage.claims.verdicts import Seen, Verdict, of_claim, of_finding, of_secondary
 from sage.rendering.labels import row_title
 from sage.runtime.files import atomic_file, write_text_atomic
+from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
 COLUMNS = [
@@ -121,8 +122,8 @@ def write_ledger(
         for run, history in read_histories(folders).items()
     }
     measured = Measured(
-        comparisons=None if comparisons is None else pd.read_parquet(comparisons),
-        exhibits={name: pd.read_parquet(path) for name, path in exhibits.items()},
+        comparisons=None if comparisons is None else read_frame(comparisons),
+        exhibits={name: read_frame(path) for name, path in exhibits.items()},
         histories=histories,
     )
     frame = ledger(load_claims(claims), study, measured)

@@ -20,6 +20,7 @@ from sage.evaluation.samples import evaluate
 from sage.evaluation.trajectory import snapshots_of
 from sage.problems.record import Problem
 from sage.runtime.manifest import Manifest
+from sage.runtime.tables import read_frame
 from sage.study import Evaluation
 
 COLUMNS = ["algorithm", "train_seed", "steps", "tokens", "budget", "step", "step_tokens"]
@@ -92,7 +93,7 @@ def write_equal_tokens(
             output=output,
             manifest=manifest,
         )
-        drawn += int(pd.read_parquet(output, columns=["n_tokens"])["n_tokens"].sum())
+        drawn += int(read_frame(output, ["n_tokens"])["n_tokens"].sum())
         at_budget[run] = output
     for moment, files in (("steps", final), ("tokens", at_budget)):
         tables = {

@@ -19,6 +19,7 @@ from sage.evaluation.diversity import diversity_table
 from sage.evaluation.intervals import SHARES, ends_of_share, mean_of, parts_of
 from sage.evaluation.support import support_table
 from sage.runtime.files import atomic_file
+from sage.runtime.tables import read_frame
 
 __all__ = ["POOLED", "TABLES", "Run", "run_of", "write_metrics"]
 
@@ -33,7 +34,7 @@ def write_metrics(samples: Sequence[Path], draws: int, tables: Mapping[str, Path
     if unknown := set(tables) - set(TABLES):
         raise ValueError(f"no table {sorted(unknown)}; there are {sorted(TABLES)}")
     frames: dict[Run, pd.DataFrame] = {
-        run_of(path): pd.read_parquet(path, columns=_COLUMNS) for path in samples
+        run_of(path): read_frame(path, columns=_COLUMNS) for path in samples
     }
     for name, path in tables.items():
         with atomic_file(path) as temporary:

@@ -20,6 +20,7 @@ import pandas as pd
 from sage.evaluation.curves import POOLED
 from sage.evaluation.intervals import holm, p_of_distance, student
 from sage.runtime.files import write_text_atomic
+from sage.runtime.tables import read_frame
 
 KEYS = ["model", "algorithm", "benchmark", "k"]
 COLUMNS = [
@@ -62,7 +63,7 @@ def read_reference(path: Path) -> pd.DataFrame:
 
     Raises ValueError if a column is missing or if there is no row of a single run.
     """
-    table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    table = pd.read_csv(path) if path.suffix == ".csv" else read_frame(path)
     if lacking := [name for name in _NEEDED if name not in table]:
         raise ValueError(f"{path}: no column {', '.join(lacking)}; needed: {', '.join(_NEEDED)}")
     if not (table["train_seed"] != POOLED).any():
@@ -130,7 +131,7 @@ def compare(metrics: Path, reference: Path, table: Path) -> tuple[str, bool]:
 
     Returns what was found as text, and whether the run agrees.
     """
-    found = compared_with_reference(pd.read_parquet(metrics), read_reference(reference))
+    found = compared_with_reference(read_frame(metrics), read_reference(reference))
     write_text_atomic(table, found.to_csv(index=False, lineterminator="\n"))
     return summary(found), passes(found)
 

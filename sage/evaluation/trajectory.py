@@ -12,6 +12,7 @@ from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
 from sage.runtime.manifest import Manifest
+from sage.runtime.tables import read_frame
 from sage.study import Evaluation
 
 COLUMNS = ["algorithm", "train_seed", "step", "value", "low", "high"]
@@ -55,7 +56,7 @@ def trajectory_table(
             output=drawn,
             manifest=manifest,
         )
-        frame = pd.read_parquet(drawn)
+        frame = read_frame(drawn)
         tokens += int(frame["n_tokens"].sum())
         (curves,) = curves_of({(model, name, seed, benchmark): frame}).values()
         at_one = curves.values[:, :, :1]

@@ -77,9 +77,9 @@ class Shown:
 
     def frame(self, name: str) -> pd.DataFrame:
         """A measured frame. Raises FileNotFoundError if there is none of that name."""
-        import pandas as pd
+        from sage.runtime.tables import read_frame
 
-        return pd.read_parquet(self.measured / f"{name}.parquet")
+        return read_frame(self.measured / f"{name}.parquet")
 
 
 TableMaker = Callable[[Shown], "TableDocument"]

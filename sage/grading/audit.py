@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from sage.grading import MAX_ANSWER, STATUSES
 from sage.grading.workers import Workers
 from sage.problems.record import Problem, read_problems
 from sage.runtime.files import write_text_atomic
+from sage.runtime.tables import read_table
 
 FALSE_NEGATIVE = "refused, but another method accepts it"
 HOLDS_GOLD = "refused, but the gold stands in it"
@@ -74,7 +74,7 @@ def audit(
     for benchmark, files in samples.items():
         known[benchmark] = {p.problem_id: p for p in read_problems(problems[benchmark])}
         for file in files:
-            table = pq.read_table(file, columns=list(_COLUMNS)).to_pydict()
+            table = read_table(file, _COLUMNS).to_pydict()
             for row in zip(*(table[name] for name in _COLUMNS), strict=True):
                 given[benchmark, *row] += 1
     asked = {

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sage.fields import Positive, Strict, about
+from sage.fields import REPOSITORY, Positive, Strict, about
 
 
 def _listed(value: Any) -> Any:
@@ -50,7 +50,7 @@ class HubFiles(Strict):
 
     repository: Annotated[
         str,
-        Field(pattern=r"^[\w.-]+/[\w.-]+$"),
+        Field(pattern=REPOSITORY),
         about("a data set repository", unit="owner/name"),
     ]
     revision: Annotated[

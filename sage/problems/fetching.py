@@ -30,12 +30,16 @@ from huggingface_hub.errors import (
 )
 
 from sage.problems.entries import Benchmark, DataFile, HubFiles
+from sage.runtime.faults import Fault
 
 MIRROR = "SAGE_MIRROR"
 """The environment variable that names the mirror; `mirror` in config/config.yaml sets it."""
 
 PATIENCE = 5.0
-"""Seconds within which the hub must take a connection."""
+"""Seconds within which the hub must take a connection, and a hub that is awake must answer."""
+
+LAST_PATIENCE = 30.0
+"""Seconds that a slow hub gets for its answer; one that is silent then counts as out of reach."""
 
 PAUSES = (1.0, 4.0, 16.0)
 """Seconds before each new try of a download that broke off; those to reach the hub at all
@@ -44,7 +48,7 @@ huggingface_hub makes itself."""
 Row = dict[str, Any]
 
 
-class DataError(RuntimeError):
+class DataError(Fault, RuntimeError):
     """A data set cannot be had, or is not what its entry says; the message names the remedy."""
 
 
@@ -250,8 +254,9 @@ def _passes(error: Exception) -> bool:
     """Whether trying again may help: after a broken transfer, or a server's passing fault."""
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code in (408, 429) or error.response.status_code >= 500
-    # A LocalEntryNotFoundError comes after half a minute of huggingface_hub's own tries.
-    return not isinstance(error, ValueError | LocalEntryNotFoundError)
+    # These two come after half a minute or more of huggingface_hub's own tries.
+    tried = isinstance(error, LocalEntryNotFoundError | httpx.TimeoutException)
+    return not tried and not isinstance(error, ValueError)
 
 
 def silence(pauses: Sequence[float] | None = None) -> str | None:
@@ -261,15 +266,18 @@ def silence(pauses: Sequence[float] | None = None) -> str | None:
     """
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
-    reason = ""
+    reason, patience = "", PATIENCE
     for pause in pauses or (PAUSES[0], 0.0):
         try:
-            get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+            get_session().head(constants.ENDPOINT, timeout=patience)
             return None
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError) as error:
             reason = f"{type(error).__name__}: {error}"
+        except httpx.TimeoutException:
+            reason = f"it takes connections, but gave no answer in {patience:g} s"
+            patience = LAST_PATIENCE
         except httpx.HTTPError:
-            return None  # it is there, if slow: huggingface_hub is patient
+            return None  # it is there
         time.sleep(pause)
     return reason
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
+from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
 
 Kind = Literal["math", "knights"]
@@ -70,15 +71,15 @@ def read_problems(path: Path) -> list[Problem]:
     """Read a problem set; a malformed line is an error that names file and line."""
     names = {field.name for field in fields(Problem)}
     problems = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode("utf-8"))
                 problems.append(Problem(**{name: row[name] for name in names}))
             except KeyError as error:
-                raise ValueError(f"{path}, line {number}: no {error.args[0]}") from error
+                raise Damaged(path, f"no {error.args[0]}", number) from error
             except (TypeError, ValueError) as error:
-                raise ValueError(f"{path}, line {number}: not a problem ({error})") from error
+                raise Damaged(path, f"not a problem ({error})", number) from error
     return problems
 
 

@@ -22,6 +22,7 @@ from sage.evaluation.curves import run_of
 from sage.problems.record import Problem, read_problems
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.runtime.files import write_text_atomic
+from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 
 BUDGET = 8_000_000
@@ -78,7 +79,7 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     `problems` maps benchmarks to their files.
     """
     records = {name: read_problems(path) for name, path in problems.items()}
-    light = {path: candidates(pd.read_parquet(path, columns=_LIGHT)) for path in samples}
+    light = {path: candidates(read_frame(path, columns=_LIGHT)) for path in samples}
     by_benchmark: dict[str, int] = {}
     for path in samples:
         by_benchmark[path.stem] = len(records.get(path.stem, ()))

@@ -21,6 +21,8 @@ from sage.exhibits.paper_values import in_paper
 from sage.problems.record import Problem, read_problems
 from sage.rendering.table import PageTable, read_document
 from sage.results import Results, Run
+from sage.runtime.faults import Damaged
+from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
 METRICS = ("pass_at_k", "rates", "support", "claims")
@@ -119,7 +121,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     figures = [figure for name in exhibits for figure in figures_of(study, name)]
     figures.append(CONTRASTS)
     return PageContent(
-        metrics={name: pd.read_parquet(path) for name, path in _there(METRICS, made.metrics)},
+        metrics={name: read_frame(path) for name, path in _there(METRICS, made.metrics)},
         tables={
             name: read_document(path)
             for name, path in _there(tables, lambda name: made.table(name, "json"))
@@ -168,5 +170,5 @@ def _manifests(files: Mapping[Key, Path]) -> dict[Key, Manifest]:
             try:
                 found[name] = json.loads(path.read_text(encoding="utf-8"))
             except json.JSONDecodeError as error:
-                raise ValueError(f"{path}: not JSON ({error})") from error
+                raise Damaged(path, f"not JSON ({error})") from error
     return found

@@ -1,7 +1,7 @@
 """Warnings: limits of a page's numbers, each computed from files.
 
-They concern missing runs, results made with other settings, truncated or unparsed completions,
-intervals without width, and uncommitted code.
+They concern missing runs, results made with other settings, training that went wrong, truncated
+or unparsed completions, intervals without width, and uncommitted code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRUNCATED_LIMIT = 0.05
 UNPARSED_LIMIT = 0.20
 """Above this share of unparsed completions, pass@k also measures the answer format."""
 
-UNCOUNTED = ("title", "checkpoint_every")
+UNCOUNTED = ("title", "checkpoint_every", "watch")
 """Settings that change no result."""
 
 
@@ -47,6 +47,7 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         **{run_name(*pair): found for pair, found in content.evaluations.items()},
     }
     found = [*missing_runs(study, content), *stale_results(study, content)]
+    found += training_notices(study, content)
     if study.numbers_of_runs() == [1]:
         text = (
             "Each method was trained once, so a difference holds for these single runs and "
@@ -143,6 +144,28 @@ def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         "→ new)."
     )
     return [Notice(text, [*stale[:20], *([f"and {len(stale) - 20} more"] if stale[20:] else [])])]
+
+
+def training_notices(study: ResolvedStudy, content: PageContent) -> list[Notice]:
+    """Runs of RL whose histories show signs that training went wrong, by their manifests."""
+    lines = []
+    for run, manifest in content.policies.items():
+        signs: dict[str, list[Mapping[str, Any]]] = {}
+        for one in manifest.get("signs") or ():
+            signs.setdefault(str(one["text"]), []).append(one)
+        for text, of_sign in signs.items():
+            steps = [
+                str(one["first"])
+                if one["first"] == one["last"]
+                else f"{one['first']}–{one['last']}"
+                for one in of_sign
+            ]
+            lines.append(f"{run_name(run)}: {text} (steps {listing(steps, most=4)})")
+    text = (
+        "In some runs training went wrong in these steps; read their results with care. The limits "
+        "are in `rl.watch` of the model."
+    )
+    return [Notice(text, lines)] if lines else []
 
 
 def changes(then: Any, now: Any, place: str = "") -> list[str]:

@@ -6,6 +6,7 @@ full disk leaves no partial file.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from sage.runtime.faults import WRITING
 
 
 @contextmanager
@@ -30,7 +33,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        error.add_note(f"{WRITING}{path}")
         temporary.unlink(missing_ok=True)
         raise
 
@@ -47,7 +51,8 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         if path.exists():
             shutil.rmtree(path)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        error.add_note(f"{WRITING}{path}")
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
@@ -61,6 +66,18 @@ def write_text_atomic(path: Path, text: str) -> None:
 def write_json_atomic(path: Path, value: Any) -> None:
     """Write `value` as indented JSON with sorted keys."""
     write_text_atomic(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def file_sum(path: Path) -> str:
+    """The SHA-256 of a file, as hexadecimal text."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_sums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file in `folder` and below, by its path inside, sorted."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): file_sum(path) for path in files}
 
 
 def _umask() -> int:

@@ -12,13 +12,15 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from sage.runtime.devices import VISIBLE, Device, occupants, visible_devices
+from sage.runtime.faults import explained
 from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
+from sage.runtime.records import recorded
 from sage.runtime.shared_imports import run_in_fork
 from sage.runtime.survivors import ends_with_snakemake
 from sage.runtime.usage import watched
@@ -34,9 +36,10 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
     """Run the body of a script under `snakemake`, the object Snakemake gives to scripts.
 
     Yields the job's manifest, to be written beside its results. The GPUs are leased for the whole
-    block; CUDA sees only these. An exception is written to the log and raised again for Snakemake.
-    With `imports`, modules that take long to import, the whole script is run again where they are
-    imported already, if that can be, and this process only waits for its end.
+    block; CUDA sees only these. An exception is written to the log and raised again for Snakemake;
+    of a fault of files, disks or memory Snakemake shows the message alone. With `imports`, modules
+    that take long to import, the whole script is run again where they are imported already, if that
+    can be, and this process only waits for its end.
     """
     for variable in _THREAD_VARIABLES:
         os.environ[variable] = str(snakemake.threads)
@@ -54,13 +57,26 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
             asked = gpus_asked(snakemake.resources, snakemake.params.get("device", "auto"))
             with (
                 ends_with_snakemake(),
+                recorded(snakemake, settings) as inputs,
                 leased(asked, str(log)) as devices,
                 watched([device.key for device in devices]),
             ):
-                yield Manifest(settings=settings, threads=snakemake.threads, started=time.time())
-        except BaseException:
-            traceback.print_exc()
-            raise
+                yield Manifest(
+                    settings=settings,
+                    threads=snakemake.threads,
+                    started=time.time(),
+                    inputs=inputs,
+                    seed=_seed(snakemake),
+                )
+        except BaseException as error:
+            with suppress(OSError):  # of a disk that has no room for it
+                traceback.print_exc()
+            message = explained(error, log.parent)
+            if message is None:
+                raise
+            with suppress(OSError):
+                print(f"ERROR: {message}", file=sys.stderr, flush=True)
+            raise SystemExit(f"{log}: {message}") from None
 
 
 def _can_share(snakemake: Any, settings: dict[str, Any]) -> bool:
@@ -167,11 +183,17 @@ def _output_to(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         for descriptor, original in zip((1, 2), saved, strict=True):
             os.dup2(original, descriptor)
             os.close(original)
+
+
+def _seed(snakemake: Any) -> int | None:
+    seed = snakemake.wildcards.get("seed")
+    return None if seed is None else int(seed)
 
 
 def _plain(value: Any) -> Any:

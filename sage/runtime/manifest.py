@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,23 +33,48 @@ PACKAGES = (
     "snakemake",
     "numpy",
     "pandas",
+    "pyarrow",
+    "safetensors",
+    "tokenizers",
+    "datasets",
+    "scipy",
+    "sympy",
+    "bitsandbytes",
 )
+
+COMMIT = "SAGE_COMMIT"
+"""The environment variable with the commit, which a run of the workflow asks git for once."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A running job; `started` is in seconds since the epoch."""
+    """A running job; `started` is in seconds since the epoch.
+
+    Durations are measured on a clock that is never set, `clock`. `inputs` are the SHA-256 of the
+    files that the job reads, `seed` is that of the run if its file name has one.
+    """
 
     settings: dict[str, Any]
     threads: int
     started: float
+    clock: float = field(default_factory=time.monotonic)
+    inputs: dict[str, str] = field(default_factory=dict)
+    seed: int | None = None
 
-    def content(self, tokens: int | None = None) -> dict[str, Any]:
-        """The current manifest; `tokens` is the number of tokens sampled or trained on."""
-        seconds = time.time() - self.started
+    def content(self, tokens: int | None = None, **more: Any) -> dict[str, Any]:
+        """The current manifest; `tokens` is the number of tokens sampled or trained on.
+
+        `more` are further entries, such as the signs that training went wrong.
+        """
+        seconds = time.monotonic() - self.clock
         used = usage()
         return {
             "settings": self.settings,
+            "settings_sha256": settings_sum(self.settings),
+            "seeds": {**({} if self.seed is None else {"run": self.seed}), **seeds(self.settings)},
+            "inputs": self.inputs,
+            "started": stamp(self.started),
+            "ended": stamp(time.time()),
             "versions": versions(),
             "git_commit": git_commit(),
             "hardware": {**hardware(), "threads": self.threads},
@@ -56,11 +85,32 @@ class Manifest:
             "peak_memory_gib": _gib(used.memory),
             "peak_gpu_memory_gib": _gib(used.gpu_memory),
             "gpu_utilisation": used.gpu_utilisation,
+            **more,
         }
 
-    def write(self, path: Path | str, tokens: int | None = None) -> None:
+    def write(self, path: Path | str, tokens: int | None = None, **more: Any) -> None:
         """Write the manifest to `path` as JSON."""
-        write_json_atomic(Path(path), self.content(tokens))
+        write_json_atomic(Path(path), self.content(tokens, **more))
+
+
+def settings_sum(settings: Any) -> str:
+    """The SHA-256 of settings, or of any value that JSON knows: keys sorted, no spaces."""
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seeds(settings: Any, place: str = "") -> dict[str, Any]:
+    """Every `seed` and `seeds` in settings, by its place, such as ``evaluation.seeds``."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items() if isinstance(settings, Mapping) else ():
+        here = f"{place}.{key}".lstrip(".")
+        found |= {here: value} if key in ("seed", "seeds") else seeds(value, here)
+    return found
+
+
+def stamp(seconds: float) -> str:
+    """A time in seconds since the epoch as ISO 8601, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _gib(size: int | None) -> float | None:
@@ -80,6 +130,8 @@ def versions() -> dict[str, str]:
 
 def git_commit() -> str:
     """The commit of the working tree, with `+changes` if it is modified; else `unknown`."""
+    if known := os.environ.get(COMMIT):
+        return known
     root = Path(__file__).resolve().parents[2]
 
     def git(*arguments: str) -> str:

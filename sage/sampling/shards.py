@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sage.runtime.files import atomic_file, write_json_atomic
+from sage.runtime.tables import read_frame
 from sage.sampling.identity import digest
 from sage.sampling.interface import Completion
 
@@ -107,7 +108,12 @@ class Shards:
             columns = [list(column) for column in zip(*rows, strict=True)]
             schema = COLUMNS.with_metadata({_METADATA: self._stamp(shard.problems)})
             with atomic_file(self._folder / shard.file) as temporary:
-                pq.write_table(pa.table(columns, schema=schema), temporary, compression="zstd")
+                pq.write_table(
+                    pa.table(columns, schema=schema),
+                    temporary,
+                    compression="zstd",
+                    write_page_checksum=True,
+                )
 
     def chunks(self, seeds: Sequence[int], samples: int) -> Iterator[pd.DataFrame]:
         """What is on disk, some problems at a time, with COLUMNS, in the order of the problems.
@@ -116,7 +122,7 @@ class Shards:
         """
         for name, problems in self._chunks.items():
             tables = [
-                pq.read_table(self._folder / shard.file, partitioning=None).to_pandas()
+                read_frame(self._folder / shard.file)
                 for seed in seeds
                 for shard in self._found(name, seed)
                 if shard.first < samples

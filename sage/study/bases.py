@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from sage.fields import (
+    REPOSITORY,
     Name,
     NonNegativeFloat,
     Positive,
@@ -140,7 +141,9 @@ class HubBase(Strict):
     """
 
     source: Annotated[Literal["hub"], about("a checkpoint of the Hugging Face hub")]
-    repository: Annotated[str, about("the repository on the hub", unit="owner/name")]
+    repository: Annotated[
+        str, Field(pattern=REPOSITORY), about("the repository on the hub", unit="owner/name")
+    ]
     revision: Annotated[
         str, about("which version; name a commit to pin it", unit="commit or branch")
     ] = "main"
@@ -151,9 +154,15 @@ class PackageBase(Strict):
 
     source: Annotated[Literal["package"], about("a GGUF file of an installed Python package")]
     package: Annotated[
-        str, about("the package; the package `gguf` is needed too", unit="module name")
+        str,
+        Field(pattern=r"^[A-Za-z_]\w*$"),
+        about("the package; the package `gguf` is needed too", unit="module name"),
     ]
-    file: Annotated[str, about("the file inside the package", unit="file name")]
+    file: Annotated[
+        str,
+        Field(pattern=r"^\w[\w.-]*$"),
+        about("the file, in any folder of the package", unit="file name"),
+    ]
 
 
 class SharedBase(Strict):

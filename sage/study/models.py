@@ -18,6 +18,7 @@ from sage.fields import (
 )
 from sage.study.bases import Base, ScratchBase
 from sage.study.tuning import SFT, LoRA, Optimizer, Precision
+from sage.study.watch import Watch
 
 Engine = Literal["transformers", "vllm"]
 
@@ -179,6 +180,9 @@ class RL(Strict):
             trl="save_steps",
         ),
     ] = 100
+    watch: Annotated[Watch, about("when training counts as gone wrong, and what ends it")] = Field(
+        default_factory=Watch
+    )
 
     @model_validator(mode="after")
     def _divisible(self) -> RL:

@@ -1,30 +1,75 @@
-"""Checkpoints of a run under way, in a scratch folder that outlives its job."""
+"""Checkpoints of a run under way, in a scratch folder that outlives its job.
+
+The two newest are kept, each with the SHA-256 of its files, which is what a checkpoint gets last.
+One that was being written at a kill has no list of sums, and one that was damaged later does not
+match it: both are removed, and training continues from the one before.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import TrainerCallback, TrainerState
 
-from sage.runtime.files import write_text_atomic
+from sage.runtime.files import file_sums, write_json_atomic, write_text_atomic
+from sage.training.processes import rank
+
+KEPT = 2
+"""How many checkpoints a run keeps: the newest, and one to fall back on."""
+
+SUMS = "sums.json"
+"""The file of a checkpoint that names its other files with their SHA-256."""
 
 
 def claim(scratch: Path, identity: Any) -> None:
-    """Keep the checkpoints in `scratch` only if a run of the same identity left them, and whole.
-
-    The trainer's state is what a checkpoint gets last: one without was being written at a kill.
-    """
+    """Keep the checkpoints in `scratch` only if a run of the same identity left them, and whole."""
     text = json.dumps(identity, sort_keys=True)
     mark = scratch / "identity.json"
     if not mark.is_file() or mark.read_text(encoding="utf-8") != text:
         shutil.rmtree(scratch, ignore_errors=True)
         write_text_atomic(mark, text)
-    for checkpoint in scratch.glob("checkpoint-*"):
-        try:
-            json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            print(f"{checkpoint} is not whole and is removed", flush=True)
+    for _, checkpoint in checkpoints(scratch):
+        if fault := damage(checkpoint):
+            print(
+                f"{checkpoint} is removed: {fault}; training continues from the checkpoint before "
+                "it, or from the start",
+                flush=True,
+            )
             shutil.rmtree(checkpoint)
+
+
+def checkpoints(scratch: Path) -> list[tuple[int, Path]]:
+    """The checkpoints in `scratch` with their steps, oldest first."""
+    found = [
+        (int(match[1]), path)
+        for path in scratch.glob("checkpoint-*")
+        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
+    ]
+    return sorted(found)
+
+
+def damage(checkpoint: Path) -> str:
+    """What is wrong with the files of a checkpoint; empty if they are as they were written."""
+    try:
+        sums = json.loads((checkpoint / SUMS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "its writing was interrupted"
+    now = file_sums(checkpoint)
+    now.pop(SUMS, None)
+    changed = sorted(name for name in sums.keys() | now.keys() if sums.get(name) != now.get(name))
+    return f"{changed[0]} is not as it was written (SHA-256)" if changed else ""
+
+
+class Sealing(TrainerCallback):
+    """Writes the sums of a checkpoint once the trainer has written all of it."""
+
+    def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Seal the checkpoint of this step; the first process does it, all others wait."""
+        if rank() == 0:
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            write_json_atomic(folder / SUMS, file_sums(folder))
+        args.distributed_state.wait_for_everyone()

@@ -13,6 +13,7 @@ from sage.problems.benchmarks import solved_problems
 from sage.problems.corpus import Slips, Worked, worked_solutions
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import mirror_folder
+from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
 from sage.study import Corpus
 
@@ -56,9 +57,15 @@ def write_solutions(solutions: Iterable[Solution], path: Path) -> None:
 
 
 def read_solutions(path: Path) -> list[Solution]:
-    """Read what `write_solutions` wrote."""
-    with open(path, encoding="utf-8") as file:
-        return [Solution(**json.loads(line)) for line in file]
+    """Read what `write_solutions` wrote; raises Damaged for a line that is no example."""
+    solutions = []
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                solutions.append(Solution(**json.loads(line.decode("utf-8"))))
+            except (TypeError, ValueError) as error:
+                raise Damaged(path, f"not an example ({error})", number) from error
+    return solutions
 
 
 def corpus_solutions(corpus: Corpus, seed: int) -> Iterator[Worked]:

@@ -12,6 +12,7 @@ from sage.runtime.files import write_text_atomic
 
 HISTORY_KEYS = {
     "rewards/correct/mean": "reward",
+    "loss": "loss",
     "rewards/overlong/mean": "overlong",
     "reward_std": "reward_std",
     "kl": "kl",
@@ -27,6 +28,8 @@ HISTORY_KEYS = {
     "step_time": "seconds",
     "frac_reward_zero_std": "groups_without_gradient",
     "refills": "refills",
+    "zero_advantages": "zero_advantages",
+    "grader_timeouts": "grader_timeouts",
     "sampler/gap_mean": "sampler_gap_mean",
     "sampler/gap_max": "sampler_gap_max",
     "sampler/clipped_share": "sampler_clipped_share",
@@ -49,6 +52,8 @@ OF_ROLLOUTS = (
     "drawn_tokens",
     "groups_without_gradient",
     "refills",
+    "zero_advantages",
+    "grader_timeouts",
 )
 """What is of a generation of rollouts: TRL logs it once, in the first step that learns from it."""
 

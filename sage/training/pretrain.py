@@ -131,4 +131,9 @@ def _optimise(
         optimizer.zero_grad()
         if step % 100 == 0 or step == settings.steps:
             progress.set_postfix(loss=f"{loss.item():.3f}")
+            if not loss.isfinite():
+                raise RuntimeError(
+                    f"pretraining is stopped: the loss is {loss.item()} at step {step}; lower "
+                    f"base.pretraining.learning_rate ({settings.learning_rate:g})"
+                )
     return tokens

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -19,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from sage.training.calls import dumped, loaded
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
@@ -57,8 +58,9 @@ def most_processes(gpus: int, device: str) -> int:
 def run(processes: int, function: Callable[..., object], /, *arguments: Any, **named: Any) -> None:
     """Call `function` in that many processes and wait; with one, in this one.
 
-    `function` must be importable by its name. As soon as one process fails the others are
-    ended; raises RuntimeError that says which failed and how. Tracebacks are in the output.
+    `function` must be importable by its name, and its arguments data (`sage.training.calls`). As
+    soon as one process fails the others are ended; raises RuntimeError that says which failed and
+    how. Tracebacks are in the output.
     """
     if processes == 1:
         function(*arguments, **named)
@@ -67,8 +69,8 @@ def run(processes: int, function: Callable[..., object], /, *arguments: Any, **n
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="sage-") as folder:
-        call = Path(folder) / "call.pickle"
-        call.write_bytes(pickle.dumps((function, arguments, named)))
+        call = Path(folder) / "call.json"
+        call.write_text(dumped(function, arguments, named), encoding="utf-8")
         environment = _environment(processes, store.port)
         command = [sys.executable, "-m", "sage.training.processes", str(call)]
         workers = [
@@ -141,7 +143,7 @@ def _end_with(parent: int) -> None:
 
 def _main(call: Path) -> None:
     _end_with(int(os.environ[_PARENT]))
-    function, arguments, named = pickle.loads(call.read_bytes())
+    function, arguments, named = loaded(call.read_text(encoding="utf-8"))
     function(*arguments, **named)
     from torch import distributed
 

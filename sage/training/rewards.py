@@ -26,6 +26,7 @@ def graded(
         completion_ids: list[list[int]],
         answer: list[str],
         kind: list[Any],
+        log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
         texts = [completion[0]["content"] for completion in completions]
@@ -36,6 +37,9 @@ def graded(
                 texts, answer, verdicts, completion_ids, strict=True
             )
         ]
+        if log_metric is not None:
+            late = sum(verdict.status == "timeout" for verdict in verdicts)
+            log_metric("grader_timeouts", late / max(len(verdicts), 1))
         return [verdict.reward for verdict in verdicts]
 
     def scored(name: str, reward: RewardFunction) -> Reward:

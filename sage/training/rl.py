@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -32,13 +32,15 @@ from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import REGISTRIES, RL, Algorithm
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
-from sage.training.checkpoints import claim
+from sage.training.checkpoints import KEPT, Sealing, claim
 from sage.training.correction import Correction
 from sage.training.drawers import drawer_for
-from sage.training.history import write_history
+from sage.training.history import history_rows, write_history
 from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, graded
+from sage.training.signs import findings
 from sage.training.trainer import SageTrainer, Shaping
+from sage.training.watching import Watching
 
 # What TRL computes itself.
 OF_TRL = {"estimator": ("k3", "k3_corrected"), "advantage": ("group", "centred")}
@@ -96,7 +98,7 @@ def train_rl(
         _allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
-        claim(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
+        claim(scratch, [identity(manifest.settings), seed, (parent / "manifest.json").read_text()])
     config.distributed_state.wait_for_everyone()
     with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
         trainer = build_trainer(
@@ -104,6 +106,8 @@ def train_rl(
         )
         if snapshots:
             trainer.add_callback(Snapshots(trainer, snapshots, scratch / SNAPSHOTS))
+        trainer.add_callback(Sealing())
+        trainer.add_callback(Watching(settings.watch, scratch))
         trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
     weights = whole_weights(trainer)
     if rank() == 0:
@@ -113,8 +117,24 @@ def train_rl(
             write_history(trainer.state.log_history, folder / "history.jsonl")
             if snapshots:
                 shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
-            manifest.write(folder / "manifest.json", int(trainer.state.num_input_tokens_seen))
+            found = findings(history_rows(trainer.state.log_history), settings.watch)
+            manifest.write(
+                folder / "manifest.json",
+                int(trainer.state.num_input_tokens_seen),
+                signs=[finding.plain() for finding in found],
+            )
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a job without those of `rl.watch`, which change no weights.
+
+    So a run that was stopped continues from its checkpoint after its limits are changed.
+    """
+    rl = settings.get("rl")
+    if not isinstance(rl, Mapping):
+        return dict(settings)
+    return {**settings, "rl": {key: value for key, value in rl.items() if key != "watch"}}
 
 
 def build_trainer(
@@ -313,8 +333,9 @@ def grpo_config(
         fsdp_config={"version": 2, "state_dict_type": "FULL_STATE_DICT"},
         save_strategy="steps",
         save_steps=settings.checkpoint_every,
-        save_total_limit=1,
+        save_total_limit=KEPT,
         logging_steps=1,
+        logging_nan_inf_filter=False,  # a loss that is not finite must be seen
         report_to="none",
         disable_tqdm=False,
     )

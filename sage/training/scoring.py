@@ -35,6 +35,10 @@ class ScoredRollouts(DrawnRollouts):
         batch = self._scored(inputs)
         if self._shaping.keeps is not None and self.model_wrapped.training:
             batch = self._refilled(batch, len(inputs), self._shaping.keeps)
+        if self._shaping.credit is None:  # else the loss gets other advantages
+            zeros = self.accelerator.gather((batch["advantages"] == 0).float().mean())
+            mode = "train" if self.model_wrapped.training else "eval"
+            self._metrics[mode]["zero_advantages"].append(zeros.mean().item())
         # A completion's place in the generation; on the CPU, where its noise is drawn.
         batch["rollout"] = torch.arange(len(inputs)) + self._first_row(len(inputs))
         batch["group"] = batch["rollout"] // int(self.num_generations or 1)

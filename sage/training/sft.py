@@ -24,10 +24,12 @@ from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import SFT
+from sage.study.watch import Watch
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
-from sage.training.checkpoints import claim
+from sage.training.checkpoints import KEPT, Sealing, claim
 from sage.training.examples import Solution
 from sage.training.processes import rank, world_size
+from sage.training.watching import Watching
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ def fine_tune(
         processing_class=tokenizer,
         peft_config=lora_config(settings.lora),
     )
+    trainer.add_callback(Sealing())
+    trainer.add_callback(Watching(Watch(), scratch, place=None, rows=list))
     trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
     if rank() == 0:
         adapted: Any = trainer.model
@@ -149,8 +153,9 @@ def _config(settings: SFT, device: str, scratch: Path) -> SFTConfig:
         seed=settings.seed,
         save_strategy="steps",
         save_steps=settings.checkpoint_every,
-        save_total_limit=1,
+        save_total_limit=KEPT,
         logging_steps=20,
+        logging_nan_inf_filter=False,  # a loss that is not finite must be seen
         include_num_input_tokens_seen="non_padding",
         report_to="none",
         use_cpu=device == "cpu",

@@ -16,6 +16,9 @@ os.environ.update(
 from sage.exhibits import load_study
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
+from sage.runtime.faults import Fault, require_writable
+from sage.runtime.manifest import COMMIT, git_commit
+from sage.runtime.records import FOLDER
 from sage.runtime.survivors import note_owner
 from sage.study import BASE, StudyError, choice_files, load_settings
 
@@ -34,9 +37,29 @@ except StudyError as error:
 RESULTS = Results(Path(SETTINGS.results) / STUDY.name)
 RUN = Run("{model}", "{algorithm}", "{seed}")
 
+# Where jobs record what they have made.
+os.environ[FOLDER] = str(RESULTS.folder)
+
 if SETTINGS.mirror:
     # In the environment, not in params: another source of the same file must not rerun jobs.
     os.environ.update(SAGE_MIRROR=str(Path(SETTINGS.mirror).expanduser().resolve()))
+
+
+# What people see after jobs have failed.
+ON_ERROR = (
+    "The log of a failed job ends with what was wrong. A log that ends in the middle is of a job "
+    "that was killed from outside, most often for lack of memory: raise memory_gb in the job "
+    "section of its model, or run fewer jobs at once (--cores). Then run the same command again: "
+    "it continues where it stopped."
+)
+
+
+def check_writable(folder):
+    """Stops the run before any job if nothing can be written into the folder."""
+    try:
+        require_writable(folder)
+    except Fault as error:
+        raise WorkflowError(str(error)) from None
 
 
 def one_of(names):

@@ -1,0 +1,282 @@
+"""A finished study as one RO-Crate: a ZIP file with workflow, settings, results and their records.
+
+It follows the profile Workflow Run Crate 0.5 (https://w3id.org/ro/wfrun/workflow/0.5): the run of
+the workflow is one action, with the study's files as input and its results as output. Weights of
+base models stay out; `left_out.json` has their names and sums. The same files give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mimetypes
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sage.rendering.markup import yaml_text
+from sage.runtime.faults import Fault
+from sage.runtime.files import atomic_file, file_sum
+from sage.runtime.records import jobs_folder
+from sage.study import ResolvedStudy
+
+SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY")
+"""Environment variables whose values must be in no file of an archive."""
+
+LEFT_OUT = ("logs", "scratch", "shards", "partial", "archive")
+"""Folders of the results that are not archived."""
+
+SOURCES = ("sage", "workflow", "config", "profiles", "reports", "docs")
+"""Folders of the workflow; README, licence and definition files stand beside them."""
+
+_METADATA = "ro-crate-metadata.json"
+_SNAKEMAKE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
+_PROFILES = {
+    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
+    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
+    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
+}
+_LICENCE = "https://spdx.org/licenses/Apache-2.0"
+_WHEN = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP knows: times are in the records
+_TYPES = {
+    ".jsonl": "application/jsonl",
+    ".parquet": "application/vnd.apache.parquet",
+    ".smk": "text/x-snakemake",
+    ".yaml": "application/yaml",
+    ".safetensors": "application/octet-stream",
+}
+
+Entity = dict[str, Any]
+
+
+def write_archive(study: ResolvedStudy, results: Path, workflow: Path, output: Path) -> None:
+    """Write the crate of the study in `results` to `output`; `workflow` is the Snakefile's folder.
+
+    Raises Fault if a file holds the value of one of `SECRETS`, and FileNotFoundError if the study
+    has no records.
+    """
+    files = {**workflow_files(workflow), **result_files(results)}
+    if secret := _secret(files):
+        raise Fault(
+            f"{secret[1]}: it holds the value of {secret[0]}; remove it there, and take the value "
+            "out of service, before the study is archived"
+        )
+    written = {
+        "study.yaml": yaml_text(study.model_dump(mode="json")),
+        "left_out.json": _json({p.as_posix(): file_sum(p) for p in weights_left_out(results)}),
+    }
+    crate = metadata(study, results, files, written, run_of(results))
+    with atomic_file(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, text in {_METADATA: _json(crate), **written}.items():
+            archive.writestr(_entry(name), text)
+        for name, path in sorted(files.items()):
+            with archive.open(_entry(name), "w", force_zip64=True) as target:
+                target.write(path.read_bytes())
+
+
+def workflow_files(folder: Path) -> dict[str, Path]:
+    """The files of the workflow by their names in the crate, which are those beside it."""
+    ends = ("*.py", "*.toml", "*.yml", "*.md", "LICENSE", "Makefile", "Snakefile")
+    found = [path for end in ends for path in folder.glob(end)]
+    found += [path for name in SOURCES for path in (folder / name).rglob("*")]
+    return {
+        path.relative_to(folder).as_posix(): path
+        for path in found
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
+
+
+def result_files(results: Path) -> dict[str, Path]:
+    """The archived files of a study by their names in the crate, which begin with `results`."""
+    left_out = set(weights_left_out(results))
+    return {
+        f"results/{results.name}/{path.relative_to(results).as_posix()}": path
+        for path in _visible(results)
+        if path.relative_to(results).parts[0] not in LEFT_OUT and path not in left_out
+    }
+
+
+def weights_left_out(results: Path) -> list[Path]:
+    """Weights of base models, before and after SFT: large, and to be had or made again."""
+    return [
+        path
+        for stage in ("pretrained", "base")
+        for path in sorted((results / "models").glob(f"*/{stage}/**/*.safetensors"))
+    ]
+
+
+def run_of(results: Path) -> dict[str, str]:
+    """Start and end of the study's run, first and last of its jobs, as ISO 8601."""
+    records = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(jobs_folder(results).rglob("*.json"))
+    ]
+    if not records:
+        raise FileNotFoundError(
+            f"{results}: no records of jobs in provenance/; run the study before it is archived"
+        )
+    last = max(records, key=lambda record: str(record["ended"]))
+    return {
+        "start": min(str(record["started"]) for record in records),
+        "end": str(last["ended"]),
+        "commit": str(last["git_commit"]),
+        "snakemake": str(last["versions"].get("snakemake", "")),
+    }
+
+
+def metadata(
+    study: ResolvedStudy,
+    results: Path,
+    files: Mapping[str, Path],
+    written: Mapping[str, str],
+    run: Mapping[str, str],
+) -> dict[str, Any]:
+    """The JSON-LD of a crate with `files`, and the texts `written` for it."""
+    page = f"results/{results.name}/report/index.html"
+    made = sorted(name for name in files if name.startswith("results/"))
+    whole = [_file(name, path.read_bytes()) for name, path in sorted(files.items())]
+    whole += [_file(name, text.encode()) for name, text in written.items()]
+    described: dict[str, Entity] = {one["@id"]: one for one in whole}
+    described["Snakefile"] |= {
+        "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
+        "name": "SAGE: guided exploration in RL with verifiable rewards",
+        "conformsTo": _id("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
+        "programmingLanguage": _id(_SNAKEMAKE),
+        "license": _id(_LICENCE),
+        "version": run["commit"],
+        "input": [_id("#study")],
+        "output": [_id("#report")],
+    }
+    described["study.yaml"] |= {
+        "name": "All settings of the study, with defaults",
+        "exampleOfWork": _id("#study"),
+    }
+    described[page] |= {"name": study.study.title, "exampleOfWork": _id("#report")}
+    root: Entity = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": study.study.title,
+        "description": study.study.notice,
+        "datePublished": run["end"],
+        "license": _id(_LICENCE),
+        "conformsTo": [_id(profile) for profile in _PROFILES],
+        "mainEntity": _id("Snakefile"),
+        "mentions": [_id("#run")],
+        "hasPart": [_id(name) for name in described],
+    }
+    action: Entity = {
+        "@id": "#run",
+        "@type": "CreateAction",
+        "name": f"Run of the study {study.name}",
+        "description": f"All jobs of the study {study.name}; each has a record in provenance/jobs",
+        "instrument": _id("Snakefile"),
+        "agent": _id("#agent"),
+        "object": [_id("study.yaml")],
+        "result": [_id(name) for name in made],
+        "startTime": run["start"],
+        "endTime": run["end"],
+        "actionStatus": {"@id": "http://schema.org/CompletedActionStatus"},
+    }
+    graph = [_descriptor(), root, *described.values(), action, *_context(run)]
+    return {
+        "@context": [
+            "https://w3id.org/ro/crate/1.1/context",
+            "https://w3id.org/ro/terms/workflow-run/context",
+        ],
+        "@graph": graph,
+    }
+
+
+def _descriptor() -> Entity:
+    return {
+        "@id": _METADATA,
+        "@type": "CreativeWork",
+        "about": _id("./"),
+        "conformsTo": [
+            _id("https://w3id.org/ro/crate/1.1"),
+            _id("https://w3id.org/workflowhub/workflow-ro-crate/1.0"),
+        ],
+    }
+
+
+def _context(run: Mapping[str, str]) -> Iterator[Entity]:
+    """What files and run refer to."""
+    for profile, (name, version) in _PROFILES.items():
+        yield {"@id": profile, "@type": "CreativeWork", "name": name, "version": version}
+    yield {
+        "@id": _SNAKEMAKE,
+        "@type": "ComputerLanguage",
+        "name": "Snakemake",
+        "identifier": _id("https://doi.org/10.1093/bioinformatics/bts480"),
+        "url": _id("https://snakemake.readthedocs.io"),
+        "version": run["snakemake"],
+    }
+    yield {
+        "@id": _LICENCE,
+        "@type": "CreativeWork",
+        "name": "Apache License 2.0",
+        "url": "https://www.apache.org/licenses/LICENSE-2.0",
+        "identifier": _LICENCE,
+    }
+    yield {"@id": "#agent", "@type": "Organization", "name": "Whoever ran the workflow"}
+    for name, kind, text in (
+        ("study", "https://bioschemas.org/profiles/FormalParameter", "settings of the study"),
+        ("report", "https://bioschemas.org/profiles/FormalParameter", "the report, a page"),
+    ):
+        yield {
+            "@id": f"#{name}",
+            "@type": "FormalParameter",
+            "additionalType": "File",
+            "name": name,
+            "description": text,
+            "conformsTo": _id(f"{kind}/1.0-RELEASE"),
+        }
+
+
+def _file(name: str, content: bytes) -> Entity:
+    kind = _TYPES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "text/plain"
+    return {
+        "@id": name,
+        "@type": "File",
+        "name": Path(name).name,
+        "contentSize": str(len(content)),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "encodingFormat": kind,
+    }
+
+
+def _secret(files: Mapping[str, Path]) -> tuple[str, Path] | None:
+    """The variable and the file that holds its value, if one does."""
+    values = {name: os.environ.get(name, "").encode() for name in SECRETS}
+    for path in files.values():
+        content = path.read_bytes()
+        for name, value in values.items():
+            if len(value) >= 8 and value in content:
+                return name, path
+    return None
+
+
+def _visible(folder: Path) -> list[Path]:
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _WHEN)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    return entry
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def _id(name: str) -> Entity:
+    return {"@id": name}

@@ -1,0 +1,58 @@
+"""When training counts as gone wrong, and which signs of it end the run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sage.fields import NonNegativeFloat, Positive, PositiveFloat, Share, Strict, about
+
+Sign = Literal[
+    "not_finite",
+    "large_loss",
+    "zero_reward",
+    "zero_advantages",
+    "truncated",
+    "low_entropy",
+    "grader_timeouts",
+]
+"""What can be wrong; `sage.training.signs` decides it from the rows of a history."""
+
+
+class Watch(Strict):
+    """Signs that RL goes wrong. Each is a warning in the log of the run and on the page.
+
+    `not_finite`: the loss or the gradient's norm is not a number or infinite, in one step.
+    `large_loss`: the absolute loss is above `largest_loss`, in one step. The others concern the
+    mean over `patience` steps. `zero_reward`: no completion is correct. `zero_advantages`: every
+    advantage is 0, so only the KL term trains. `truncated`: the share of truncated completions is
+    at least `truncated_share`. `low_entropy`: the entropy is below `lowest_entropy`.
+    `grader_timeouts`: the share of answers on which the grader ran out of time or memory is above
+    `timeout_share`. These settings change no result.
+    """
+
+    patience: Annotated[
+        Positive, about("over how many steps a mean is taken", unit="optimizer steps")
+    ] = 20
+    largest_loss: Annotated[
+        PositiveFloat, about("a larger absolute loss is a sign", unit="loss")
+    ] = 100.0
+    truncated_share: Annotated[
+        Share,
+        about("this share of truncated completions, or more, is a sign", unit="share, 0 to 1"),
+    ] = 1.0
+    lowest_entropy: Annotated[
+        NonNegativeFloat, about("a lower mean entropy per token is a sign", unit="nats")
+    ] = 0.001
+    timeout_share: Annotated[
+        Share,
+        about("a larger share of answers without a verdict is a sign", unit="share, 0 to 1"),
+    ] = 0.1
+    stop: Annotated[
+        list[Sign],
+        about(
+            "signs that end the run with an error, which names the reason and the last checkpoint "
+            "before it"
+        ),
+    ] = Field(default_factory=lambda: ["not_finite"])

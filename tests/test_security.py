@@ -1,0 +1,433 @@
+"""Hostile completions stay text, names stay in their folder, tokens stay out, and no pickle."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT, TOKENS
+from hostile import hostile_texts
+from html5lib import HTMLParser
+from test_page import opened
+
+from sage.archive import write_archive
+from sage.exhibits import KINDS, figures_of, kind_of, load_study, tables_of
+from sage.exhibits.making import measure, write_figure, write_table
+from sage.grading import STATUSES, Grader
+from sage.problems.entries import DataFile, HubFiles
+from sage.problems.record import Problem, read_problems, write_problems
+from sage.report import browser
+from sage.report.loader import PageContent, PageFiles, read_sources
+from sage.report.page import render_page
+from sage.results import Results
+from sage.runtime.manifest import Manifest
+from sage.sampling.interface import Completion
+from sage.study import ResolvedStudy, StudyError
+from sage.study.bases import HubBase, PackageBase
+from sage.training.calls import dumped, loaded
+
+REPORT = "http://127.0.0.1:9"
+
+pytestmark = [pytest.mark.timeout(900)]
+
+
+# Completions
+
+
+@pytest.fixture
+def hostile_results(smoke: Path, tmp_path: Path) -> tuple[Results, Path]:
+    """The smoke study with hostile completions, answers, problems and ids; and the canary."""
+    canary = tmp_path / "canary"
+    texts = hostile_texts(REPORT, canary)
+    folder = tmp_path / "results/smoke"
+    for part in ("models", "samples", "problems"):
+        shutil.copytree(smoke / part, folder / part)
+    for number, path in enumerate(sorted((folder / "samples").rglob("*.parquet"))):
+        frame = pd.read_parquet(path)
+        chosen = [texts[(row + 7 * number) % len(texts)] for row in range(len(frame))]
+        statuses = ["correct" if row % 2 else "wrong" for row in range(len(frame))]
+        frame.assign(completion=chosen, answer=chosen, status=statuses).to_parquet(path)
+    for path in sorted((folder / "problems").glob("*.jsonl")):
+        problems = [
+            Problem(**{**vars(problem), "problem": f"{problem.problem} {texts[place]}"})
+            for place, problem in enumerate(read_problems(path))
+        ]
+        write_problems(problems, path)
+    return Results(folder), canary
+
+
+class Hostile:
+    """A sampler that draws hostile completions."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts, self.drawn = texts, 0
+
+    def sample(self, requests: list[Any], sampling: Any) -> list[Completion]:
+        start, self.drawn = self.drawn, self.drawn + len(requests)
+        texts = [self.texts[(start + row) % len(self.texts)] for row in range(len(requests))]
+        return [Completion(text, (1, 2), "stop", (0.0, 0.0)) for text in texts]
+
+
+def test_hostile_completions_stay_text_in_every_exhibit(
+    hostile_results: tuple[Results, Path],
+    smoke_study: ResolvedStudy,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    results, canary = hostile_results
+    texts = hostile_texts(REPORT, canary)
+    sampler = Hostile(texts)
+    monkeypatch.setattr("sage.evaluation.samples.open_sampler", lambda *_, **__: sampler)
+    paper, counts = ROOT / "reports/paper", {}
+    study = smoke_study
+    for name in study.study.exhibits:
+        kind = kind_of(study, name)
+        files = kind.inputs(study, results, name)
+        rows = sum(len(pd.read_parquet(path)) for path in files.get("samples", ()))
+        sampler.drawn = 0
+        settings = {**study.study.exhibits[name].model_dump(), "title": ""}
+        if kind.kind == "step_times":
+            settings["rounds"] = 2
+        measure(
+            settings,
+            kind.settings(study, name),
+            files,
+            results.measured(name),
+            "cpu",
+            results.exhibit_shards(name),
+            Manifest({}, 1, 0.0),
+        )
+        for table, suffix in tables_of(study, name).items():
+            write_table(study, name, suffix, results.measured(name), paper, results.table(table))
+        for figure, suffix in figures_of(study, name).items():
+            output = results.figure(figure)
+            write_figure(study, name, suffix, results.measured(name), paper, output)
+        counts[kind.kind] = counts.get(kind.kind, 0) + rows + sampler.drawn
+    assert counts.keys() == KINDS.keys()
+    with capsys.disabled():
+        print("\nhostile completions read, by kind:", json.dumps(counts))
+    # These show numbers of training alone.
+    assert {kind for kind, count in counts.items() if not count} <= {
+        "gradient_norms",
+        "training",
+        "step_times",
+    }
+    assert not canary.exists()
+    for path in sorted(results.folder.glob("report/**/*")):
+        if path.suffix in (".tex", ".csv", ".svg"):
+            content = path.read_text(encoding="utf-8")
+            assert "<script" not in content, path
+            assert r"\input{/" not in content, path
+            assert str(canary) not in content, path
+
+
+def test_hostile_answers_get_a_verdict_and_nothing_else(tmp_path: Path) -> None:
+    texts = hostile_texts(REPORT, tmp_path / "canary")
+    with Grader(limit_seconds=2.0, workers=1) as grader:
+        verdicts = grader.grade_many([(text, "2", "math") for text in texts])
+    statuses = [verdict.status for verdict in verdicts]
+    assert len(statuses) == len(texts) > 100
+    assert set(statuses) <= set(STATUSES)
+    third = len(texts) // 3
+    # Of the last third each ends with the answer 2; the others must not come out correct.
+    assert statuses[2 * third :].count("correct") >= third - 5
+    assert "correct" not in statuses[: 2 * third]
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.fixture
+def reports() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server, and what it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        pytest.skip("no chromium is installed to open the page with")
+    return found
+
+
+def page_of(study: ResolvedStudy, folder: Path, texts: list[str]) -> str:
+    """A page whose browser shows `texts` as completions and in problems."""
+    benchmark = study.model("tiny").benchmarks[0]
+    half = texts[: len(texts) // 3]
+    problems = [
+        Problem(f"p{i} {text[:40]}", f"problem {text}", "2", "math", "", "x", "y")
+        for i, text in enumerate(half)
+    ]
+    file = folder / f"problems/{benchmark}.jsonl"
+    write_problems(problems, file)
+    samples = []
+    for row in ("base", "grpo"):
+        rows = [
+            (problem.problem_id, 0, index, text, text, status, 5, "stop")
+            for place, problem in enumerate(problems)
+            for index, status in enumerate(("correct", "wrong", "unparsed"))
+            for text in [texts[(3 * place + index) % len(texts)]]
+        ]
+        columns = ["problem_id", "eval_seed", "sample_index", "completion", "answer", "status"]
+        frame = pd.DataFrame(rows, columns=[*columns, "n_tokens", "finish_reason"])
+        path = folder / f"samples/tiny/{row}/seed{int(row != 'base')}/{benchmark}.parquet"
+        path.parent.mkdir(parents=True)
+        frame.to_parquet(path)
+        samples.append(path)
+    browser.write_excerpts(samples, {benchmark: file}, folder / "samples.json")
+    content = PageContent(
+        excerpts=(folder / "samples.json").read_text(encoding="utf-8"),
+        sources=read_sources(ROOT / "reports"),
+    )
+    results = Results(folder)
+    return render_page(study, content, PageFiles(results, results, ROOT / "reports"), results.page)
+
+
+VISITS = """
+<script>
+const pick = document.querySelector("#browser [name=problem]");
+for (let place = 0; place < pick.options.length; place += 1) {
+  pick.selectedIndex = place;
+  pick.dispatchEvent(new Event("change", { bubbles: true }));
+}
+document.body.dataset.visited = String(pick.options.length);
+document.body.dataset.inside = String(document.querySelectorAll(
+  "#browser :is(img, script, iframe, object, embed, style, link, meta, base, a, svg)").length);
+</script></body>"""
+
+
+def test_scripts_in_completions_report_nothing_back(
+    chromium: str, smoke_study: ResolvedStudy, reports: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    address, asked = reports
+    texts = hostile_texts(address, tmp_path / "canary")
+    page = page_of(smoke_study, tmp_path / "page", texts)
+    # Without the page's own policy: it is the escaping that must hold.
+    free = re.sub(r"<meta http-equiv=\"?Content-Security-Policy[^>]*>", "", page)
+    assert free != page
+    for shown in (page, free.replace("</body>", VISITS)):
+        markup, _ = opened(chromium, shown, tmp_path)
+        assert asked == []
+    assert re.search(r'data-visited="(\d+)"', markup)[1] == str(len(texts) // 3)
+    assert 'data-inside="0"' in markup
+    probe = f"<body><script>fetch('{address}/probe')</script></body>"
+    opened(chromium, probe, tmp_path)
+    assert asked == ["/probe"]  # so a script that ran would have been heard
+
+
+def test_a_page_of_hostile_completions_has_no_element_of_theirs(
+    smoke_study: ResolvedStudy, tmp_path: Path
+) -> None:
+    texts = hostile_texts(REPORT, tmp_path / "canary")
+    plain = ["a plain completion"] * len(texts)
+    pages = [page_of(smoke_study, tmp_path / n, t) for n, t in (("a", texts), ("b", plain))]
+    counts = []
+    for page in pages:
+        tree = HTMLParser(namespaceHTMLElements=False).parse(page)
+        names = [element.tag for element in tree.iter() if isinstance(element.tag, str)]
+        counts.append({name: names.count(name) for name in set(names)})
+        assert not [name for e in tree.iter() for name in e.attrib if str(name).startswith("on")]
+    assert counts[0] == counts[1]
+
+
+# Names and paths
+
+OUTSIDE = [
+    "../x",
+    "..",
+    ".",
+    "/tmp/x",
+    "a/b",
+    "a\\b",
+    ".hidden",
+    "~/x",
+    "a\nb",
+    "a b",
+    "",
+    "é",
+    "-x",
+]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
+
+
+def with_name(config: Path, place: str, name: str) -> None:
+    """Write the smoke study with `name` as the name of something."""
+    file = config / "studies/smoke.yaml"
+    study = yaml.safe_load(file.read_text())
+    rows = yaml.safe_load((config / "algorithms.yaml").read_text())
+    if place == "exhibits":
+        study["exhibits"][name] = study["exhibits"].pop("table4")
+    elif place == "problems":
+        study["problems"][name] = study["problems"].pop("longer")
+        study["exhibits"]["table9"]["benchmarks"] = [name]
+    elif place == "models":
+        study["models"][name] = study["models"].pop("tiny_full")
+        study["exhibits"]["figure6"]["model"] = name
+    elif place == "algorithms":
+        rows[name] = rows["grpo"]
+        study["models"]["tiny"]["algorithms"].append(name)
+        (config / "algorithms.yaml").write_text(yaml.safe_dump(rows))
+    elif place == "seeds":
+        study["seeds"] = [name]
+    file.write_text(yaml.safe_dump(study, sort_keys=False))
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("place", ["exhibits", "problems", "models", "algorithms", "seeds"])
+def test_a_name_that_leads_out_of_the_results_is_refused(
+    config: Path, place: str, name: str
+) -> None:
+    with_name(config, place, name)
+    with pytest.raises(StudyError, match=place):
+        load_study("smoke", config)
+
+
+@pytest.mark.parametrize("place", ["exhibits", "problems", "models", "algorithms"])
+def test_a_plain_name_is_taken_in_the_same_place(config: Path, place: str) -> None:
+    with_name(config, place, "plain-1.x")
+    load_study("smoke", config)
+
+
+@pytest.mark.parametrize("name", ["../x.jsonl", "a/../../x.jsonl", "/etc/x.jsonl", "..\\..\\x"])
+def test_a_data_file_stays_in_its_folder(name: str) -> None:
+    with pytest.raises(ValueError, match="path"):
+        DataFile.model_validate({"path": name})
+
+
+@pytest.mark.parametrize("name", ["../x", "x/..", "/etc/x", "a/b/c", "./x", "a", ".a/b"])
+def test_a_repository_is_no_path(name: str) -> None:
+    with pytest.raises(ValueError, match="repository"):
+        HubFiles.model_validate({"repository": name, "files": [{"path": "x.jsonl"}]})
+    with pytest.raises(ValueError, match="repository"):
+        HubBase.model_validate({"source": "hub", "repository": name})
+
+
+@pytest.mark.parametrize(
+    ("package", "file"),
+    [("os.path", "x.gguf"), ("../x", "x.gguf"), ("x", "../x.gguf"), ("x", "/x.gguf"), ("x", "..")],
+)
+def test_a_package_and_its_file_are_no_paths(package: str, file: str) -> None:
+    with pytest.raises(ValueError, match=r"package|file"):
+        PackageBase.model_validate({"source": "package", "package": package, "file": file})
+
+
+# Tokens
+
+
+def test_tokens_are_in_no_log_manifest_page_or_archive(
+    project: Path, smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path
+) -> None:
+    archive = tmp_path / "smoke.crate.zip"
+    write_archive(smoke_study, smoke, project, archive)
+    with zipfile.ZipFile(archive) as file:
+        inside = {f"archive/{name}": file.read(name) for name in file.namelist()}
+    outside = {
+        str(path): path.read_bytes()
+        for folder in (project / "results", project / ".snakemake")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert any(name.endswith(".log") for name in outside)
+    assert any(name.endswith("manifest.json") for name in outside)
+    assert any(name.endswith("index.html") for name in inside)
+    held = [
+        (name, variable)
+        for name, content in {**inside, **outside}.items()
+        for variable, value in TOKENS.items()
+        if value.encode() in content
+    ]
+    assert held == []
+
+
+# Code
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def called(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def sources() -> list[Path]:
+    found = [*(ROOT / "sage").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]
+    assert len(found) > 100
+    return found
+
+
+def test_nothing_reads_or_writes_pickles_or_runs_text() -> None:
+    modules = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+    calls = {"torch.load", "torch.save", "eval", "exec", "compile", "os.system", "yaml.unsafe_load"}
+    for path in sources():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert not modules & {name.split(".")[0] for name in imported(tree)}, path
+        for name, node in called(tree):
+            assert name not in calls, f"{path}:{node.lineno}"
+            assert not name.endswith(("read_pickle", "to_pickle")), f"{path}:{node.lineno}"
+            words = {word.arg: word.value for word in node.keywords}
+            for unsafe in ("shell", "allow_pickle", "trust_remote_code"):
+                if unsafe in words:
+                    assert ast.unparse(words[unsafe]) == "False", f"{path}:{node.lineno} {unsafe}"
+
+
+def test_every_pretrained_thing_is_loaded_without_code_of_its_repository() -> None:
+    auto = re.compile(r"Auto\w+\.from_pretrained")
+    found = 0
+    for path in sources():
+        for name, node in called(ast.parse(path.read_text(encoding="utf-8"))):
+            if auto.fullmatch(name) and not name.startswith("AutoConfig"):
+                found += 1
+                words = {word.arg for word in node.keywords}
+                assert "trust_remote_code" in words, f"{path}:{node.lineno}"
+    assert found >= 3
+
+
+def test_a_call_in_another_process_is_handed_over_as_data(smoke_study: ResolvedStudy) -> None:
+    settings = smoke_study.model("tiny").rl
+    problems = [Problem("1", "1+1", "2", "math", "", "x", "y")]
+    manifest = Manifest({"a": [1, {"b": None}]}, 2, 3.5)
+    arguments = (Path("x"), problems, settings, (1, 2.5), manifest)
+    text = dumped(shutil.copy2, arguments, {"seed": 3, "rest": {"k": True}})
+    function, made, named = loaded(json.dumps(json.loads(text)))
+    assert (function, made) == (shutil.copy2, arguments)
+    assert named == {"seed": 3, "rest": {"k": True}}
+    with pytest.raises(TypeError, match="cannot be handed to another process"):
+        dumped(print, (object(),), {})

@@ -1,0 +1,41 @@
+# Checks results against their records, and packs a finished study.
+
+
+localrules:
+    verify,
+    archive,
+
+
+# Computes the sums of all results again and fails if one does not match. It has no inputs, because
+# it must not start other jobs.
+rule verify:
+    log:
+        log_of("verify"),
+    retries: 0
+    conda:
+        ENVIRONMENT
+    params:
+        folder=RESULTS.folder,
+    script:
+        "../scripts/verify.py"
+
+
+# The study as one RO-Crate: workflow, settings, results and records.
+rule archive:
+    input:
+        page=RESULTS.page,
+        code=code_of("sage.archive"),
+    output:
+        archive=RESULTS.archive,
+    log:
+        log_of("archive"),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(2000),
+        runtime=growing(60),
+    params:
+        study=STUDY.model_dump(mode="json"),
+        folder=RESULTS.folder,
+    script:
+        "../scripts/archive.py"

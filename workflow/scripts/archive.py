@@ -1,0 +1,14 @@
+from pathlib import Path
+
+from sage.runtime.job import job
+
+with job(snakemake):
+    from sage.archive import write_archive
+    from sage.exhibits import restore_study
+
+    write_archive(
+        restore_study(snakemake.params.study),
+        Path(snakemake.params.folder),
+        Path("."),
+        Path(snakemake.output.archive),
+    )

@@ -1,0 +1,12 @@
+import sys
+from pathlib import Path
+
+from sage.runtime.files import write_text_atomic
+from sage.verification import render, verify
+
+folder = Path(snakemake.params.folder)
+found = verify(folder)
+text = render(folder, found)
+write_text_atomic(Path(snakemake.log[0]), text + "\n")
+print(text, flush=True)
+sys.exit(bool(found.faults))
