@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +22,8 @@ from sage.grading.exact import settle
 from sage.grading.workers import Workers
 from sage.problems.record import Kind
 from sage.prompting import solution_text
+
+__all__ = ["MAX_ANSWER", "STATUSES", "Grader", "Sample", "Status", "Verdict"]
 
 Status = Literal["correct", "wrong", "unparsed", "timeout", "gold_unparsed"]
 STATUSES: tuple[Status, ...] = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed")
@@ -51,14 +53,22 @@ class Verdict:
 
 
 class Grader:
-    """Grades completions, from any thread; remembers the answers it has seen.
+    r"""Grades completions, from any thread; remembers the answers it has seen.
 
     Up to `workers` Math-Verify processes start when an answer first needs one, and stay.
     One comparison gets `limit_seconds` of CPU time and 2 GiB, else its status is `timeout`.
+    `find_answer` takes the answer from a completion, None if there is none: by default the last
+    solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`.
     Use as a context manager, or call `close`; the processes also end with this one.
     """
 
-    def __init__(self, limit_seconds: float = 5.0, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        limit_seconds: float = 5.0,
+        workers: int | None = None,
+        find_answer: Callable[[str], str | None] = solution_text,
+    ) -> None:
+        self._find_answer = find_answer
         count = min(os.cpu_count() or 1, 8) if workers is None else workers
         self._workers = Workers(count, limit_seconds)
         self._known: OrderedDict[_Question, Status] = OrderedDict()
@@ -86,7 +96,7 @@ class Grader:
         """
         asked: list[tuple[str | None, _Question | None]] = []
         for completion, gold, kind in samples:
-            answer = solution_text(completion)
+            answer = self._find_answer(completion)
             if answer is None or len(answer) > MAX_ANSWER:
                 asked.append((None if answer is None else answer[:MAX_ANSWER], None))
             else:

@@ -33,8 +33,8 @@ class ScoredRollouts(DrawnRollouts):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = self._scored(inputs)
-        if self._shaping.keeps is not None and self.model_wrapped.training:
-            batch = self._refilled(batch, len(inputs), self._shaping.keeps)
+        if self._shaping.filter is not None and self.model_wrapped.training:
+            batch = self._refilled(batch, len(inputs), self._shaping.filter.keep)
         # A completion's place in the generation; on the CPU, where its noise is drawn.
         batch["rollout"] = torch.arange(len(inputs)) + self._first_row(len(inputs))
         batch["group"] = batch["rollout"] // int(self.num_generations or 1)
@@ -60,7 +60,7 @@ class ScoredRollouts(DrawnRollouts):
         batch["correct"], batch["reward"] = self._rewards[own, 0], rewards[own]
         if self._shaping.advantage is not None:
             groups = rewards.view(-1, int(self.num_generations or 1))
-            batch["advantages"] = self._shaping.advantage(groups).flatten()[own]
+            batch["advantages"] = self._shaping.advantage.advantages(groups).flatten()[own]
         return batch
 
     def _refilled(self, batch: dict[str, Any], rows: int, keeps: Keeps) -> dict[str, Any]:
