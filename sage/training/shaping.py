@@ -13,6 +13,7 @@ from sage.credit import CreditRule
 from sage.guides import GuideFunction
 
 Divergence = Callable[[LogProbs], torch.Tensor]
+Keeps = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Estimator(Protocol):
