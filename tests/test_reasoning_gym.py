@@ -112,8 +112,8 @@ def test_hostile_answers_are_neither_run_nor_correct(installed: None, tmp_path: 
         "chain_sum": {},
     }
     golds = {
-        task: Gold(**source.draw(task, json.dumps(settings), 1, 3, "test")[0][1], correct_from=1.0)
-        for task, settings in tasks.items()
+        task: Gold(**source.draw(task, json.dumps(given), 1, 3, "test")[0][1], correct_from=1.0)
+        for task, given in tasks.items()
     }
     with Grader(limit_seconds=2.0, workers=1) as grader:
         for task, gold in golds.items():

@@ -31,6 +31,7 @@ REASONING_GYM = "sage.grading.reasoning_gym_worker"
 _START_SECONDS = 600.0  # importing sympy on a cold, busy disk
 _PER_WORKER = 25  # comparisons worth the start of another worker
 _WALL_FACTOR = 10.0
+_PREPARING = {REASONING_GYM: 300.0}  # seconds to generate an entry anew, on top
 
 
 class Workers:
@@ -105,7 +106,7 @@ class _Worker:
 
     def __init__(self, module: str, cpu_seconds: float) -> None:
         self._module = module
-        self._wall_seconds = _WALL_FACTOR * cpu_seconds
+        self._wall_seconds = _WALL_FACTOR * cpu_seconds + _PREPARING.get(module, 0.0)
         self._is_ready = False
         self._question: bytes | None = None
         self.deadline = 0.0

@@ -7,8 +7,11 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-# Jobs also use the package beside the Snakefile, whether it is installed or not.
-sys.path.insert(0, str(workflow.basedir))
+# The repository's root, wherever the main Snakefile is.
+PROJECT = Path(workflow.current_basedir).resolve().parents[1]
+
+# Jobs also use the package in the repository, whether it is installed or not.
+sys.path.insert(0, str(PROJECT))
 os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
 )
@@ -22,7 +25,7 @@ from sage.study import BASE, StudyError, choice_files, load_settings
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
 
-CONFIG_FOLDER = Path(workflow.basedir) / "config"
+CONFIG_FOLDER = PROJECT / "config"
 PAPER = Path("reports/paper")
 
 try:
@@ -70,10 +73,9 @@ def run_of(wildcards):
 
 
 def beside_snakefile(files):
-    """Paths as Snakemake names them: relative to its folder if they are inside it."""
-    base = workflow.basedir
+    """Paths as Snakemake names them: relative to the repository if they are inside it."""
     return sorted(
-        str(path.relative_to(base) if path.is_relative_to(base) else path)
+        str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
         for path in map(Path, files)
     )
 
