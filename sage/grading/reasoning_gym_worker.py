@@ -9,6 +9,7 @@ files, to start others and to open connections.
 from __future__ import annotations
 
 import copy
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -36,7 +37,11 @@ def is_list(answer: str) -> bool:
 
 
 def is_formula(answer: str) -> bool:
-    """Whether `answer` holds only numbers, operators, single letters and known functions."""
+    """Whether `answer` holds only numbers, operators, single letters and known functions.
+
+    `Integral(...)`, with which sympy's own solution of a few integrals ends, solves nothing, and is
+    not among them.
+    """
     return (
         _FORMULA.fullmatch(answer) is not None
         and _ATTRIBUTE.search(answer) is None
@@ -57,18 +62,19 @@ EVALUATING: dict[str, Callable[[str], bool]] = {
 }
 """Tasks whose scorers evaluate the answer, with what it must be."""
 
-_FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty")
-_FORBIDDEN += ("subprocess.Popen", "socket.connect", "socket.bind", "os.remove", "os.rename")
-_FORBIDDEN += ("os.rmdir", "os.mkdir", "os.chmod", "os.symlink", "os.link", "os.truncate")
-_FORBIDDEN += ("shutil.rmtree", "ctypes.dlopen")
+_FORBIDDEN = {
+    *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"),
+    *("subprocess.Popen", "socket.connect", "socket.bind", "ctypes.dlopen", "shutil.rmtree"),
+    *("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.chmod", "os.symlink", "os.link"),
+    "os.truncate",
+}
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def refuse(event: str, arguments: tuple[Any, ...]) -> None:
     """Python's audit hook of this process; raises PermissionError."""
-    writes = event == "open" and not (
-        isinstance(arguments[1], str) and set(arguments[1]) <= set("rbt")
-    )
-    if event in _FORBIDDEN or (writes and arguments[1] is not None):
+    writes = event == "open" and bool(arguments[2] & _WRITING)
+    if event in _FORBIDDEN or writes:
         raise PermissionError(f"a scorer may not do this: {event}")
 
 

@@ -30,6 +30,7 @@ from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
+from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import claim
@@ -305,7 +306,7 @@ def grpo_config(
         save_steps=settings.checkpoint_every,
         save_total_limit=1,
         logging_steps=1,
-        report_to="none",
+        **reporting(scratch),
         disable_tqdm=False,
     )
 

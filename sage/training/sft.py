@@ -23,6 +23,7 @@ from sage import prompting
 from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
+from sage.runtime.tracking import reporting
 from sage.study import SFT
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import claim
@@ -152,7 +153,7 @@ def _config(settings: SFT, device: str, scratch: Path) -> SFTConfig:
         save_total_limit=1,
         logging_steps=20,
         include_num_input_tokens_seen="non_padding",
-        report_to="none",
+        **reporting(scratch),
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=False,
     )

@@ -20,6 +20,7 @@ from sage.exhibits import load_study
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.survivors import note_owner
+from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 
 # Used with `--software-deployment-method conda` only.
@@ -40,6 +41,14 @@ RUN = Run("{model}", "{algorithm}", "{seed}")
 if SETTINGS.mirror:
     # In the environment, not in params: another source of the same file must not rerun jobs.
     os.environ.update(SAGE_MIRROR=str(Path(SETTINGS.mirror).expanduser().resolve()))
+
+try:
+    # Likewise: who watches the training changes no result.
+    os.environ.update(
+        tracking_for_jobs(SETTINGS.tracking, STUDY.name, RESULTS.folder / "tracking")
+    )
+except ValueError as error:
+    raise WorkflowError(str(error)) from None
 
 
 def one_of(names):
