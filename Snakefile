@@ -11,6 +11,10 @@ min_version("9.19")
 configfile: "config/config.yaml"
 
 
+# Used with `--software-deployment-method apptainer` only; container/sage.def makes it.
+container: "container/sage.sif"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/base.smk"

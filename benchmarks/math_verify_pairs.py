@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sage.grading import MAX_ANSWER, Grader
-from sage.problems.benchmarks import last_boxed
-from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN
+from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN, last_boxed
 
 
 class Pair(NamedTuple):

@@ -19,6 +19,15 @@ from sage.fields import about
 if TYPE_CHECKING:
     import torch
 
+__all__ = [
+    "BetaNormalised",
+    "Centred",
+    "GroupNormalised",
+    "PassAtK",
+    "Pkpo",
+    "WeightedReinforce",
+]
+
 EPSILON = 1e-4
 
 

@@ -16,6 +16,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 if TYPE_CHECKING:
     import torch
 
+__all__ = [
+    "K2",
+    "K3",
+    "Direction",
+    "ExactForwardKL",
+    "K3Corrected",
+    "LogProbs",
+    "SampledForwardKL",
+    "forward_kl_exact",
+    "forward_kl_sampled",
+    "k1",
+    "k2",
+    "k3",
+    "k3_corrected",
+    "pseudo_kl",
+    "shaped_anchor",
+]
+
 Direction = Literal["reverse", "forward"]
 
 

@@ -21,6 +21,14 @@ from sage.fields import about
 if TYPE_CHECKING:
     import torch
 
+__all__ = [
+    "CreditRule",
+    "K1InReward",
+    "Pacs",
+    "Steer",
+    "TokenSignals",
+]
+
 
 def _alone(rows: torch.Tensor) -> torch.Tensor:
     return rows

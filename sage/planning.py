@@ -221,7 +221,7 @@ def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
     if file.is_file():
         return len(read_problems(file))
     settings = study.study.problems[name]
-    if settings.source == "arithmetic":
+    if settings.source == "arithmetic" or settings.source == "reasoning_gym":
         return settings.count
     if settings.source == "knights":
         return settings.per_size * len(settings.people)

@@ -15,6 +15,7 @@ WORK_CLOSE = "<end_working_out>"
 SOLUTION_OPEN = "<SOLUTION>"
 SOLUTION_CLOSE = "</SOLUTION>"
 TAGS = (WORK_OPEN, WORK_CLOSE, SOLUTION_OPEN, SOLUTION_CLOSE)
+_BOXED = "\\boxed{"
 
 SYSTEM_PROMPT = (
     "You are given a problem. Think about the problem and provide your working out. "
@@ -151,6 +152,20 @@ def solution_text(text: str) -> str | None:
             return block
         end = opening
         opening = text.rfind(SOLUTION_OPEN, 0, end)
+    return None
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last ``\boxed{...}`` of `text` holds; None without a closed one."""
+    start = text.rfind(_BOXED)
+    if start < 0:
+        return None
+    depth, start = 1, start + len(_BOXED)
+    for end in range(start, len(text)):
+        if text[end] in "{}" and text[end - 1] != "\\":
+            depth += 1 if text[end] == "{" else -1
+            if depth == 0:
+                return text[start:end]
     return None
 
 

@@ -17,6 +17,14 @@ from sage.fields import about
 if TYPE_CHECKING:
     import torch
 
+__all__ = [
+    "Completion",
+    "Correct",
+    "Mixed",
+    "Overlong",
+    "RewardFunction",
+]
+
 
 @dataclass(frozen=True)
 class Completion:

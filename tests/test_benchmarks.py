@@ -28,16 +28,12 @@ from huggingface_hub import constants
 from sage.exhibits import load_study
 from sage.grading.assignments import parse_assignment
 from sage.problems import fetching
-from sage.problems.benchmarks import (
-    benchmark_problems,
-    gold_answer,
-    last_boxed,
-    solved_problems,
-)
+from sage.problems.benchmarks import benchmark_problems, gold_answer, solved_problems
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import DataError, mirror_folder
 from sage.problems.record import Problem
 from sage.problems.sets import draw_problems
+from sage.prompting import last_boxed
 from sage.study import StudyError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -233,11 +233,11 @@ def test_an_advantage_and_a_credit_rule_of_ones_own(
 
     shaping = rl.shaping_of(algorithm)
     assert shaping.advantage is not None
-    assert shaping.credit is not None
+    assert shaping.token_rule is not None
     # One right of four: (1 - 1/4)^2 times 3/4 and -1/4.
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
     torch.testing.assert_close(
-        shaping.advantage(rewards), torch.tensor([[27.0, -9.0, -9.0, -9.0]]) / 64
+        shaping.advantage.advantages(rewards), torch.tensor([[27.0, -9.0, -9.0, -9.0]]) / 64
     )
     rl.train_rl(
         smoke / "models/tiny/base",

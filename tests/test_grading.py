@@ -27,8 +27,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sage.grading import MAX_ANSWER, STATUSES, Grader, Verdict
-from sage.grading.math_verify_worker import MEMORY_BYTES, compare
+from sage.grading.math_verify_worker import compare
 from sage.grading.quantities import read_quantity
+from sage.grading.serving import MEMORY_BYTES
 from sage.grading.tidy import is_balanced, tidy
 from sage.grading.workers import Workers
 from sage.prompting import TAGS

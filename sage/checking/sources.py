@@ -59,6 +59,8 @@ def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     used += [benchmark for model in models for _, benchmark in study.evaluated(model)]
     for name in dict.fromkeys(used):
         settings = study.study.problems[name]
+        if settings.source == "reasoning_gym":
+            yield _reasoning_gym(name, settings.task)
         if settings.source == "benchmark":
             levels = [str(level) for level in settings.levels] if settings.levels else None
             is_there = results.problems(name).is_file()
@@ -67,6 +69,14 @@ def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
         if model.sft and model.sft.data:
             is_there = results.parent(name).is_dir()
             yield _data_set(study, model.sft.data, None, is_there)
+
+
+def _reasoning_gym(name: str, task: str) -> Finding:
+    """Scorers run wherever completions are graded, so a file that is there is not enough."""
+    is_installed = importlib.util.find_spec("reasoning_gym") is not None
+    here = "installed" if is_installed else "not installed"
+    way_out = "run `python3 workflow/install.py .venv --extra reasoning-gym`; it needs a C compiler"
+    return Finding(f"problems {name}", f"reasoning-gym's {task}", here, met(is_installed), way_out)
 
 
 def _data_set(

@@ -2,7 +2,8 @@
 
 The last solution block is compared with the gold answer: numbers, words and choices
 exactly and in this process, other mathematics by Math-Verify in worker processes with
-bounded time and memory, puzzles by their own verifier. A completion can be anything;
+bounded time and memory, puzzles by their own verifier, tasks of reasoning-gym by their own
+scorers in such processes. A completion can be anything;
 whatever it holds, the outcome is a status, never an exception.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,15 +20,21 @@ from tqdm import tqdm
 
 from sage.grading.assignments import same_assignment
 from sage.grading.exact import settle
-from sage.grading.workers import Workers
+from sage.grading.workers import MATH_VERIFY, REASONING_GYM, Workers
+from sage.problems.reasoning_gym import check_installed
 from sage.problems.record import Kind
 from sage.prompting import solution_text
+
+__all__ = ["MAX_ANSWER", "STATUSES", "Grader", "Sample", "Status", "Verdict"]
 
 Status = Literal["correct", "wrong", "unparsed", "timeout", "gold_unparsed"]
 STATUSES: tuple[Status, ...] = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed")
 
 MAX_ANSWER = 500
 """Longest answer, in characters, that is looked at; a longer one is `unparsed`."""
+
+MAX_GRID = 10_000
+"""The same for tasks of reasoning-gym, whose answers may be grids."""
 
 _REMEMBERED = 100_000
 
@@ -51,16 +58,27 @@ class Verdict:
 
 
 class Grader:
-    """Grades completions, from any thread; remembers the answers it has seen.
+    r"""Grades completions, from any thread; remembers the answers it has seen.
 
-    Up to `workers` Math-Verify processes start when an answer first needs one, and stay.
+    Up to `workers` processes of Math-Verify, and as many of reasoning-gym, start when an answer
+    first needs one, and stay.
     One comparison gets `limit_seconds` of CPU time and 2 GiB, else its status is `timeout`.
+    `find_answer` takes the answer from a completion, None if there is none: by default the last
+    solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`.
     Use as a context manager, or call `close`; the processes also end with this one.
     """
 
-    def __init__(self, limit_seconds: float = 5.0, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        limit_seconds: float = 5.0,
+        workers: int | None = None,
+        find_answer: Callable[[str], str | None] = solution_text,
+    ) -> None:
+        self._find_answer = find_answer
         count = min(os.cpu_count() or 1, 8) if workers is None else workers
-        self._workers = Workers(count, limit_seconds)
+        self._workers = {
+            module: Workers(count, limit_seconds, module) for module in (MATH_VERIFY, REASONING_GYM)
+        }
         self._known: OrderedDict[_Question, Status] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -71,9 +89,10 @@ class Grader:
         self.close()
 
     def close(self) -> None:
-        """End the Math-Verify processes; a later question starts new ones."""
+        """End the processes; a later question starts new ones."""
         with self._lock:
-            self._workers.close()
+            for workers in self._workers.values():
+                workers.close()
 
     def grade(self, completion: str, gold: str, kind: Kind) -> Verdict:
         """The verdict on `completion`; `gold` is the problem's answer as text."""
@@ -86,9 +105,10 @@ class Grader:
         """
         asked: list[tuple[str | None, _Question | None]] = []
         for completion, gold, kind in samples:
-            answer = solution_text(completion)
-            if answer is None or len(answer) > MAX_ANSWER:
-                asked.append((None if answer is None else answer[:MAX_ANSWER], None))
+            answer = self._find_answer(completion)
+            longest = MAX_GRID if kind == "reasoning_gym" else MAX_ANSWER
+            if answer is None or len(answer) > longest:
+                asked.append((None if answer is None else answer[:longest], None))
             else:
                 asked.append((answer, (gold, answer, kind)))
         with self._lock:
@@ -100,7 +120,7 @@ class Grader:
 
     def _statuses(self, questions: set[_Question], progress: bool) -> dict[_Question, Status]:
         status: dict[_Question, Status] = {}
-        open_pairs: dict[tuple[str, str], list[_Question]] = {}
+        open_pairs: dict[str, dict[tuple[str, str], list[_Question]]] = {}
         new = [q for q in sorted(questions) if q not in self._known]
         with tqdm(
             total=len(new), desc="grading", unit="answer", mininterval=5, disable=not progress
@@ -108,13 +128,15 @@ class Grader:
             for question in new:
                 settled = _settle(question)
                 if isinstance(settled, tuple):
-                    open_pairs.setdefault(settled, []).append(question)
+                    of_module = open_pairs.setdefault(_module(question), {})
+                    of_module.setdefault(settled, []).append(question)
                 else:
                     status[question] = settled
                     bar.update()
-            pairs = list(open_pairs)
-            for pair, outcome in zip(pairs, self._workers.outcomes(pairs, bar.update), strict=True):
-                status |= dict.fromkeys(open_pairs[pair], outcome)
+            for module, pairs in open_pairs.items():
+                outcomes = self._workers[module].outcomes(list(pairs), bar.update)
+                for same, outcome in zip(pairs.values(), outcomes, strict=True):
+                    status |= dict.fromkeys(same, outcome)
         for question in questions - status.keys():
             status[question] = self._known[question]
         self._remember(status)
@@ -127,9 +149,16 @@ class Grader:
 
 
 def _settle(question: _Question) -> Status | tuple[str, str]:
-    """The status, or the pair that Math-Verify has to compare."""
+    """The status, or the pair that a process has to compare."""
     gold, answer, kind = question
+    if kind == "reasoning_gym":
+        check_installed()
+        return gold, answer
     if kind == "knights":
         same = same_assignment(gold, answer)
         return "unparsed" if same is None else "correct" if same else "wrong"
     return settle(gold, answer)
+
+
+def _module(question: _Question) -> str:
+    return REASONING_GYM if question[2] == "reasoning_gym" else MATH_VERIFY

@@ -19,7 +19,7 @@ import pandas as pd
 
 from sage.grading import MAX_ANSWER, STATUSES
 from sage.grading.workers import Workers
-from sage.problems.record import Problem, read_problems
+from sage.problems.record import Problem, read_problems, readable_gold
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_table
 
@@ -91,7 +91,7 @@ def audit(
         Judged(
             benchmark,
             name,
-            gold := known[benchmark][name].answer,
+            readable_gold(gold := known[benchmark][name].answer, known[benchmark][name].kind),
             answer,
             status,
             count,

@@ -1,27 +1,16 @@
 """Math-Verify in a process of its own: `python -m sage.grading.math_verify_worker`.
 
 Math-Verify bounds its time by SIGALRM, which works on a main thread only; off it every
-answer would silently be worth nothing. Here its own limits are off. The kernel bounds each
-question's CPU time and the process's memory, whatever the code is doing, and the process
-ends with its input, so none outlives its parent. `sage.grading.workers` is the other side.
+answer would silently be worth nothing. Here its own limits are off, for those of
+`sage.grading.serving`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import logging
-import os
-import resource
-import signal
-import sys
-from functools import cache
-from typing import IO, Any, Literal
+from functools import cache, partial
+from typing import Any
 
-Outcome = Literal["correct", "wrong", "unparsed", "timeout", "gold_unparsed"]
-
-MEMORY_BYTES = 2 << 30
-"""Address space of a worker; a comparison that wants more counts as a timeout."""
+from sage.grading.serving import Judge, Outcome, serve_standard_streams
 
 _DECIMALS = 12  # Math-Verify's own 6 would take 1.414214 for the square root of 2
 
@@ -137,31 +126,9 @@ def answer_one(gold: str, answer: str) -> Outcome:
         return "unparsed"
 
 
-def serve(requests: IO[str], replies: IO[str], cpu_seconds: float) -> None:
-    """Answer one JSON request a line until the input ends.
-
-    A request that takes more than `cpu_seconds` kills the process with SIGPROF.
-    """
-    logging.disable()
-    answer_one(r"\frac{1}{2}", r"\sqrt{2}+1")  # loads everything before the first clock starts
-    with contextlib.suppress(ValueError, OSError):  # macOS refuses; so does a lower limit
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    print('"ready"', file=replies, flush=True)
-    for line in requests:
-        gold, answer = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
-        outcome = answer_one(gold, answer)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps(outcome), file=replies, flush=True)
-
-
-def main() -> None:
-    """Serve on the standard streams; what a library prints goes to standard error."""
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    serve(sys.stdin, replies, float(sys.argv[1]) if len(sys.argv) > 1 else 5.0)
+def _prepare(gold: str) -> Judge:
+    return partial(answer_one, gold)
 
 
 if __name__ == "__main__":
-    main()
+    serve_standard_streams(lambda: answer_one(r"\frac{1}{2}", r"\sqrt{2}+1"), _prepare)

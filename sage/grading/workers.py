@@ -1,4 +1,4 @@
-"""Math-Verify processes: started when first needed, reused, killed and replaced when stuck.
+"""Grading processes: started when first needed, reused, killed and replaced when stuck.
 
 Each question has a bounded CPU time, so that a busy machine changes no verdict, and a
 generous wall-clock time on top. The order of questions and the number of workers do not
@@ -18,25 +18,36 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-if TYPE_CHECKING:  # `python -m` complains of a module that its package has imported already
-    from sage.grading.math_verify_worker import Outcome
+from sage.grading.serving import Outcome
 
-_START_SECONDS = 180.0  # importing sympy on a cold, busy disk
+if TYPE_CHECKING:  # `python -m` complains of a module that its package has imported already
+    from sage.grading import math_verify_worker, reasoning_gym_worker
+
+    _ = math_verify_worker, reasoning_gym_worker
+
+MATH_VERIFY = "sage.grading.math_verify_worker"
+REASONING_GYM = "sage.grading.reasoning_gym_worker"
+
+_START_SECONDS = 600.0  # importing sympy on a cold, busy disk
 _PER_WORKER = 25  # comparisons worth the start of another worker
 _WALL_FACTOR = 10.0
+_PREPARING = {REASONING_GYM: 300.0}  # seconds to generate an entry anew, on top
 
 
 class Workers:
-    """Up to `count` processes that each compare one pair at a time; not for threads."""
+    """Up to `count` processes of a `module` that each compare one pair at a time; not for threads.
 
-    def __init__(self, count: int, cpu_seconds: float) -> None:
+    The module is MATH_VERIFY or REASONING_GYM.
+    """
+
+    def __init__(self, count: int, cpu_seconds: float, module: str = MATH_VERIFY) -> None:
         if count < 1 or cpu_seconds <= 0:
             raise ValueError(
                 f"workers {count} and limit {cpu_seconds} s must both be positive; "
                 "one worker and 5 s are enough for most uses"
             )
         self._count = count
-        self._cpu_seconds = cpu_seconds
+        self._cpu_seconds, self._module = cpu_seconds, module
         self._idle: list[_Worker] = []
         self._owner = os.getpid()
 
@@ -87,26 +98,27 @@ class Workers:
             if worker.is_alive:
                 return worker
             worker.close()  # killed from outside while it waited
-        return _Worker(self._cpu_seconds)
+        return _Worker(self._module, self._cpu_seconds)
 
 
 class _Worker:
     """One process and the question it is at."""
 
-    def __init__(self, cpu_seconds: float) -> None:
-        self._wall_seconds = _WALL_FACTOR * cpu_seconds
+    def __init__(self, module: str, cpu_seconds: float) -> None:
+        self._module = module
+        self._wall_seconds = _WALL_FACTOR * cpu_seconds + _PREPARING.get(module, 0.0)
         self._is_ready = False
         self._question: bytes | None = None
         self.deadline = 0.0
         # By `python -m`, so that it never runs the caller's main module. Hashes are fixed
         # because sympy's results may follow them.
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
-            [sys.executable, "-m", "sage.grading.math_verify_worker", str(cpu_seconds)],
+            [sys.executable, "-m", module, str(cpu_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
+            env={**os.environ, "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"},
         )
 
     @property
@@ -158,8 +170,7 @@ class _Worker:
         if not self._is_ready:
             self.close()
             raise RuntimeError(
-                "the Math-Verify worker did not start; run "
-                "`python -m sage.grading.math_verify_worker` to see why"
+                f"the grading worker did not start; run `python -m {self._module}` to see why"
             )
 
     def close(self) -> None:

@@ -1,24 +1,31 @@
-"""Sums and differences of small integers, drawn by reasoning-gym's `basic_arithmetic`.
+"""Sums and differences of small integers: the generated problem sets of the small studies.
 
-The generated problem sets of the small studies. A set can be restricted by whether the
-running total, read from left to right, falls below zero: solving such problems step by
-step is harder than grouping them (see `corpus`), which gives a benchmark something that
-training on the easy kind can lose.
+A set can be restricted by whether the running total, read from left to right, falls below zero:
+solving such problems step by step is harder than grouping them (see `corpus`), which gives a
+benchmark something that training on the easy kind can lose.
 """
 
 from __future__ import annotations
 
 import itertools
+import random
 import re
 from typing import Literal
-
-import reasoning_gym
 
 from sage.problems.record import Problem, Split, split_of
 
 RunningTotal = Literal["any", "nonnegative", "negative"]
 
 _TERM = re.compile(r"([+-]?)\s*(\d+)")
+
+
+def draw_expression(rng: random.Random, min_terms: int, max_terms: int, max_value: int) -> str:
+    """A sum or difference such as ``5-3-6``, its terms from 0 to `max_value`."""
+    count = rng.randint(min_terms, max_terms)
+    expression = str(rng.randint(0, max_value))
+    for _ in range(count - 1):
+        expression += rng.choice("+-") + str(rng.randint(0, max_value))
+    return expression
 
 
 def signed_terms(expression: str) -> list[int]:
@@ -43,26 +50,15 @@ def arithmetic_problems(
 ) -> list[Problem]:
     """`count` different problems of one split.
 
-    Raises ValueError if the settings do not admit that many.
+    Terms go from 0 to 10^d, with d drawn from 1 to `max_digits` for each problem. Raises ValueError
+    if the settings do not admit that many problems.
     """
     draws = max(200 * count, 20_000)
-    dataset = reasoning_gym.create_dataset(
-        "basic_arithmetic",
-        seed=seed,
-        size=draws,
-        min_terms=min_terms,
-        max_terms=max_terms,
-        min_digits=1,
-        max_digits=max_digits,
-        operators=["+", "-"],
-        allow_parentheses=False,
-        allow_negation=False,
-    )
     problems: list[Problem] = []
     seen: set[str] = set()
-    for index in range(draws):
-        entry = dataset[index]
-        expression = entry["metadata"]["expression"].replace(" ", "")
+    rng = random.Random(f"arithmetic/{seed}")
+    for _ in range(draws):
+        expression = draw_expression(rng, min_terms, max_terms, 10 ** rng.randint(1, max_digits))
         text = f"Calculate {expression}."
         if text in seen or split_of(text) != split:
             continue
@@ -75,10 +71,10 @@ def arithmetic_problems(
             Problem(
                 problem_id=f"{name}-{len(problems):04d}",
                 problem=text,
-                answer=entry["answer"],
+                answer=str(sum(terms)),
                 kind="math",
                 level=f"{len(terms)} terms",
-                source="reasoning-gym/basic_arithmetic",
+                source="sage/arithmetic",
                 revision=f"seed {seed}",
             )
         )

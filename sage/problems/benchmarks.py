@@ -17,11 +17,11 @@ from typing import Any
 from sage.problems.entries import Benchmark, Wrapper
 from sage.problems.fetching import DataError, Row, Rows, fetch
 from sage.problems.record import Problem
+from sage.prompting import last_boxed
 
 _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _CHINESE = re.compile(r"[㐀-鿿豈-﫿]")
-_BOXED = "\\boxed{"
 
 
 @dataclass(frozen=True)
@@ -93,20 +93,6 @@ def gold_answer(value: Any, after: str | None = None) -> str:
         return text
     sign = "-" if match[1] == "-" and match[2] != "0" else ""
     return sign + match[2]
-
-
-def last_boxed(text: str) -> str | None:
-    r"""What the last ``\boxed{...}`` of `text` holds; None without a closed one."""
-    start = text.rfind(_BOXED)
-    if start < 0:
-        return None
-    depth, start = 1, start + len(_BOXED)
-    for end in range(start, len(text)):
-        if text[end] in "{}" and text[end - 1] != "\\":
-            depth += 1 if text[end] == "{" else -1
-            if depth == 0:
-                return text[start:end]
-    return None
 
 
 def _solved(benchmark: str, entry: Benchmark, rows: Rows) -> Iterator[Solved]:

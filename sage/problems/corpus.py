@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sage.problems.arithmetic import signed_terms
+from sage.problems.arithmetic import draw_expression, signed_terms
 from sage.problems.knights import draw_puzzle, holds, render, render_answer
 from sage.problems.record import split_of
 
@@ -80,15 +80,6 @@ LINKS = (
     "making",
 )
 """Words between two steps; they mean nothing either."""
-
-
-def draw_expression(rng: random.Random, min_terms: int, max_terms: int, max_value: int) -> str:
-    """A sum or difference such as ``5-3-6``."""
-    count = rng.randint(min_terms, max_terms)
-    expression = str(rng.randint(0, max_value))
-    for _ in range(count - 1):
-        expression += rng.choice("+-") + str(rng.randint(0, max_value))
-    return expression
 
 
 def work_arithmetic(

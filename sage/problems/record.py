@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
 
-Kind = Literal["math", "knights"]
+Kind = Literal["math", "knights", "reasoning_gym"]
 Split = Literal["train", "test"]
 
 
@@ -25,8 +25,9 @@ class Problem:
     """A problem with a verifiable answer.
 
     `answer` is the gold answer as text: a mathematical expression for kind `math`,
-    an assignment such as ``Ann knight, Bob knave`` for kind `knights`. `revision`
-    pins where the problem came from: a hub commit, or the generator's seed.
+    an assignment such as ``Ann knight, Bob knave`` for kind `knights`, JSON that says how to
+    generate the problem again for kind `reasoning_gym`. `revision` pins where the problem came
+    from: a hub commit, or the generator's seed.
     """
 
     problem_id: str
@@ -48,6 +49,11 @@ class Problem:
         for name in ("problem_id", "problem", "answer"):
             if not getattr(self, name).strip():
                 raise ValueError(f"problem {self.problem_id!r}: empty {name}")
+
+
+def readable_gold(answer: str, kind: Kind) -> str:
+    """A gold answer for people to read."""
+    return str(json.loads(answer)["answer"]) if kind == "reasoning_gym" else answer
 
 
 def split_of(text: str) -> Split:

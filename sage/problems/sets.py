@@ -23,6 +23,10 @@ def draw_problems(name: str, settings: dict) -> list[Problem]:
         from sage.problems.knights import knights_problems
 
         return knights_problems(name, **options)
+    if source == "reasoning_gym":
+        from sage.problems.reasoning_gym import reasoning_gym_problems
+
+        return reasoning_gym_problems(name, **options)
     if source == "benchmark":
         from sage.problems.benchmarks import benchmark_problems
         from sage.problems.entries import Benchmark

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from sage.evaluation.curves import run_of
-from sage.problems.record import Problem, read_problems
+from sage.problems.record import Problem, read_problems, readable_gold
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
@@ -217,7 +217,11 @@ def excerpts(
     return {
         "problems": {
             name: [
-                {"id": p.problem_id, "text": p.problem[:LONGEST], "answer": p.answer[:LONGEST]}
+                {
+                    "id": p.problem_id,
+                    "text": p.problem[:LONGEST],
+                    "answer": readable_gold(p.answer, p.kind)[:LONGEST],
+                }
                 for p in of
             ]
             for name, of in problems.items()

@@ -20,7 +20,9 @@ files, or set up a job."""
 def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
     """Source files of `module` and of every `sage` module that it imports, directly or not.
 
-    A package in `excluded` excludes all of its modules. Raises ValueError for an unknown module.
+    A package in `excluded` excludes all of its modules. What a package's `__init__` names for type
+    checkers only, and imports when a script uses it, is no dependency of its modules. Raises
+    ValueError for an unknown module.
     """
     found: dict[str, Path] = {}
     waiting = [module]
@@ -48,10 +50,21 @@ def _file_of(module: str) -> Path | None:
 
 def _imported(file: Path) -> list[str]:
     names: list[str] = []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    if file.name == "__init__.py":
+        tree.body = [node for node in tree.body if not _is_for_type_checkers(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names.append(node.module)
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return [name for name in names if name.split(".")[0] == "sage" and _file_of(name)]
+
+
+def _is_for_type_checkers(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from sage.study import Sampling
 
@@ -42,13 +42,45 @@ class Completion:
 
 
 class Sampler(Protocol):
-    """Draws completions of a policy."""
+    """Draws completions of a policy, such as `TransformersSampler` and `VllmSampler` do."""
 
     def sample(
         self, requests: Sequence[Request], sampling: Sampling, log_probs: bool = False
     ) -> list[Completion]:
         """One completion per request, in the order of the requests."""
         ...
+
+
+def complete(
+    sampler: Sampler,
+    tokenizer: Any,
+    prompts: Sequence[str | Sequence[Mapping[str, Any]]],
+    sampling: Sampling,
+    samples: int = 1,
+    seed: int = 0,
+) -> list[list[Completion]]:
+    """`samples` completions of each prompt: a list per prompt, in the order of the prompts.
+
+    A prompt is a text, or a conversation that the chat template of `tokenizer` renders. What is
+    drawn for a prompt depends on its text and `seed`, not on the other prompts; of a prompt that
+    occurs twice the same completions are drawn. Raises ValueError without samples.
+    """
+    if samples < 1:
+        raise ValueError(f"samples {samples} must be at least 1")
+    requests = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            ids = tokenizer(prompt)["input_ids"]
+        else:
+            ids = tokenizer.apply_chat_template(
+                prompt, add_generation_prompt=True, tokenize=True, return_dict=True
+            )["input_ids"]
+        requests += [
+            Request(tuple(ids), json.dumps(["prompt", seed, ids, index]))
+            for index in range(samples)
+        ]
+    drawn = sampler.sample(requests, sampling)
+    return [drawn[i : i + samples] for i in range(0, len(drawn), samples)]
 
 
 def stream_key(

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from sage.fields import BASE, Name, Seed, Strict, about
 from sage.problems.entries import Benchmark
 from sage.results import Results, Run
+from sage.runtime.tracking import Tracker
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
 from sage.study.models import Evaluation, Model
@@ -111,6 +112,14 @@ class Settings(Strict):
             unit="path",
         ),
     ] = None
+    tracking: Annotated[
+        Tracker,
+        about(
+            "where the curves of SFT and RL can be watched while they run: a tool that is "
+            "installed, writing to `tracking` in the study's folder and to no server. `auto` is "
+            "trackio where it is installed, else `none`. A change makes no job run again"
+        ),
+    ] = "auto"
 
 
 class ResolvedStudy(Strict):

@@ -20,7 +20,7 @@ from sage.training.shaping import loss_mask
 
 
 class CreditedLoss(AnchoredLoss):
-    """An anchored loss whose advantages are those of `shaping.credit`, if it has one."""
+    """An anchored loss whose advantages are those of `shaping.token_rule`, if it has one."""
 
     model: Any
     _buffered_inputs: Any
@@ -57,7 +57,7 @@ class CreditedLoss(AnchoredLoss):
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         inputs = super()._prepare_inputs(generation_batch)
-        if self._shaping.credit is None or not self.model.training:
+        if self._shaping.token_rule is None or not self.model.training:
             return inputs
         if self._buffered_inputs is not self._in_order:
             self._buffered_inputs = self._in_order = ordered(self._buffered_inputs)
@@ -77,8 +77,8 @@ class CreditedLoss(AnchoredLoss):
         output = super()._get_per_token_logps_and_entropies(
             model, input_ids, attention_mask, logits_to_keep, **kwargs
         )
-        if self._loss_inputs and self._shaping.credit is not None:
-            self._give_credit(self._shaping.credit, output[0].detach(), output[1].detach())
+        if self._loss_inputs and self._shaping.token_rule is not None:
+            self._give_credit(self._shaping.token_rule, output[0].detach(), output[1].detach())
         return output
 
     @torch.no_grad()

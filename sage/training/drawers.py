@@ -10,9 +10,10 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,21 +41,65 @@ def drawer_for(
     `drawing_copy: false` where a copy is needed.
     """
     if settings.engine == "vllm":
-        return vllm_drawer_for(settings, parent, longest_prompt) if settings.lora else None
+        if settings.lora is None:
+            return None
+        length = None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
+        return vllm_rollouts(parent, length, settings.vllm_memory)
     fusible = is_fusible(policy)
     if sharded and not fusible:
         return None
-    copy = copy_dtype(settings, fusible, sharded)
+    return transformers_rollouts(copy_dtype(settings, fusible, sharded))
+
+
+def transformers_rollouts(copy: torch.dtype | None = None) -> MakeDrawer:
+    """Rollouts drawn with transformers by this project's sampler, as `make_drawer` of SageTrainer.
+
+    Prompts are read once and finished completions cost nothing more. With a `copy` (its dtype,
+    float32 for an adapter) from a copy of the weights with the adapter merged in, fastest, for
+    the architectures of Llama and Qwen2; without, from the policy as it is.
+    """
 
     def make(trainer: DrawnRollouts) -> Drawer:
         model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer._tokenizer
         ends = end_ids(model.generation_config, tokenizer)
-        arguments: Any = trainer.args
-        rows = arguments.per_device_train_batch_size * arguments.steps_per_generation
         around = trainer.accelerator.autocast
-        return PolicyDrawer(model, tokenizer, ends, settings.sampling, rows, copy, around)
+        rows, sampling = rows_of(trainer), sampling_of(trainer)
+        return PolicyDrawer(model, tokenizer, ends, sampling, rows, copy, around)
 
     return make
+
+
+def rows_of(trainer: DrawnRollouts) -> int:
+    """Completions that one process draws for a generation."""
+    arguments: Any = trainer.args
+    return int(arguments.per_device_train_batch_size * arguments.steps_per_generation)
+
+
+def sampling_of(trainer: DrawnRollouts) -> Sampling:
+    """How the trainer's arguments and stop texts say that rollouts are sampled.
+
+    Raises ValueError for settings of TRL's generation that these samplers do not have.
+    """
+    arguments: Any = trainer.args
+    others = {
+        "repetition_penalty": arguments.repetition_penalty not in (None, 1.0),
+        "generation_kwargs": bool(arguments.generation_kwargs),
+        "cache_implementation": arguments.cache_implementation is not None,
+        "use_vllm": arguments.use_vllm,
+    }
+    if unknown := [name for name, is_set in others.items() if is_set]:
+        raise ValueError(
+            f"{', '.join(unknown)} of GRPOConfig: a setting of TRL's generation, which make_drawer "
+            "takes the place of; unset it, or leave out make_drawer"
+        )
+    return Sampling(
+        temperature=arguments.temperature,
+        top_p=arguments.top_p,
+        top_k=arguments.top_k or 0,
+        min_p=arguments.min_p or 0.0,
+        max_tokens=arguments.max_completion_length,
+        stop=list(trainer._stop_texts),
+    )
 
 
 def copy_dtype(settings: RL, fusible: bool, sharded: bool) -> torch.dtype | None:
@@ -154,46 +199,57 @@ class VllmDrawer:
         return drawn
 
 
-def vllm_drawer_for(settings: RL, base: Path, longest_prompt: int | None) -> MakeDrawer:
-    """What makes a VllmDrawer for adapters to `base`, one in each training process."""
+def vllm_rollouts(
+    base: Path | str,
+    max_length: int | None = None,
+    memory: float | None = None,
+    limits: Mapping[str, Any] = MappingProxyType({}),
+) -> MakeDrawer:
+    """Rollouts drawn with vLLM, one in each training process, as `make_drawer` of SageTrainer.
+
+    `base` is the checkpoint that the policy is an adapter to. `max_length` bounds the tokens of a
+    prompt with its completion, `memory` is vLLM's share of a GPU, by default computed from sizes;
+    `limits` are further settings of `vllm.LLM`. Raises ValueError for a policy without an adapter.
+    """
 
     def make(trainer: DrawnRollouts) -> Drawer:
         from sage.sampling.vllm_engine import VllmSampler
 
         model: Any = trainer.accelerator.unwrap_model(trainer.model)
-        device = trainer.accelerator.device
-        arguments: Any = trainer.args
-        rows = arguments.per_device_train_batch_size * arguments.steps_per_generation
-        most = settings.sampling.max_tokens
-        length = None if longest_prompt is None else longest_prompt + most
-        limits: dict[str, Any] = {"max_model_len": length}
-        if device.type == "cuda":
-            dtype = getattr(torch, settings.precision)
-            weights = model.num_parameters() * dtype.itemsize
-            cache = cache_bytes(model.config, rows * (length or most), dtype.itemsize)
-            total = torch.cuda.get_device_properties(device).total_memory
-            limits["gpu_memory_utilization"] = settings.vllm_memory or vllm_share(
-                total, weights, cache
+        if not hasattr(model, "peft_config"):
+            raise ValueError(
+                "vllm_rollouts hands an adapter to vLLM, but the policy has none; give peft_config "
+                "to the trainer, or set use_vllm in GRPOConfig instead"
             )
-            limits["enable_sleep_mode"] = True
+        device, sampling, rows = trainer.accelerator.device, sampling_of(trainer), rows_of(trainer)
+        precision = "bfloat16" if trainer.args.bf16 else "float32"
+        settings: dict[str, Any] = {"max_model_len": max_length}
+        if device.type == "cuda":
+            dtype = getattr(torch, precision)
+            weights = model.num_parameters() * dtype.itemsize
+            length = max_length or sampling.max_tokens
+            cache = cache_bytes(model.config, rows * length, dtype.itemsize)
+            total = torch.cuda.get_device_properties(device).total_memory
+            settings["gpu_memory_utilization"] = memory or vllm_share(total, weights, cache)
+            settings["enable_sleep_mode"] = True
         if trainer.accelerator.num_processes > 1:  # vLLM shares torch's processes
-            limits["distributed_executor_backend"] = "external_launcher"
+            settings["distributed_executor_backend"] = "external_launcher"
 
         def open_vllm(adapter: Path) -> VllmSampler:
             return VllmSampler(
-                checkpoint=base,
+                checkpoint=Path(base),
                 tokenizer=trainer._tokenizer,
-                tokenizer_folder=base,
+                tokenizer_folder=Path(base),
                 device=device.type,
-                dtype=settings.precision,
+                dtype=precision,
                 batch_size=rows,
                 adapter=adapter,
                 tensor_parallel=1,
                 progress=False,
-                limits=limits,
+                limits=settings | dict(limits),
             )
 
-        return VllmDrawer(open_vllm, settings.sampling, sleeps=device.type == "cuda")
+        return VllmDrawer(open_vllm, sampling, sleeps=device.type == "cuda")
 
     return make
 

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sage.grading import Grader
 from sage.rewards import Completion, RewardFunction
 
 Reward = Callable[..., list[float]]
+
+
+def graded_reward(grader: Grader, answer: str = "answer", kind: str = "kind") -> Reward:
+    """A reward function for TRL: 1 for a completion that `grader` finds correct, else 0.
+
+    The data set's column `answer` holds the gold answers, and `kind` their kinds
+    (`sage.problems.record.Kind`); without that column all are `math`. The reward raises ValueError
+    without the column of answers.
+    """
+
+    def graded(completions: list[Any], **columns: Any) -> list[float]:
+        if answer not in columns:
+            raise ValueError(
+                f"the data set has no column {answer!r} with the gold answers, only "
+                f"{sorted(columns)}; name it in graded_reward(grader, answer=...)"
+            )
+        kinds = columns.get(kind) or ["math"] * len(completions)
+        asked = zip(map(text_of, completions), map(str, columns[answer]), kinds, strict=True)
+        return [verdict.reward for verdict in grader.grade_many(list(asked))]
+
+    return graded
+
+
+def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
+    """What TRL hands over as a completion: a text, or messages, whose texts are joined."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content") or "") for message in completion)
 
 
 def graded(

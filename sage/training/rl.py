@@ -30,6 +30,7 @@ from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
+from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim
@@ -209,22 +210,12 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
         if name in ("guide", "estimator", "advantage", "credit", "filter")
         and choice.kind not in OF_TRL.get(name, ())
     }
-    guide, estimator, advantage = (made.get(key) for key in ("guide", "estimator", "advantage"))
-    over_vocabulary = getattr(estimator, "over_vocabulary", False)
-    kl_in_reward = hasattr(estimator, "token_advantages")
-    per_token = estimator and not over_vocabulary and not kl_in_reward
     return Shaping(
-        guide=guide,
+        **made,
         clamp=(algorithm.guide.clamp[0], algorithm.guide.clamp[1]) if algorithm.guide else (1, 1),
-        schedule_per_call=algorithm.fidelity == "released",
-        divergence=estimator.values if estimator and per_token else None,
-        exact_forward_kl=over_vocabulary,
-        advantage=advantage.advantages if advantage else None,
-        credit=estimator if kl_in_reward else made.get("credit"),
-        kl_in_reward=kl_in_reward,
-        keeps=made["filter"].keep if algorithm.filter else None,
         max_refills=algorithm.filter.max_refills if algorithm.filter else 0,
         mask_truncated=algorithm.mask_truncated,
+        schedule_per_call=algorithm.fidelity == "released",
     )
 
 
@@ -336,7 +327,7 @@ def grpo_config(
         save_total_limit=KEPT,
         logging_steps=1,
         logging_nan_inf_filter=False,  # a loss that is not finite must be seen
-        report_to="none",
+        **reporting(scratch),
         disable_tqdm=False,
     )
 

@@ -33,9 +33,9 @@ class ScoredRollouts(DrawnRollouts):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = self._scored(inputs)
-        if self._shaping.keeps is not None and self.model_wrapped.training:
-            batch = self._refilled(batch, len(inputs), self._shaping.keeps)
-        if self._shaping.credit is None:  # else the loss gets other advantages
+        if self._shaping.filter is not None and self.model_wrapped.training:
+            batch = self._refilled(batch, len(inputs), self._shaping.filter.keep)
+        if self._shaping.token_rule is None:  # else the loss gets other advantages
             zeros = self.accelerator.gather((batch["advantages"] == 0).float().mean())
             mode = "train" if self.model_wrapped.training else "eval"
             self._metrics[mode]["zero_advantages"].append(zeros.mean().item())
@@ -64,7 +64,7 @@ class ScoredRollouts(DrawnRollouts):
         batch["correct"], batch["reward"] = self._rewards[own, 0], rewards[own]
         if self._shaping.advantage is not None:
             groups = rewards.view(-1, int(self.num_generations or 1))
-            batch["advantages"] = self._shaping.advantage(groups).flatten()[own]
+            batch["advantages"] = self._shaping.advantage.advantages(groups).flatten()[own]
         return batch
 
     def _refilled(self, batch: dict[str, Any], rows: int, keeps: Keeps) -> dict[str, Any]:

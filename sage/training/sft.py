@@ -23,6 +23,7 @@ from sage import prompting
 from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
+from sage.runtime.tracking import reporting
 from sage.study import SFT
 from sage.study.watch import Watch
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
@@ -157,7 +158,7 @@ def _config(settings: SFT, device: str, scratch: Path) -> SFTConfig:
         logging_steps=20,
         logging_nan_inf_filter=False,  # a loss that is not finite must be seen
         include_num_input_tokens_seen="non_padding",
-        report_to="none",
+        **reporting(scratch),
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=False,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -13,35 +13,88 @@ from sage.credit import CreditRule
 from sage.guides import GuideFunction
 
 Divergence = Callable[[LogProbs], torch.Tensor]
-Advantage = Callable[[torch.Tensor], torch.Tensor]
 Keeps = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Estimator(Protocol):
+    """An estimator of the KL term, such as `sage.anchors.K2`."""
+
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
+        """The term per token, not negative, `[B, T]`."""
+        ...
+
+
+class Advantage(Protocol):
+    """An advantage, such as `sage.advantages.PassAtK`."""
+
+    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+        """Rewards `[N, G]` of N prompts with G rollouts each to advantages `[N, G]`."""
+        ...
+
+
+class Filter(Protocol):
+    """A filter of groups, such as `sage.rewards.Mixed`."""
+
+    def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+        """Which groups to train on, bool `[N]`; `correct` is the first reward function's value
+        and `rewards` all of them, weighted and added up, both `[N, G]`."""
+        ...
 
 
 @dataclass(frozen=True)
 class Shaping:
-    """What a row adds to TRL's GRPO; the defaults add nothing.
+    """What an algorithm adds to TRL's GRPO; the defaults add nothing.
 
-    `divergence` replaces TRL's k3 by another per-token function of the log-probs,
-    `exact_forward_kl` by the sum over the vocabulary; `advantage` maps rewards `[N, G]` to
-    advantages, `credit` those to advantages of tokens; with `kl_in_reward` it holds the KL term
-    as well, and TRL's own is switched off. `keeps` says of correctness and
-    rewards, both `[N, G]`, which groups are trained on, and `max_refills` bounds how often the
-    others are replaced (dynamic sampling); `mask_truncated` takes the loss from completions that
-    were cut off. With `schedule_per_call` schedules advance with every loss call, as in the
-    official release, and not once per optimizer step.
+    `guide` (`sage.guides`) shapes the anchor of the KL term, each factor kept within `clamp`.
+    `estimator` (`sage.anchors`, `sage.credit.K1InReward`) takes the place of TRL's k3,
+    `advantage` (`sage.advantages`) that of its advantages, and `credit` (`sage.credit`) shares
+    these out over tokens. Groups that `filter` (`sage.rewards`) does not keep are drawn again, at
+    most `max_refills` times a step (dynamic sampling); `mask_truncated` takes the loss from
+    completions that were cut off. With `schedule_per_call` schedules advance with every loss
+    call, as in the official release, and not once per optimizer step.
+
+    Raises ValueError for an estimator and a credit rule that both set advantages of tokens.
     """
 
     guide: GuideFunction | None = None
     clamp: tuple[float, float] = (0.6, 1.4)
-    schedule_per_call: bool = False
-    divergence: Divergence | None = None
-    exact_forward_kl: bool = False
+    estimator: Estimator | None = None
     advantage: Advantage | None = None
     credit: CreditRule | None = None
-    kl_in_reward: bool = False
-    keeps: Keeps | None = None
+    filter: Filter | None = None
     max_refills: int = 0
     mask_truncated: bool = False
+    schedule_per_call: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kl_in_reward and self.credit is not None:
+            raise ValueError(
+                f"estimator {type(self.estimator).__name__} and credit rule "
+                f"{type(self.credit).__name__} both set the advantage of each token; choose one"
+            )
+
+    @property
+    def exact_forward_kl(self) -> bool:
+        """Whether the KL term is a sum over the vocabulary."""
+        return bool(getattr(self.estimator, "over_vocabulary", False))
+
+    @property
+    def kl_in_reward(self) -> bool:
+        """Whether the KL term is part of the advantages of tokens, and TRL's own switched off."""
+        return hasattr(self.estimator, "token_advantages")
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """What replaces TRL's k3 at the drawn tokens."""
+        if self.estimator is None or self.exact_forward_kl or self.kl_in_reward:
+            return None
+        return self.estimator.values
+
+    @property
+    def token_rule(self) -> CreditRule | None:
+        """What sets the advantage of each token."""
+        rule: Any = self.estimator if self.kl_in_reward else self.credit
+        return rule
 
     @property
     def replaces_k3(self) -> bool:
@@ -51,7 +104,7 @@ class Shaping:
     @property
     def shapes_kl(self) -> bool:
         """Whether anything is done to the KL term at all."""
-        return self.guide is not None or self.replaces_k3 or self.kl_in_reward
+        return self.guide is not None or self.estimator is not None
 
 
 def loss_mask(inputs: dict[str, Any]) -> torch.Tensor:

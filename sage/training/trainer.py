@@ -35,17 +35,24 @@ __all__ = ["SageTrainer", "Shaping"]
 
 
 class SageTrainer(CorrectedSampling, CreditedLoss, ScoredRollouts, TrimmedPasses):
-    """GRPOTrainer with `shaping`; without any it is GRPOTrainer.
+    """TRL's GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
-    `reference` takes the place of the policy at the start as what the KL term refers to. A
-    completion also ends once it holds one of `stop_texts`, whatever tokens they take.
-    `micro_batches` is the number of parts that all processes together run a step in; by default
-    each accumulates that of its own arguments. Raises ValueError for a guide or a divergence
-    without a KL term, and for settings of TRL that go past the seam.
+    It takes all arguments of GRPOTrainer: model, reward functions, `args` (GRPOConfig, vLLM's
+    settings included), data sets, adapter. TRL's `beta` is 0 unless set, and a guide needs a KL
+    term; for the paper's k3, set `use_bias_correction_kl=False` as well. Further arguments:
 
-    `make_drawer` makes what draws rollouts; without it TRL does. `correction` weights tokens by
-    what the sampler's probabilities differ from the trainer's. With `trims` log-probs are
-    computed without padding, and equal TRL's but for rounding.
+    - `shaping`: guide, estimator, advantage, credit rule, filter (`sage.training.Shaping`).
+    - `reference`: a model that the KL term refers to, instead of the policy at the start.
+    - `stop_texts`: a completion also ends once it holds one of them, whatever tokens they take.
+    - `make_drawer`: what draws rollouts instead of TRL (`sage.training.transformers_rollouts`,
+      `sage.training.vllm_rollouts`); `correction` then weights tokens by what the sampler's
+      probabilities differ from the trainer's.
+    - `trims`: log-probs are computed without padding, and equal TRL's but for rounding.
+    - `micro_batches`: the number of parts that all processes together run a step in; by default
+      each accumulates `gradient_accumulation_steps` of its own.
+
+    Raises ValueError for a guide or an estimator without a KL term, and for settings of TRL that
+    go past the seam.
     """
 
     def __init__(
@@ -81,12 +88,15 @@ class SageTrainer(CorrectedSampling, CreditedLoss, ScoredRollouts, TrimmedPasses
             add_fused_lm_head(reference, temperature=self.temperature)
             self.ref_model = self._prepared_reference(reference)
         self._start_anchoring(micro_batches or self.args.gradient_accumulation_steps)
-        if self._shaping.credit is not None:
-            self._check_credit(self._shaping.credit)
+        if self._shaping.token_rule is not None:
+            self._check_credit(self._shaping.token_rule)
 
     def _check_seam(self) -> None:
         if self.beta == 0.0:
-            raise ValueError("a guide or a divergence needs a KL term, but the coefficient is 0")
+            raise ValueError(
+                "a guide or an estimator needs a KL term, but its coefficient is 0; set `beta` in "
+                "GRPOConfig"
+            )
         if self.args.use_liger_kernel:
             raise ValueError(
                 "liger's kernels replace the forward pass that hands log-probs and entropies to "
@@ -94,7 +104,10 @@ class SageTrainer(CorrectedSampling, CreditedLoss, ScoredRollouts, TrimmedPasses
             )
         replaced = self._shaping.replaces_k3 or self._shaping.kl_in_reward
         if replaced and getattr(self.args, "use_bias_correction_kl", False):
-            raise ValueError("use_bias_correction_kl corrects k3 only; another divergence is set")
+            raise ValueError(
+                "use_bias_correction_kl (TRL's default) corrects k3 only, but another estimator is "
+                "set; set use_bias_correction_kl=False in GRPOConfig"
+            )
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> PassSampler:
         """TRL's, made to keep its order when a run is resumed after its first pass."""

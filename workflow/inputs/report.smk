@@ -11,7 +11,7 @@ def evidence():
 
 def page_sources():
     """Templates, style and script of the page, and the paper's tables."""
-    folder = Path(workflow.basedir) / "reports"
+    folder = PROJECT / "reports"
     ends = "j2", "css", "js", "csv", "yaml"
     found = {path for end in ends for path in folder.rglob(f"*.{end}")}
     found -= set((folder / "reference").rglob("*"))  # runs to compare with

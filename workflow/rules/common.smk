@@ -7,8 +7,11 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-# Jobs also use the package beside the Snakefile, whether it is installed or not.
-sys.path.insert(0, str(workflow.basedir))
+# The repository's root, wherever the main Snakefile is.
+PROJECT = Path(workflow.current_basedir).resolve().parents[1]
+
+# Jobs also use the package in the repository, whether it is installed or not.
+sys.path.insert(0, str(PROJECT))
 os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
 )
@@ -20,12 +23,13 @@ from sage.runtime.faults import Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER
 from sage.runtime.survivors import note_owner
+from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
 
-CONFIG_FOLDER = Path(workflow.basedir) / "config"
+CONFIG_FOLDER = PROJECT / "config"
 PAPER = Path("reports/paper")
 
 try:
@@ -43,6 +47,14 @@ os.environ[FOLDER] = str(RESULTS.folder)
 if SETTINGS.mirror:
     # In the environment, not in params: another source of the same file must not rerun jobs.
     os.environ.update(SAGE_MIRROR=str(Path(SETTINGS.mirror).expanduser().resolve()))
+
+try:
+    # Likewise: who watches the training changes no result.
+    os.environ.update(
+        tracking_for_jobs(SETTINGS.tracking, STUDY.name, RESULTS.folder / "tracking")
+    )
+except ValueError as error:
+    raise WorkflowError(str(error)) from None
 
 
 # What people see after jobs have failed.
@@ -93,10 +105,9 @@ def run_of(wildcards):
 
 
 def beside_snakefile(files):
-    """Paths as Snakemake names them: relative to its folder if they are inside it."""
-    base = workflow.basedir
+    """Paths as Snakemake names them: relative to the repository if they are inside it."""
     return sorted(
-        str(path.relative_to(base) if path.is_relative_to(base) else path)
+        str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
         for path in map(Path, files)
     )
 

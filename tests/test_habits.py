@@ -1,0 +1,137 @@
+"""What GitHub, catalogues, editors and readers expect of the repository."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT, copy_project, snakemake_in
+
+PAGES = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("config/*.md")]
+    if path.is_file()
+)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def loaded(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ +(.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_pages_are_found() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= {page.name for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in _LINK.findall(text):
+        if target.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = target.partition("#")
+        other = (page.parent / name).resolve() if name else page
+        assert other.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in anchors(other), f"{page.name}: {target}"
+
+
+def test_hooks_have_the_pins_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pins = set(project["optional-dependencies"]["test"])
+    hooks = [hook for repo in loaded(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
+    used = [pin for hook in hooks for pin in hook.get("additional_dependencies", [])]
+    assert len(used) >= 3
+    assert set(used) <= pins
+    for hook in hooks:
+        assert {"id", "name", "entry", "language"} <= hook.keys()
+        re.compile(hook.get("files", ""))
+
+
+@pytest.mark.parametrize("workflow", ["checks", "links"])
+def test_workflows_of_github_call_what_there_is(workflow: str) -> None:
+    content = loaded(f".github/workflows/{workflow}.yml")
+    assert content[True]  # YAML 1.1 reads `on` as a truth value
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for job in content["jobs"].values():
+        assert job["timeout-minutes"] <= 90
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            for word in re.findall(r"\bmake ([\w-]+)(?!\w*=)", step.get("run", "")):
+                assert word in targets or f"make {word}=" in step["run"], step["run"]
+            for path in re.findall(r"\b(?:tests|workflow)/[\w./]+\.py", step.get("run", "")):
+                assert (ROOT / path).is_file(), path
+    if workflow == "checks":
+        versions = content["jobs"]["tests"]["strategy"]["matrix"]["python"]
+        floor = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+        assert f">={versions[0]}" == floor
+
+
+def test_issue_forms_have_fields_with_labels() -> None:
+    forms = [p for p in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if p.stem != "config"]
+    assert len(forms) == 2
+    for form in forms:
+        content = yaml.safe_load(form.read_text())
+        assert content["name"]
+        assert content["description"]
+        ids = [field["id"] for field in content["body"]]
+        assert len(ids) == len(set(ids))
+        assert all(field["attributes"]["label"] for field in content["body"])
+
+
+def test_the_citation_has_the_version_and_licence_of_the_project() -> None:
+    citation = loaded("CITATION.cff")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert {"message", "title", "authors"} <= citation.keys()
+
+
+def test_what_the_workflow_catalogue_asks_for_is_there() -> None:
+    """Standardized usage: a main file, rules, instructions for the configuration, a usage file."""
+    readme = (ROOT / "README.md").read_text().lower()
+    assert "snakemake" in readme
+    assert "workflow" in readme
+    assert (ROOT / "workflow/Snakefile").is_file()
+    assert list((ROOT / "workflow/rules").glob("*.smk"))
+    assert (ROOT / "config/README.md").is_file()
+    assert (ROOT / "LICENSE").is_file()
+    usage = loaded(".snakemake-workflow-catalog.yml")["usage"]
+    assert usage["mandatory-flags"]["flags"].startswith("--config study=")
+    assert any(usage["software-stack-deployment"].values())
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+def test_the_catalogues_snakefile_plans_the_same_jobs(tmp_path: Path) -> None:
+    folder = copy_project(tmp_path / "sage")
+    plans = [
+        snakemake_in(folder)("-n", "--quiet", *arguments, "--config", "study=smoke")
+        for arguments in ([], ["-s", "workflow/Snakefile"])
+    ]
+    assert plans[0].returncode == plans[1].returncode == 0, plans[1].stdout
+    totals = [re.findall(r"^total +(\d+)", plan.stdout, re.M) for plan in plans]
+    assert totals[0] == totals[1]
+    assert int(totals[0][0]) > 20
+
+
+def test_the_container_has_what_the_set_up_reads() -> None:
+    recipe = (ROOT / "container/sage.def").read_text()
+    files = re.search(r"%files\n(.*?)\n\n", recipe, re.S)
+    assert files
+    sources = [line.split()[0] for line in files[1].splitlines()]
+    assert all((ROOT / source).exists() for source in sources)
+    assert {"pyproject.toml", "sage", "workflow/install.py"} <= set(sources)
+    assert "container/sage.sif" in (ROOT / "Snakefile").read_text()

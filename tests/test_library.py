@@ -1,0 +1,284 @@
+"""The package in a script of one's own: README's lines, what is public, and the wheel."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from datasets import Dataset
+from trl import GRPOConfig
+
+from sage.anchors import K2
+from sage.credit import K1InReward, Steer
+from sage.evaluation import pass_at_k_with_intervals
+from sage.grading import Grader
+from sage.guides import BranchGuide
+from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.prompting import last_boxed
+from sage.sampling import Sampling, TransformersSampler, complete
+from sage.study import Architecture
+from sage.training import SageTrainer, Shaping, graded_reward, transformers_rollouts
+
+PUBLIC = [
+    "sage.advantages",
+    "sage.anchors",
+    "sage.credit",
+    "sage.evaluation",
+    "sage.grading",
+    "sage.guides",
+    "sage.rewards",
+    "sage.sampling",
+    "sage.training",
+]
+ARCHITECTURE = Architecture(
+    hidden_size=32,
+    intermediate_size=64,
+    layers=2,
+    heads=2,
+    key_value_heads=1,
+    max_positions=256,
+    vocab_size=300,
+)
+SUMS = [f"{a}+{b}" for a in range(4) for b in range(4)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random tiny model with its tokenizer."""
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    tokenizer = train_tokenizer(SUMS, ARCHITECTURE.vocab_size)
+    save_checkpoint(build_tiny(ARCHITECTURE, tokenizer, 0), tokenizer, folder)
+    return folder
+
+
+def config_in(folder: Path, **changes: Any) -> GRPOConfig:
+    """TRL's arguments of a run of two steps."""
+    settings = {
+        "beta": 0.04,
+        "use_bias_correction_kl": False,
+        "max_steps": 2,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 12,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+    }
+    return GRPOConfig(str(folder), **(settings | changes))
+
+
+DATASET = Dataset.from_list([{"prompt": each, "answer": str(eval(each))} for each in SUMS])
+
+
+def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that half of all completions earn."""
+    return [float(sum(ids) % 2) for ids in completion_ids]
+
+
+def blocks() -> list[str]:
+    """The Python of README's section on scripts."""
+    section = (ROOT / "README.md").read_text().split("## In a script of your own")[1]
+    return re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.S)
+
+
+def test_readmes_trainer_trains_with_the_guide(model: Path, tmp_path: Path) -> None:
+    names: dict[str, Any] = {
+        "model": str(model),
+        "config": config_in(tmp_path),
+        "dataset": DATASET,
+    }
+    exec(blocks()[0], names)
+    trainer = names["trainer"]
+    log = [row for row in trainer.state.log_history if "loss" in row]
+    assert len(log) == 2
+    # A random model of 300 tokens is near 5.7 nats, so that its factors reach the clamp.
+    assert log[0]["sage/q_mean"] == pytest.approx(1.4, abs=1e-4)
+    assert "rewards/graded/mean" in log[0]
+
+
+def test_readmes_scores_are_those_of_its_samples(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {
+        "policy": load_model(model),
+        "tokenizer": load_tokenizer(model),
+        "prompts": SUMS[:3],
+        "answers": ["0", "1", "2"],
+    }
+    few = blocks()[1].replace("max_tokens=512", "max_tokens=8")
+    assert few != blocks()[1]
+    exec(few, names)
+    assert np.shape(names["correct"]) == (3, 16)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split()[:4] == ["k", "value", "low", "high"]
+    assert [line.split()[1] for line in printed[1:]] == ["1", "2", "4", "8", "16"]
+
+
+def test_a_choice_is_given_as_an_object(model: Path, tmp_path: Path) -> None:
+    def trainer(shaping: Shaping, **changes: Any) -> SageTrainer:
+        return SageTrainer(
+            model=str(model),
+            reward_funcs=odd,
+            args=config_in(tmp_path, **changes),
+            train_dataset=DATASET,
+            shaping=shaping,
+        )
+
+    for estimator in (K2(), K1InReward()):
+        trainer(Shaping(estimator=estimator)).train()
+    with pytest.raises(ValueError, match="set use_bias_correction_kl=False in GRPOConfig"):
+        trainer(Shaping(estimator=K2()), use_bias_correction_kl=True)
+    with pytest.raises(ValueError, match="set `beta` in GRPOConfig"):
+        trainer(Shaping(guide=BranchGuide()), beta=0.0)
+    with pytest.raises(ValueError, match="K1InReward and credit rule Steer both set"):
+        Shaping(estimator=K1InReward(), credit=Steer())
+
+
+def test_rollouts_follow_the_arguments_of_trl(model: Path, tmp_path: Path) -> None:
+    def trainer(**changes: Any) -> SageTrainer:
+        return SageTrainer(
+            model=str(model),
+            reward_funcs=odd,
+            args=config_in(tmp_path, **changes),
+            train_dataset=DATASET,
+            stop_texts=["1"],
+            make_drawer=transformers_rollouts(),
+        )
+
+    drawn = trainer()
+    drawn.train()
+    lengths = [row["completions/max_length"] for row in drawn.state.log_history if "loss" in row]
+    assert max(lengths) <= 12
+    with pytest.raises(ValueError, match="repetition_penalty of GRPOConfig"):
+        trainer(repetition_penalty=1.1).train()
+
+
+def test_the_graders_reward_reads_texts_and_conversations() -> None:
+    with Grader(workers=1) as grader:
+        reward = graded_reward(grader)
+        talk = [{"role": "assistant", "content": "<SOLUTION>4</SOLUTION>"}]
+        assert reward(completions=[talk, "<SOLUTION>5</SOLUTION>"], answer=["4", "4"]) == [1.0, 0.0]
+        by_name = graded_reward(grader, answer="gold")
+        assert by_name(completions=["<SOLUTION>7</SOLUTION>"], gold=[7]) == [1.0]
+        with pytest.raises(ValueError, match="no column 'answer'"):
+            reward(completions=["<SOLUTION>7</SOLUTION>"], gold=["7"])
+    with Grader(workers=1, find_answer=last_boxed) as grader:
+        assert grader.grade(r"so \boxed{4}", "4", "math").status == "correct"
+        assert grader.grade("<SOLUTION>4</SOLUTION>", "4", "math").status == "unparsed"
+
+
+def test_pass_at_k_from_verdicts_alone() -> None:
+    # One of two right, and both: pass@1 is (1/2 + 1) / 2, pass@2 is 1.
+    table = pass_at_k_with_intervals([[1, 0], [1, 1]])
+    assert table["k"].tolist() == [1, 2]
+    assert table["value"].tolist() == [0.75, 1.0]
+    assert (table["low"] <= table["value"]).all()
+    assert (table["value"] <= table["high"]).all()
+    runs = pass_at_k_with_intervals([[[1, 0], [1, 1]], [[0, 0], [1, 1]]], ks=[1])
+    assert runs["value"].tolist() == [0.625]
+    assert runs["n_runs"].tolist() == [2]
+    for wrong, message in [
+        ([[0.5, 1.0]], "0 and 1 only"),
+        ([1, 0], "shape"),
+        ([[1], [1, 0]], "equally many"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            pass_at_k_with_intervals(wrong)
+
+
+def test_completions_of_a_prompt_depend_on_it_and_the_seed_alone(model: Path) -> None:
+    tokenizer = load_tokenizer(model)
+    sampler = TransformersSampler.of(load_model(model), tokenizer, batch_size=5)
+    sampling = Sampling(temperature=1.0, max_tokens=6)
+    talk = [{"role": "user", "content": "1+2"}]
+    both = complete(sampler, tokenizer, ["1+1", talk], sampling, samples=3)
+    assert [len(each) for each in both] == [3, 3]
+    assert len({each.token_ids for each in both[0]}) == 3
+    assert complete(sampler, tokenizer, [talk], sampling, samples=3)[0] == both[1]
+    assert complete(sampler, tokenizer, ["1+1"], sampling, samples=3, seed=1)[0] != both[0]
+    with pytest.raises(ValueError, match="at least 1"):
+        complete(sampler, tokenizer, ["1+1"], sampling, samples=0)
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_public_names_are_there_and_explained(package: str) -> None:
+    module = importlib.import_module(package)
+    assert module.__all__
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), f"{package}.{name}"
+    with pytest.raises(AttributeError, match="nothing_of_this_name"):
+        _ = module.nothing_of_this_name
+
+
+def test_importing_the_packages_loads_nothing_heavy() -> None:
+    heavy = ("torch", "transformers", "trl", "pandas", "scipy", "datasets")
+    code = f"import sys, {', '.join(PUBLIC)}; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_package_itself_imports_from_where_names_are_defined() -> None:
+    """Else a job's dependencies (`sage.runtime.dependencies`) would miss the module."""
+    lazy = {
+        name: set(importlib.import_module(name).__all__) - set(vars(importlib.import_module(name)))
+        for name in ("sage.evaluation", "sage.sampling", "sage.training")
+    }
+    assert all(lazy.values())
+    for file in (ROOT / "sage").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in lazy:
+                named = {alias.name for alias in node.names} & lazy[node.module]
+                assert not named, f"{file}: import {named} from where it is defined"
+
+
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+
+
+def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    modules = [str(path.relative_to(ROOT)) for path in (ROOT / "sage").rglob("*.py")]
+    for name in [*modules, "sage/py.typed", "pyproject.toml", "LICENSE", "README.md"]:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes((ROOT / name).read_bytes())
+    # What `python -m build --wheel --no-isolation` calls.
+    subprocess.run(
+        [sys.executable, "-c", BUILD, str(tmp_path)], cwd=source, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+        archive.extractall(tmp_path / "site")
+    of_package = {name for name in packed if ".dist-info/" not in name}
+    assert of_package == {*modules, "sage/py.typed"}
+    code = (
+        "import sage; from sage.guides import BranchGuide; from sage.grading import Grader\n"
+        "from sage.training import SageTrainer, Shaping\n"
+        "Shaping(guide=BranchGuide())\n"
+        "with Grader(workers=1) as grader:\n"
+        "    print(grader.grade('<SOLUTION>1/2</SOLUTION>', r'\\frac{1}{2}', 'math').status)\n"
+        "print(sage.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["correct", str(tmp_path / "site/sage/__init__.py")], done.stderr

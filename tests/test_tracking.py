@@ -1,0 +1,71 @@
+"""Watching training: which tool, where it writes, and that it reaches the Trainer's arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from sage.exhibits import load_study
+from sage.runtime import tracking
+from sage.training import rl
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    monkeypatch.setattr(tracking, "_is_installed", lambda package: package in packages)
+
+
+def test_trackio_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    assert tracking.chosen("auto") == "none"
+    with pytest.raises(ValueError, match="pip install wandb"):
+        tracking.chosen("wandb")
+    install(monkeypatch, "trackio", "wandb")
+    assert tracking.chosen("auto") == "trackio"
+    assert tracking.chosen("wandb") == "wandb"
+    assert tracking.chosen("none") == "none"
+
+
+def test_nothing_leaves_the_machine_unless_the_user_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, "wandb")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    variables = tracking.for_jobs("wandb", "mini", tmp_path)
+    assert variables["WANDB_MODE"] == "offline"
+    assert variables["WANDB_DIR"] == str(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "online")
+    assert tracking.for_jobs("wandb", "mini", tmp_path)["WANDB_MODE"] == "online"
+
+
+def test_a_run_is_named_after_its_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, "tensorboard")
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+    variables = tracking.for_jobs("tensorboard", "mini", tmp_path / "tracking")
+    scratch = Path("results/mini/scratch/tiny/grpo/seed1")
+    found = tracking.reporting(scratch, variables)
+    assert found == {"report_to": "tensorboard", "run_name": "tiny/grpo/seed1", "project": "mini"}
+    assert tracking.os.environ["TENSORBOARD_LOGGING_DIR"] == str(
+        tmp_path / "tracking/tiny/grpo/seed1"
+    )
+    of_sft = tracking.reporting(Path("results/mini/scratch/tiny/sft"), variables)
+    assert of_sft["run_name"] == "tiny/sft"
+    assert tracking.reporting(scratch, {}) == {"report_to": "none"}
+
+
+def test_the_choice_reaches_trls_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = load_study("smoke", ROOT / "config")
+    settings, row = study.model("tiny").rl, study.algorithms["grpo"]
+    scratch = tmp_path / "scratch/tiny/grpo/seed7"
+    monkeypatch.delenv(tracking.VARIABLE, raising=False)
+    assert rl.grpo_config(settings, row, 7, "cpu", scratch).report_to == []
+    install(monkeypatch, "trackio")
+    for name, value in tracking.for_jobs("trackio", "smoke", tmp_path / "curves").items():
+        monkeypatch.setenv(name, value)
+    config = rl.grpo_config(settings, row, 7, "cpu", scratch)
+    assert config.report_to == ["trackio"]
+    assert config.run_name == "tiny/grpo/seed7"
+    assert config.project == "smoke"
+    assert (tmp_path / "curves").is_dir()
