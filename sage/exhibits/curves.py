@@ -73,10 +73,9 @@ def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -
                 axes.fill_between(
                     band["k"], band["low"], band["high"], color=styles[name].hex, alpha=0.1, lw=0
                 )
-            for (name, _), run in runs[runs["benchmark"] == benchmark].groupby(
-                ["algorithm", "train_seed"], sort=False
-            ):
-                axes.plot(run["k"], run["value"], color=styles[str(name)].hex, lw=0.5, alpha=0.5)
+            here = runs[runs["benchmark"] == benchmark]
+            for (row, _), run in here.groupby(["algorithm", "train_seed"], sort=False):
+                axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
             draw_lines(axes, shown, "k", "value", names, styles, markers=True)
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_locator(FixedLocator(_powers(shown["k"])))

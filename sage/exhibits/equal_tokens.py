@@ -204,8 +204,8 @@ def equal_tokens_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
         ):
             for k in ks:
                 start = f"{moment} pass@{k}"
-                estimate = [values[f"{start} {part}"] for part in _PARTS]
-                cells.append(share_cell(*estimate, values[f"{start} mark"]))
+                value, low, high = (values[f"{start} {part}"] for part in _PARTS)
+                cells.append(share_cell(value, low, high, values[f"{start} mark"]))
             cells.append(_range_cell(values, step, lambda steps: f"{steps:.0f}"))
             cells.append(_range_cell(values, tokens, _millions))
         rows.append(algorithm_row(study, str(values["algorithm"]), cells))

@@ -55,4 +55,4 @@ class Watch(Strict):
             "signs that end the run with an error, which names the reason and the last checkpoint "
             "before it"
         ),
-    ] = Field(default_factory=lambda: ["not_finite"])
+    ] = Field(default=["not_finite"])

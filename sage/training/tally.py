@@ -29,8 +29,8 @@ class GuideTally:
         lowest, highest = self._clamp
         clamped = (factors <= lowest + _NEAR) | (factors >= highest - _NEAR)
         parts = (torch.ones_like(factors), factors, factors > 1.0, clamped, factors.log())
-        sums = [(part * mask).sum(dtype=torch.float64) for part in parts]
-        sums = torch.stack([*sums, mask.any(dim=1).sum(dtype=torch.float64)])
+        of_tokens = [(part * mask).sum(dtype=torch.float64) for part in parts]
+        sums = torch.stack([*of_tokens, mask.any(dim=1).sum(dtype=torch.float64)])
         least = factors.masked_fill(~mask, torch.inf).min()
         most = factors.masked_fill(~mask, -torch.inf).max()
         sums = self._accelerator.reduce(sums, reduction="sum")
