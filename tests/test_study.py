@@ -615,13 +615,16 @@ def test_the_examples_of_the_documentation_work(config: Path) -> None:
     examples = re.findall(r"```yaml\n(.+?)```", (config / "README.md").read_text(), re.S)
     # tests/test_growth.py and tests/test_crediting.py run the others
     algorithm = examples[0]
-    (problems,) = [text for text in examples if text.startswith("problems:")]
+    problems, *more = [text for text in examples if text.startswith("problems:")]
     (entry,) = [text for text in examples if text.startswith("gsm8k:")]
     for file, text in ((ALGORITHMS, algorithm), ("benchmarks.yaml", entry)):
         (config / file).write_text((config / file).read_text() + text)
     (name,), (data_set,) = yaml.safe_load(algorithm), yaml.safe_load(entry)
     (benchmark,) = yaml.safe_load(problems)["problems"]
     edit(config / STUDY, f"problems.{benchmark}", yaml.safe_load(problems)["problems"][benchmark])
+    for text in more:
+        for other, settings in yaml.safe_load(text)["problems"].items():
+            edit(config / STUDY, f"problems.{other}", settings)
     public = {"source": "benchmark", "title": "Public", "benchmark": data_set}
     edit(config / STUDY, "problems.public", public)
     edit(config / STUDY, "models.tiny.algorithms", [name])
