@@ -519,7 +519,7 @@ def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> Non
         (
             {"study": "mini", "studdy": "smoke"},
             "studdy: unknown key; did you mean 'study'? Allowed: device, mirror, reference, "
-            "results, study",
+            "results, study, tracking",
         ),
         (
             {"study": "mini", "device": "gpu"},
