@@ -22,7 +22,7 @@ import yaml
 from conftest import ROOT, copy_project, snakemake_in
 from safetensors.torch import load_file
 from test_multiprocess import PROBLEMS, ROWS, SETTINGS, third
-from trainers import write_parent
+from trainers import is_of_trl, write_parent
 from trl import GRPOTrainer
 
 from benchmarks import training
@@ -77,7 +77,7 @@ def trained(
     )
     trainer.train()
     log = [
-        {key: value for key, value in entry.items() if "time" not in key and "sage/" not in key}
+        {key: value for key, value in entry.items() if is_of_trl(key)}
         for entry in trainer.state.log_history
         if "loss" in entry
     ]

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
-from trainers import odd_length, trainer_of
+from trainers import is_of_trl, odd_length, trainer_of
 from trl import GRPOTrainer
 
 from sage.advantages import BetaNormalised, Centred, GroupNormalised
@@ -81,7 +81,7 @@ def trained(trainer: Any) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]
     """Train; the logged numbers but for times, and the weights."""
     trainer.train()
     log = [
-        {key: value for key, value in row.items() if "time" not in key and "sage/" not in key}
+        {key: value for key, value in row.items() if is_of_trl(key)}
         for row in trainer.state.log_history
         if "loss" in row
     ]

@@ -73,3 +73,8 @@ def trainer_of(
         peft_config=lora_config(settings.lora) if settings.lora else None,
         **more,
     )
+
+
+def is_of_trl(key: str) -> bool:
+    """Whether a plain GRPOTrainer logs it too, and again the same."""
+    return not ("time" in key or "sage/" in key or key in ("zero_advantages", "drawn_tokens"))
