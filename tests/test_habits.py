@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, copy_project, snakemake_in
+from conftest import ROOT
 
 PAGES = sorted(
     path
@@ -100,11 +100,10 @@ def test_the_citation_has_the_version_and_licence_of_the_project() -> None:
 
 
 def test_what_the_workflow_catalogue_asks_for_is_there() -> None:
-    """Standardized usage: a main file, rules, instructions for the configuration, a usage file."""
+    """Standardized usage: rules, instructions for the configuration, a usage file."""
     readme = (ROOT / "README.md").read_text().lower()
     assert "snakemake" in readme
     assert "workflow" in readme
-    assert (ROOT / "workflow/Snakefile").is_file()
     assert list((ROOT / "workflow/rules").glob("*.smk"))
     assert (ROOT / "config/README.md").is_file()
     assert (ROOT / "LICENSE").is_file()
@@ -115,18 +114,6 @@ def test_what_the_workflow_catalogue_asks_for_is_there() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
-def test_the_catalogues_snakefile_plans_the_same_jobs(tmp_path: Path) -> None:
-    folder = copy_project(tmp_path / "sage")
-    plans = [
-        snakemake_in(folder)("-n", "--quiet", *arguments, "--config", "study=smoke")
-        for arguments in ([], ["-s", "workflow/Snakefile"])
-    ]
-    assert plans[0].returncode == plans[1].returncode == 0, plans[1].stdout
-    totals = [re.findall(r"^total +(\d+)", plan.stdout, re.M) for plan in plans]
-    assert totals[0] == totals[1]
-    assert int(totals[0][0]) > 20
-
-
 def test_the_container_has_what_the_set_up_reads() -> None:
     recipe = (ROOT / "container/sage.def").read_text()
     files = re.search(r"%files\n(.*?)\n\n", recipe, re.S)
