@@ -123,7 +123,7 @@ def test_hostile_answers_are_neither_run_nor_correct(installed: None, tmp_path: 
             for answer in HOSTILE:
                 completion = f"<SOLUTION>{answer.replace('{mark}', str(mark))}</SOLUTION>"
                 found = grader.grade(completion, gold.text(), "reasoning_gym").status
-                assert found in ("wrong", "unparsed"), (task, answer)
+                assert found in ("wrong", "unparsed", "gold_unparsed"), (task, answer)
             right = grader.grade(
                 f"<SOLUTION>{gold.answer}</SOLUTION>", gold.text(), "reasoning_gym"
             )

@@ -99,7 +99,7 @@ def test_hostile_completions_stay_text_in_every_exhibit(
         sampler.drawn = 0
         settings = {**study.study.exhibits[name].model_dump(), "title": ""}
         if kind.kind == "step_times":
-            settings["rounds"] = 2
+            settings["rounds"] = 6
         measure(
             settings,
             kind.settings(study, name),

@@ -37,7 +37,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from sage.runtime.job import job
 
-snakemake = SimpleNamespace(threads=1, log=[__file__ + ".log"], params={}, resources={})
+snakemake = SimpleNamespace(
+    threads=1, log=[__file__ + ".log"], params={}, resources={}, wildcards={}
+)
 with job(snakemake, imports=["slow_package"]):
 """
 TELL = """

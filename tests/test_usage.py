@@ -80,7 +80,7 @@ def test_gpus_are_sampled_until_they_cannot_be(
             time.sleep(0.05)
         time.sleep(0.5)
         seen = usage()
-        content = Manifest(settings={}, threads=1, started=time.time() - 2).content(tokens=100)
+        content = Manifest({}, 1, time.time(), clock=time.monotonic() - 2).content(tokens=100)
     assert (seen.gpu_memory, seen.gpu_utilisation) == (5000 * MIB, 0.5)
     assert calls.read_text().splitlines()[0].endswith("--id=GPU-a,GPU-b")
     assert len(calls.read_text().splitlines()) == 5  # three failures in a row end it

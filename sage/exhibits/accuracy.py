@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.evaluation.averages import PART_COLUMNS, average_share
 from sage.exhibits.kind import Shown, TableMaker
 from sage.exhibits.paper_reading import reading_document, reading_table
 from sage.exhibits.pass_at_k import (
@@ -120,6 +119,8 @@ def accuracy_table(
 
     Raises ValueError for faulty metrics and for a benchmark called `average`.
     """
+    from sage.evaluation.averages import PART_COLUMNS
+
     require(comparisons, _COMPARED, "comparisons")
     model, benchmarks = study.study.exhibits[exhibit].model, study.benchmarks_of(exhibit)
     if AVERAGE in benchmarks:
@@ -259,6 +260,8 @@ def _averages(
     rows: pd.DataFrame, benchmarks: Sequence[str], algorithms: Sequence[str]
 ) -> pd.DataFrame:
     """Means over `benchmarks` of pooled rows of one k, by algorithm; NaN if a run is missing."""
+    from sage.evaluation.averages import average_share  # with scipy, which a study is read without
+
     by_place = {(row["algorithm"], row["benchmark"]): row for row in rows.to_dict("records")}
     found: list[tuple[float, ...]] = []
     for algorithm in algorithms:
