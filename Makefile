@@ -13,7 +13,7 @@ ONLY ?=
 
 # Recipes must find the environment's python first; PYTHON itself stays the user's.
 run := PATH="$(abspath $(VENV))/bin:$$PATH"
-# One thread: these models are tiny, and threads of a busy machine wait for each other.
+# OMP_NUM_THREADS=1: models of tests are tiny, and threads of a busy machine wait for each other.
 run-vllm := OMP_NUM_THREADS=1 PATH="$(abspath $(VENV_VLLM))/bin:$$PATH"
 run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 
@@ -30,7 +30,7 @@ study: install
 ## make test                set up with the test tools, then run every test and style check
 ## make test PYTEST_ARGS='-m "not slow"' TEST_CORES=4
 test: install-test
-	$(run) pytest -n $(TEST_CORES) --dist loadfile $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile $(PYTEST_ARGS)
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_a_micro_batch_is_as_large_as_in_training(
     assert (one.steps, one.steps_per_generation) == (1, 1)
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine spend processor time as well."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_a_guide_that_takes_time_is_caught(smoke: Path, smoke_study: ResolvedStudy) -> None:
     """Its fifth of a second is found, and the guide that costs nothing is not blamed for it."""
     grpo, branch = (smoke_study.algorithms[name] for name in ("grpo", "grpo_branch"))

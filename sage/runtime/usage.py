@@ -51,12 +51,9 @@ def usage() -> Usage:
     seen = Usage()
     with contextlib.suppress(KeyError, OSError, ValueError, TypeError):
         seen = Usage(**json.loads(Path(os.environ[FILE]).read_text(encoding="utf-8")))
-    peaks = [
-        resource.getrusage(who).ru_maxrss * _RSS_UNIT
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
     of_gpus = [n for n in (seen.gpu_memory, _reserved_by_torch()) if n is not None]
-    return Usage(max(seen.memory, *peaks), max(of_gpus, default=None), seen.gpu_utilisation)
+    memory = max(seen.memory, _peak_of_one_process())
+    return Usage(memory, max(of_gpus, default=None), seen.gpu_utilisation)
 
 
 @contextmanager
@@ -110,7 +107,7 @@ def _state(line: str) -> tuple[int, float | None]:
 def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:
     memory, gpu_memory, shares, failures = 0, None, list[float](), 0
     while True:
-        memory = max(memory, memory_of_processes(os.getpid()))
+        memory = max(memory, memory_of_processes(os.getpid()), _peak_of_one_process())
         if devices and failures < _GPU_FAILURES:
             state = gpu_state(devices)
             failures = failures + 1 if state is None else 0
@@ -124,6 +121,12 @@ def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:
             part.replace(file)
         if over.wait(SECONDS):
             return
+
+
+def _peak_of_one_process() -> int:
+    """The most resident bytes of this process so far, or of one of its ended children."""
+    both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(who).ru_maxrss for who in both) * _RSS_UNIT
 
 
 def _reserved_by_torch() -> int | None:
