@@ -41,7 +41,7 @@ from sage.study import ResolvedStudy
 
 RESULTS = ROOT / "benchmarks/calibration.json"
 MANY, STUDIES, FEWER = 4_000, 1_000, 500
-"""Studies for claims about histories, about pass@k, and for others and for power."""
+"""Studies for claims about histories, for other claims, and for power."""
 SEEDS, RUNS = (3, 5, 8), (1, 3, 5, 10, 20)
 """Training runs of studies with verdicts, and of those with intervals only."""
 Record = dict[str, Any]
@@ -94,7 +94,7 @@ def false_verdicts(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
     """How often each claim gets each verdict where rows differ by chance."""
     for name, claim in claims.items():
         kinds = kinds_of(claim)
-        studies = STUDIES if kinds == {PassAtK} else MANY if kinds == {Recorded} else FEWER
+        studies = MANY if Recorded in kinds else STUDIES
         worlds = {"no effect": World()}
         if kinds == {PassAtK}:  # what others measure knows no other world
             worlds["base against base"] = PLACEBO
