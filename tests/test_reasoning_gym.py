@@ -124,13 +124,13 @@ def test_hostile_answers_are_neither_run_nor_correct(installed: None, tmp_path: 
                 completion = f"<SOLUTION>{answer.replace('{mark}', str(mark))}</SOLUTION>"
                 found = grader.grade(completion, gold.text(), "reasoning_gym").status
                 assert found in ("wrong", "unparsed", "gold_unparsed"), (task, answer)
-            right = grader.grade(
-                f"<SOLUTION>{gold.answer}</SOLUTION>", gold.text(), "reasoning_gym"
-            )
-            assert right.status == "correct", task
         tower = "<SOLUTION>9**9**9**9**9</SOLUTION>"
         endless = grader.grade(tower, golds["countdown"].text(), "reasoning_gym").status
         assert endless in ("timeout", "wrong")
+    with Grader(limit_seconds=60.0, workers=1) as grader:  # whatever else the machine does
+        for task, gold in golds.items():
+            right = f"<SOLUTION>{gold.answer}</SOLUTION>"
+            assert grader.grade(right, gold.text(), "reasoning_gym").status == "correct", task
     assert not mark.exists()
 
 
