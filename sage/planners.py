@@ -181,7 +181,7 @@ class GuidedRetry:
     problem's hint. Of these the right ones join the group, under the prompt without the hint: their
     old log-probs are those under the hint, so that the loss weights each token by
     pi(y | x) / pi_old(y | x, hint), within the clip of the algorithm. The KL term of their tokens
-    is taken under the prompt without the hint, and not weighted.
+    is taken under the prompt without the hint, and only `k3_corrected` weights it.
     """
 
     needs_guidance: ClassVar[bool] = True
