@@ -25,6 +25,7 @@ from sage.study import RL, Algorithm
 from sage.training import rl
 from sage.training.drawing import rollout_stream
 from sage.training.planned import GUIDED
+from sage.training.rollouts import filled, take_rows
 from sage.training.trainer import SageTrainer, Shaping
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
@@ -183,14 +184,35 @@ def test_dars_draws_more_of_hard_prompts_and_centres_over_all(parent: Path) -> N
     assert seen == tokens + (32 + extra) * prompts[0]
 
 
-@pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "dapo"])
-def test_the_loss_is_a_mean_over_real_completions(parent: Path, loss: str) -> None:
-    """Filled up to a multiple of 8 parts or not at all, and against TRL's own mean."""
-    row = {"loss": loss, "entropy_bonus": 0.0 if loss == "dapo" else 1e-9}
+@pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "bnpo", "dapo"])
+def test_rows_that_fill_up_leave_the_loss_as_it_is(parent: Path, loss: str) -> None:
+    trainer = build(parent, "grpo_branch", row={"loss": loss, "entropy_bonus": 0.5})
+    batch = generation(trainer)
+    rows = len(batch["advantages"])
+    more = filled(take_rows(batch, slice(None)), 2 * rows)
+    more["num_items_in_batch"] = batch["num_items_in_batch"]
+    more |= {"real_share": torch.tensor(0.5), "rollout": torch.arange(2 * rows)}
+    trainer.current_gradient_accumulation_steps = 1
+    parameters = [p for p in trainer.model.parameters() if p.requires_grad]
+    values = [trainer.compute_loss(trainer.model, part) for part in (batch, more)]
+    of_batch, of_more = (torch.autograd.grad(value, parameters) for value in values)
+    torch.testing.assert_close(values[1], values[0], rtol=1e-5, atol=1e-6)
+    assert max(gradient.abs().max() for gradient in of_batch) > 1e-3
+    for left, right in zip(of_more, of_batch, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo"])
+def test_the_loss_does_not_depend_on_the_parts_of_a_step(parent: Path, loss: str) -> None:
+    """Filled up to a multiple of 8 micro-batches, or not at all."""
+    row = {"loss": loss}
     norms, losses = [], []
     for parts in (1, 8):
         trainer = build(
-            parent, "dars_branch", row=row, settings={"steps": 1, "micro_batches": parts}
+            parent,
+            "dars_branch",
+            row=row,
+            settings={"steps": 1, "prompts_per_step": 4, "micro_batches": parts},
         )
         batches: list[Any] = []
         compute = trainer._compute_loss
