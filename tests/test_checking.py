@@ -159,7 +159,7 @@ def test_what_is_not_pinned_is_named_and_does_not_fail(tmp_path: Path) -> None:
     assert (revisions.state, revisions.here) == ("warning", "10 of 12")
     assert "none for math-ai/minervamath, unsloth/OpenMathReasoning-mini: " in revisions.way_out
     assert (checksums.state, checksums.here) == ("warning", "7 of 14")
-    assert "en/train-00000-of-00001.parquet, K-and-K/knights-and-knaves/test/people2" in (
+    assert "math-ai/minervamath/test.jsonl, K-and-K/knights-and-knaves/test/people2" in (
         checksums.way_out
     )
     text = render_findings(study, findings.values())
@@ -171,7 +171,7 @@ def test_what_is_not_pinned_is_named_and_does_not_fail(tmp_path: Path) -> None:
 
 def test_a_branch_is_no_pin(tmp_path: Path) -> None:
     study = study_of("workstation")
-    assert found(study, tmp_path)["hub revisions"].here == "5 of 6"
+    assert found(study, tmp_path)["hub revisions"].here == "6 of 7"
     model = study.study.models["qwen_math_7b"]
     base = model.base.model_copy(update={"revision": "main"})
     study.study.models["qwen_math_7b"] = model.model_copy(update={"base": base})

@@ -110,7 +110,32 @@ def test_the_study_as_released_has_the_releases_answers() -> None:
     assert found["batching"] == {"completions"}
     assert found["schedule"] == {"constant"}
     assert found["kl_reference"] == {"released"}
+    assert found["dapo_clip"] == {"same"}
     assert found["evaluation_temperature"] == {"released"}
+
+
+def test_the_study_as_released_has_the_world_of_the_mini_study() -> None:
+    """So that what differs between their results is what the readings do."""
+    mini, released = load_study("mini", CONFIG), load_study("released", CONFIG)
+    for name, problems in released.study.problems.items():
+        assert problems == mini.study.problems[name]
+    ours, theirs = mini.model("tiny"), released.model("tiny")
+    assert theirs.base == ours.base
+    assert ours.sft is not None
+    assert theirs.sft == ours.sft.model_copy(
+        update={"length": "conversation", "too_long": "leave_out", "loss": "text"}
+    )
+    rollouts = [m.rl.steps * m.rl.prompts_per_step * m.rl.rollouts for m in (ours, theirs)]
+    assert rollouts[0] == rollouts[1] == 6400
+    as_run = {
+        "steps": 800,
+        "prompts_per_step": 1,
+        "steps_per_generation": 2,
+        "schedule": "constant",
+        "checkpoint_every": 200,
+    }
+    assert theirs.rl == ours.rl.model_copy(update=as_run)
+    assert {row.clip_high for row in released.algorithms.values()} == {0.2}
 
 
 def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
