@@ -58,8 +58,10 @@ def test_training_was_as_released(results: Path) -> None:
 
 
 def test_the_kl_term_refers_to_the_model_before_sft(results: Path) -> None:
-    inputs = manifest_of(results / "models/tiny/dapo_branch/seed1")["inputs"]
-    assert any("models/tiny/pretrained" in name for name in inputs)
+    run = results / "models/tiny/dapo_branch/seed1"
+    assert any("models/tiny/pretrained" in name for name in manifest_of(run)["inputs"])
+    first = json.loads((run / "history.jsonl").read_text().splitlines()[0])
+    assert first["kl"] > 0  # from its own parent the policy has not moved yet
 
 
 def test_sft_selects_whole_conversations_and_learns_their_text(results: Path) -> None:
