@@ -118,6 +118,7 @@ def test_a_reading_without_an_effect_here_says_why() -> None:
     assert open_rows["forward_kl"] == "not measured here: needs training"
     in_force = table[table["in_force"]].set_index("reading")["answer"]
     assert (in_force["sft_length"], in_force["schedule"]) == ("prompt", "linear")
+    assert in_force["kl_reference"] == "paper"  # of every row with such a term
     assert len(effects_view(table).groups) == table["reading"].nunique()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
@@ -15,6 +15,9 @@ from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
 from sage.results import Results
 from sage.study import BASE, ResolvedStudy
+
+if TYPE_CHECKING:
+    from sage.study.readings import InForce
 
 COLUMNS = ["reading", "question", "answer", "in_force", "quantity", "value"]
 
@@ -132,8 +135,9 @@ def effects_table(effects: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> 
 
     require(effects, ["reading", "answer", "quantity", "value"], exhibit)
     model = study.study.exhibits[exhibit].model
-    in_force = {one.reading.name: one.answers.get(model) for one in readings_of(study)}
-    questions = {one.reading.name: one.reading.question for one in readings_of(study)} | QUESTIONS
+    found_in_force = readings_of(study)
+    in_force = {one.reading.name: _answer_of(one, study, model) for one in found_in_force}
+    questions = {one.reading.name: one.reading.question for one in found_in_force} | QUESTIONS
     rows: list[tuple[object, ...]] = []
     for name, question in questions.items():
         found = effects[effects["reading"] == name].to_dict("records")
@@ -144,6 +148,14 @@ def effects_table(effects: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> 
             why = OPEN.get(name, NO_SFT)
             rows.append((name, question, "", False, f"not measured here: {why}", float("nan")))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _answer_of(one: InForce, study: ResolvedStudy, model: str) -> str | None:
+    """The answer in force for a model, or for all of its rows; None if there is no such one."""
+    if one.reading.section != "algorithms":
+        return one.answers.get(model, one.answers.get("the study"))
+    given = {one.answers[row] for row in study.trained(model) if row in one.answers}
+    return given.pop() if len(given) == 1 else None
 
 
 def effects_view(table: pd.DataFrame) -> Table:
