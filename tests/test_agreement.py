@@ -46,3 +46,13 @@ def test_pairs_are_read_from_tests_without_running_them(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text("")
     with pytest.raises(ValueError, match="no test file with"):
         list(pairs_of(tmp_path))
+
+
+def test_the_text_has_the_figures_of_the_file() -> None:
+    text = (RESULTS.parents[1] / "docs/grading.md").read_text(encoding="utf-8")
+    tricky, theirs = FOUND["tricky_pairs"], FOUND["math_verify"]
+    graded = theirs["pairs"] - theirs["left_out"]
+    assert f"| {tricky['pairs']} | {tricky['pairs'] - len(tricky['errors'])} |" in text
+    assert f"| {graded} of {theirs['pairs']} | {theirs['agree']} (" in text
+    for rate in (tricky["error_rate"], theirs["error_rate"]):
+        assert f"{100 * rate:.2f} %" in text
