@@ -95,8 +95,8 @@ def main() -> int:
         return NO_GPU
     table = RESULTS.with_suffix(".rows")
     status = run(["-m", "gpu", "tests/test_gpu.py"], table, SECONDS)
-    rows = json.loads(table.read_text(encoding="utf-8"))
-    table.unlink()
+    rows = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
+    table.unlink(missing_ok=True)
     content = {
         "commit": git_commit(),
         "hardware": hardware(),
