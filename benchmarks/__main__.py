@@ -26,6 +26,7 @@ NOT_BENCHMARKS = {
     "paired",
     "paper_files",
     "random_policy",
+    "reference_run",
     "worlds",
 }
 
