@@ -19,8 +19,8 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
-.PHONY: install install-test install-vllm install-slurm study test test-vllm test-paper test-slurm \
-	bench bench-vllm reference clean help
+.PHONY: install install-test install-vllm install-slurm study test test-vllm test-gpu test-paper \
+	test-slurm bench bench-vllm reference clean help
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
@@ -35,6 +35,11 @@ test: install-test
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
 	$(run-vllm) pytest -m vllm tests/test_vllm.py $(PYTEST_ARGS)
+
+## make test-gpu            run what only a GPU can show, in at most 9 minutes; prints a table and
+##                          keeps it in benchmarks/gpu.json. Without a GPU it says so and fails
+test-gpu: install-test
+	$(run) python -m benchmarks.gpu
 
 ## make test-paper          run the paper's whole study with small random models and vLLM;
 ##                          SAGE_MIRROR must name the folder with the benchmarks' files

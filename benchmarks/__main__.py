@@ -19,12 +19,14 @@ from sage.runtime.manifest import hardware, versions
 FOLDER = Path(__file__).parent
 NOT_BENCHMARKS = {
     "__main__",
+    "agreement",
     "chaos",
     "findings",
-    "math_verify_pairs",
+    "gpu",
     "paired",
     "paper_files",
     "random_policy",
+    "reference_run",
     "worlds",
 }
 

@@ -152,6 +152,32 @@ def test_the_hub_is_asked_once_and_only_for_what_no_copy_is_held_of(
     assert "hub" not in found(study, results)
 
 
+def test_what_is_not_pinned_is_named_and_does_not_fail(tmp_path: Path) -> None:
+    study = study_of("paper")
+    findings = found(study, tmp_path)
+    revisions, checksums = findings["hub revisions"], findings["checksums"]
+    assert (revisions.state, revisions.here) == ("warning", "10 of 12")
+    assert "none for math-ai/minervamath, unsloth/OpenMathReasoning-mini: " in revisions.way_out
+    assert (checksums.state, checksums.here) == ("warning", "7 of 14")
+    assert "math-ai/minervamath/test.jsonl, K-and-K/knights-and-knaves/test/people2" in (
+        checksums.way_out
+    )
+    text = render_findings(study, findings.values())
+    assert "hub revisions: none for" in text
+    failed = sum(finding.state == "failed" for finding in findings.values())
+    assert text.endswith(f"Needs not met: {failed}.")
+    assert "hub revisions" not in found(study_of("smoke"), tmp_path)
+
+
+def test_a_branch_is_no_pin(tmp_path: Path) -> None:
+    study = study_of("workstation")
+    assert found(study, tmp_path)["hub revisions"].here == "6 of 7"
+    model = study.study.models["qwen_math_7b"]
+    base = model.base.model_copy(update={"revision": "main"})
+    study.study.models["qwen_math_7b"] = model.model_copy(update={"base": base})
+    assert "none for Qwen/Qwen2.5-Math-7B, " in found(study, tmp_path)["hub revisions"].way_out
+
+
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_the_target_fails_where_a_need_is_not_met(

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from sage.exhibits import load_study
-from sage.exhibits.readings import OWN, readings_table
+from sage.exhibits.kind import Shown
+from sage.exhibits.readings import OWN, ReadingsTable, readings_table
 from sage.study import ResolvedStudy, StudyError
 from sage.study.readings import READINGS, readings_of
 from tests.conftest import ROOT
@@ -110,7 +111,32 @@ def test_the_study_as_released_has_the_releases_answers() -> None:
     assert found["batching"] == {"completions"}
     assert found["schedule"] == {"constant"}
     assert found["kl_reference"] == {"released"}
+    assert found["dapo_clip"] == {"same"}
     assert found["evaluation_temperature"] == {"released"}
+
+
+def test_the_study_as_released_has_the_world_of_the_mini_study() -> None:
+    """So that what differs between their results is what the readings do."""
+    mini, released = load_study("mini", CONFIG), load_study("released", CONFIG)
+    for name, problems in released.study.problems.items():
+        assert problems == mini.study.problems[name]
+    ours, theirs = mini.model("tiny"), released.model("tiny")
+    assert theirs.base == ours.base
+    assert ours.sft is not None
+    assert theirs.sft == ours.sft.model_copy(
+        update={"length": "conversation", "too_long": "leave_out", "loss": "text"}
+    )
+    rollouts = [m.rl.steps * m.rl.prompts_per_step * m.rl.rollouts for m in (ours, theirs)]
+    assert rollouts[0] == rollouts[1] == 6400
+    as_run = {
+        "steps": 800,
+        "prompts_per_step": 1,
+        "steps_per_generation": 2,
+        "schedule": "constant",
+        "checkpoint_every": 200,
+    }
+    assert theirs.rl == ours.rl.model_copy(update=as_run)
+    assert {row.clip_high for row in released.algorithms.values()} == {0.2}
 
 
 def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
@@ -122,3 +148,13 @@ def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
     assert (default["answer"], default["default"]) == ("conversation", True)
     assert (default["in_force"], other["in_force"]) == ("Qwen2.5-Math-7B", "")
     assert other["source"] == "paper"
+
+
+def test_the_table_leads_to_what_switching_does(tmp_path: Path) -> None:
+    study = load_study("mini", CONFIG)
+    made = {
+        name: ReadingsTable().tables()[""](Shown(one, "readings", tmp_path, tmp_path))
+        for name, one in (("mini", study), ("table1", study.part("table1")))
+    }
+    assert made["mini"].caption.endswith("where it can be shown here: effects.")
+    assert "shown here" not in made["table1"].caption

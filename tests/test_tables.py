@@ -419,6 +419,14 @@ class TestSettings:
     def test_sft_is_shown_for_the_models_that_have_it(self) -> None:
         table = sft_settings_table(load_study("smoke", ROOT / "config")).set_index("parameter")
         assert table.loc["Learning rate", "tiny"] == "0.001"
+        choices = ["May take half of it", "Longer than the maximum", "Loss on", "Chat template"]
+        paper = sft_settings_table(load_study("paper", ROOT / "config")).set_index("parameter")
+        assert paper.loc[choices, "qwen_math_7b"].tolist() == [
+            "the conversation",
+            "leave out",
+            "the whole text",
+            "Unsloth's",
+        ]
         assert table.loc["LoRA", "tiny"].startswith("LoRA, rank 8, alpha 16")
         assert set(table["tiny_long"].drop("Base model")) == {NONE}
         assert table.loc["Base model", "tiny_long"] == "that of Tiny Qwen2 (0.03 M)"

@@ -8,7 +8,8 @@ from typing import Literal
 
 from sage.study import ResolvedStudy
 
-State = Literal["ok", "failed", "not needed"]
+State = Literal["ok", "failed", "not needed", "warning"]
+"""A warning does not fail the check: the study runs, but something about it is open."""
 
 _COLUMNS = ("what", "needed", "here", "state")
 
@@ -30,7 +31,7 @@ def met(is_met: bool) -> State:
 
 
 def render_findings(study: ResolvedStudy, findings: Iterable[Finding]) -> str:
-    """The findings as a table, and for each failed one a line that says what to do."""
+    """The findings as a table, and for each warning and failed one a line that says what to do."""
     rows = list(findings)
     cells = [_COLUMNS, *((row.what, row.needed, row.here, row.state) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
@@ -39,6 +40,7 @@ def render_findings(study: ResolvedStudy, findings: Iterable[Finding]) -> str:
         padded = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=False))
         lines.append("  ".join((*padded, row[3])))
     failed = [row for row in rows if row.state == "failed"]
-    lines += [f"{row.what}: {row.way_out}" for row in failed]
+    warned = [row for row in rows if row.state == "warning"]
+    lines += [f"{row.what}: {row.way_out}" for row in [*warned, *failed]]
     lines.append(f"Needs not met: {len(failed)}." if failed else "All needs are met.")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ fetching them."""
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from sage.study import ResolvedStudy
 from sage.study.bases import HubBase, PackageBase
 
 _NO_COPY = "no copy"
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
@@ -32,6 +34,62 @@ def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]
         here = "no answer" if reason else "answers"
         yield Finding("hub", constants.ENDPOINT, here, met(reason is None), way_out)
     yield from sources
+    yield from _pins(study)
+
+
+def _pins(study: ResolvedStudy) -> Iterator[Finding]:
+    """Whether every source on the hub is named by its commit, and every file by its checksum."""
+    bases = {
+        model.base.repository: _COMMIT.fullmatch(model.base.revision) is not None
+        for model in study.study.models.values()
+        if isinstance(model.base, HubBase)
+    }
+    hubs = [hub for name in _data_sets(study) for hub in study.benchmarks[name].hub]
+    pinned = bases | {hub.repository: hub.revision is not None for hub in hubs}
+    if not pinned:
+        return
+    yield _open(
+        "hub revisions",
+        "a commit for each source",
+        [name for name, is_pinned in pinned.items() if not is_pinned],
+        len(pinned),
+        "the newest is taken, which may change; name a commit as `revision` in the study or in "
+        "config/benchmarks.yaml",
+    )
+    files = {f"{hub.repository}/{file.path}": file.sha256 for hub in hubs for file in hub.files}
+    if files:
+        yield _open(
+            "checksums",
+            "one for each data file",
+            [name for name, checksum in files.items() if checksum is None],
+            len(files),
+            "a file of a named commit cannot change; to see a damaged one at once, add its "
+            "`sha256` to config/benchmarks.yaml",
+        )
+
+
+def _open(what: str, needed: str, without: Sequence[str], total: int, way_out: str) -> Finding:
+    """A finding that warns of what is open; it is ok if nothing is."""
+    here = f"{total - len(without)} of {total}"
+    if not without:
+        return Finding(what, needed, here, "ok")
+    return Finding(what, needed, here, "warning", f"none for {', '.join(without)}: {way_out}")
+
+
+def _data_sets(study: ResolvedStudy) -> list[str]:
+    """The entries of benchmarks.yaml that the study reads."""
+    sets = [study.study.problems[name] for name in _problem_sets(study)]
+    names = [one.benchmark for one in sets if one.source == "benchmark"]
+    names += [m.sft.data for m in study.study.models.values() if m.sft and m.sft.data]
+    return list(dict.fromkeys(names))
+
+
+def _problem_sets(study: ResolvedStudy) -> list[str]:
+    """The problem sets that models are trained or evaluated on."""
+    models = study.study.models
+    used = [model.rl.problems for model in models.values()]
+    used += [benchmark for model in models for _, benchmark in study.evaluated(model)]
+    return list(dict.fromkeys(used))
 
 
 def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
@@ -54,10 +112,7 @@ def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
 
 def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """The source of each public data set that the study reads."""
-    models = study.study.models
-    used = [model.rl.problems for model in models.values()]
-    used += [benchmark for model in models for _, benchmark in study.evaluated(model)]
-    for name in dict.fromkeys(used):
+    for name in _problem_sets(study):
         settings = study.study.problems[name]
         if settings.source == "reasoning_gym":
             yield _reasoning_gym(name, settings.task)
@@ -65,7 +120,7 @@ def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
             levels = [str(level) for level in settings.levels] if settings.levels else None
             is_there = results.problems(name).is_file()
             yield _data_set(study, settings.benchmark, levels, is_there)
-    for name, model in models.items():
+    for name, model in study.study.models.items():
         if model.sft and model.sft.data:
             is_there = results.parent(name).is_dir()
             yield _data_set(study, model.sft.data, None, is_there)

@@ -30,6 +30,7 @@ KINDS = {
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
     "step_times": "sage.exhibits.step_times:StepTimesTable",
+    "reading_effects": "sage.exhibits.reading_effects:ReadingEffects",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 

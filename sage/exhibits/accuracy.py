@@ -78,16 +78,15 @@ class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
         return {"": accuracy_document, "_reading": reading_document}
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame:
-        """pass@k by benchmark, with the standard deviation of the paper's estimator over
+        """pass@k by the paper's estimator, by benchmark, with its standard deviation over
         evaluation seeds."""
-        rows = pooled_pass_at_k(shown.frame("pass_at_k"), shown.study, shown.name)
-        on = ["benchmark", "algorithm", "quantity"]
-        named = rows.assign(quantity=[f"pass@{k}" for k in rows["k"]])[[*on, "value"]]
-        noise = reading_table(
+        table = reading_table(
             shown.frame("pass_at_k"), shown.frame("paper_reading"), shown.study, shown.name
-        ).rename(columns={"std": "measured_std", "n_eval_seeds": "measured_seeds"})
-        noise = noise.assign(quantity=[f"pass@{k}" for k in noise["k"]])
-        return named.merge(noise[[*on, "measured_std", "measured_seeds"]], on=on, how="left")
+        )
+        names = {"reading": "value", "std": "measured_std", "n_eval_seeds": "measured_seeds"}
+        named = table.drop(columns="value").rename(columns=names)
+        named = named.assign(quantity=[f"pass@{k}" for k in named["k"]])
+        return named[["benchmark", "algorithm", "quantity", *names.values()]]
 
 
 def accuracy_document(shown: Shown) -> TableDocument:

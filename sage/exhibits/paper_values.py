@@ -39,9 +39,10 @@ contains 0."""
 
 PAPER_CAPTIONS = {
     "accuracy": (
-        "The paper’s numbers (reports/paper) beside the measured ones, on the same problems. ± "
-        "is the standard deviation over evaluation seeds; here it is that of the paper’s "
-        "estimator. The difference is measured minus paper. Its 95 % interval covers the noise "
+        "The paper’s numbers (reports/paper) beside the measured ones, on the same problems and "
+        "by the paper’s estimator: pass@1 from the first sample of a problem, pass@k from all k "
+        "samples of an evaluation seed. ± is the standard deviation over evaluation seeds. The "
+        "difference is measured minus paper. Its 95 % interval covers the noise "
         "of evaluating these policies. It does not cover variation between training runs, "
         "because the paper has one run. Inside: the interval contains 0, so evaluation noise "
         "alone could explain the difference."

@@ -82,4 +82,11 @@ def _document(shown: Shown) -> TableDocument:
         "answer of the paper’s study; `readings` in a study switches one. In force for: the "
         "models or rows of this study whose settings are those of the answer."
     )
+    effects = [
+        name
+        for name, exhibit in shown.study.study.exhibits.items()
+        if exhibit.kind == "reading_effects"
+    ]
+    if effects:
+        caption += f" What the answers do, where it can be shown here: {listing(effects)}."
     return TableDocument(frame, Table("Answer", heads, tuple(groups), words=True), caption)

@@ -49,6 +49,12 @@ def sft_settings_table(study: ResolvedStudy) -> pd.DataFrame:
         "Examples": lambda model, sft: sft.examples or "all",
         "LoRA": lambda model, sft: _lora(sft.lora),
         "Max sequence length (tokens)": lambda model, sft: sft.max_tokens,
+        "May take half of it": lambda model, sft: f"the {sft.length}",
+        "Longer than the maximum": lambda model, sft: sft.too_long.replace("_", " "),
+        "Loss on": lambda model, sft: {"text": "the whole text"}.get(sft.loss, "the completion"),
+        "Chat template": lambda model, sft: {"own": "the model's own"}.get(
+            sft.template, "Unsloth's"
+        ),
         "Epochs": lambda model, sft: sft.epochs,
         "Batch size": lambda model, sft: sft.batch_size,
         "Learning rate": lambda model, sft: _number(sft.learning_rate),

@@ -61,7 +61,7 @@ _BARE_UNITS = (
     "millimeter millimetre kilometer kilometre gram kilogram liter litre cm mm km kg inch inche "
     "foot feet ft yard mile mph second minute hour day week month year"
 )
-_TEXT = r"\\(?:text|mathrm|mbox) ?\{[^{}]*\}"
+_TEXT = r"\\(?:text(?:normal)?|mathrm|mbox) ?\{[^{}]*\}"
 _UNIT = re.compile(
     r"(?<=[0-9a-zA-Z})!.]) ?"
     rf"(?:\\?%|\^\\circ(?: ?(?:{_TEXT}|[CF]))?|{_TEXT}(?: ?/ ?{_TEXT})*|"

@@ -47,7 +47,7 @@ _LEAD_IN = re.compile(
     r"(?:answer|solution|result)(?: is)? ?(?:[:=]|(?<=is)) ?|= ?",
     re.IGNORECASE,
 )
-_COMMAND = re.compile(r"\\(?P<name>boxed|fbox|text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox)\s?\{")
+_COMMAND = re.compile(r"\\(?P<name>boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it)|mbox)\s?\{")
 _MARKDOWN = ("**", "__", "*", "`", '"')
 
 

@@ -227,6 +227,21 @@ READINGS: dict[str, Reading] = {
             },
             {"kl": "forward"},
         ),
+        _reading(
+            "dapo_clip",
+            "How far may the probability ratio of DAPO rise before it is clipped?",
+            "algorithms",
+            "higher",
+            {
+                "higher": Choice("paper", "to 1.28", {"clip_high": 0.28}),
+                "same": Choice(
+                    "release",
+                    "to 1.2, as in the other rows: its setting never reaches the loss",
+                    {"clip_high": 0.2},
+                ),
+            },
+            {"loss": "dapo"},
+        ),
     )
 }
 

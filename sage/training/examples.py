@@ -1,21 +1,29 @@
-"""Worked solutions for SFT: drawn from the corpus of a tiny base, or read from a data set."""
+"""Worked solutions for SFT: drawn from the corpus of a tiny base, or read from a data set.
+
+Which of them are short enough to train on, and their tokens: prompt and completion are tokenised
+apart from each other.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sage import prompting
 from sage.problems.benchmarks import solved_problems
 from sage.problems.corpus import Slips, Worked, worked_solutions
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import mirror_folder
 from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
-from sage.study import Corpus
+from sage.study import SFT, Corpus
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -81,3 +89,67 @@ def corpus_solutions(corpus: Corpus, seed: int) -> Iterator[Worked]:
         wordings=corpus.wordings,
         knights_people=corpus.knights_people,
     )
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Tokenised conversations (`input_ids`, `completion_mask`) and what was left out or cut."""
+
+    rows: list[dict[str, list[int]]]
+    too_long: int
+    over_maximum: int
+    cut: int
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of conversations: trained on, and among or beside them by their length."""
+        return {
+            "trained_on": len(self.rows),
+            "left_out_over_half_of_max_tokens": self.too_long,
+            "left_out_over_max_tokens": self.over_maximum,
+            "cut_at_max_tokens": self.cut,
+        }
+
+
+def tokenised(
+    solutions: Sequence[Solution], tokenizer: PreTrainedTokenizerBase, settings: SFT
+) -> Examples:
+    """The conversations to train on: those that `settings` does not find too long.
+
+    Raises ValueError if none is left.
+    """
+    examples = chosen(solutions, tokenizer, settings)
+    if not examples.rows:
+        raise ValueError(
+            f"of {len(solutions)} examples none is short enough: in {examples.too_long} the "
+            f"{settings.length} takes more than sft.max_tokens / 2 = {settings.max_tokens // 2} "
+            f"tokens, {examples.over_maximum} take more than sft.max_tokens; raise it, or see "
+            "sft.length"
+        )
+    return examples
+
+
+def chosen(
+    solutions: Sequence[Solution], tokenizer: PreTrainedTokenizerBase, settings: SFT
+) -> Examples:
+    """The same where none may be left."""
+    rows: list[dict[str, list[int]]] = []
+    too_long = over_maximum = cut = 0
+    for solution in solutions:
+        written = prompting.completion(solution.working, solution.answer)
+        prompt, completion = prompting.conversation_ids(tokenizer, solution.problem, written)
+        length = len(prompt) + len(completion)
+        if (len(prompt) if settings.length == "prompt" else length) > settings.max_tokens // 2:
+            too_long += 1
+            continue
+        if length > settings.max_tokens and settings.too_long == "leave_out":
+            over_maximum += 1
+            continue
+        cut += length > settings.max_tokens
+        mask = [0] * len(prompt) + [1] * len(completion)
+        rows.append(
+            {
+                "input_ids": [*prompt, *completion][: settings.max_tokens],
+                "completion_mask": mask[: settings.max_tokens],
+            }
+        )
+    return Examples(rows, too_long, over_maximum, cut)

@@ -1,7 +1,7 @@
 """Supervised fine-tuning to the answer format: a LoRA adapter, trained and merged.
 
 The result is the parent of every RL run and the reference policy of its KL term. Prompt and
-completion are tokenised here, apart from each other; TRL gets tokens and cuts nothing.
+completion are tokenised apart from each other (`examples`); TRL gets tokens and cuts nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTConfig, SFTTrainer
 
@@ -28,64 +27,11 @@ from sage.study import SFT
 from sage.study.watch import Watch
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim
-from sage.training.examples import Solution
+from sage.training.examples import Examples, Solution, tokenised
 from sage.training.processes import rank, world_size
 from sage.training.watching import Watching
 
-
-@dataclass(frozen=True)
-class Examples:
-    """Tokenised conversations (`input_ids`, `completion_mask`) and what was left out or cut."""
-
-    rows: list[dict[str, list[int]]]
-    too_long: int
-    over_maximum: int
-    cut: int
-
-    def counts(self) -> dict[str, int]:
-        """Numbers of conversations: trained on, and among or beside them by their length."""
-        return {
-            "trained_on": len(self.rows),
-            "left_out_over_half_of_max_tokens": self.too_long,
-            "left_out_over_max_tokens": self.over_maximum,
-            "cut_at_max_tokens": self.cut,
-        }
-
-
-def tokenised(
-    solutions: Sequence[Solution], tokenizer: PreTrainedTokenizerBase, settings: SFT
-) -> Examples:
-    """The conversations to train on: those that `settings` does not find too long.
-
-    Raises ValueError if none is left.
-    """
-    rows: list[dict[str, list[int]]] = []
-    too_long = over_maximum = cut = 0
-    for solution in solutions:
-        written = prompting.completion(solution.working, solution.answer)
-        prompt, completion = prompting.conversation_ids(tokenizer, solution.problem, written)
-        length = len(prompt) + len(completion)
-        if (len(prompt) if settings.length == "prompt" else length) > settings.max_tokens // 2:
-            too_long += 1
-            continue
-        if length > settings.max_tokens and settings.too_long == "leave_out":
-            over_maximum += 1
-            continue
-        cut += length > settings.max_tokens
-        mask = [0] * len(prompt) + [1] * len(completion)
-        rows.append(
-            {
-                "input_ids": [*prompt, *completion][: settings.max_tokens],
-                "completion_mask": mask[: settings.max_tokens],
-            }
-        )
-    if not rows:
-        raise ValueError(
-            f"of {len(solutions)} examples none is short enough: in {too_long} the "
-            f"{settings.length} takes more than sft.max_tokens / 2 = {settings.max_tokens // 2} "
-            f"tokens, {over_maximum} take more than sft.max_tokens; raise it, or see sft.length"
-        )
-    return Examples(rows, too_long, over_maximum, cut)
+__all__ = ["Examples", "fine_tune", "processes_for", "tokenised"]
 
 
 def fine_tune(

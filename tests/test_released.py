@@ -1,0 +1,87 @@
+"""The study `released`, run by the workflow with little of everything: its faults are in force."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import copy_project, snakemake_in
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+
+def shortened(content: dict[str, Any]) -> dict[str, Any]:
+    """A few problems, steps and samples; what the readings set stays."""
+    for problems in content["problems"].values():
+        problems |= {"per_size": 2} if problems["source"] == "knights" else {"count": 8}
+    model = content["models"]["tiny"]
+    model["base"]["pretraining"] |= {"documents": 500, "steps": 5}
+    model["sft"] |= {"examples": 32, "epochs": 1}
+    model["rl"] |= {"steps": 4, "checkpoint_every": 2}
+    model |= {"algorithms": ["grpo", "dapo_branch"], "seeds": {}}
+    content["evaluation"] |= {"samples": 4, "bootstrap": 100}
+    kept = {name: content["exhibits"][name] for name in ("table1", "effects")}
+    return content | {"exhibits": kept}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = copy_project(tmp_path_factory.mktemp("released") / "sage")
+    file = folder / "config/studies/released.yaml"
+    content = shortened(yaml.safe_load(file.read_text(encoding="utf-8")))
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    done = snakemake_in(folder)(
+        "table1", "effects", "readings", "--cores", "2", "--config", "study=released"
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    return folder / "results/released"
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def test_training_was_as_released(results: Path) -> None:
+    run = results / "models/tiny/dapo_branch/seed1"
+    settings = manifest_of(run)["settings"]
+    rl, row = settings["rl"], settings["algorithm"]
+    assert (rl["prompts_per_step"], rl["rollouts"], rl["steps_per_generation"]) == (1, 8, 2)
+    assert (rl["schedule"], row["fidelity"], row["clip_high"]) == ("constant", "released", 0.2)
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    rates = [one["learning_rate"] for one in history]
+    assert len(rates) == 4
+    assert rates[-1] == max(rates) == rl["learning_rate"]  # after the warm-up it stays
+
+
+def test_the_kl_term_refers_to_the_model_before_sft(results: Path) -> None:
+    run = results / "models/tiny/dapo_branch/seed1"
+    assert any("models/tiny/pretrained" in name for name in manifest_of(run)["inputs"])
+    first = json.loads((run / "history.jsonl").read_text().splitlines()[0])
+    assert first["kl"] > 0  # from its own parent the policy has not moved yet
+
+
+def test_sft_selects_whole_conversations_and_learns_their_text(results: Path) -> None:
+    sft = manifest_of(results / "models/tiny/base")["settings"]
+    assert (sft["sft"]["length"], sft["sft"]["loss"]) == ("conversation", "text")
+    counts = sft["examples"]
+    assert counts["cut_at_max_tokens"] == 0
+    assert counts["trained_on"] + counts["left_out_over_half_of_max_tokens"] == 32
+
+
+def test_evaluation_is_at_the_released_temperature(results: Path) -> None:
+    sampled = json.loads((results / "samples/tiny/base/seed0/harder.json").read_text())
+    assert sampled["settings"]["evaluation"]["sampling"]["temperature"] == 0.3
+
+
+def test_the_tables_show_both_ways_of_pass_at_1_and_what_switching_does(results: Path) -> None:
+    reading = pd.read_csv(results / "report/tables/table1_reading.csv")
+    assert {"value", "reading"} <= set(reading.columns)
+    assert reading["reading"].notna().all()
+    effects = pd.read_csv(results / "report/tables/effects.csv")
+    kl = effects[effects["reading"] == "kl_reference"].set_index("answer")
+    assert kl.loc["released", "in_force"]
+    assert kl.loc["released", "value"] > kl.loc["paper", "value"] == 0
