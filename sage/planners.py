@@ -74,11 +74,13 @@ class Draw:
 class Chosen:
     """What is trained on: the prompts `[K]`, in this order, with their completions in `rows`.
 
-    `rows` is bool `[N, M]`; advantages are those of the chosen completions of a prompt.
+    `rows` is bool `[N, M]`; advantages are those of the chosen completions of a prompt. `loss` is
+    bool `[N]`: completions of the other prompts carry no loss, but count in means over completions.
     """
 
     prompts: torch.Tensor
     rows: torch.Tensor
+    loss: torch.Tensor | None = None
 
 
 class Planner(Protocol):
@@ -94,7 +96,10 @@ class Planner(Protocol):
 
 
 class Filter(Protocol):
-    """A filter of groups, such as `sage.rewards.Mixed`."""
+    """A filter of groups, such as `sage.rewards.Mixed`.
+
+    With `drops = True` a group that it does not keep, and that is not replaced, has no loss.
+    """
 
     def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
         """Which groups to train on, bool `[N]`; `correct` is the first reward function's value
@@ -126,7 +131,8 @@ class DynamicSampling:
 
         kept = self.filter.keep(drawn.correct, drawn.rewards)
         order = torch.cat([kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]])
-        return Chosen(order[: drawn.prompts], drawn.present)
+        with_loss = kept if getattr(self.filter, "drops", False) else None
+        return Chosen(order[: drawn.prompts], drawn.present, with_loss)
 
 
 @dataclass(frozen=True)

@@ -362,23 +362,27 @@ def test_processes_draw_their_part_of_what_is_wanted(parent: Path) -> None:
 
 
 class Twice:
-    """Asks once for one further completion of each prompt, and trains on the last prompt."""
+    """Asks once for one further completion of each prompt; of two only the last has a loss."""
 
     def further(self, drawn: Drawn) -> Draw | None:
         return Draw(more=torch.ones(drawn.prompts).long()) if drawn.draws == 1 else None
 
     def chosen(self, drawn: Drawn) -> Chosen:
-        return Chosen(torch.tensor([len(drawn.present) - 1]), drawn.present)
+        last = len(drawn.present) - 1
+        return Chosen(torch.tensor([last, 0]), drawn.present, torch.arange(last + 1) == last)
 
 
 def test_a_planner_of_ones_own(parent: Path) -> None:
     trainer = build(parent, "grpo", shaping=Shaping(planner=Twice()))
     batch = generation(trainer)
-    assert batch["group"].tolist() == [0] * 5
-    assert batch["rollout"].tolist() == list(range(5))
-    assert batch["group_size"].tolist() == [5] * 5
-    assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
-    assert math.isclose(batch["advantages"].sum().item(), 0.0, abs_tol=1e-5)
+    assert batch["group"].tolist() == [0] * 5 + [1] * 5
+    assert batch["rollout"].tolist() == list(range(10))
+    assert batch["group_size"].tolist() == [5] * 10
+    lengths = batch["completion_mask"].sum(dim=1)
+    assert (lengths[:5] > 0).all()
+    assert (lengths[5:] == 0).all()
+    assert batch["num_items_in_batch"] == lengths.sum()
+    assert math.isclose(batch["advantages"][:5].sum().item(), 0.0, abs_tol=1e-5)
 
 
 def test_what_a_planner_cannot_work_with_is_refused(parent: Path) -> None:

@@ -130,6 +130,12 @@ def test_a_guided_retry_adds_right_completions_to_failed_groups() -> None:
     torch.testing.assert_close(GroupNormalised().advantages(table)[0], expected)
 
 
+class Dropping(Mixed):
+    """A filter that takes the loss from groups that it does not keep."""
+
+    drops = True
+
+
 def test_dynamic_sampling_puts_kept_groups_first() -> None:
     planner = DynamicSampling(Mixed(), max_refills=2)
     first = drawn([[1.0, 1], [0, 1], [0, 0]], rollouts=2)
@@ -140,6 +146,12 @@ def test_dynamic_sampling_puts_kept_groups_first() -> None:
     assert planner.further(second) is not None
     assert planner.further(replace(second, draws=3)) is None
     assert planner.chosen(second).prompts.tolist() == [1, 3, 0]
+    assert planner.chosen(second).loss is None
+    dropping = DynamicSampling(Dropping(), max_refills=0)
+    assert dropping.further(first) is None
+    loss = dropping.chosen(first).loss
+    assert loss is not None
+    assert loss.tolist() == [False, True, False]
     enough = replace(second, prompts=2)
     assert planner.further(enough) is None
     assert planner.chosen(enough).prompts.tolist() == [1, 3]

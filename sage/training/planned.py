@@ -249,6 +249,9 @@ class PlannedRollouts(ScoredRollouts):
         table = table.masked_fill(~chosen.rows, -1)[chosen.prompts]
         taken, counts = table[table >= 0], (table >= 0).sum(dim=1)
         batch = take_rows(self._joined(generation.parts), taken)
+        if chosen.loss is not None:
+            with_loss = chosen.loss[generation.prompts[taken]]
+            batch["completion_mask"] = batch["completion_mask"] * with_loss[:, None]
         if generation.further[taken].any() or (counts != generation.rollouts).any():
             by_trl: Advantage = (
                 Centred() if self.args.scale_rewards == "none" else GroupNormalised()
