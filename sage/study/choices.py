@@ -21,6 +21,7 @@ REGISTRIES = {
             "random": "sage.guides:RandomGuide",
             "token": "sage.guides:TokenGuide",
             "branch": "sage.guides:BranchGuide",
+            "learned": "sage.learned_guide:LearnedGuide",
         },
     ),
     "estimator": Registry(

@@ -73,6 +73,11 @@ class Shaping:
                 f"{type(self.credit).__name__} both set the advantage of each token; choose one"
             )
 
+    def parts(self) -> dict[str, Any]:
+        """The choices that are set, by name."""
+        names = ("guide", "estimator", "advantage", "credit", "filter")
+        return {name: part for name in names if (part := getattr(self, name)) is not None}
+
     @property
     def exact_forward_kl(self) -> bool:
         """Whether the KL term is a sum over the vocabulary."""

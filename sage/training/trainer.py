@@ -26,6 +26,7 @@ from sage.training.correction import CorrectedSampling, Correction
 from sage.training.crediting import CreditedLoss
 from sage.training.drawing import MakeDrawer
 from sage.training.passes import PassSampler
+from sage.training.remembering import RememberedChoices
 from sage.training.scoring import ScoredRollouts
 from sage.training.shaping import Shaping
 from sage.training.tally import GapTally
@@ -34,7 +35,9 @@ from sage.training.trimming import TrimmedPasses
 __all__ = ["SageTrainer", "Shaping"]
 
 
-class SageTrainer(CorrectedSampling, CreditedLoss, ScoredRollouts, TrimmedPasses):
+class SageTrainer(
+    CorrectedSampling, CreditedLoss, ScoredRollouts, RememberedChoices, TrimmedPasses
+):
     """TRL's GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     It takes all arguments of GRPOTrainer: model, reward functions, `args` (GRPOConfig, vLLM's
