@@ -9,6 +9,7 @@ computes: a study is read without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,14 +113,14 @@ class LearnedGuide:
         network = self._made(None)
         return {
             "weights": [weight.detach().cpu().clone() for weight in network.weights()],
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": deepcopy(self._optimizer.state_dict()),
             "sums": list(self._sums),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
         self._take(Network(*(weight.clone() for weight in state["weights"])))
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.load_state_dict(deepcopy(state["optimizer"]))
         self._sums = list(state["sums"])
 
     def learned(self) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class LearnedGuide:
             self._take(Network.fresh(self.units))
         assert self._network is not None
         if device is not None and self._network.device != device:
-            state = self._optimizer.state_dict()
+            state = deepcopy(self._optimizer.state_dict())
             self._take(Network(*(w.detach().to(device) for w in self._network.weights())))
             self._optimizer.load_state_dict(state)  # which brings it to the device of the weights
         return self._network

@@ -113,7 +113,10 @@ def small_trainer(
     trl: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Any:
-    """A trainer of `row` with SMALL and `changes`, as `train_rl` builds it; `reward` None grades."""
+    """A trainer of `row` with SMALL and `changes`, as `train_rl` builds it.
+
+    Without a `reward` the row's own are graded.
+    """
     settings = RL.model_validate(SMALL.model_dump() | changes)
     algorithm = Algorithm.model_validate(row)
     return trainer_of(

@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
+from sage.training.answers import AnswerProbabilities
 from sage.training.correction import CorrectedSampling, Correction
 from sage.training.crediting import CreditedLoss
 from sage.training.drawing import MakeDrawer
@@ -36,7 +37,12 @@ __all__ = ["SageTrainer", "Shaping"]
 
 
 class SageTrainer(
-    CorrectedSampling, CreditedLoss, ScoredRollouts, RememberedChoices, TrimmedPasses
+    CorrectedSampling,
+    CreditedLoss,
+    ScoredRollouts,
+    AnswerProbabilities,
+    RememberedChoices,
+    TrimmedPasses,
 ):
     """TRL's GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
