@@ -21,7 +21,10 @@ from sage.guides import Moment, Signals
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["SIGNALS", "LearnedGuide", "Network", "inputs_of"]
+__all__ = ["LEARNED", "SIGNALS", "LearnedGuide", "Network", "inputs_of"]
+
+LEARNED = "guide.json"
+"""The file beside a trained policy that holds what `LearnedGuide.learned` returns."""
 
 SIGNALS = ("surprisal", "entropy", "position")
 """What the network sees of a token: nats, nats, and its place in the completion from 0 to 1."""

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed, write_parent
+from trainers import (
+    SMALL,
+    SUMS,
+    assert_same_run,
+    small_trainer,
+    unbroken_and_resumed,
+    write_parent,
+)
 
 from sage.credit import TokenSignals
 from sage.effective_rank import VerlRank, effective_rank, rank_measures
-from sage.study import RL, Algorithm
+from sage.study import Algorithm
 from sage.study.algorithms import run_conflicts
 
 pytestmark = [pytest.mark.timeout(4000)]
 
 PLAIN: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "none"}
-RANKED = PLAIN | {"credit": {"kind": "verl_rank", "settings": {"every": 3}}}
+
+
+def ranked(every: int = 3, **settings: Any) -> dict[str, Any]:
+    return PLAIN | {"credit": {"kind": "verl_rank", "settings": {"every": every, **settings}}}
+
+
+RANKED = ranked()
 
 
 def ones(states: torch.Tensor) -> torch.Tensor:
@@ -49,7 +63,10 @@ def test_effective_rank_is_that_of_the_singular_values(size: tuple[int, int]) ->
     states = torch.randn(6, *size, generator=numbers)
     lengths = torch.tensor([1, 2, 3, 4, 5, 5])
     mask = (torch.arange(size[0]) < lengths[:, None]).float()
-    wanted = [by_svd(row[:length]) if length > 1 else 0.0 for row, length in zip(states, lengths)]
+    wanted = [
+        by_svd(row[:length]) if length > 1 else 0.0
+        for row, length in zip(states, lengths, strict=True)
+    ]
     torch.testing.assert_close(effective_rank(states, mask).tolist(), wanted, rtol=1e-6, atol=1e-6)
 
 
@@ -111,7 +128,7 @@ def test_the_bonus_by_hand() -> None:
     deviations = last - 1.0, (sum(speeds) / 2 - 0.5) / 0.5, (speeds[1] - speeds[0] - 0.25) / 0.25
     share = 1 / (1 + math.exp(-2 * deviations[2]))
     bonus = share * math.tanh(deviations[0]) + (1 - share) * math.tanh(deviations[1])
-    assert 0.1 < bonus
+    assert bonus > 0.1
     more = min(bonus, 0.5)
     expected = torch.tensor([1.0, -1.0, 0.0, 1.0 + more, -1.0 + more, 0.0])
     torch.testing.assert_close(got, expected[:, None].expand(6, 5))
@@ -159,35 +176,21 @@ def test_what_is_not_measured_keeps_its_mean_and_adds_nothing() -> None:
 
 
 def test_a_rule_without_hidden_states_says_so() -> None:
+    signals = replace(shown(torch.zeros(1, 2, 2), [1.0]), hidden_states=None)
     with pytest.raises(ValueError, match="VERL needs the hidden states"):
-        states = torch.zeros(1, 2, 2)
-        signals = shown(states, [1.0])
-        VerlRank().token_advantages(TokenSignals(**{**vars(signals), "hidden_states": None}))
+        VerlRank().token_advantages(signals)
 
 
 def test_completions_too_short_for_the_measurements_are_refused() -> None:
-    row = Algorithm.model_validate(PLAIN | {"credit": "verl_rank"})
-    settings = RL.model_validate(
-        {
-            "problems": "sums",
-            "steps": 1,
-            "prompts_per_step": 4,
-            "rollouts": 4,
-            "sampling": {"temperature": 1.0, "max_tokens": 64},
-            "learning_rate": 1e-3,
-            "schedule": "linear",
-            "warmup_ratio": 0.0,
-            "weight_decay": 0.0,
-            "kl_coefficient": 0.1,
-        }
-    )
-    (conflict,) = run_conflicts(row, settings)
-    assert "needs three measurements" in conflict
-    assert "set every below 32" in conflict
-    short = row.model_copy(
-        update={"credit": row.credit.model_copy(update={"settings": {"every": 31}})}
-    )  # type: ignore[union-attr]
-    assert not list(run_conflicts(short, settings))
+    """Of at most 24 tokens, every 12 gives two measurements, and every 11 three."""
+    conflicts = {
+        every: list(run_conflicts(Algorithm.model_validate(ranked(every)), SMALL))
+        for every in (11, 12)
+    }
+    assert conflicts[11] == []
+    (message,) = conflicts[12]
+    assert "needs three measurements" in message
+    assert "rl.sampling.max_tokens is 24; set every below 12" in message
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +209,6 @@ def test_states_are_those_of_the_policy_in_one_pass(
     lengths = batch["completion_mask"].sum(1)
     assert lengths.min() < lengths.max()
     seen: list[TokenSignals] = []
-    rule = trainer._shaping.credit
     monkeypatch.setattr(
         VerlRank,
         "token_advantages",
@@ -217,8 +219,7 @@ def test_states_are_those_of_the_policy_in_one_pass(
     monkeypatch.setattr("sage.training.trimming._WORTH", 1)
     trainer.current_gradient_accumulation_steps = 1
     trainer.compute_loss(model, batch)
-    with_states, ranked = len(passes), rule
-    assert ranked is not None
+    with_states = len(passes)
     passes.clear()
     trainer._shaping = small_trainer(parent, PLAIN, tmp_path)._shaping
     trainer.compute_loss(model, batch)
@@ -244,12 +245,10 @@ def log_of(trainer: Any) -> list[dict[str, Any]]:
 
 
 def test_a_weight_of_zero_trains_as_grpo(parent: Path, tmp_path: Path) -> None:
-    settings = {"every": 3, "weight": 0.0}
     plain = log_of(small_trainer(parent, PLAIN, tmp_path))
-    credit = {"credit": {"kind": "verl_rank", "settings": settings}}
-    ranked = log_of(small_trainer(parent, PLAIN | credit, tmp_path))
+    unweighted = log_of(small_trainer(parent, ranked(weight=0.0), tmp_path))
     weighted = log_of(small_trainer(parent, RANKED, tmp_path))
-    for left, right in zip(plain, ranked, strict=True):
+    for left, right in zip(plain, unweighted, strict=True):
         assert right["grad_norm"] == pytest.approx(left["grad_norm"], rel=1e-4)
     norms = [[row["grad_norm"] for row in log] for log in (plain, weighted)]
     assert norms[1][0] == pytest.approx(norms[0][0], rel=1e-4)  # the first step has no means yet

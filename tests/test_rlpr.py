@@ -14,6 +14,7 @@ from sage.policies import load_model, load_tokenizer
 from sage.prompting import SOLUTION_OPEN, WORK_CLOSE, completion, prompt_ids
 from sage.rewards import Completion, Rlpr, Spread
 from sage.training.answers import ids_before_answer, plain_ids
+from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]
 
@@ -146,7 +147,7 @@ def written_by_place(trainer: Any) -> None:
     def draw(prompt_ids: Any, *_: Any, **__: Any) -> Any:
         step = trainer.state.global_step
         ids = [plain_ids(tokenizer, texts[(7 * i + step) % 7]) for i in range(len(prompt_ids))]
-        return [row[:40] for row in ids], [[0.0] * len(row[:40]) for row in ids]
+        return ids, [[0.0] * len(row) for row in ids]
 
     trainer._generate_single_turn = draw
 
@@ -157,10 +158,7 @@ def test_groups_that_are_dropped_have_no_loss(parent: Path, tmp_path: Path) -> N
     trainer._shaping.filter.load_state_dict({"mean": 0.05})
     trainer.model.train()
     rewards = torch.tensor([0.5, 0.5, 0.5, 0.5, 0.0, 0.5, 1.0, 0.5] * 3)
-    trainer._calculate_rewards_of = rewards
-    trainer.reward_funcs[1].__dict__["reads_answer"] = False
-    trainer.reward_funcs[1] = lambda **_: rewards.tolist()
-    trainer.reward_funcs[0] = lambda **_: [0.0] * 24
+    trainer.reward_funcs[:] = [lambda **_: [0.0] * 24, lambda **_: rewards.tolist()]
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     has_loss = batch["completion_mask"].any(dim=1).view(6, 4)
     assert has_loss.all(dim=1).tolist() == has_loss.any(dim=1).tolist() == [True] * 3 + [False] * 3
@@ -170,8 +168,6 @@ def test_groups_that_are_dropped_have_no_loss(parent: Path, tmp_path: Path) -> N
 def test_a_resumed_run_equals_an_unbroken_one(
     parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sage.training.trainer import SageTrainer
-
     train = SageTrainer.train
 
     def fixed(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -180,7 +176,7 @@ def test_a_resumed_run_equals_an_unbroken_one(
 
     monkeypatch.setattr(SageTrainer, "train", fixed)
     whole, resumed = unbroken_and_resumed(
-        parent, ROW, tmp_path, reward=None, sampling={"temperature": 1.0, "max_tokens": 40}
+        parent, ROW, tmp_path, reward=None, sampling={"temperature": 1.0, "max_tokens": 90}
     )
     assert_same_run(whole, resumed)
     log = [row for row in whole.state.log_history if "loss" in row]

@@ -83,6 +83,11 @@ def is_of_trl(key: str) -> bool:
     return not ("time" in key or "sage/" in key or key in ("zero_advantages", "drawn_tokens"))
 
 
+def odd_sum(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that half of all completions earn."""
+    return [float(sum(ids) % 2) for ids in completion_ids]
+
+
 SUMS = [
     Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0")
     for a in range(5)
@@ -94,7 +99,7 @@ SMALL = RL.model_validate(
         "steps": 4,
         "prompts_per_step": 4,
         "rollouts": 4,
-        "sampling": {"temperature": 1.0, "max_tokens": 12},
+        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": list("aeiou13579")},
         "learning_rate": 3e-3,
         "schedule": "linear",
         "warmup_ratio": 0.0,
@@ -109,7 +114,7 @@ def small_trainer(
     parent: Path,
     row: dict[str, Any],
     scratch: Path,
-    reward: Callable[..., list[float]] | None = odd_length,
+    reward: Callable[..., list[float]] | None = odd_sum,
     trl: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Any:

@@ -30,6 +30,7 @@ KINDS = {
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
     "step_times": "sage.exhibits.step_times:StepTimesTable",
+    "learned_guide": "sage.exhibits.learned_guide:LearnedGuideFigure",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
