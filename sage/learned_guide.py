@@ -49,10 +49,10 @@ class LearnedGuide:
     units: Annotated[int, Field(ge=1), about("units of the hidden layer", unit="units")] = 16
     learning_rate: Annotated[
         float, Field(gt=0.0), about("step size of the network's Adam", unit="per step")
-    ] = 0.01
+    ] = 0.003
     strength: Annotated[
         float, Field(gt=0.0), about("log q for an expected A u of 1", unit="nats")
-    ] = 2.0
+    ] = 5.0
     balance: Annotated[
         float, Field(ge=0.0), about("weight of the penalty on the mean of log q", unit="per nat")
     ] = 10.0

@@ -276,7 +276,7 @@ def test_the_figure_has_a_line_for_each_seed_and_their_mean() -> None:
         for place in range(3)
     ]
     axes = learned_figure(pd.DataFrame(points, columns=COLUMNS), study, "learned").axes
-    assert [each.get_title() for each in axes] == ["Entropy", "Surprisal", "Position"]
+    assert [each.get_title(loc="left") for each in axes] == ["Entropy", "Surprisal", "Position"]
     for each in axes:
         flat, *seeds, mean = each.lines
         assert list(flat.get_ydata()) == [1.0, 1.0]

@@ -133,6 +133,7 @@ def small_trainer(
         reward=reward,
         trl=trl,
         shaping=rl.shaping_of(algorithm),
+        stop_texts=settings.sampling.stop,
         micro_batches=settings.micro_batches,
         make_drawer=drawer_for(settings, load_model(parent), parent, sharded=False),
         trims=True,
