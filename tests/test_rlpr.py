@@ -146,7 +146,7 @@ def written_by_place(trainer: Any) -> None:
 
     def draw(prompt_ids: Any, *_: Any, **__: Any) -> Any:
         step = trainer.state.global_step
-        ids = [plain_ids(tokenizer, texts[(7 * i + step) % 7]) for i in range(len(prompt_ids))]
+        ids = [plain_ids(tokenizer, texts[(3 * i + step) % 7]) for i in range(len(prompt_ids))]
         return ids, [[0.0] * len(row) for row in ids]
 
     trainer._generate_single_turn = draw

@@ -91,10 +91,11 @@ class AnswerProbabilities(GRPOTrainer):
             mask.append(pad(torch.ones_like(own), sides))
             place = torch.arange(width, device=device)
             answers.append((place >= len(context)) & (place < end))
-        checkpointing = self.args.gradient_checkpointing_kwargs
-        with torch.no_grad(), disable_gradient_checkpointing(self.model, checkpointing):
+        model: Any = self.model
+        checkpointing: Any = self.args.gradient_checkpointing_kwargs
+        with torch.no_grad(), disable_gradient_checkpointing(model, checkpointing):
             log_probs = self._get_per_token_logps_and_entropies(
-                self.model,
+                model,
                 torch.stack(ids),
                 torch.stack(mask),
                 width,

@@ -117,7 +117,8 @@ def train_rl(
         with atomic_directory(output) as folder:
             policy.save_pretrained(folder, state_dict=weights, safe_serialization=True)
             write_history(trainer.state.log_history, folder / "history.jsonl")
-            if hasattr(guide := trainer._shaping.guide, "learned"):
+            guide: Any = trainer._shaping.guide
+            if hasattr(guide, "learned"):
                 write_json_atomic(folder / LEARNED, guide.learned())
             if snapshots:
                 shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)

@@ -91,8 +91,8 @@ class ScoredRollouts(DrawnRollouts):
             refills += 1
             batch = self._scored(self._other_prompts(groups, refills, rows))
         if getattr(self._shaping.filter, "drops", False):
-            for part in spare:
-                part["completion_mask"] = torch.zeros_like(part["completion_mask"])
+            for left in spare:
+                left["completion_mask"] = torch.zeros_like(left["completion_mask"])
         joined = join([*good, *spare], padding)
         first = self._first_row(rows)
         result = {key: value[first : first + rows] for key, value in joined.items()}

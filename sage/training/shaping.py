@@ -33,7 +33,10 @@ class Advantage(Protocol):
 
 
 class Filter(Protocol):
-    """A filter of groups, such as `sage.rewards.Mixed`."""
+    """A filter of groups, such as `sage.rewards.Mixed`.
+
+    With `drops = True` a group that it does not keep, and that is not replaced, has no loss.
+    """
 
     def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
         """Which groups to train on, bool `[N]`; `correct` is the first reward function's value
