@@ -7,7 +7,7 @@ are added up. A filter looks at the rewards of whole groups. Nothing here import
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
@@ -130,8 +130,8 @@ class Spread:
     """RLPR's filter (arXiv 2506.18254): groups whose rewards hardly differ are dropped.
 
     A group is kept if the standard deviation of its rewards (unbiased) is at least `share` of the
-    running mean of that deviation over earlier groups. The first groups are all kept. What is not
-    kept and not replaced has no loss, but still counts in the mean over completions.
+    running mean of that deviation over the steps before. In the first step all are kept. What is
+    not kept and not replaced has no loss, but still counts in the mean over completions.
     """
 
     share: Annotated[
@@ -142,19 +142,25 @@ class Spread:
     ] = 0.99
     drops: ClassVar[bool] = True
     _mean: float = field(init=False, default=math.nan, repr=False, compare=False)
+    _now: float = field(init=False, default=math.nan, repr=False, compare=False)
 
     def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
         """Which groups to keep, `[N, G]` to bool `[N]`; NaN stands for a rollout that is missing.
 
-        The running mean moves with each call, after the groups have been judged.
+        Asked again in the same step it says the same. The groups of the last call count.
         """
         count = rewards.isfinite().sum(dim=1)
         squares = (rewards - rewards.nanmean(dim=1, keepdim=True)).square().nansum(dim=1)
         deviations = (squares / (count - 1).clamp(min=1)).sqrt()
-        now, before = float(deviations.mean()), self._mean
-        first = math.isnan(before)
-        self._mean = now if first else self.decay * before + (1 - self.decay) * now
-        return deviations >= (0.0 if first else self.share * before)
+        self._now = float(deviations.mean())
+        return deviations >= (0.0 if math.isnan(self._mean) else self.share * self._mean)
+
+    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Move the running mean; `keep` has seen the groups of all processes."""
+        now, self._now = self._now, math.nan
+        if not math.isnan(now):
+            first = math.isnan(self._mean)
+            self._mean = now if first else self.decay * self._mean + (1 - self.decay) * now
 
     def state_dict(self) -> dict[str, Any]:
         """The running mean."""

@@ -27,6 +27,10 @@ ROW: dict[str, Any] = {
 }
 
 
+def alone(values: torch.Tensor) -> torch.Tensor:
+    return values
+
+
 def graded(after: float | None, before: float | None) -> Completion:
     return Completion("x", "3", False, 4, 8, after, before)
 
@@ -52,8 +56,12 @@ def test_the_filter_by_hand() -> None:
 
     spread, blank = Spread(share=0.5, decay=0.5), torch.zeros(2, 2)
     assert spread.keep(blank, pairs(0.1, 0.3)).tolist() == [True, True]
+    spread.end_step(alone)
     assert spread.state_dict()["mean"] == pytest.approx(0.2)
-    assert spread.keep(blank, pairs(0.0, 0.1001)).tolist() == [False, True]
+    for _ in range(2):  # asked twice in a step
+        assert spread.keep(blank, pairs(0.0, 0.1001)).tolist() == [False, True]
+    spread.end_step(alone)
+    spread.end_step(alone)  # a step that learns from the same generation
     assert spread.state_dict()["mean"] == pytest.approx(0.125, abs=1e-4)
     assert spread.keep(blank, pairs(0.062, 0.063)).tolist() == [False, True]
 
@@ -62,6 +70,7 @@ def test_the_filter_counts_the_rollouts_that_are_there() -> None:
     spread, nan = Spread(), math.nan
     rewards = torch.tensor([[0.0, 1.0, nan, nan], [0.0, 0.5, 1.0, 0.5]])
     spread.keep(rewards, rewards)
+    spread.end_step(alone)
     deviations = math.sqrt(0.5), math.sqrt(0.5 / 3)
     assert spread.state_dict()["mean"] == pytest.approx(sum(deviations) / 2)
 
