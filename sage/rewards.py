@@ -99,7 +99,8 @@ class Rlpr:
     """RLPR (arXiv 2506.18254): what the reasoning adds to the gold answer's probability.
 
     max(0, p - p'), where p is the policy's mean probability of the gold answer's tokens after the
-    completion's own reasoning, and p' that without reasoning. No grader decides.
+    completion's own reasoning, and p' that without reasoning. A completion without an answer tag
+    gets 0. No grader decides.
     """
 
     reads_answer: ClassVar[bool] = True
