@@ -208,6 +208,8 @@ class Pacs:
                 f"takes rewards, not advantages; advantage: {algorithm.advantage} would have no "
                 "effect"
             )
+        if algorithm.planner:
+            yield f"needs groups of one size, which planner: {algorithm.planner} may not leave"
         yield from not_binary(algorithm, "learns to tell right from wrong completions")
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:

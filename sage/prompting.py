@@ -52,6 +52,11 @@ def messages(problem: str) -> list[dict[str, str]]:
     ]
 
 
+def with_hint(problem: str, hint: str) -> str:
+    """The text that asks `problem` and gives its hint, for a second try with guidance."""
+    return f"{problem} Hint: {hint}"
+
+
 def open_working_out(chat_template: str) -> str:
     """A chat template whose generation prompt ends with the opening tag; idempotent."""
     if chat_template.endswith(_OPENING):

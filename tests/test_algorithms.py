@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl
 from sage.training.anchoring import as_k3_input
 from sage.training.rewards import graded
-from sage.training.rollouts import join, take_groups
+from sage.training.rollouts import join, take_rows
 from sage.training.trainer import Shaping
 
 pytestmark = [pytest.mark.timeout(4000)]  # the first of these runs the smoke study
@@ -52,7 +53,10 @@ def test_every_row_trains(
     algorithm = Algorithm.model_validate(ROWS[name])
     rl.train_rl(
         smoke / "models/tiny/base",
-        read_problems(smoke / "problems/arithmetic_train.jsonl"),
+        [
+            replace(problem, hint=problem.answer)
+            for problem in read_problems(smoke / "problems/arithmetic_train.jsonl")
+        ],
         smoke_study.model("tiny").rl.model_copy(update={"steps": 2}),
         algorithm,
         seed=1,
@@ -69,6 +73,7 @@ def test_every_row_trains(
         assert ("kl" in row) == (algorithm.kl != "none")
         assert ("q_mean" in row) == (algorithm.guide is not None)
         assert ("refills" in row) == (algorithm.filter is not None)
+        assert ("extra_rollouts" in row) == (algorithm.planner is not None)
         assert row.get("kl", 0.0) > -1e-4
 
 
@@ -234,7 +239,7 @@ def test_a_group_of_wrong_completions_is_not_kept_for_its_length_penalty() -> No
     assert Mixed().keep(correct, rewards).tolist() == [False, True, False, False]
 
 
-def test_groups_are_taken_and_joined() -> None:
+def test_rows_are_taken_and_joined() -> None:
     advantages = torch.tensor([0.0, 0.0, 1.0, -1.0, 0.0, 0.0])
     batch = {
         "advantages": advantages,
@@ -242,7 +247,7 @@ def test_groups_are_taken_and_joined() -> None:
         "completion_ids": torch.arange(12).view(6, 2) + 1,
         "num_items_in_batch": torch.tensor(12),
     }
-    part = take_groups(batch, torch.tensor([1]), 2)
+    part = take_rows(batch, torch.tensor([2, 3]))
     assert part["advantages"].tolist() == [1.0, -1.0]
     assert "num_items_in_batch" not in part
     longer = {

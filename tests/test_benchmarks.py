@@ -280,6 +280,20 @@ def test_a_wrapper_that_some_rows_lack_is_an_error(mirror: Path) -> None:
     )
 
 
+def test_hints_are_the_first_steps_of_solutions(mirror: Path) -> None:
+    rows = [{**ROWS[0], "how": "Add 1. Then 2. Done."}, {**ROWS[1], "how": " "}]
+    (mirror / "sums.jsonl").write_bytes(lines(rows[:1]))
+    fields = {"problem": "problem", "answer": "answer", "solution": "how"}
+    copy = [{"path": "sums.jsonl"}]
+    hinted = entry(fields=fields, mirror=copy)
+    (problem,) = benchmark_problems("sums", hinted, mirror, hints=True)
+    assert problem.hint == "Add 1."
+    assert [p.hint for p in benchmark_problems("sums", hinted, mirror)] == [""]
+    (mirror / "sums.jsonl").write_bytes(lines(rows))
+    with pytest.raises(DataError, match=r"1 problems, the first 'sums-.*', have none"):
+        benchmark_problems("sums", hinted, mirror, hints=True)
+
+
 def test_solutions_of_the_data_set_come_along_for_fine_tuning(mirror: Path) -> None:
     (mirror / "sums.jsonl").write_bytes(lines([{**row, "how": "by hand"} for row in ROWS]))
     fields = {"problem": "problem", "answer": "answer", "solution": "how"}

@@ -36,6 +36,7 @@ PUBLIC = [
     "sage.evaluation",
     "sage.grading",
     "sage.guides",
+    "sage.planners",
     "sage.rewards",
     "sage.sampling",
     "sage.training",

@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 DRAW = SageTrainer._generate_single_turn
 PROBLEMS = [
-    Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0")
+    Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0", hint=f"{a + b}")
     for a in range(5)
     for b in range(5)
 ]
@@ -89,6 +89,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"micro_batches": 4},
     ),
     "rlpr": (ROWS["rlpr"], {}),
+    "dars_branch": (ROWS["dars_branch"], {"prompts_per_step": 3}),
+    "guided_retry_branch": (ROWS["guided_retry_branch"], {"micro_batches": 2}),
 }
 
 
@@ -262,6 +264,7 @@ def test_two_processes_compute_what_one_computes(one: Path, two: Path, case: str
     assert len(log) == SETTINGS.steps
     for left, right in zip(log, log_of_two, strict=True):
         compared = {"loss", "grad_norm", "reward", "learning_rate", "num_tokens", "refills"}
+        compared |= {"drawn_tokens", "extra_rollouts", "zero_advantages", "guided_correct"}
         compared |= {name for name in left if name.startswith("sage/")}
         if CASES[case][1].get("micro_batches", 1) == 1:  # else TRL averages it over other parts
             compared |= {"kl", "entropy", "reward_std", "completions/clipped_ratio"}
@@ -272,6 +275,8 @@ def test_two_processes_compute_what_one_computes(one: Path, two: Path, case: str
     assert any(entry.get("sage/q_max", 2.0) > 1.0 for entry in log)
     if case == "dapo_full":
         assert any(entry["refills"] > 0 for entry in log)
+    if case in ("dars_branch", "guided_retry_branch"):
+        assert any(entry["extra_rollouts"] > 0 for entry in log)
     for name, weight in weights.items():
         torch.testing.assert_close(weights_of_two[name], weight, rtol=1e-3, atol=2e-5)
 

@@ -71,7 +71,7 @@ def trainer_of(
         model=load_model(parent, rl.weights_dtype(settings)),
         reward_funcs=rewards,
         args=config,
-        train_dataset=rl.prompt_dataset(problems),
+        train_dataset=rl.prompt_dataset(problems, rl.needs_hints(algorithm)),
         processing_class=load_tokenizer(parent),
         peft_config=lora_config(settings.lora) if settings.lora else None,
         **more,

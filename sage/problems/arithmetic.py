@@ -38,6 +38,11 @@ def running_totals(terms: list[int]) -> list[int]:
     return list(itertools.accumulate(terms))
 
 
+def first_step(terms: list[int]) -> str:
+    """The first step from left to right, as worked solutions write it: ``5-3=2``."""
+    return f"{terms[0]}{terms[1]:+d}={terms[0] + terms[1]}"
+
+
 def arithmetic_problems(
     name: str,
     count: int,
@@ -47,11 +52,13 @@ def arithmetic_problems(
     max_digits: int,
     running_total: RunningTotal,
     split: Split,
+    hints: bool = False,
 ) -> list[Problem]:
     """`count` different problems of one split.
 
-    Terms go from 0 to 10^d, with d drawn from 1 to `max_digits` for each problem. Raises ValueError
-    if the settings do not admit that many problems.
+    Terms go from 0 to 10^d, with d drawn from 1 to `max_digits` for each problem. With `hints` each
+    carries the first step of its solution. Raises ValueError if the settings do not admit that many
+    problems.
     """
     draws = max(200 * count, 20_000)
     problems: list[Problem] = []
@@ -76,6 +83,7 @@ def arithmetic_problems(
                 level=f"{len(terms)} terms",
                 source="sage/arithmetic",
                 revision=f"seed {seed}",
+                hint=first_step(terms) if hints else "",
             )
         )
         if len(problems) == count:

@@ -21,6 +21,7 @@ from sage.prompting import last_boxed
 
 _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_STEP_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _CHINESE = re.compile(r"[㐀-鿿豈-﫿]")
 
 
@@ -38,13 +39,30 @@ def benchmark_problems(
     mirror: Path | None = None,
     levels: Sequence[int | str] | None = None,
     first: int | None = None,
+    hints: bool = False,
 ) -> list[Problem]:
     """The problems of `benchmark`, in the order of its files.
 
-    `levels` keeps only these levels, `first` only that many. Raises DataError if the data set
-    cannot be had or is not what its entry says.
+    `levels` keeps only these levels, `first` only that many. With `hints` each carries the first
+    steps of its solution. Raises DataError if the data set cannot be had or is not what its entry
+    says, or if a problem has no solution to take a hint from.
     """
-    return [row.problem for row in solved_problems(benchmark, entry, mirror, levels, first)]
+    solved = solved_problems(benchmark, entry, mirror, levels, first)
+    if not hints:
+        return [row.problem for row in solved]
+    if bare := [row.problem.problem_id for row in solved if not row.solution.strip()]:
+        raise DataError(
+            f"benchmark {benchmark!r}: hints are taken from solutions, but {len(bare)} problems, "
+            f"the first {bare[0]!r}, have none; name their field in fields.solution of "
+            "config/benchmarks.yaml, or leave hints out"
+        )
+    return [replace(row.problem, hint=first_steps(row.solution)) for row in solved]
+
+
+def first_steps(solution: str) -> str:
+    """The first third of a solution's sentences and lines, at least one."""
+    steps = [step.strip() for step in _STEP_END.split(solution) if step.strip()]
+    return " ".join(steps[: max(1, len(steps) // 3)])
 
 
 def solved_problems(

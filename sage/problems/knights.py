@@ -102,9 +102,11 @@ def knights_problems(
     seed: int,
     split: Split,
     forms: Sequence[Form] = FORMS,
+    hints: bool = False,
 ) -> list[Problem]:
     """`per_size` different puzzles of one split for each number of people.
 
+    With `hints` each carries what its first person is.
     Raises ValueError if a number of people does not admit that many.
     """
     rng = random.Random(f"{name}/{seed}")
@@ -127,6 +129,7 @@ def knights_problems(
                     level=f"{size} people",
                     source="sage/knights",
                     revision=f"seed {seed}",
+                    hint=render_answer(puzzle.solution[:1]) if hints else "",
                 )
             )
             found += 1

@@ -27,7 +27,8 @@ class Problem:
     `answer` is the gold answer as text: a mathematical expression for kind `math`,
     an assignment such as ``Ann knight, Bob knave`` for kind `knights`, JSON that says how to
     generate the problem again for kind `reasoning_gym`. `revision` pins where the problem came
-    from: a hub commit, or the generator's seed.
+    from: a hub commit, or the generator's seed. `hint` is guidance that no prompt holds but that of
+    a second try; empty if there is none, and then left out of files.
     """
 
     problem_id: str
@@ -37,6 +38,7 @@ class Problem:
     level: str
     source: str
     revision: str
+    hint: str = ""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -69,19 +71,24 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
         if row.problem_id in seen:
             raise ValueError(f"{path}: problem_id {row.problem_id!r} occurs twice")
         seen.add(row.problem_id)
-    lines = [json.dumps(asdict(row), ensure_ascii=False) + "\n" for row in rows]
+    lines = [json.dumps(_written(row), ensure_ascii=False) + "\n" for row in rows]
     write_text_atomic(path, "".join(lines))
+
+
+def _written(problem: Problem) -> dict[str, str]:
+    return {key: text for key, text in asdict(problem).items() if text or key != "hint"}
 
 
 def read_problems(path: Path) -> list[Problem]:
     """Read a problem set; a malformed line is an error that names file and line."""
-    names = {field.name for field in fields(Problem)}
+    names = {field.name for field in fields(Problem)} - {"hint"}
     problems = []
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line.decode("utf-8"))
-                problems.append(Problem(**{name: row[name] for name in names}))
+                needed = {name: row[name] for name in names}
+                problems.append(Problem(**needed, hint=row.get("hint", "")))
             except KeyError as error:
                 raise Damaged(path, f"no {error.args[0]}", number) from error
             except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Algorithms as data: loss x rewards x advantage x credit x KL x estimator x guide x filter.
+"""Algorithms as data: loss, rewards, advantage, credit, KL, estimator, guide, filter or planner.
 
 What the key of a registry may name is in `sage.study.choices`; here is what goes with what.
 """
@@ -18,8 +18,8 @@ from sage.study.choices import REGISTRIES, AnyChoice, AnyFilter, AnyGuide, Choic
 class Algorithm(Strict):
     """A method: one entry per row of the tables, under the name that studies use.
 
-    `estimator`, `guide`, `advantage`, `credit`, `rewards` and `filter` take a name, or a section
-    with a `kind` and its `settings`; the kind can also be a class of your own (below).
+    `estimator`, `guide`, `advantage`, `credit`, `rewards`, `filter` and `planner` take a name, or a
+    section with a `kind` and its `settings`; the kind can also be a class of your own (below).
     """
 
     title: Annotated[str, about("its name in tables and figures")]
@@ -95,6 +95,10 @@ class Algorithm(Strict):
     filter: Annotated[
         AnyFilter | None, about("which groups are trained on; the others are drawn again")
     ] = None
+    planner: Annotated[
+        AnyChoice | None,
+        about("which prompts are drawn further and what is trained on; not with a filter"),
+    ] = None
     mask_truncated: Annotated[
         bool,
         about(
@@ -147,6 +151,15 @@ class Algorithm(Strict):
         )
 
     @model_validator(mode="after")
+    def _one_plan(self) -> Algorithm:
+        if self.filter and self.planner:
+            raise ValueError(
+                f"filter {self.filter.kind!r} and planner {self.planner.kind!r} both choose what "
+                "is trained on; choose one"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _choices_agree(self) -> Algorithm:
         conflicts = [
             f"{place}: {choice} {conflict}"
@@ -175,6 +188,11 @@ def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
         if hasattr(made, "conflicts_with_run"):
             for conflict in made.conflicts_with_run(rl):
                 yield f"{place}: {choice} {conflict}"
+
+
+def needs_hints(algorithm: Algorithm) -> bool:
+    """Whether the algorithm draws under the hints of the problems."""
+    return any(getattr(made, "needs_guidance", False) for *_, made in built(algorithm))
 
 
 def choice_files(algorithm: Algorithm) -> list[Path]:

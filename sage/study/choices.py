@@ -77,6 +77,13 @@ REGISTRIES = {
         arguments=("correct", "rewards"),
         classes={"mixed": "sage.rewards:Mixed", "spread": "sage.rewards:Spread"},
     ),
+    "planner": Registry(
+        what="a planner",
+        method="further",
+        arguments=("drawn",),
+        attributes=("chosen",),
+        classes={"dars": "sage.planners:Dars", "guided_retry": "sage.planners:GuidedRetry"},
+    ),
 }
 """By the key of an algorithm that each serves."""
 

@@ -28,6 +28,15 @@ def check_order(min_terms: int, max_terms: int) -> None:
         raise ValueError(f"max_terms {max_terms} is below min_terms {min_terms}")
 
 
+Hints = Annotated[
+    bool,
+    about(
+        "whether each problem carries a hint, the first steps of its solution, which "
+        "`guided_retry` draws under and nothing else shows"
+    ),
+]
+
+
 class ArithmeticSet(Strict):
     """Sums and differences from this project's generator."""
 
@@ -49,6 +58,7 @@ class ArithmeticSet(Strict):
         ),
     ] = "any"
     split: Split
+    hints: Hints = False
 
     @model_validator(mode="after")
     def _ordered(self) -> ArithmeticSet:
@@ -72,6 +82,7 @@ class KnightsSet(Strict):
         list[Form],
         about("what statements may be besides plain ones; at least one besides `not`"),
     ] = Field(default_factory=lambda: list(FORMS))
+    hints: Hints = False
 
     @model_validator(mode="after")
     def _solvable(self) -> KnightsSet:
@@ -144,6 +155,7 @@ class BenchmarkSet(Strict):
             unit="problems",
         ),
     ] = None
+    hints: Hints = False
 
 
 ProblemSet = Annotated[

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
-from sage.study.algorithms import Algorithm, run_conflicts
+from sage.study.algorithms import Algorithm, needs_hints, run_conflicts
 from sage.study.choices import REGISTRIES, in_full
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.exhibit_faults import exhibit_faults
@@ -217,6 +217,12 @@ def _run_faults(content: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator
             key = f"models.{name}.algorithms[{index}]: {row!r}"
             if algorithm.fidelity == "released" and not mapping(value).get("sft"):
                 yield f"{key} refers to the model before SFT, but this model has no sft of its own"
+            problems = mapping(mapping(content.get("problems")).get(settings.problems))
+            if needs_hints(algorithm) and problems.get("hints") is not True:
+                yield (
+                    f"{key} draws under hints, but the problems of {settings.problems!r} carry "
+                    "none; set hints: true there, which all sources but reasoning_gym can have"
+                )
             for conflict in run_conflicts(algorithm, settings):
                 yield f"{key}, {conflict}"
 
@@ -234,9 +240,15 @@ def _problem_set_faults(
         chosen = settings.get("benchmark")
         yield from unknown(f"{key}.benchmark", chosen, f"a benchmark of {file}", entries)
         try:
-            known = Benchmark.model_validate(entries.get(chosen)).levels()
+            entry = Benchmark.model_validate(entries.get(chosen))
         except ValidationError:
             continue
+        if settings.get("hints") is True and entry.fields.solution is None:
+            yield (
+                f"{key}.hints: they are taken from solutions, but {chosen!r} names no "
+                f"fields.solution in {file}; add it, or leave hints out"
+            )
+        known = entry.levels()
         for index, level in enumerate(sequence(settings.get("levels"))):
             if known:
                 what = f"a level of {chosen!r}"

@@ -22,6 +22,9 @@ from sage.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
 from sage.training.shaping import Shaping, loss_mask
 from sage.training.tally import GuideTally
 
+MEANS_OVER_COMPLETIONS = ("grpo", "sapo", "dr_grpo", "luspo")
+"""TRL's losses that divide by the number of completions; the others divide by that of tokens."""
+
 # Where exp(-x) is below float32's resolution of 1, so that k3(-x) = x - 1 with slope 1.
 _LINEAR = 20.0
 
@@ -48,6 +51,8 @@ class AnchoredLoss(GRPOTrainer):
         self._loss_inputs = dict(inputs)
         try:
             loss = super()._compute_loss(model, self._loss_inputs)
+            if "real_share" in inputs:
+                loss = self._over_real_rows(loss, inputs)
             if self._sharing > 1 and model.training:
                 loss = self._over_the_micro_batch(loss, inputs)
         finally:
@@ -55,6 +60,19 @@ class AnchoredLoss(GRPOTrainer):
         if self._shaping.replaces_k3:
             self._metrics[self._mode(model)]["kl"][-1] -= _LINEAR - 1.0
         return loss
+
+    def _over_real_rows(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """`loss` with TRL's mean over completions turned into one over those that are real.
+
+        Where a generation was filled up with rows without loss, `real_share` of all its rows are
+        real. Losses that are means over tokens count no such row, and neither does the entropy.
+        """
+        if self.loss_type not in MEANS_OVER_COMPLETIONS:
+            return loss
+        mask, parts = loss_mask(inputs), self.current_gradient_accumulation_steps
+        entropy = (self._entropies * mask).sum() / mask.sum().clamp(min=1)
+        bonus = self.entropy_coef * entropy / parts
+        return (loss + bonus) / inputs["real_share"] - bonus
 
     def _over_the_micro_batch(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """`loss` with TRL's means over this process's tokens turned into means over all tokens
@@ -81,6 +99,10 @@ class AnchoredLoss(GRPOTrainer):
         inputs, log_probs = self._loss_inputs, output[0]
         if inputs:
             self._entropies = output[1]
+            if (old := inputs.get("old_per_token_logps")) is not None:
+                # NaN where the policy is still the one that drew (`sage.training.planned`).
+                now = log_probs.detach().to(old.dtype)
+                inputs["old_per_token_logps"] = torch.where(old.isnan(), now, old)
             if self._shaping.guide is not None:
                 self._shape_anchor(
                     self._shaping.guide, inputs, log_probs, output[1], self._mode(model)

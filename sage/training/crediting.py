@@ -34,7 +34,14 @@ class CreditedLoss(AnchoredLoss):
             raise ValueError("liger's kernels take no advantages of tokens; switch them off")
         if (reason := getattr(rule, "single_turn", None)) and getattr(self, "tools", None):
             raise ValueError(f"the credit rule {type(rule).__name__} {reason}")
-        if getattr(rule, "whole_groups", False) and not self._groups_are_whole():
+        planner, whole = self._shaping.planning, getattr(rule, "whole_groups", False)
+        if whole and planner is not None and getattr(planner, "ragged", True):
+            raise ValueError(
+                f"the credit rule {type(rule).__name__} needs the whole group of a prompt in a "
+                f"micro-batch, but the planner {type(planner).__name__} may leave groups of any "
+                "size"
+            )
+        if whole and not self._groups_are_whole():
             raise ValueError(
                 f"the credit rule {type(rule).__name__} needs the whole group of a prompt in a "
                 f"micro-batch, but {self.accelerator.num_processes} processes with "
@@ -95,7 +102,6 @@ class CreditedLoss(AnchoredLoss):
         mask, anchor = loss_mask(inputs), inputs.get("ref_per_token_logps")
         old = inputs.get("old_per_token_logps")
         device, factors = log_probs.device, self._log_factors
-        size = int(self.num_generations or 1)
         inputs["advantages"] = rule.token_advantages(
             TokenSignals(
                 log_probs=log_probs,
@@ -105,7 +111,7 @@ class CreditedLoss(AnchoredLoss):
                 advantages=inputs["advantages"],
                 rewards=inputs["reward"],
                 groups=inputs["group"].to(device),
-                group_sizes=torch.full_like(inputs["group"], size).to(device),
+                group_sizes=inputs["group_size"].to(device),
                 rows=inputs["rollout"].to(device),
                 reference_log_probs=(
                     anchor if anchor is None or factors is None else anchor - factors

@@ -34,6 +34,8 @@ class DrawnRollouts(EndedCompletions):
     _make_drawer: MakeDrawer | None = None
     _drawer: Drawer | None = None
     _drawn: tuple[tuple[str, int], int] = (("", 0), 0)
+    _wanted_rows: int | None = None
+    """How many completions of all processes are wanted, where rows behind them only fill up."""
 
     def _first_row(self, rows: int) -> int:
         """Where this process's `rows` completions begin among those of all processes."""
@@ -50,13 +52,19 @@ class DrawnRollouts(EndedCompletions):
         self._drawn = (moment, draw)
         run = (self.args.seed, *moment, draw)
         first = self._first_row(len(prompt_ids))
+        # A process that only fills up draws one all the same: drawing may be done together.
+        wanted = len(prompt_ids) if self._wanted_rows is None else max(1, self._wanted_rows - first)
         requests = [
             Request(tuple(ids), rollout_stream(*run, first + row))
-            for row, ids in enumerate(prompt_ids)
+            for row, ids in enumerate(prompt_ids[:wanted])
         ]
         policy = self.accelerator.unwrap_model(model)
         drawn = self._drawer.draw(policy, requests)
-        return [list(one.token_ids) for one in drawn], [list(one.log_probs) for one in drawn]
+        missing = len(prompt_ids) - len(drawn)
+        return (
+            [list(one.token_ids) for one in drawn] + [[self._tokenizer.pad_token_id]] * missing,
+            [list(one.log_probs) for one in drawn] + [[0.0]] * missing,
+        )
 
 
 def rollout_stream(seed: int, mode: str, step: int, draw: int, place: int) -> str:

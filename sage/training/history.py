@@ -28,6 +28,8 @@ HISTORY_KEYS = {
     "step_time": "seconds",
     "frac_reward_zero_std": "groups_without_gradient",
     "refills": "refills",
+    "extra_rollouts": "extra_rollouts",
+    "guided_correct": "guided_correct",
     "zero_advantages": "zero_advantages",
     "grader_timeouts": "grader_timeouts",
     "sampler/gap_mean": "sampler_gap_mean",
@@ -52,6 +54,8 @@ OF_ROLLOUTS = (
     "drawn_tokens",
     "groups_without_gradient",
     "refills",
+    "extra_rollouts",
+    "guided_correct",
     "zero_advantages",
     "grader_timeouts",
 )

@@ -28,16 +28,18 @@ from sage.grading import Grader
 from sage.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
-from sage.prompting import messages, prompt_ids
+from sage.prompting import messages, prompt_ids, with_hint
 from sage.runtime.files import atomic_directory, write_json_atomic
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
+from sage.study.algorithms import needs_hints
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim
 from sage.training.correction import Correction
 from sage.training.drawers import drawer_for
 from sage.training.history import history_rows, write_history
+from sage.training.planned import GUIDED
 from sage.training.processes import rank, world_size
 from sage.training.rewards import Reward, graded
 from sage.training.signs import findings
@@ -94,7 +96,7 @@ def train_rl(
         )
     processes = world_size()
     tokenizer = load_tokenizer(parent)
-    longest = max(len(prompt_ids(tokenizer, problem.problem)) for problem in problems)
+    longest = longest_prompt(tokenizer, problems, algorithm)
     config = grpo_config(settings, algorithm, seed, device, scratch, processes, longest)
     if processes > 1:
         _allow_numbered_cpus()
@@ -156,13 +158,13 @@ def build_trainer(
     model = load_model(parent, weights_dtype(settings))
     sharded = shards_weights(settings, world_size())
     tokenizer = load_tokenizer(parent)
-    longest = max(len(prompt_ids(tokenizer, problem.problem)) for problem in problems)
+    longest = longest_prompt(tokenizer, problems, algorithm)
     make_drawer = drawer_for(settings, model, parent, sharded, longest)
     return kind(
         model=model,
         reward_funcs=reward_functions(settings, algorithm, grader),
         args=config,
-        train_dataset=prompt_dataset(problems),
+        train_dataset=prompt_dataset(problems, needs_hints(algorithm)),
         processing_class=tokenizer,
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
@@ -211,7 +213,7 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
     made = {
         name: REGISTRIES[name].build(choice.kind, choice.settings)
         for name, _, choice in algorithm.choices()
-        if name in ("guide", "estimator", "advantage", "credit", "filter")
+        if name in ("guide", "estimator", "advantage", "credit", "filter", "planner")
         and choice.kind not in OF_TRL.get(name, ())
     }
     return Shaping(
@@ -257,14 +259,31 @@ def weights_dtype(settings: RL) -> torch.dtype:
     return DTYPES[settings.precision] if settings.lora else torch.float32
 
 
-def prompt_dataset(problems: Sequence[Problem]) -> Dataset:
-    """What TRL samples from: conversations, with gold answers for the reward."""
-    return Dataset.from_list(
-        [
-            {"prompt": messages(problem.problem), "answer": problem.answer, "kind": problem.kind}
-            for problem in problems
-        ]
-    )
+def prompt_dataset(problems: Sequence[Problem], guided: bool = False) -> Dataset:
+    """What TRL samples from: conversations, with gold answers for the reward.
+
+    With `guided` also those that give the hint. Raises ValueError for a problem without one.
+    """
+    rows: list[dict[str, Any]] = [
+        {"prompt": messages(problem.problem), "answer": problem.answer, "kind": problem.kind}
+        for problem in problems
+    ]
+    if guided:
+        for row, problem in zip(rows, problems, strict=True):
+            if not problem.hint:
+                raise ValueError(
+                    f"problem {problem.problem_id!r} carries no hint, but the algorithm draws "
+                    "under hints; set hints: true for the problem set, if its source writes them"
+                )
+            row[GUIDED] = messages(with_hint(problem.problem, problem.hint))
+    return Dataset.from_list(rows)
+
+
+def longest_prompt(tokenizer: Any, problems: Sequence[Problem], algorithm: Algorithm) -> int:
+    """The longest prompt that the algorithm draws under, in tokens."""
+    hints = needs_hints(algorithm)
+    texts = [with_hint(p.problem, p.hint) if hints else p.problem for p in problems]
+    return max(len(prompt_ids(tokenizer, text)) for text in texts)
 
 
 def grpo_config(

@@ -1,7 +1,7 @@
-"""Batches of rollouts as TRL hands them on: choosing groups and joining batches.
+"""Batches of rollouts as TRL hands them on: gathering, joining, laying out by prompt, filling up.
 
-For dynamic sampling (DAPO, arXiv 2503.14476): groups that a filter does not keep are replaced by
-groups of other prompts.
+A planner (`sage.planners`) makes a generation of several batches, in which prompts may have unequal
+numbers of rollouts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,46 @@ _OF_THE_BATCH = ("num_items_in_batch",)
 Rollouts = dict[str, Any]
 
 
-def take_groups(batch: Mapping[str, Any], groups: torch.Tensor, rollouts: int) -> Rollouts:
-    """The rows of the given groups `[M]`, in that order; what belongs to the batch is dropped."""
-    offsets = torch.arange(rollouts, device=groups.device)
-    rows = (groups[:, None] * rollouts + offsets).flatten()
+def rows_by_prompt(prompts: torch.Tensor) -> torch.Tensor:
+    """Where the rows of each prompt are, `[N, M]`, in their order, -1 behind the last.
+
+    `prompts` `[R]` names the prompt of each row, from 0 to N - 1.
+    """
+    counts = torch.bincount(prompts)
+    order = prompts.argsort(stable=True)
+    starts = counts.cumsum(0) - counts
+    places = torch.arange(len(prompts), device=prompts.device) - starts[prompts[order]]
+    table = prompts.new_full((len(counts), int(counts.max())), -1)
+    table[prompts[order], places] = order
+    return table
+
+
+def laid_out(values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """`values` `[R]` of rows in the shape of `table` (`rows_by_prompt`), NaN where it has none."""
+    return values[table.clamp(min=0)].masked_fill(table < 0, torch.nan)
+
+
+def take_rows(batch: Mapping[str, Any], rows: torch.Tensor | slice) -> Rollouts:
+    """Those rows, in that order; what belongs to the batch is dropped."""
     return {key: value[rows] for key, value in batch.items() if key not in _OF_THE_BATCH}
+
+
+def filled(batch: Mapping[str, Any], rows: int) -> Rollouts:
+    """The batch with rows at its end that carry no loss, up to `rows`.
+
+    They repeat the first row, without a token of its completion and with advantage 0, and belong to
+    no group.
+    """
+    missing = rows - len(batch["advantages"])
+    if not missing:
+        return dict(batch)
+    result = {
+        key: torch.cat([value, value[:1].expand(missing, *value.shape[1:])])
+        for key, value in batch.items()
+    }
+    for key, value in (("completion_mask", 0), ("advantages", 0.0), ("group", -1)):
+        result[key][-missing:] = value
+    return result
 
 
 def gathered(

@@ -11,9 +11,9 @@ import torch
 from sage.anchors import LogProbs
 from sage.credit import CreditRule
 from sage.guides import GuideFunction
+from sage.planners import DynamicSampling, Filter, Planner
 
 Divergence = Callable[[LogProbs], torch.Tensor]
-Keeps = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Estimator(Protocol):
@@ -32,18 +32,6 @@ class Advantage(Protocol):
         ...
 
 
-class Filter(Protocol):
-    """A filter of groups, such as `sage.rewards.Mixed`.
-
-    With `drops = True` a group that it does not keep, and that is not replaced, has no loss.
-    """
-
-    def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
-        """Which groups to train on, bool `[N]`; `correct` is the first reward function's value
-        and `rewards` all of them, weighted and added up, both `[N, G]`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Shaping:
     """What an algorithm adds to TRL's GRPO; the defaults add nothing.
@@ -51,12 +39,15 @@ class Shaping:
     `guide` (`sage.guides`) shapes the anchor of the KL term, each factor kept within `clamp`.
     `estimator` (`sage.anchors`, `sage.credit.K1InReward`) takes the place of TRL's k3,
     `advantage` (`sage.advantages`) that of its advantages, and `credit` (`sage.credit`) shares
-    these out over tokens. Groups that `filter` (`sage.rewards`) does not keep are drawn again, at
-    most `max_refills` times a step (dynamic sampling); `mask_truncated` takes the loss from
-    completions that were cut off. With `schedule_per_call` schedules advance with every loss
-    call, as in the official release, and not once per optimizer step.
+    these out over tokens. `planner` (`sage.planners`) draws further rollouts and chooses what is
+    trained on; the planner of dynamic sampling is made of a `filter` (`sage.rewards`) and of
+    `max_refills`, how often at most groups are drawn that take the place of those it does not
+    keep. `mask_truncated` takes the loss from completions that were cut off. With
+    `schedule_per_call` schedules advance with every loss call, as in the official release, and
+    not once per optimizer step.
 
-    Raises ValueError for an estimator and a credit rule that both set advantages of tokens.
+    Raises ValueError for an estimator and a credit rule that both set advantages of tokens, and
+    for a filter beside a planner.
     """
 
     guide: GuideFunction | None = None
@@ -66,6 +57,7 @@ class Shaping:
     credit: CreditRule | None = None
     filter: Filter | None = None
     max_refills: int = 0
+    planner: Planner | None = None
     mask_truncated: bool = False
     schedule_per_call: bool = False
 
@@ -75,10 +67,22 @@ class Shaping:
                 f"estimator {type(self.estimator).__name__} and credit rule "
                 f"{type(self.credit).__name__} both set the advantage of each token; choose one"
             )
+        if self.filter is not None and self.planner is not None:
+            raise ValueError(
+                f"filter {type(self.filter).__name__} and planner {type(self.planner).__name__} "
+                "both choose what is trained on; choose one"
+            )
+
+    @property
+    def planning(self) -> Planner | None:
+        """The planner, or that of dynamic sampling if there is a filter."""
+        if self.filter is not None:
+            return DynamicSampling(self.filter, self.max_refills)
+        return self.planner
 
     def parts(self) -> dict[str, Any]:
         """The choices that are set, by name."""
-        names = ("guide", "estimator", "advantage", "credit", "filter")
+        names = ("guide", "estimator", "advantage", "credit", "filter", "planner")
         return {name: part for name in names if (part := getattr(self, name)) is not None}
 
     @property

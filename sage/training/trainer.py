@@ -2,12 +2,13 @@
 
 The loss is shaped where TRL hands over log-probs (`sage.training.anchoring`, and for single tokens
 `sage.training.crediting`), rollouts where it hands on scored completions
-(`sage.training.scoring`), and drawn by this project's samplers (`sage.training.drawing`) instead of
-TRL's generation, whose completions would end where this project says (`sage.training.ends`).
+(`sage.training.scoring`), of which a planner may draw more (`sage.training.planned`). They are
+drawn by this project's samplers (`sage.training.drawing`) instead of TRL's generation, whose
+completions would end where this project says (`sage.training.ends`).
 
 In several processes each holds a slice of the completions of a generation. What is done does
 not depend on how many there are: noise is named by a completion's place in the whole
-generation, dynamic sampling chooses from the groups of all processes, and means over the
+generation, a planner sees the groups of all processes, and means over the
 tokens of a micro-batch are taken over all processes that share it.
 """
 
@@ -27,8 +28,8 @@ from sage.training.correction import CorrectedSampling, Correction
 from sage.training.crediting import CreditedLoss
 from sage.training.drawing import MakeDrawer
 from sage.training.passes import PassSampler
+from sage.training.planned import PlannedRollouts
 from sage.training.remembering import RememberedChoices
-from sage.training.scoring import ScoredRollouts
 from sage.training.shaping import Shaping
 from sage.training.tally import GapTally
 from sage.training.trimming import TrimmedPasses
@@ -39,7 +40,7 @@ __all__ = ["SageTrainer", "Shaping"]
 class SageTrainer(
     CorrectedSampling,
     CreditedLoss,
-    ScoredRollouts,
+    PlannedRollouts,
     AnswerProbabilities,
     RememberedChoices,
     TrimmedPasses,
@@ -50,7 +51,8 @@ class SageTrainer(
     settings included), data sets, adapter. TRL's `beta` is 0 unless set, and a guide needs a KL
     term; for the paper's k3, set `use_bias_correction_kl=False` as well. Further arguments:
 
-    - `shaping`: guide, estimator, advantage, credit rule, filter (`sage.training.Shaping`).
+    - `shaping`: guide, estimator, advantage, credit rule, filter or planner
+      (`sage.training.Shaping`).
     - `reference`: a model that the KL term refers to, instead of the policy at the start.
     - `stop_texts`: a completion also ends once it holds one of them, whatever tokens they take.
     - `make_drawer`: what draws rollouts instead of TRL (`sage.training.transformers_rollouts`,
@@ -99,6 +101,8 @@ class SageTrainer(
         self._start_anchoring(micro_batches or self.args.gradient_accumulation_steps)
         if self._shaping.token_rule is not None:
             self._check_credit(self._shaping.token_rule)
+        if self._shaping.planning is not None:
+            self._check_planner(self._shaping.planning)
 
     def _check_seam(self) -> None:
         if self.beta == 0.0:
