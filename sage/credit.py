@@ -45,7 +45,9 @@ class TokenSignals:
     completions of one prompt, `group_sizes`, how many completions a prompt has in all, and `rows`,
     the completion's place among those of all processes.
     `causal` says that log q of a token depends on no later token. `everyone` turns rows of this
-    process, `[B, ...]`, into those of the whole micro-batch, `[M, ...]`.
+    process, `[B, ...]`, into those of the whole micro-batch, `[M, ...]`. `hidden_states` are the
+    last layer's, `[B, T, D]`, for a rule that says `hidden_states = True`; `training` is False in
+    evaluation, when a rule must not learn.
     """
 
     log_probs: torch.Tensor
@@ -62,6 +64,8 @@ class TokenSignals:
     causal: bool = False
     kl_coefficient: float = 0.0
     everyone: Callable[[torch.Tensor], torch.Tensor] = _alone
+    hidden_states: torch.Tensor | None = None
+    training: bool = True
 
 
 class CreditRule(Protocol):

@@ -99,7 +99,9 @@ class GuideFunction(Protocol):
     """A guide: per-token factors q_t before clamping.
 
     A class may say `causal = True` if a factor depends on no later token of its completion; the
-    KL in the reward then need not count the factors of earlier tokens.
+    KL in the reward then need not count the factors of earlier tokens. A guide that learns may have
+    `observe(signals, reference_log_probs, advantages)`, called in training before `factors`, and
+    `end_step`, `state_dict` and `load_state_dict` (`sage.training.remembering`).
     """
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:

@@ -39,6 +39,7 @@ from sage.study import RL, SFT, Algorithm
 from sage.training import rl, sft
 from sage.training.examples import Solution
 from sage.training.processes import rank, run
+from sage.training.rewards import READS_ANSWER
 from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -79,6 +80,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo_branch_k1_reward": (ROWS["grpo_branch_k1_reward"], {"micro_batches": 2}),
     "steer": (ROWS["steer"], {"iterations": 2}),
     "pacs": (ROWS["pacs"], {"prompts_per_step": 3, "iterations": 2}),
+    "grpo_learned": (
+        ROWS["grpo_learned"] | {"guide": {"kind": "learned", "settings": {"learning_rate": 0.1}}},
+        {"micro_batches": 2},
+    ),
+    "verl_rank": (
+        ROWS["verl_rank"] | {"credit": {"kind": "verl_rank", "settings": {"every": 3}}},
+        {"micro_batches": 4},
+    ),
+    "rlpr": (ROWS["rlpr"], {}),
     "dars_branch": (ROWS["dars_branch"], {"prompts_per_step": 3}),
     "guided_retry_branch": (ROWS["guided_retry_branch"], {"micro_batches": 2}),
 }
@@ -109,6 +119,17 @@ def third(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [float(len(ids) % 3 == 0) for ids in completion_ids]
 
 
+def third_and_prior(
+    completion_ids: list[list[int]], prior_probability: list[float], **_: Any
+) -> list[float]:
+    """As `third`, with what the policy thinks of the gold answer added."""
+    graded = third(completion_ids)
+    return [one + prior for one, prior in zip(graded, prior_probability, strict=True)]
+
+
+vars(third_and_prior)[READS_ANSWER] = True
+
+
 def train_cases(parent: Path, output: Path) -> None:
     """Train every case; the first process writes what was logged and the weights."""
     torch.set_num_threads(1)
@@ -124,7 +145,7 @@ def train_cases(parent: Path, output: Path) -> None:
             settings,
             algorithm,
             output / "x",
-            reward=third,
+            reward=third_and_prior if name == "rlpr" else third,
             rollout_func=rollouts,
             shaping=shaping,
             micro_batches=settings.micro_batches,

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sage.grading import Grader
 from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
 from sage.study import RL, Algorithm, Architecture
 from sage.training import rl
 from sage.training.adapters import lora_config
+from sage.training.drawers import drawer_for
 from sage.training.processes import world_size
 from sage.training.trainer import SageTrainer
 
@@ -78,3 +81,95 @@ def trainer_of(
 def is_of_trl(key: str) -> bool:
     """Whether a plain GRPOTrainer logs it too, and again the same."""
     return not ("time" in key or "sage/" in key or key in ("zero_advantages", "drawn_tokens"))
+
+
+def odd_sum(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that half of all completions earn."""
+    return [float(sum(ids) % 2) for ids in completion_ids]
+
+
+SUMS = [
+    Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0")
+    for a in range(5)
+    for b in range(5)
+]
+SMALL = RL.model_validate(
+    {
+        "problems": "sums",
+        "steps": 4,
+        "prompts_per_step": 4,
+        "rollouts": 4,
+        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": list("aeiou13579")},
+        "learning_rate": 3e-3,
+        "schedule": "linear",
+        "warmup_ratio": 0.0,
+        "weight_decay": 0.01,
+        "kl_coefficient": 0.2,
+        "lora": {"rank": 4, "alpha": 8},
+    }
+)
+
+
+def small_trainer(
+    parent: Path,
+    row: dict[str, Any],
+    scratch: Path,
+    reward: Callable[..., list[float]] | None = odd_sum,
+    trl: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Any:
+    """A trainer of `row` with SMALL and `changes`, as `train_rl` builds it.
+
+    Without a `reward` the row's own are graded.
+    """
+    settings = RL.model_validate(SMALL.model_dump() | changes)
+    algorithm = Algorithm.model_validate(row)
+    return trainer_of(
+        parent,
+        SUMS,
+        settings,
+        algorithm,
+        scratch,
+        reward=reward,
+        trl=trl,
+        shaping=rl.shaping_of(algorithm),
+        stop_texts=settings.sampling.stop,
+        micro_batches=settings.micro_batches,
+        make_drawer=drawer_for(settings, load_model(parent), parent, sharded=False),
+        trims=True,
+    )
+
+
+def unbroken_and_resumed(
+    parent: Path, row: dict[str, Any], scratch: Path, **more: Any
+) -> tuple[Any, Any]:
+    """Two trainers after SMALL's four steps; the second continued the first's checkpoint of two."""
+    saving = {"save_strategy": "steps", "save_steps": 2, "save_total_limit": None}
+    whole, resumed = (
+        small_trainer(parent, row, scratch / "run", trl=saving, **more) for _ in range(2)
+    )
+    whole.train()
+    resumed.train(resume_from_checkpoint=str(scratch / "run/checkpoint-2"))
+    return whole, resumed
+
+
+def assert_same_run(whole: Any, resumed: Any) -> None:
+    """Weights, logs and what the choices remember are equal to the last bit."""
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    logs = [
+        [
+            {key: value for key, value in row.items() if "time" not in key}
+            for row in trainer.state.log_history
+            if "loss" in row
+        ]
+        for trainer in (whole, resumed)
+    ]
+    assert len(logs[0]) == 4
+    assert logs[0] == logs[1]
+    states = [
+        {name: part.state_dict() for name, part in trainer._remembering().items()}
+        for trainer in (whole, resumed)
+    ]
+    assert states[0]
+    torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)

@@ -31,6 +31,7 @@ KINDS = {
     "training": "sage.exhibits.training:TrainingFigure",
     "step_times": "sage.exhibits.step_times:StepTimesTable",
     "reading_effects": "sage.exhibits.reading_effects:ReadingEffects",
+    "learned_guide": "sage.exhibits.learned_guide:LearnedGuideFigure",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 

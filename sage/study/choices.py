@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from sage.fields import Positive, PositiveFloat, Strict, about
+from sage.fields import PositiveFloat, Strict, about
 from sage.study.registry import Registry
 
 REGISTRIES = {
@@ -21,6 +21,7 @@ REGISTRIES = {
             "random": "sage.guides:RandomGuide",
             "token": "sage.guides:TokenGuide",
             "branch": "sage.guides:BranchGuide",
+            "learned": "sage.learned_guide:LearnedGuide",
         },
     ),
     "estimator": Registry(
@@ -54,19 +55,27 @@ REGISTRIES = {
         what="a credit rule",
         method="token_advantages",
         arguments=("signals",),
-        classes={"steer": "sage.credit:Steer", "pacs": "sage.credit:Pacs"},
+        classes={
+            "steer": "sage.credit:Steer",
+            "pacs": "sage.credit:Pacs",
+            "verl_rank": "sage.effective_rank:VerlRank",
+        },
     ),
     "rewards": Registry(
         what="a reward",
         method="score",
         arguments=("completion",),
-        classes={"correct": "sage.rewards:Correct", "overlong": "sage.rewards:Overlong"},
+        classes={
+            "correct": "sage.rewards:Correct",
+            "overlong": "sage.rewards:Overlong",
+            "rlpr": "sage.rewards:Rlpr",
+        },
     ),
     "filter": Registry(
         what="a filter",
         method="keep",
         arguments=("correct", "rewards"),
-        classes={"mixed": "sage.rewards:Mixed"},
+        classes={"mixed": "sage.rewards:Mixed", "spread": "sage.rewards:Spread"},
     ),
     "planner": Registry(
         what="a planner",
@@ -113,7 +122,9 @@ class Filter(Choice):
     """Which groups of rollouts are trained on; other prompts take the place of the rest."""
 
     max_refills: Annotated[
-        Positive, about("how often groups are replaced at most", unit="times per step")
+        int,
+        Field(ge=0),
+        about("how often groups are replaced at most; with 0 never", unit="times per step"),
     ]
 
 

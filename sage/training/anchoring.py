@@ -127,9 +127,12 @@ class AnchoredLoss(GRPOTrainer):
         mode: str,
     ) -> None:
         mask = loss_mask(inputs)
+        signals = Signals(log_probs=log_probs.detach(), entropies=entropies.detach(), mask=mask)
+        if mode == "train" and hasattr(guide, "observe"):
+            guide.observe(signals, inputs["ref_per_token_logps"], inputs["advantages"])
         log_factors = guide_log_factors(
             guide,
-            Signals(log_probs=log_probs.detach(), entropies=entropies.detach(), mask=mask),
+            signals,
             self._moment(mode, inputs["rollout"].tolist()),
             *self._shaping.clamp,
         )

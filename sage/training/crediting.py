@@ -26,6 +26,7 @@ class CreditedLoss(AnchoredLoss):
     _buffered_inputs: Any
     _kl: torch.Tensor | None = None
     _in_order: Any = None
+    _states: list[torch.Tensor] | None = None
 
     def _check_credit(self, rule: CreditRule) -> None:
         """Raise ValueError for what the rule cannot work with."""
@@ -81,11 +82,16 @@ class CreditedLoss(AnchoredLoss):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
     ) -> Any:
-        output = super()._get_per_token_logps_and_entropies(
-            model, input_ids, attention_mask, logits_to_keep, **kwargs
-        )
-        if self._loss_inputs and self._shaping.token_rule is not None:
-            self._give_credit(self._shaping.token_rule, output[0].detach(), output[1].detach())
+        rule = self._shaping.token_rule if self._loss_inputs else None
+        self._states = [] if getattr(rule, "hidden_states", False) else None
+        try:
+            output = super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, **kwargs
+            )
+            if rule is not None:
+                self._give_credit(rule, output[0].detach(), output[1].detach())
+        finally:
+            self._states = None
         return output
 
     @torch.no_grad()
@@ -114,6 +120,8 @@ class CreditedLoss(AnchoredLoss):
                 causal=getattr(self._shaping.guide, "causal", False),
                 kl_coefficient=self.beta,
                 everyone=self._of_the_micro_batch,
+                hidden_states=torch.cat(self._states) if self._states else None,
+                training=self.model.training,
             )
         )
         if self._shaping.kl_in_reward and anchor is not None:

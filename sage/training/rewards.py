@@ -10,6 +10,9 @@ from sage.rewards import Completion, RewardFunction
 
 Reward = Callable[..., list[float]]
 
+READS_ANSWER = "reads_answer"
+"""Attribute of a reward that needs the policy's probabilities of the gold answer."""
+
 
 def graded_reward(grader: Grader, answer: str = "answer", kind: str = "kind") -> Reward:
     """A reward function for TRL: 1 for a completion that `grader` finds correct, else 0.
@@ -55,14 +58,23 @@ def graded(
         answer: list[str],
         kind: list[Any],
         log_metric: Callable[[str, float], None] | None = None,
+        answer_probability: Sequence[float] | None = None,
+        prior_probability: Sequence[float] | None = None,
         **_: Any,
     ) -> list[float]:
+        unknown = [None] * len(completions)
         texts = [completion[0]["content"] for completion in completions]
         verdicts = grader.grade_many(list(zip(texts, answer, kind, strict=True)))
         seen[:] = [
-            Completion(text, gold, verdict.reward > 0, len(ids), longest)
-            for text, gold, verdict, ids in zip(
-                texts, answer, verdicts, completion_ids, strict=True
+            Completion(text, gold, verdict.reward > 0, len(ids), longest, after, before)
+            for text, gold, verdict, ids, after, before in zip(
+                texts,
+                answer,
+                verdicts,
+                completion_ids,
+                answer_probability or unknown,
+                prior_probability or unknown,
+                strict=True,
             )
         ]
         if log_metric is not None:
@@ -75,6 +87,7 @@ def graded(
             return [float(reward.score(completion)) for completion in seen]
 
         score.__name__ = name
+        vars(score)[READS_ANSWER] = getattr(reward, READS_ANSWER, False)
         return score
 
     return [correct, *(scored(name, reward) for name, reward in rewards)]

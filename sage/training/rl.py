@@ -25,10 +25,11 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
 from sage.grading import Grader
+from sage.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids, with_hint
-from sage.runtime.files import atomic_directory
+from sage.runtime.files import atomic_directory, write_json_atomic
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
@@ -75,11 +76,11 @@ def train_rl(
     """Train `algorithm` from the checkpoint `parent`, in this process or in all of its world.
 
     The KL term refers to `parent`, or to the checkpoint `reference` (fidelity `released`).
-    Writes the adapter (or the full checkpoint), `history.jsonl` and `manifest.json` into the
-    folder `output`, and the policy at `snapshots` evenly spaced steps into `snapshots/step{n}`
-    there; `scratch` holds checkpoints for resuming and is removed at the end. Raises
-    ValueError if there are fewer problems than a generation takes, if a step cannot be divided
-    among the processes, and for vLLM without a GPU.
+    Writes the adapter (or the full checkpoint), `history.jsonl`, `manifest.json` and, of a guide
+    that learns, `guide.json` into the folder `output`, and the policy at `snapshots` evenly spaced
+    steps into `snapshots/step{n}` there; `scratch` holds checkpoints for resuming and is removed at
+    the end. Raises ValueError if there are fewer problems than a generation takes, if a step cannot
+    be divided among the processes, and for vLLM without a GPU.
     """
     needed = settings.prompts_per_step * settings.steps_per_generation
     if len(problems) < needed:
@@ -118,6 +119,9 @@ def train_rl(
         with atomic_directory(output) as folder:
             policy.save_pretrained(folder, state_dict=weights, safe_serialization=True)
             write_history(trainer.state.log_history, folder / "history.jsonl")
+            guide: Any = trainer._shaping.guide
+            if hasattr(guide, "learned"):
+                write_json_atomic(folder / LEARNED, guide.learned())
             if snapshots:
                 shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
             found = findings(history_rows(trainer.state.log_history), settings.watch)

@@ -80,6 +80,11 @@ class Shaping:
             return DynamicSampling(self.filter, self.max_refills)
         return self.planner
 
+    def parts(self) -> dict[str, Any]:
+        """The choices that are set, by name."""
+        names = ("guide", "estimator", "advantage", "credit", "filter", "planner")
+        return {name: part for name in names if (part := getattr(self, name)) is not None}
+
     @property
     def exact_forward_kl(self) -> bool:
         """Whether the KL term is a sum over the vocabulary."""

@@ -77,6 +77,7 @@ class Stopwatch(SageTrainer):
         with self.compute_loss_context_manager():
             loss = self.compute_loss(model, batch)
         self.accelerator.backward(loss)
+        self._end_step()
         seconds = self._now() - start
         model.zero_grad()
         return seconds

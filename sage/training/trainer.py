@@ -23,11 +23,13 @@ from transformers import PreTrainedModel
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
+from sage.training.answers import AnswerProbabilities
 from sage.training.correction import CorrectedSampling, Correction
 from sage.training.crediting import CreditedLoss
 from sage.training.drawing import MakeDrawer
 from sage.training.passes import PassSampler
 from sage.training.planned import PlannedRollouts
+from sage.training.remembering import RememberedChoices
 from sage.training.shaping import Shaping
 from sage.training.tally import GapTally
 from sage.training.trimming import TrimmedPasses
@@ -35,7 +37,14 @@ from sage.training.trimming import TrimmedPasses
 __all__ = ["SageTrainer", "Shaping"]
 
 
-class SageTrainer(CorrectedSampling, CreditedLoss, PlannedRollouts, TrimmedPasses):
+class SageTrainer(
+    CorrectedSampling,
+    CreditedLoss,
+    PlannedRollouts,
+    AnswerProbabilities,
+    RememberedChoices,
+    TrimmedPasses,
+):
     """TRL's GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     It takes all arguments of GRPOTrainer: model, reward functions, `args` (GRPOConfig, vLLM's

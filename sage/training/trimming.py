@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 from torch.nn.functional import pad
-from trl import GRPOTrainer
+
+from sage.training.states import HiddenStates
 
 _WORTH = 256
 """Tokens that a further pass must save; reading so few more costs what starting a pass does."""
 
 
-class TrimmedPasses(GRPOTrainer):
+class TrimmedPasses(HiddenStates):
     """GRPOTrainer that reads completions without their padding if `_trims`."""
 
     _trims = False
@@ -44,6 +45,9 @@ class TrimmedPasses(GRPOTrainer):
             )
             outputs.append([_widened(part, logits_to_keep) for part in output])
         back = order.argsort()
+        if self._states:
+            wide = [pad(part, (0, 0, 0, logits_to_keep - part.shape[1])) for part in self._states]
+            self._states[:] = [torch.cat(wide)[back]]
         return tuple(
             None if p[0] is None else torch.cat(p)[back] for p in zip(*outputs, strict=True)
         )

@@ -1,0 +1,59 @@
+"""What a learned guide has learned: q over a grid of each signal, from the network of each run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from sage.learned_guide import LEARNED, SIGNALS, Network
+from sage.runtime.faults import Damaged
+
+COLUMNS = ["algorithm", "seed", "signal", "place", "value", "q"]
+"""A point a row: `place` counts along the grid; `value` in nats, or a share for the position."""
+
+POINTS = 41
+
+
+def learned_curves(policies: Sequence[Path], clamps: Mapping[str, Sequence[float]]) -> pd.DataFrame:
+    """q of the guide of each policy against each of SIGNALS, with COLUMNS.
+
+    `policies` are folders `{algorithm}/seed{seed}`, `clamps` the limits of q by algorithm. Entropy
+    and surprisal go from 0 to three standard deviations above their mean over the tokens of
+    training, in log(1 + nats), and position from 0 to 1; the other signals are at their mean.
+    Raises FileNotFoundError for a policy without a learned guide, and Damaged.
+    """
+    parts = [
+        guide_curves(policy / LEARNED, clamps[policy.parent.name]).assign(
+            algorithm=policy.parent.name, seed=int(policy.name.removeprefix("seed"))
+        )
+        for policy in policies
+    ]
+    return pd.concat(parts, ignore_index=True)[COLUMNS]
+
+
+def guide_curves(path: Path, clamp: Sequence[float]) -> pd.DataFrame:
+    """The curves of one guide. Raises Damaged for a file that holds no network."""
+    import torch
+
+    text = path.read_text(encoding="utf-8")
+    try:
+        learned = json.loads(text)
+        network = Network(*(torch.tensor(weight) for weight in learned["weights"]))
+        means = torch.tensor([float(learned["mean"][signal]) for signal in SIGNALS])
+        spreads = torch.tensor([float(learned["deviation"][signal]) for signal in SIGNALS])
+        frames = []
+        for column, signal in enumerate(SIGNALS):
+            share = signal == "position"
+            end = 1.0 if share else float(means[column] + 3 * spreads[column])
+            inputs = means.repeat(POINTS, 1)
+            inputs[:, column] = torch.linspace(0.0, end, POINTS)
+            q = network.log_q(inputs).detach().exp().clamp(*clamp)
+            values = inputs[:, column] if share else inputs[:, column].expm1()
+            frame = pd.DataFrame({"place": range(POINTS), "value": values, "q": q})
+            frames.append(frame.assign(signal=signal))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise Damaged(path, f"holds no learned guide ({error})") from error
+    return pd.concat(frames, ignore_index=True)
