@@ -57,6 +57,7 @@ class Killing:
 
 def copy_project(target: Path, study: str, small: bool) -> None:
     """Copy what a run needs; the study loses what measures time, and more if `small`."""
+    target.mkdir(parents=True)
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
