@@ -200,9 +200,13 @@ def test_a_checkpoint_that_would_run_code_gives_way_to_the_one_before(
     before, newest = sealed(scratch / "checkpoint-2"), sealed(scratch / "checkpoint-4")
     state = {"step": torch.ones(3), "numbers": np.random.get_state(), "names": ("a", 1)}
     for folder, content in ((before, state), (newest, state | {"hook": Payload(canary)})):
-        torch.save(content, folder / name, _use_new_zipfile_serialization=zipped or folder == before)
+        torch.save(
+            content, folder / name, _use_new_zipfile_serialization=zipped or folder == before
+        )
         (folder / "sums.json").unlink()
-        (folder / "sums.json").write_text(json.dumps(file_sums(folder)))  # whoever wrote it seals it
+        (folder / "sums.json").write_text(
+            json.dumps(file_sums(folder))
+        )  # whoever wrote it seals it
     claim(scratch, {"steps": 4})
     assert before.is_dir()
     assert not newest.exists()
