@@ -172,6 +172,8 @@ def described(words: Sequence[str]) -> str:
     scripts = [word for word in words if "/.snakemake/scripts/" in word]
     if scripts:
         return f"job {Path(scripts[0]).stem.rpartition('.')[2]}"
+    if any(word.endswith("/fork_server.py") for word in words):
+        return "fork or server of shared imports"
     if "-m" in words[:-1]:
         return f"worker {words[words.index('-m') + 1]}"
     return f"process {Path(words[0]).name}" if words else "process that was ending"
