@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import yaml
 
@@ -197,12 +198,14 @@ def contents(results: Path) -> Iterator[tuple[str, str]]:
 
 
 def comparable(path: Path) -> str:
-    """The SHA-256 of a file; of a history or a sample's manifest, without what tells of the run."""
+    """The SHA-256 of a file; of histories or a sample's manifest, without what tells of the run."""
     content = path.read_bytes()
     if path.name == "history.jsonl":
         rows = [json.loads(line) for line in content.splitlines()]
         plain = [{key: row[key] for key in row if key != "seconds"} for row in rows]
         content = json.dumps(plain).encode()
+    elif path.name == "histories.parquet":
+        content = pd.read_parquet(path).drop(columns="seconds").to_csv().encode()
     elif path.suffix == ".json" and path.with_suffix(".parquet").is_file():
         content = json.dumps(json.loads(content)["tokens"]).encode()
     return hashlib.sha256(content).hexdigest()

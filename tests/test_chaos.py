@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from benchmarks.chaos import copy_project, described, differences, kill_one
@@ -43,13 +44,16 @@ def twice(tmp_path: Path) -> tuple[Path, Path]:
         row = {"step": 1, "loss": 0.5, "seconds": seconds}
         (policy / "history.jsonl").write_text(json.dumps(row) + "\n")
         (samples / "easy.parquet").write_bytes(b"samples")
+        (tmp_path / name / "metrics/training").mkdir(parents=True)
+        table = tmp_path / name / "metrics/training/histories.parquet"
+        pd.DataFrame([row]).to_parquet(table)
         made = {"tokens": 7, "wall_seconds": seconds}
         (samples / "easy.json").write_text(json.dumps(made))
     return tmp_path / "calm", tmp_path / "chaos"
 
 
 def test_what_tells_of_the_run_is_no_difference(twice: tuple[Path, Path]) -> None:
-    assert differences(*twice) == (4, [])
+    assert differences(*twice) == (5, [])
 
 
 @pytest.mark.parametrize(
@@ -65,9 +69,14 @@ def test_every_other_change_is_a_difference(
     twice: tuple[Path, Path], file: str, content: str
 ) -> None:
     path = twice[1] / file
-    path.parent.mkdir(exist_ok=True)
     path.write_text(content)
     assert differences(*twice)[1] == [file]
+
+
+def test_a_value_changed_in_histories_is_a_difference(twice: tuple[Path, Path]) -> None:
+    table = twice[1] / "metrics/training/histories.parquet"
+    pd.read_parquet(table).assign(loss=0.5 + 1e-15).to_parquet(table)
+    assert differences(*twice)[1] == ["metrics/training/histories.parquet"]
 
 
 def test_only_processes_of_the_folder_are_killed(tmp_path: Path) -> None:
