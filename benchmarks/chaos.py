@@ -6,7 +6,8 @@ Two copies of the project run the study with `make`'s own command. In the second
 processes of the run are killed (SIGKILL) at random times: jobs, their workers, and Snakemake
 itself. The command is given again until it succeeds. Then samples, metrics, tables, figures,
 histories and weights of both copies must be equal. Exhibits that measure time are left out of the
-study. `--small` makes a study of two methods and one benchmark of it.
+study. `--small` makes a study of two methods and one benchmark of it. `--kills 0 --other-cores 4`
+compares two calm runs with different numbers of concurrent jobs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import yaml
 
@@ -57,6 +59,7 @@ class Killing:
 
 def copy_project(target: Path, study: str, small: bool) -> None:
     """Copy what a run needs; the study loses what measures time, and more if `small`."""
+    target.mkdir(parents=True)
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
@@ -171,6 +174,8 @@ def described(words: Sequence[str]) -> str:
     scripts = [word for word in words if "/.snakemake/scripts/" in word]
     if scripts:
         return f"job {Path(scripts[0]).stem.rpartition('.')[2]}"
+    if any(word.endswith("/fork_server.py") for word in words):
+        return "fork or server of shared imports"
     if "-m" in words[:-1]:
         return f"worker {words[words.index('-m') + 1]}"
     return f"process {Path(words[0]).name}" if words else "process that was ending"
@@ -193,12 +198,14 @@ def contents(results: Path) -> Iterator[tuple[str, str]]:
 
 
 def comparable(path: Path) -> str:
-    """The SHA-256 of a file; of a history or a sample's manifest, without what tells of the run."""
+    """The SHA-256 of a file; of histories or a sample's manifest, without what tells of the run."""
     content = path.read_bytes()
     if path.name == "history.jsonl":
         rows = [json.loads(line) for line in content.splitlines()]
         plain = [{key: row[key] for key in row if key != "seconds"} for row in rows]
         content = json.dumps(plain).encode()
+    elif path.name == "histories.parquet":
+        content = pd.read_parquet(path).drop(columns="seconds").to_csv().encode()
     elif path.suffix == ".json" and path.with_suffix(".parquet").is_file():
         content = json.dumps(json.loads(content)["tokens"]).encode()
     return hashlib.sha256(content).hexdigest()
@@ -211,6 +218,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--cores", default="2")
+    parser.add_argument("--other-cores", help="cores of the second copy, by default the same")
     parser.add_argument("--small", action="store_true", help="cut the study down")
     parser.add_argument("--every", type=float, help="mean seconds between kills")
     parser.add_argument("--folder", type=Path, help="where the copies go; kept")
@@ -223,12 +231,14 @@ def main() -> int:
     seconds = calm_run(calm, asked.study, asked.cores)
     # Half of the calm run's time for all kills: they come before the study can be finished.
     mean = asked.every or seconds / (2 * max(asked.kills, 1))
-    print(f"calm run: {seconds:.0f} s; a kill every {mean:.1f} s on average", flush=True)
+    often = f"; a kill every {mean:.1f} s on average" if asked.kills else ""
+    print(f"calm run: {seconds:.0f} s{often}", flush=True)
     rng = random.Random(asked.seed)
-    done = chaotic_run(chaos, asked.study, asked.cores, asked.kills, mean, rng)
+    cores = asked.other_cores or asked.cores
+    done = chaotic_run(chaos, asked.study, cores, asked.kills, mean, rng)
     count, unequal = differences(*(copy / "results" / asked.study for copy in (calm, chaos)))
     kinds = ", ".join(f"{n} {kind}" for kind, n in Counter(done.victims).most_common())
-    print(f"{len(done.victims)} kills ({kinds}), {done.restarts} restarts")
+    print(f"{len(done.victims)} kills ({kinds or 'none'}), {done.restarts} restarts")
     print(f"{count} files compared, {len(unequal)} differ")
     for path in unequal:
         print(f"  {path}")

@@ -2,7 +2,8 @@
 
 Authentication, controller and node daemon are private to the test: their state, logs and socket
 lie in a folder of its own. Only `/etc/slurm` is shared, where SLURM's tools look for their
-settings; a folder that holds somebody's settings is left alone, and nothing is run.
+settings; a folder that holds somebody's settings is left alone, and nothing is run. A job that
+takes more memory than it asked for is killed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=1
+JobAcctGatherParams=OverMemoryKill
 GresTypes=gpu
 MinJobAge=3600
 ReturnToService=2

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from report_frames import a_study
 
 from sage.report.loader import PageContent
@@ -175,3 +178,42 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     assert before.is_dir()
     assert not newest.exists()
     assert f"{newest} is removed: weights is not as it was written" in capsys.readouterr().out
+
+
+class Payload:
+    """Unpickling this makes the folder `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state_0.pth", "x.bin"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_checkpoint_that_would_run_code_gives_way_to_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, zipped: bool
+) -> None:
+    scratch, canary = tmp_path / "scratch", tmp_path / "canary"
+    claim(scratch, {"steps": 4})
+    before, newest = sealed(scratch / "checkpoint-2"), sealed(scratch / "checkpoint-4")
+    state = {"step": torch.ones(3), "numbers": np.random.get_state(), "names": ("a", 1)}
+    for folder, content in ((before, state), (newest, state | {"hook": Payload(canary)})):
+        torch.save(
+            content, folder / name, _use_new_zipfile_serialization=zipped or folder == before
+        )
+        (folder / "sums.json").unlink()
+        (folder / "sums.json").write_text(
+            json.dumps(file_sums(folder))
+        )  # whoever wrote it seals it
+    claim(scratch, {"steps": 4})
+    assert before.is_dir()
+    assert not newest.exists()
+    told = f"{newest} is removed: {name} holds more than tensors and plain values; training"
+    assert told in capsys.readouterr().out
+    assert not canary.exists()
+    torch.load(before / name, weights_only=False)
+    torch.save(Payload(canary), before / name)
+    torch.load(before / name, weights_only=False)
+    assert canary.is_dir()  # so the payload is one that runs

@@ -3,7 +3,7 @@
 `make test-slurm` brings the executor plugin; the cluster is one node, started by the tests where
 Debian's slurm-wlm and munge are installed. In the one run there, an RL job is cancelled and
 another hangs until its time is over, each after a checkpoint; the end must be that of a run
-without SLURM.
+without SLURM. In another run Snakemake is itself a job, and one of its jobs takes too much memory.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -187,6 +188,67 @@ class TestOnACluster:
         left, right = (pd.read_parquet(folder / TARGET) for folder in (runs.alone, runs.cluster))
         assert set(left["algorithm"]) == {"base", CANCELLED, LATE}
         pd.testing.assert_frame_equal(left, right, check_exact=True)
+
+
+SNAKEFILE = """
+rule all:
+    localrule: True
+    input: "here", "hungry", "wide"
+
+rule here:
+    localrule: True
+    output: "here"
+    shell: "env > {{output}}"
+
+rule hungry:
+    output: "hungry"
+    shell: "{python} -c 'import time; x = bytearray(14 * 10**8); time.sleep(8)' && touch {{output}}"
+
+rule wide:
+    output: "wide"
+    threads: 3
+    shell: "touch {{output}}"
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
+def test_snakemake_as_a_job_sees_its_jobs_end_and_gives_a_killed_one_more_memory(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "Snakefile").write_text(SNAKEFILE.format(python=sys.executable))
+    shutil.copytree(ROOT / "profiles/slurm", tmp_path / "profiles/slurm")
+    own = ["--time", "60", "--cpus-per-task", "2", "profiles/slurm/controller.sh"]
+    quick = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
+    quick += ["--slurm-init-seconds-before-status-checks", "1"]
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with slurm_cluster.cluster(tmp_path / "cluster"):
+        done = subprocess.run(
+            ["sbatch", "--wait", *own, *quick],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": tools},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        jobs = {
+            name: [job for job in slurm_cluster.jobs() if job.comment == name]
+            for name in ("", "rule_hungry", "rule_wide")
+        }
+    (log,) = tmp_path.glob("sage-*.log")
+    assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
+    (controller,) = jobs[""]
+    assert (controller.state, controller.cpus, controller.minutes) == ("COMPLETED", 2, 60)
+    (wide,) = jobs["rule_wide"]
+    assert (wide.state, wide.cpus, wide.memory, wide.minutes) == ("COMPLETED", 3, 1000, 30)
+    killed, again = jobs["rule_hungry"]
+    assert killed.state in ("FAILED", "OUT_OF_MEMORY")
+    output = tmp_path / f"logs/slurm/rule_hungry/{killed.slurm_id}.log"
+    assert "exceeded memory limit" in output.read_text()
+    assert (again.state, again.memory) == ("COMPLETED", 2 * killed.memory)
+    kept = re.findall("^SLURM_.*", (tmp_path / "here").read_text(), re.M)
+    assert kept == ["SLURM_CONF=/etc/slurm/slurm.conf"]
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -445,6 +449,93 @@ def test_vllm_draws_each_step_from_the_adapter_of_that_step(base: Path) -> None:
         shares = rows[step]["reward"], others[step]["reward"]
         assert abs(shares[0] - shares[1]) < 4 * math.sqrt(2 * 0.25 / 128)
     assert len({tuple(sorted(one)) for one in lengths}) == 4
+
+
+JOB = """
+import json, sys, time
+from pathlib import Path
+from sage.evaluation.samples import evaluate
+from sage.problems.record import Problem
+from sage.runtime.manifest import Manifest
+from sage.study import RL, Algorithm, Evaluation
+from sage.training.rl import train_rl
+
+kind, settings, base, folder = sys.argv[1], json.loads(sys.argv[2]), *map(Path, sys.argv[3:])
+sums = [(f"{a}+{b}", str(a + b)) for a in range(8) for b in range(8)]
+problems = [Problem(text, text, answer, "math", "1", "test", "0") for text, answer in sums]
+manifest = Manifest({}, 1, time.time())
+if kind == "rl":
+    row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
+    settings, scratch = RL.model_validate(settings), folder / "scratch"
+    train_rl(base, problems, settings, row, 1, "cpu", scratch, folder / "policy", manifest)
+else:
+    settings, parts = Evaluation.model_validate(settings), ("tiny", "sums", 0)
+    shards, output = folder / "shards", folder / "samples.parquet"
+    evaluate(base, None, problems[:32], settings, "cpu", *parts, shards, output, manifest)
+"""
+KILLED = {
+    "rl": TRAINING | {"engine": "vllm", "steps": 8, "checkpoint_every": 1},
+    "sample": {
+        "samples": 16,
+        "seeds": [0],
+        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": []},
+        "engine": "vllm",
+        "batch_size": 64,
+        "shard_size": 64,
+    },
+}
+"""Settings of two jobs of 8 parts each: steps with a checkpoint, or shards of 32 x 2 samples."""
+
+
+def started_job(kind: str, base: Path, folder: Path) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", JOB, kind, json.dumps(KILLED[kind]), str(base), str(folder)],
+            env={"VLLM_CPU_KVCACHE_SPACE": "1", **os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=log,
+        )
+
+
+def parts_done(folder: Path) -> int:
+    """The step of the newest whole checkpoint, or how many shards are there."""
+    steps = [int(path.parent.name[11:]) for path in folder.glob("scratch/checkpoint-*/sums.json")]
+    return max([*steps, len([*folder.glob("shards/*/[!.]*.parquet")])])
+
+
+def results_of(folder: Path) -> list[Any]:
+    """The weights and history of a training job, or the samples of the other."""
+    if (samples := folder / "samples.parquet").exists():
+        return [samples.read_bytes()]
+    policy = folder / "policy"
+    history = [json.loads(line) for line in (policy / "history.jsonl").open()]
+    weights = (policy / "adapter_model.safetensors").read_bytes()
+    return [weights, [{**row, "seconds": 0} for row in history]]
+
+
+@needs_vllm
+@pytest.mark.parametrize("kind", KILLED)
+def test_a_job_killed_anywhere_ends_with_the_same_bytes(
+    base: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (base / "manifest.json").write_text("{}")
+    calm, chaos = tmp_path / "calm", tmp_path / "chaos"
+    assert started_job(kind, base, calm).wait() == 0, (calm / "log").read_text()
+    rng = random.Random(seed := random.SystemRandom().randrange(2**32))
+    part, delay = rng.randint(1, 4), rng.uniform(0.0, 0.5)
+    process = started_job(kind, base, chaos)
+    while parts_done(chaos) < part:
+        assert process.poll() is None, (chaos / "log").read_text()
+        time.sleep(0.02)
+    time.sleep(delay)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    done = parts_done(chaos)
+    with capsys.disabled():
+        print(f"\n{kind}: seed {seed}, SIGKILL {delay:.2f} s after part {part}; {done} of 8 done")
+    assert started_job(kind, base, chaos).wait() == 0, (chaos / "log").read_text()
+    assert results_of(chaos) == results_of(calm)
 
 
 def test_missing_vllm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,12 @@ PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 def lora_config(lora: LoRA) -> LoraConfig:
     """Adapters on the attention and MLP projections."""
-    return LoraConfig(
+    config = LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=PROJECTIONS,
     )
+    # Given to LoraConfig they become a set, which every process writes in another order.
+    config.target_modules = list(PROJECTIONS)
+    return config

@@ -2,7 +2,9 @@
 
 The two newest are kept, each with the SHA-256 of its files, which is what a checkpoint gets last.
 One that was being written at a kill has no list of sums, and one that was damaged later does not
-match it: both are removed, and training continues from the one before.
+match it: both are removed, and training continues from the one before. So is one whose states of
+optimizer, scheduler or random numbers hold more than tensors and plain values: torch writes them as
+pickles, and a pickle can name code to run.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerState
+from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer_pt_utils import safe_globals
 
 from sage.runtime.files import file_sums, write_json_atomic, write_text_atomic
 from sage.training.processes import rank
@@ -23,6 +28,9 @@ KEPT = 2
 
 SUMS = "sums.json"
 """The file of a checkpoint that names its other files with their SHA-256."""
+
+PICKLED = (".bin", ".pt", ".pth")
+"""Endings of the files that torch writes as pickles."""
 
 
 def claim(scratch: Path, identity: Any) -> None:
@@ -61,15 +69,37 @@ def damage(checkpoint: Path) -> str:
     now = file_sums(checkpoint)
     now.pop(SUMS, None)
     changed = sorted(name for name in sums.keys() | now.keys() if sums.get(name) != now.get(name))
-    return f"{changed[0]} is not as it was written (SHA-256)" if changed else ""
+    if changed:
+        return f"{changed[0]} is not as it was written (SHA-256)"
+    unsafe = [name for name in sorted(now) if not _is_plain(checkpoint / name)]
+    return f"{unsafe[0]} holds more than tensors and plain values" if unsafe else ""
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether torch reads the file without running what it names, or it is no file of torch.
+
+    The trainer reads it under the same restriction; here the tensors themselves are not read.
+    """
+    if path.suffix not in PICKLED:
+        return True
+    try:
+        with safe_globals():
+            torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception:  # torch refuses by errors of many types
+        return False
+    return True
 
 
 class Sealing(TrainerCallback):
-    """Writes the sums of a checkpoint once the trainer has written all of it."""
+    """Writes the sums of a checkpoint once the trainer has written all of it.
+
+    The trainer's settings, a pickle of many classes that nothing reads, are removed first.
+    """
 
     def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Seal the checkpoint of this step; the first process does it, all others wait."""
         if rank() == 0:
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
             write_json_atomic(folder / SUMS, file_sums(folder))
         args.distributed_state.wait_for_everyone()
