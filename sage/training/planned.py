@@ -92,7 +92,7 @@ class PlannedRollouts(ScoredRollouts):
 
     def _check_planner(self, planner: Planner) -> None:
         """Raise ValueError for what the planner cannot work with."""
-        name, arguments = type(planner).__name__, self.args
+        name, arguments = type(planner).__name__, self._arguments()
         columns = getattr(self.train_dataset, "column_names", None) or ()
         if getattr(planner, "needs_guidance", False) and GUIDED not in columns:
             raise ValueError(
@@ -130,6 +130,10 @@ class PlannedRollouts(ScoredRollouts):
             self._metrics["train"][DRAWN] = [(logged or [0.0])[-1] + self._drawn_tokens]
         self._drawn_tokens = 0.0
         return batch
+
+    def _arguments(self) -> Any:
+        """TRL's settings, which its trainer types as those of any trainer."""
+        return self.args
 
     def _log(self, name: str, value: Any) -> None:
         """Add a number to what is logged of the step."""
@@ -254,7 +258,7 @@ class PlannedRollouts(ScoredRollouts):
             batch["completion_mask"] = batch["completion_mask"] * with_loss[:, None]
         if generation.further[taken].any() or (counts != generation.rollouts).any():
             by_trl: Advantage = (
-                Centred() if self.args.scale_rewards == "none" else GroupNormalised()
+                Centred() if self._arguments().scale_rewards == "none" else GroupNormalised()
             )
             advantage = self._shaping.advantage or by_trl
             values = advantage.advantages(laid_out(generation.of("reward"), table))
@@ -264,7 +268,7 @@ class PlannedRollouts(ScoredRollouts):
         batch["group_size"] = counts.repeat_interleave(counts)
         self._log("zero_advantages", (batch["advantages"] == 0).float().mean())
         real = len(taken)
-        parts = int(self.args.steps_per_generation or 1) * self.accelerator.num_processes
+        parts = int(self._arguments().steps_per_generation or 1) * self.accelerator.num_processes
         batch = filled(batch, -(-real // parts) * parts)
         total = len(batch["advantages"])
         own = self._own(total // self.accelerator.num_processes)
