@@ -118,9 +118,9 @@ FAULTS = [
         STUDY,
         "problems.knights.per_sise",
         3,
-        "problems.knights.per_sise: unknown key; did you mean 'per_size'? Allowed: forms, people, ",
+        "problems.knights.per_sise: unknown key; did you mean 'per_size'? Allowed: forms, hints, pe",
     ),
-    (STUDY, "problems.knights.knights", 3, "problems.knights.knights: unknown key; allowed: for"),
+    (STUDY, "problems.knights.villages", 3, "problems.knights.villages: unknown key; allowed: fo"),
     (STUDY, "models.tiny.base.scratch", 3, "models.tiny.base.scratch: unknown key; "),
     (STUDY, "models.tiny.rl.kl_coefficient", DROPPED, "models.tiny.rl.kl_coefficient: missing"),
     (
