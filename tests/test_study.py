@@ -118,7 +118,7 @@ FAULTS = [
         STUDY,
         "problems.knights.per_sise",
         3,
-        "problems.knights.per_sise: unknown key; did you mean 'per_size'? Allowed: forms, hints, pe",
+        "problems.knights.per_sise: unknown key; did you mean 'per_size'? Allowed: forms, hints, ",
     ),
     (STUDY, "problems.knights.villages", 3, "problems.knights.villages: unknown key; allowed: fo"),
     (STUDY, "models.tiny.base.scratch", 3, "models.tiny.base.scratch: unknown key; "),
