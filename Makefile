@@ -1,4 +1,4 @@
-# Two commands: `make` sets up .venv and runs a study; `make test` sets it up and checks everything.
+# Two commands: `make` sets up .venv and runs a study; `make test` sets it up and tests the code.
 # workflow/install.py does the set-up; it returns at once if nothing has changed.
 
 PYTHON ?= python3
@@ -13,13 +13,14 @@ ONLY ?=
 
 # Recipes must find the environment's python first; PYTHON itself stays the user's.
 run := PATH="$(abspath $(VENV))/bin:$$PATH"
+pytest = OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile --durations=10
 # OMP_NUM_THREADS=1: models of tests are tiny, and threads of a busy machine wait for each other.
 run-vllm := OMP_NUM_THREADS=1 PATH="$(abspath $(VENV_VLLM))/bin:$$PATH"
 run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
-.PHONY: install install-test install-vllm install-slurm study test test-vllm test-paper test-slurm \
+.PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm test-paper test-slurm \
 	bench bench-vllm reference clean help
 
 ## make                     set up, then run the default study on all cores
@@ -27,10 +28,22 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 study: install
 	$(run) python workflow/run.py --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
 
-## make test                set up with the test tools, then run every test and style check
-## make test PYTEST_ARGS='-m "not slow"' TEST_CORES=4
+## make test                set up with the test tools, then run the quick tests
+## make test PYTEST_ARGS=tests/test_guides.py TEST_CORES=4
 test: install-test
-	OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile $(PYTEST_ARGS)
+	$(pytest) -m "not slow and not lint" $(PYTEST_ARGS)
+
+## make test-slow           the tests and style checks that `make test` leaves out
+test-slow: install-test
+	$(pytest) -m "slow or lint" $(PYTEST_ARGS)
+
+## make test-all            every test and style check in one run
+test-all: install-test
+	$(pytest) $(PYTEST_ARGS)
+
+## make lint                the style checks alone: ruff, mypy, snakefmt, snakemake --lint
+lint: install-test
+	$(pytest) -m lint tests/test_code_style.py
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
