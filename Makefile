@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 VENV_VLLM ?= .venv-vllm
 VENV_SLURM ?= .venv-slurm
+VENV_DOCS ?= .venv-docs
 CORES ?= all
 STUDY ?=
 PYTEST_ARGS ?=
@@ -21,12 +22,22 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm test-paper test-slurm \
-	bench bench-vllm reference clean help
+	bench bench-vllm reference lock watch docs clean help
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
 study: install
 	$(run) python workflow/run.py --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
+
+## make watch               how far the study is, with time left, beside a run of it; STUDY=NAME
+watch: install
+	$(run) python -m sage.progress $(if $(STUDY),--study $(STUDY))
+
+## make docs                build the documentation as a site in site/, in an environment of its own
+docs:
+	$(PYTHON) -m venv "$(VENV_DOCS)"
+	"$(VENV_DOCS)/bin/pip" install --quiet --no-input --require-hashes -r locks/docs.txt
+	"$(VENV_DOCS)/bin/mkdocs" build --strict
 
 ## make test                set up with the test tools, then run the quick tests
 ## make test PYTEST_ARGS=tests/test_guides.py TEST_CORES=4
@@ -72,6 +83,10 @@ bench-vllm: install-vllm
 ## make reference           write config/README.md's tables and the editors' schemas from the types
 reference: install
 	$(run) python -m sage.reference
+
+## make lock                resolve the pins anew with uv and write locks/*.txt
+lock:
+	$(PYTHON) workflow/lock.py
 
 ## make install             only set up (options: PYTHON=python3.12, VENV=/elsewhere/venv)
 install:
