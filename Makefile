@@ -1,10 +1,11 @@
-# Two commands: `make` sets up .venv and runs a study; `make test` sets it up and checks everything.
+# Two commands: `make` sets up .venv and runs a study; `make test` sets it up and tests the code.
 # workflow/install.py does the set-up; it returns at once if nothing has changed.
 
 PYTHON ?= python3
 VENV ?= .venv
 VENV_VLLM ?= .venv-vllm
 VENV_SLURM ?= .venv-slurm
+VENV_DOCS ?= .venv-docs
 CORES ?= all
 STUDY ?=
 PYTEST_ARGS ?=
@@ -13,24 +14,47 @@ ONLY ?=
 
 # Recipes must find the environment's python first; PYTHON itself stays the user's.
 run := PATH="$(abspath $(VENV))/bin:$$PATH"
+pytest = OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile --durations=10
 # OMP_NUM_THREADS=1: models of tests are tiny, and threads of a busy machine wait for each other.
 run-vllm := OMP_NUM_THREADS=1 PATH="$(abspath $(VENV_VLLM))/bin:$$PATH"
 run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
-.PHONY: install install-test install-vllm install-slurm study test test-vllm test-gpu test-paper \
-	test-slurm bench bench-vllm reference clean help
+.PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
+	test-gpu test-paper test-slurm bench bench-vllm reference lock watch docs clean help
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
 study: install
 	$(run) python workflow/run.py --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
 
-## make test                set up with the test tools, then run every test and style check
-## make test PYTEST_ARGS='-m "not slow"' TEST_CORES=4
+## make watch               how far the study is, with time left, beside a run of it; STUDY=NAME
+watch: install
+	$(run) python -m sage.progress $(if $(STUDY),--study $(STUDY))
+
+## make docs                build the documentation as a site in site/, in an environment of its own
+docs:
+	$(PYTHON) -m venv "$(VENV_DOCS)"
+	"$(VENV_DOCS)/bin/pip" install --quiet --no-input --require-hashes -r locks/docs.txt
+	"$(VENV_DOCS)/bin/mkdocs" build --strict
+
+## make test                set up with the test tools, then run the quick tests
+## make test PYTEST_ARGS=tests/test_guides.py TEST_CORES=4
 test: install-test
-	OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile $(PYTEST_ARGS)
+	$(pytest) -m "not slow and not lint" $(PYTEST_ARGS)
+
+## make test-slow           the tests and style checks that `make test` leaves out
+test-slow: install-test
+	$(pytest) -m "slow or lint" $(PYTEST_ARGS)
+
+## make test-all            every test and style check in one run
+test-all: install-test
+	$(pytest) $(PYTEST_ARGS)
+
+## make lint                the style checks alone: ruff, mypy, snakefmt, snakemake --lint
+lint: install-test
+	$(pytest) -m lint tests/test_code_style.py
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
@@ -64,6 +88,10 @@ bench-vllm: install-vllm
 ## make reference           write config/README.md's tables and the editors' schemas from the types
 reference: install
 	$(run) python -m sage.reference
+
+## make lock                resolve the pins anew with uv and write locks/*.txt
+lock:
+	$(PYTHON) workflow/lock.py
 
 ## make install             only set up (options: PYTHON=python3.12, VENV=/elsewhere/venv)
 install:

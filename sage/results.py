@@ -106,6 +106,11 @@ class Results:
         """The study as an RO-Crate."""
         return self.folder / "archive" / f"{self.folder.name}.crate.zip"
 
+    @property
+    def published(self) -> Path:
+        """Cards, logbook and scores of the study, as they are shared."""
+        return self.folder / "publish"
+
     def log(self, name: str) -> Path:
         """The log of a job, named after its result."""
         return self.folder / "logs" / f"{name}.log"

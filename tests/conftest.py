@@ -63,13 +63,14 @@ def project(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A copy of the project in which the smoke study has been run; read only.
 
     Where tests run in several processes (pytest-xdist), the first that needs it runs the study
-    for all.
+    for all; so do several pytests one after another, where SAGE_TEST_STUDY names a folder.
     """
     together = tmp_path_factory.getbasetemp()
     if worker_id != "master":
         together = together.parent
-    folder, done = together / "project" / "sage", together / "project" / "done"
-    folder.parent.mkdir(exist_ok=True)
+    place = Path(os.environ.get("SAGE_TEST_STUDY", together / "project"))
+    folder, done = place / "sage", place / "done"
+    place.mkdir(parents=True, exist_ok=True)
     with undisturbed(folder):
         if not done.exists():
             run_smoke(copy_project(folder))

@@ -46,6 +46,7 @@ def smoke_trainer(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_every_row_trains(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, name: str

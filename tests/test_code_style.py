@@ -21,7 +21,7 @@ CHECKS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.lint
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("check", CHECKS)
 def test_code_passes(check: str) -> None:

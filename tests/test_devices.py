@@ -180,6 +180,7 @@ with job(snakemake) as manifest:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_jobs_of_snakemake_get_their_own_devices(place: Path) -> None:
     (place / "Snakefile").write_text(WORKFLOW)

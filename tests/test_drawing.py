@@ -115,6 +115,7 @@ def two_tokens(
     return exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [True, False], ids=["copy", "adapter"])
 @pytest.mark.parametrize("by", ["sage", "trl"])
 def test_rollouts_have_the_policys_distribution(parent: Path, copies: bool, by: str) -> None:

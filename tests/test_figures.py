@@ -64,6 +64,7 @@ def modes() -> ModeFits:
     return mode_fits(steps=200)
 
 
+@pytest.mark.slow
 def test_the_same_data_gives_the_same_bytes(
     tmp_path: Path, anchors: GuidedAnchors, modes: ModeFits
 ) -> None:

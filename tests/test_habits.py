@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -47,6 +48,45 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(other), f"{page.name}: {target}"
 
 
+@pytest.fixture(scope="module")
+def site() -> Any:
+    """The hook that adds pages to the site; it imports MkDocs only where MkDocs runs it."""
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_has_every_page_once(site: Any) -> None:
+    shown = [page for entry in loaded("mkdocs.yml")["nav"] for page in entry.values()]
+    docs = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")]
+    assert sorted(shown) == sorted([*docs, *site.ELSEWHERE])
+    assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES))
+
+
+@pytest.mark.parametrize(
+    ("place", "link", "expected"),
+    [
+        ("README.md", "docs/faults.md", "faults.md"),
+        ("running.md", "../README.md#on-a-cluster", "README.md#on-a-cluster"),
+        ("config/README.md", "../docs/faults.md", "../faults.md"),
+        ("config/README.md", "#exhibits", "#exhibits"),
+        ("method.md", "findings.md", "findings.md"),
+        ("README.md", "https://example.org/a", "https://example.org/a"),
+    ],
+)
+def test_links_are_moved_with_their_pages(site: Any, place: str, link: str, expected: str) -> None:
+    assert site.relinked(f"[text]({link})", place) == f"[text]({expected})"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pictures_of_pages_are_there(page: Path, site: Any) -> None:
+    for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        assert str((page.parent / target).resolve().relative_to(ROOT)) in site.PICTURES
+
+
 def test_hooks_have_the_pins_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = set(project["optional-dependencies"]["test"])
@@ -59,7 +99,7 @@ def test_hooks_have_the_pins_of_the_project() -> None:
         re.compile(hook.get("files", ""))
 
 
-@pytest.mark.parametrize("workflow", ["checks", "links"])
+@pytest.mark.parametrize("workflow", ["checks", "links", "next"])
 def test_workflows_of_github_call_what_there_is(workflow: str) -> None:
     content = loaded(f".github/workflows/{workflow}.yml")
     assert content[True]  # YAML 1.1 reads `on` as a truth value

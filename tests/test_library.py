@@ -251,6 +251,7 @@ def test_the_package_itself_imports_from_where_names_are_defined() -> None:
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 
+@pytest.mark.slow
 def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
     source = tmp_path / "source"
     modules = [str(path.relative_to(ROOT)) for path in (ROOT / "sage").rglob("*.py")]

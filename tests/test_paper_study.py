@@ -1,7 +1,7 @@
 """The paper's study run for real, its models replaced by small random ones of their kind.
 
 It reads the benchmark files themselves, so it needs a folder that holds them: SAGE_MIRROR.
-`make test-paper` runs all of it, `make test` two tables.
+`make test-paper` runs all of it, `make test-slow` two tables.
 """
 
 from __future__ import annotations

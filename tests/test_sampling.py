@@ -565,6 +565,7 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(base: Path, tmp_path:
     assert not list(killed.rglob(".*.parquet"))
 
 
+@pytest.mark.slow
 def test_settings_that_change_nothing_draw_nothing(base: Path, tmp_path: Path) -> None:
     first = run_evaluation(base, tmp_path)
     before = shards_in(tmp_path)

@@ -79,6 +79,7 @@ class Hostile:
         return [Completion(text, (1, 2), "stop", (0.0, 0.0)) for text in texts]
 
 
+@pytest.mark.slow
 def test_hostile_completions_stay_text_in_every_exhibit(
     hostile_results: tuple[Results, Path],
     smoke_study: ResolvedStudy,

@@ -147,6 +147,7 @@ def test_a_failing_fork_leaves_its_traceback_and_its_exit_status(tmp_path: Path)
     assert "ValueError: no luck" in log
 
 
+@pytest.mark.slow
 def test_a_killed_job_takes_its_fork_with_it(tmp_path: Path) -> None:
     runner = Runner(tmp_path, STAY, TELL)
     fork, server, child = runner.pids()
@@ -157,6 +158,7 @@ def test_a_killed_job_takes_its_fork_with_it(tmp_path: Path) -> None:
     assert others(tmp_path)[0]["parent"] == server  # which goes on for the next job
 
 
+@pytest.mark.slow
 def test_a_signal_to_a_job_reaches_its_fork(tmp_path: Path) -> None:
     runner = Runner(tmp_path, STAY)
     fork, _, child = runner.pids()
@@ -166,6 +168,7 @@ def test_a_signal_to_a_job_reaches_its_fork(tmp_path: Path) -> None:
     assert gone(fork, child)
 
 
+@pytest.mark.slow
 def test_a_killed_server_ends_its_forks_and_fails_their_jobs(tmp_path: Path) -> None:
     runner = Runner(tmp_path, STAY, TELL)
     fork, server, _ = runner.pids()
@@ -175,6 +178,7 @@ def test_a_killed_server_ends_its_forks_and_fails_their_jobs(tmp_path: Path) -> 
     assert others(tmp_path)[0]["parent"] != server  # a new one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_snakemake_ends_forks_and_server(tmp_path: Path, number: int) -> None:
     runner = Runner(tmp_path, STAY)

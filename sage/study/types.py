@@ -120,6 +120,16 @@ class Settings(Strict):
             "trackio where it is installed, else `none`. A change makes no job run again"
         ),
     ] = "auto"
+    publish_to: Annotated[
+        str | None,
+        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
+        about(
+            "an account or organization of the Hugging Face hub, to which `snakemake publish` "
+            "uploads adapters and samples with their cards, as private repositories; it needs a "
+            "token in `HF_TOKEN`. With `null` nothing is uploaded",
+            unit="name",
+        ),
+    ] = None
 
 
 class ResolvedStudy(Strict):

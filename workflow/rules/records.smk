@@ -1,9 +1,10 @@
-# Checks results against their records, and packs a finished study.
+# Checks results against their records, packs a finished study, and prepares it for publication.
 
 
 localrules:
     verify,
     archive,
+    publish,
 
 
 # Computes the sums of all results again and fails if one does not match. It has no inputs, because
@@ -39,3 +40,23 @@ rule archive:
         folder=RESULTS.folder,
     script:
         "../scripts/archive.py"
+
+
+# Cards, logbook and scores of a finished study. It has no outputs: `publish_to` may have changed, and
+# an upload may have been incomplete.
+rule publish:
+    input:
+        page=RESULTS.page,
+        metrics=RESULTS.metrics("pass_at_k"),
+        claims=RESULTS.metrics("claims"),
+    log:
+        log_of("publish"),
+    retries: 0
+    conda:
+        ENVIRONMENT
+    params:
+        study=STUDY.model_dump(mode="json"),
+        folder=RESULTS.folder,
+        to=SETTINGS.publish_to,
+    script:
+        "../scripts/publish.py"

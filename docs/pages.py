@@ -1,0 +1,46 @@
+"""MkDocs hook: pages of the site that are elsewhere in the repository, so no text is there twice.
+
+Their links are relative to the repository, those of docs/ to that folder; both are made relative to
+the site, in which docs/ is the root.
+"""
+
+import re
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md")
+PICTURES = ("reports/example.png",)
+
+_LINK = re.compile(r"(\]\()([^)\s#:]+)([#)])")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages, and the pictures that they show."""
+    from mkdocs.structure.files import File
+
+    for name in (*ELSEWHERE, *PICTURES):
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Make the links of a page relative to the site."""
+    return relinked(markdown, page.file.src_uri)
+
+
+def relinked(markdown: str, place: str) -> str:
+    """Links of the page at `place` in the site, such as README.md or method.md."""
+    source = place if place in ELSEWHERE else f"docs/{place}"
+
+    def moved(match: re.Match[str]) -> str:
+        target = normpath(join(dirname(source), match[2]))
+        return f"{match[1]}{relpath(in_site(target), dirname(place) or '.')}{match[3]}"
+
+    return _LINK.sub(moved, markdown)
+
+
+def in_site(path: str) -> str:
+    """Where a file of the repository is in the site."""
+    return path.removeprefix("docs/")

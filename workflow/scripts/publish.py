@@ -1,0 +1,16 @@
+from pathlib import Path
+
+from sage.exhibits import restore_study
+from sage.publishing.material import read_material
+from sage.publishing.upload import upload
+from sage.publishing.writing import LOCAL, write_publication
+from sage.results import Results
+from sage.runtime.job import job
+
+with job(snakemake):
+    results, to = Results(Path(snakemake.params.folder)), snakemake.params.to
+    material = read_material(restore_study(snakemake.params.study), results)
+    files = write_publication(material, results.published, to or LOCAL)
+    print(f"{len(files)} files in {results.published}", flush=True)
+    if to:
+        upload(material, results, results.published, to)
