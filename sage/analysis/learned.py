@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from sage.learned_guide import LEARNED, SIGNALS, Network
+from sage.learned_guide import LEARNED, SIGNALS
 from sage.runtime.faults import Damaged
 
 COLUMNS = ["algorithm", "seed", "signal", "place", "value", "q"]
@@ -36,24 +37,29 @@ def learned_curves(policies: Sequence[Path], clamps: Mapping[str, Sequence[float
 
 def guide_curves(path: Path, clamp: Sequence[float]) -> pd.DataFrame:
     """The curves of one guide. Raises Damaged for a file that holds no network."""
-    import torch
-
     text = path.read_text(encoding="utf-8")
     try:
         learned = json.loads(text)
-        network = Network(*(torch.tensor(weight) for weight in learned["weights"]))
-        means = torch.tensor([float(learned["mean"][signal]) for signal in SIGNALS])
-        spreads = torch.tensor([float(learned["deviation"][signal]) for signal in SIGNALS])
+        weights = [np.array(weight, dtype=float) for weight in learned["weights"]]
+        means = np.array([float(learned["mean"][signal]) for signal in SIGNALS])
+        spreads = np.array([float(learned["deviation"][signal]) for signal in SIGNALS])
         frames = []
         for column, signal in enumerate(SIGNALS):
             share = signal == "position"
-            end = 1.0 if share else float(means[column] + 3 * spreads[column])
-            inputs = means.repeat(POINTS, 1)
-            inputs[:, column] = torch.linspace(0.0, end, POINTS)
-            q = network.log_q(inputs).detach().exp().clamp(*clamp)
-            values = inputs[:, column] if share else inputs[:, column].expm1()
+            end = 1.0 if share else means[column] + 3 * spreads[column]
+            inputs = np.tile(means, (POINTS, 1))
+            inputs[:, column] = np.linspace(0.0, end, POINTS)
+            q = np.exp(log_q(weights, inputs)).clip(*clamp)
+            values = inputs[:, column] if share else np.expm1(inputs[:, column])
             frame = pd.DataFrame({"place": range(POINTS), "value": values, "q": q})
             frames.append(frame.assign(signal=signal))
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise Damaged(path, f"holds no learned guide ({error})") from error
     return pd.concat(frames, ignore_index=True)
+
+
+def log_q(weights: Sequence[np.ndarray], inputs: np.ndarray) -> np.ndarray:
+    """What `sage.learned_guide.Network` computes, without torch: `[N, inputs]` to `[N]`."""
+    hidden, shifts, output, shift = weights
+    values: np.ndarray = np.tanh(inputs @ hidden.T + shifts) @ output + shift
+    return values

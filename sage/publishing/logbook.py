@@ -37,7 +37,7 @@ def pages(material: Material) -> dict[str, str]:
     """The logbook's files by their path."""
     claims = list(by_claim(material.claims))
     written = {}
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, rows_of_claim in claims:
         first = rows_of_claim.iloc[0]
         page, verdict = slug(name), outcome(rows_of_claim, material.is_toy())
