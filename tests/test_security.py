@@ -124,6 +124,7 @@ def test_hostile_completions_stay_text_in_every_exhibit(
         "gradient_norms",
         "training",
         "step_times",
+        "learned_guide",
     }
     assert not canary.exists()
     for path in sorted(results.folder.glob("report/**/*")):
