@@ -197,6 +197,17 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     )
 
 
+def a_page_with_claims(study: ResolvedStudy, folder: Path) -> str:
+    """A page on which each test of each claim has found something."""
+    content = a_content(study, folder)
+    found = content.metrics["claims"].assign(
+        verdict="inconclusive", place="easy", effect=0.01, low=-0.01, high=0.03, p=0.2, n=40
+    )
+    found = found.assign(over="problems", runs=3, place_verdict="inconclusive", detectable=0.05)
+    content = replace(content, metrics={**content.metrics, "claims": found})
+    return render_page(study, content, FILES, RESULTS.page)
+
+
 def a_page(study: ResolvedStudy, folder: Path, **changed: Any) -> str:
     content = replace(a_content(study, folder), **changed)
     return render_page(study, content, FILES, RESULTS.page)
@@ -340,10 +351,11 @@ class TestPage:
         record = ["samples", "problems", "settings", "runs"]
         assert sections == ["findings", "claims", "warnings", *exhibits, *always, *record]
 
-    def test_the_page_opens_with_what_was_found(self, page: str, tmp_path: Path) -> None:
+    def test_the_page_opens_with_what_was_found(self, tmp_path: Path) -> None:
         """A sentence for each headline claim, then the exhibit that leads, which stands nowhere
         else."""
         claims = load_claims(ROOT / "config/claims.yaml")
+        page = a_page_with_claims(with_a_case(a_study()), tmp_path / "with_claims")
         opening = parsed(page).find(".//section[@id='findings']")
         sentences = [words_of(item) for item in opening.findall("ul/li")]
         headlines = [claim.claim for claim in claims.values() if claim.headline]
@@ -467,7 +479,18 @@ class TestMarkup:
             heads = table.findall(".//th")
             assert all(head.get("scope") and words_of(head) for head in heads)
 
-    def test_the_rows_of_a_claim_are_as_wide_as_its_head(self, page: str) -> None:
+    def test_claims_that_were_not_tested_take_one_line(self, page: str) -> None:
+        claims = load_claims(ROOT / "config/claims.yaml")
+        tree = parsed(page)
+        opening = words_of(tree.find(".//section[@id='findings']"))
+        assert "None of the paper's main claims has been tested in this study." in opening
+        assert not tree.findall(".//table[@class='ledger']")
+        (line,) = tree.findall(".//ul[@class='untested']")
+        assert [item.get("id") for item in line] == [f"claim-{name}" for name in claims]
+        assert all("not run" in words_of(item) for item in line)
+
+    def test_the_rows_of_a_claim_are_as_wide_as_its_head(self, tmp_path: Path) -> None:
+        page = a_page_with_claims(with_a_case(a_study()), tmp_path)
         tables = parsed(page).findall(".//table[@class='ledger']")
         assert len(tables) == len(load_claims(ROOT / "config/claims.yaml"))
         for table in tables:

@@ -22,7 +22,7 @@ def test_jobs_and_tokens_are_those_of_the_settings(tmp_path: Path) -> None:
     found = stages("smoke", tmp_path)
     sft, rl, sample = (found[name, "tiny"] for name in ("sft", "rl", "sample"))
     assert (sft.jobs, sft.tokens) == (1, 48 * 192)
-    assert (rl.jobs, rl.tokens) == (11, 11 * 4 * 4 * 8 * 24)
+    assert (rl.jobs, rl.tokens) == (12, 12 * 4 * 4 * 8 * 24)
     # 7 rows on three sets of 6, 6 and 6 problems, 4 more on the first, 3 on 4 problems, a cell
     assert (sample.jobs, sample.tokens) == (29, (7 * 18 + 5 * 6 + 3 * 4) * 4 * 24)
     assert ("sft", "tiny_full") not in found

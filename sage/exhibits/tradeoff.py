@@ -36,12 +36,13 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):
     leads: ClassVar[bool] = True
     contents: ClassVar[str] = (
         "Accuracy (pass@1) against coverage (pass@k), one panel per benchmark. Large marks are "
-        "rows, pooled over training runs, with 95 % intervals; small ones are single runs."
+        "rows, pooled over training runs; small ones are single runs. Up to eight rows have 95 % "
+        "intervals; more of them are numbered."
     )
     caption: ClassVar[str] = (
         "Accuracy (pass@1, across) against coverage (pass@k, up). Large marks are rows, pooled "
-        "over training runs, with 95 % intervals; small marks are single runs. Right of the base "
-        "and below it, accuracy was gained and coverage lost."
+        "over training runs (up to eight rows with 95 % intervals); small marks are single runs. "
+        "Right of the base and below it, accuracy was gained and coverage lost."
     )
 
     def figures(self) -> Mapping[str, FigureMaker]:
@@ -108,23 +109,25 @@ def tradeoff_figure(
 def _draw_row(
     axes: Axes, row: pd.Series, runs: pd.DataFrame, look: LineStyle, number: str, above: float
 ) -> None:
-    """A row with its intervals and its runs; a disc with its `number` if it has one.
+    """A row with its runs, and with its intervals or as a disc with its `number`.
 
-    `above` is its place in the pile of marks, so that a number belongs to the disc below it.
+    Intervals of many rows would cover the points. `above` is its place in the pile of marks, so
+    that a number belongs to the disc below it.
     """
     x, y, paper = row["accuracy"], row["coverage"], PALETTE["paper"][0]
-    axes.errorbar(
-        x,
-        y,
-        xerr=[[x - row["accuracy_low"]], [row["accuracy_high"] - x]],
-        yerr=[[y - row["coverage_low"]], [row["coverage_high"] - y]],
-        color=look.hex,
-        lw=0.8,
-        alpha=0.2 if number else 0.45,
-        ls="",
-        zorder=2,
-    )
-    size = 110 if number else 58
+    if not number:
+        axes.errorbar(
+            x,
+            y,
+            xerr=[[x - row["accuracy_low"]], [row["accuracy_high"] - x]],
+            yerr=[[y - row["coverage_low"]], [row["coverage_high"] - y]],
+            color=look.hex,
+            lw=0.8,
+            alpha=0.45,
+            ls="",
+            zorder=2,
+        )
+    size = 90 if number else 58
     axes.scatter(
         [x], [y], marker=look.marker, s=size, zorder=above, color=look.hex, edgecolor=paper, lw=0.7
     )
