@@ -1,7 +1,7 @@
 """Scores in the schema of every_eval_ever (version 0.3.0), one document for each policy.
 
 The package of that name has the schema and its checker:
-`every_eval_ever validate results/mini/publish/evaluations/data`.
+`every_eval_ever validate results/mini/publish/evaluations/data/*/*/*/*.json`.
 """
 
 from __future__ import annotations
