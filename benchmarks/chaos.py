@@ -36,6 +36,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "environment.yml")
 
+STARTING = 25.0
+"""Seconds in which Snakemake has started and its first jobs as well."""
+
 COMPARED = ("problems", "samples", "models", "metrics", "report/tables", "report/figures")
 """Folders of the results whose files must be equal."""
 
@@ -229,8 +232,9 @@ def main() -> int:
     for copy in (calm, chaos):
         copy_project(copy, asked.study, asked.small)
     seconds = calm_run(calm, asked.study, asked.cores)
-    # Half of the calm run's time for all kills: they come before the study can be finished.
-    mean = asked.every or seconds / (2 * max(asked.kills, 1))
+    # Half of the calm run's time for all kills: they come before the study can be finished. But jobs
+    # must have begun, or Snakemake alone is there to be killed.
+    mean = asked.every or max(seconds / (2 * max(asked.kills, 1)), STARTING)
     often = f"; a kill every {mean:.1f} s on average" if asked.kills else ""
     print(f"calm run: {seconds:.0f} s{often}", flush=True)
     rng = random.Random(asked.seed)
