@@ -232,8 +232,8 @@ def main() -> int:
     for copy in (calm, chaos):
         copy_project(copy, asked.study, asked.small)
     seconds = calm_run(calm, asked.study, asked.cores)
-    # Half of the calm run's time for all kills: they come before the study can be finished. But jobs
-    # must have begun, or Snakemake alone is there to be killed.
+    # Half of the calm run's time for all kills: they come before the study can be finished. But
+    # jobs must have begun, or Snakemake alone is there to be killed.
     mean = asked.every or max(seconds / (2 * max(asked.kills, 1)), STARTING)
     often = f"; a kill every {mean:.1f} s on average" if asked.kills else ""
     print(f"calm run: {seconds:.0f} s{often}", flush=True)
