@@ -48,6 +48,7 @@ _ALL = (
 EXHIBITS = (
     *_ALL,
     "scipy.special",
+    "scipy.stats",
     "matplotlib.backends.backend_pdf",
     "matplotlib.backends.backend_svg",
     "matplotlib.figure",

@@ -10,9 +10,10 @@ rule pretrain:
         log_of("models/{model}/pretrained"),
     wildcard_constraints:
         model=one_of(models_of("scratch")),
+    # All else waits for this.
+    priority: 1
     conda:
         ENVIRONMENT
-    threads: 2
     resources:
         mem_mb=growing(4000),
         runtime=growing(60),

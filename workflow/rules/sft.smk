@@ -38,9 +38,9 @@ rule sft:
         log_of("models/{model}/base"),
     wildcard_constraints:
         model=one_of(models_with_sft()),
+    priority: 1
     conda:
         ENVIRONMENT
-    threads: 2
     resources:
         gpu=gpus,
         gpus_asked=gpus,

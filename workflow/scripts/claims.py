@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import job
+from sage.runtime.shared_imports import EXHIBITS
 
-with job(snakemake):
+with job(snakemake, EXHIBITS):
     from sage.claims.figure import write_contrasts
     from sage.claims.ledger import write_ledger
     from sage.exhibits import kind_of, restore_study

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import job
+from sage.runtime.shared_imports import EXHIBITS
 
-with job(snakemake):
+with job(snakemake, EXHIBITS):
     from sage.problems.contamination import write_contamination
     from sage.problems.record import read_problem_sets
 

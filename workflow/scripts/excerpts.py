@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import job
+from sage.runtime.shared_imports import EXHIBITS
 
-with job(snakemake):
+with job(snakemake, EXHIBITS):
     from sage.report.browser import write_excerpts
 
     write_excerpts(

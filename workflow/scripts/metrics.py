@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import job
+from sage.runtime.shared_imports import EXHIBITS
 
-with job(snakemake):
+with job(snakemake, EXHIBITS):
     from sage.evaluation.metrics import write_metrics
 
     write_metrics(

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import job
+from sage.runtime.shared_imports import EXHIBITS
 
-with job(snakemake):
+with job(snakemake, EXHIBITS):
     from sage.exhibits import restore_study
     from sage.report.loader import PageFiles
     from sage.report.page import write_page

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import job
+from sage.runtime.shared_imports import MODELS
 
-with job(snakemake) as manifest:
+with job(snakemake, MODELS) as manifest:
     from sage.study import ScratchBase
     from sage.training.pretrain import pretrain
 

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 from sage.runtime.job import device_of, job
+from sage.runtime.shared_imports import MODELS
 
-with job(snakemake) as manifest:
+with job(snakemake, MODELS) as manifest:
     from sage.study import SFT
     from sage.training.examples import read_solutions
     from sage.training.processes import most_processes, run
