@@ -93,14 +93,8 @@ class BetaNormalised:
 
 
 @dataclass(frozen=True)
-class PassAtK:
-    """pass@k training (arXiv 2508.10751): the advantages of sets of k rollouts, in closed form.
-
-    With w wrong ones among G, R = 1 - C(w, k) / C(G, k) is the chance that a set of k holds a right
-    one, s^2 = R (1 - R). A right rollout gets (1 - R) / s, a wrong one
-    (1 - R - C(w - 1, k - 1) / C(G - 1, k - 1)) / s, and all get 0 where s is 0. With k = 1 this is
-    GRPO's with the biased standard deviation.
-    """
+class _OfSets:
+    """Advantages of sets of k rollouts of a group, from how many of it are right."""
 
     k: Annotated[int, Field(ge=1), about("rollouts of a set", unit="rollouts")] = 4
 
@@ -111,6 +105,17 @@ class PassAtK:
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
         """Why it does not go with a model's settings of RL."""
         yield from _too_few(self.k, rl)
+
+
+@dataclass(frozen=True)
+class PassAtK(_OfSets):
+    """pass@k training (arXiv 2508.10751): the advantages of sets of k rollouts, in closed form.
+
+    With w wrong ones among G, R = 1 - C(w, k) / C(G, k) is the chance that a set of k holds a right
+    one, s^2 = R (1 - R). A right rollout gets (1 - R) / s, a wrong one
+    (1 - R - C(w - 1, k - 1) / C(G - 1, k - 1)) / s, and all get 0 where s is 0. With k = 1 this is
+    GRPO's with the biased standard deviation.
+    """
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """See the class; `[N, G]`. Raises ValueError on rewards not 0 or 1, or fewer than k."""
@@ -126,23 +131,13 @@ class PassAtK:
 
 
 @dataclass(frozen=True)
-class Pkpo:
+class Pkpo(_OfSets):
     """PKPO (arXiv 2505.15201): an unbiased gradient of pass@k, centred in the group.
 
     With c right ones among G, a right rollout is credited with k, a wrong one with
     k (1 - C(G - 1 - c, k - 1) / C(G - 1, k - 1)): G times the paper's weights, for the loss takes
     the mean over rollouts where the paper sums. With k = 1 this is the centred reward.
     """
-
-    k: Annotated[int, Field(ge=1), about("rollouts of a set", unit="rollouts")] = 4
-
-    def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
-        yield from not_binary(algorithm, "counts right rollouts")
-
-    def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
-        yield from _too_few(self.k, rl)
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """See the class; `[N, G]`. Raises ValueError on rewards not 0 or 1, or fewer than k."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from scipy.stats import chisquare
-from trainers import trainer_of, write_parent
+from trainers import SMALL, trainer_of, write_parent
 from transformers import LlamaConfig, PreTrainedModel, set_seed
 
 from sage.credit import Pacs, Steer
@@ -34,21 +34,7 @@ PROBLEMS = [
     for a in range(5)
     for b in range(5)
 ]
-SETTINGS = RL.model_validate(
-    {
-        "problems": "sums",
-        "steps": 2,
-        "prompts_per_step": 4,
-        "rollouts": 4,
-        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": list("aeiou13579")},
-        "learning_rate": 3e-3,
-        "schedule": "linear",
-        "warmup_ratio": 0.0,
-        "weight_decay": 0.01,
-        "kl_coefficient": 0.2,
-        "lora": {"rank": 4, "alpha": 8},
-    }
-)
+SETTINGS = SMALL.model_copy(update={"steps": 2})
 GRPO: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
 
 

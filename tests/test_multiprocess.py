@@ -28,7 +28,7 @@ import yaml
 from conftest import ROOT
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
-from trainers import trainer_of, write_parent
+from trainers import SMALL, trainer_of, write_parent
 
 from sage.guides import BranchGuide
 from sage.policies import load_model
@@ -52,20 +52,7 @@ PROBLEMS = [
     for b in range(5)
 ]
 SETTINGS = RL.model_validate(
-    {
-        "problems": "sums",
-        "steps": 4,
-        "prompts_per_step": 4,
-        "rollouts": 4,
-        "sampling": {"temperature": 1.0, "max_tokens": 12},
-        "learning_rate": 3e-3,
-        "schedule": "linear",
-        "warmup_ratio": 0.0,
-        "weight_decay": 0.01,
-        "kl_coefficient": 0.2,
-        "lora": {"rank": 4, "alpha": 8},
-        "checkpoint_every": 2,
-    }
+    SMALL.model_dump() | {"sampling": {"temperature": 1.0, "max_tokens": 12}, "checkpoint_every": 2}
 )
 # What is compared: each row has something of its own that a split could change.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -15,7 +15,7 @@ import torch
 import yaml
 from conftest import ROOT
 from test_drawing import Noted, noting
-from trainers import trainer_of, write_parent
+from trainers import SMALL, trainer_of, write_parent
 
 from sage.guides import BranchGuide
 from sage.planners import Chosen, Draw, Drawn
@@ -35,18 +35,11 @@ PROBLEMS = [
     for b in range(4)
 ]
 SETTINGS = RL.model_validate(
-    {
-        "problems": "sums",
+    SMALL.model_dump()
+    | {
         "steps": 2,
         "prompts_per_step": 8,
-        "rollouts": 4,
         "sampling": {"temperature": 1.0, "max_tokens": 8, "stop": list("aeiou13579")},
-        "learning_rate": 3e-3,
-        "schedule": "linear",
-        "warmup_ratio": 0.0,
-        "weight_decay": 0.01,
-        "kl_coefficient": 0.2,
-        "lora": {"rank": 4, "alpha": 8},
     }
 )
 
