@@ -34,6 +34,7 @@ onstart:
     check_writable(RESULTS.folder)
     os.environ[COMMIT] = git_commit()
     note_owner(Path.cwd())
+    let_scheduler_sleep()
 
 
 onerror:

@@ -24,6 +24,7 @@ from sage.training.examples import read_solutions
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
 
 SMOKE = ("--config", "study=smoke")
+CHEAP = "results/smoke/problems/arithmetic.jsonl"
 
 
 def planned_rules(output: str) -> set[str]:
@@ -231,6 +232,19 @@ def test_snapshots_are_kept_for_the_exhibits_that_show_them(smoke: Path) -> None
     assert sorted(set(trajectory["step"])) == [0, 2, 4]
     assert set(trajectory["algorithm"]) == {"grpo", "grpo_no_kl"}
     assert trajectory["value"].between(0.0, 1.0).all()
+
+
+def test_only_a_limit_of_the_users_wakes_the_scheduler_over_and_over(tmp_path: Path) -> None:
+    folder = copy_project(tmp_path / "sage")
+    snakefile = folder / "Snakefile"
+    call = "    let_scheduler_sleep()\n"
+    shown = f"{call}    print('limits:', bool(workflow.scheduler.job_rate_limiter))\n"
+    snakefile.write_text(snakefile.read_text().replace(call, shown))
+    run, wanted = snakemake_in(folder), ("--forcerun", "problems", "--cores", "1", *SMOKE)
+    assert "limits: False\n" in run(*wanted, "--", CHEAP).stdout
+    limited = run("--max-jobs-per-timespan", "7/2s", *wanted, "--", CHEAP)
+    assert "limits: True\n" in limited.stdout
+    assert limited.returncode == 0
 
 
 @pytest.mark.parametrize("name", ["page", "figure5"])  # a rule, and what every report has

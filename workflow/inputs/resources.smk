@@ -38,3 +38,15 @@ def minutes(wildcards, attempt):
 def growing(amount):
     """A resource that grows with every attempt of a failed job."""
     return lambda wildcards, attempt: amount * attempt
+
+
+def let_scheduler_sleep():
+    """Lift Snakemake's default limit of 100 jobs a second; another limit stays.
+
+    With it Snakemake 9 wakes its scheduler once a second for every job that has ended: after
+    hundreds of jobs that takes a core.
+    """
+    scheduler, settings = workflow.scheduler, workflow.scheduling_settings
+    limit = settings.max_jobs_per_timespan
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):
+        scheduler.job_rate_limiter = None
