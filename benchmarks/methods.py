@@ -43,7 +43,7 @@ from sage.training.sft import fine_tune
 from sage.training.trainer import SageTrainer
 
 ROOT = Path(__file__).resolve().parents[1]
-STEPS, WARM_UP = 8, 2
+STEPS, WARM_UP = 14, 2
 FIRST = "grpo"
 LIMIT = 1.6
 """The most that a step may cost over one of grpo, by completion token drawn."""
