@@ -1,7 +1,8 @@
 """Run every benchmark, or the named ones: `python -m benchmarks [grading sampling ...]`.
 
 A benchmark is a module here with `comparisons() -> Iterable[Comparison]`. Prints a table and
-writes `benchmarks/results.json`. The exit status is 0 if every limit was kept.
+keeps it in `benchmarks/results.json`, which has the last whole run of each benchmark, with the
+machine that it ran on. The exit status is 0 if every limit was kept.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 import json
 import pkgutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.paired import Comparison
@@ -27,6 +29,7 @@ NOT_BENCHMARKS = {
     "paper_files",
     "random_policy",
     "reference_run",
+    "turns",
     "worlds",
 }
 
@@ -37,25 +40,35 @@ def main(names: list[str]) -> int:
     if unknown := set(names) - set(known):
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         return 2
-    found: list[Comparison] = []
+    kept = True
     for name in names or known:
+        found = []
         for comparison in importlib.import_module(f"benchmarks.{name}").comparisons():
             print(_line(comparison), flush=True)
             found.append(comparison)
-    content = {
+        keep(name, found, FOLDER / "results.json")
+        kept = kept and all(comparison.kept for comparison in found)
+    return 0 if kept else 1
+
+
+def keep(name: str, found: Sequence[Comparison], file: Path) -> None:
+    """Write a benchmark's comparisons in place of its last ones; `file` may not exist yet."""
+    content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    content[name] = {
         "hardware": hardware(),
         "versions": versions(),
         "comparisons": [comparison.record() for comparison in found],
     }
-    if not names:
-        write_text_atomic(FOLDER / "results.json", json.dumps(content, indent=2) + "\n")
-    return 0 if all(comparison.kept for comparison in found) else 1
+    write_text_atomic(file, json.dumps(dict(sorted(content.items())), indent=2) + "\n")
 
 
 def _line(comparison: Comparison) -> str:
     verdict = "kept" if comparison.kept else "NOT KEPT"
+    interval = ""
+    if comparison.low is not None and comparison.high is not None:
+        interval = f", 95 % interval {comparison.low:.3g} to {comparison.high:.3g}"
     return (
-        f"{comparison.name}: {comparison.ratio:.3g} ({comparison.limit}: {verdict}; "
+        f"{comparison.name}: {comparison.ratio:.3g}{interval} ({comparison.limit}: {verdict}; "
         f"{comparison.ours:.3g} {comparison.unit} against {comparison.other:.3g} "
         f"{comparison.unit}, median of {comparison.rounds})"
     )

@@ -8,15 +8,21 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from scipy.stats import quantile_test
+
+FEWEST = 6
+"""Pairs from which the sign test has a 95 % interval: (1/2)^5 is below 5 %."""
 
 
 @dataclass(frozen=True)
 class Comparison:
     """`ratio` is the median over rounds; `limit` is its requirement: "at least 3", "at most 1.03".
 
-    `ours` and `other` are medians, in `unit`.
+    `ours` and `other` are medians, in `unit`. `low` and `high` are the 95 % interval of the ratio,
+    where it is known.
     """
 
     name: str
@@ -26,6 +32,8 @@ class Comparison:
     other: float
     rounds: int
     unit: str = "s"
+    low: float | None = None
+    high: float | None = None
 
     @property
     def kept(self) -> bool:
@@ -63,9 +71,16 @@ def speedup(
 def overhead(
     name: str, pairs: Sequence[tuple[float, float]], limit: float, unit: str = "s"
 ) -> Comparison:
-    """The overhead of the first of each pair (ours) over the second, as a factor up to `limit`."""
-    ratio = statistics.median(own / other for own, other in pairs)
-    return _comparison(name, ratio, f"at most {limit:g}", pairs, unit)
+    """The overhead of the first of each pair (ours) over the second, as a factor up to `limit`.
+
+    From FEWEST pairs on it has the interval of the sign test.
+    """
+    ratios = [own / other for own, other in pairs]
+    found = _comparison(name, statistics.median(ratios), f"at most {limit:g}", pairs, unit)
+    if len(pairs) < FEWEST:
+        return found
+    interval = quantile_test(ratios, p=0.5).confidence_interval(0.95)
+    return replace(found, low=float(interval.low), high=float(interval.high))
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ from transformers import PrinterCallback
 
 from benchmarks.paired import Comparison, overhead
 from benchmarks.random_policy import random_policy
-from benchmarks.training import ROOT, Turns
+from benchmarks.training import ROOT
+from benchmarks.turns import pairs_in_turn
 from sage.exhibits import load_study
 from sage.grading import Grader
 from sage.policies import save_checkpoint
@@ -60,24 +60,14 @@ def comparisons(steps: int = STEPS) -> Iterator[Comparison]:
     with tempfile.TemporaryDirectory() as folder:
         parent = Path(folder) / "parent"
         save_checkpoint(*random_policy(hidden_size=96), parent)
-        turns = threading.Semaphore(1), threading.Semaphore(0)
-        watches = Turns(turns[0], turns[1]), Turns(turns[1], turns[0])
-        kinds = (Ours, Trls)
-        trainers = [_trainer(kind, parent, Path(folder), steps) for kind in kinds]
-        for trainer, watch in zip(trainers, watches, strict=True):
-            trainer.add_callback(watch)
-        threads = [threading.Thread(target=trainer.train) for trainer in trainers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        trainers = [_trainer(kind, parent, Path(folder), steps) for kind in (Ours, Trls)]
+        times = pairs_in_turn(trainers, steps, WARM_UP)
         speeds = list(zip(*(trainer.speeds[WARM_UP:] for trainer in trainers), strict=True))
-        times = list(zip(*(watch.seconds[WARM_UP:] for watch in watches), strict=True))
         name = "drawing a step's 64 completions, against TRL's generate"
         yield _comparison(name, [a / b for a, b in speeds], 2.5, speeds, "tokens/s")
         name = "a step with our rollouts, against one with TRL's"
         yield _comparison(name, [theirs / ours for ours, theirs in times], 1.5, times, "s")
-        peaks = tuple(_peak_in_own_process(kind.__name__, parent, folder) for kind in kinds)
+        peaks = tuple(_peak_in_own_process(kind.__name__, parent, folder) for kind in (Ours, Trls))
         yield overhead("peak memory with our rollouts over TRL's", [peaks], 1.02, "GiB")
 
 

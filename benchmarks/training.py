@@ -10,17 +10,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import TrainerCallback
 
 from benchmarks.paired import Comparison, overhead
+from benchmarks.turns import pairs_in_turn
 from sage.exhibits import load_study
 from sage.grading import Grader
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
@@ -37,34 +34,17 @@ ON_A_GPU = {"hidden_size": 768, "intermediate_size": 2304, "layers": 12, "heads"
 LIMITS = {"cpu": (1.03, 1.02), "cuda": (1.02, 1.02)}
 
 
-class Turns(TrainerCallback):
-    """Lets two trainers step in turn, and times the steps."""
-
-    def __init__(self, turn: threading.Semaphore, other: threading.Semaphore) -> None:
-        self._turn, self._other, self._start = turn, other, 0.0
-        self.seconds: list[float] = []
-
-    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._turn.acquire()
-        self._start = time.perf_counter()
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds.append(time.perf_counter() - self._start)
-        self._other.release()
-
-
 def comparisons(device: str = "cpu", steps: int = STEPS) -> Iterator[Comparison]:
     """Seconds per step, and peak memory of a run."""
     with tempfile.TemporaryDirectory() as folder:
         parent = Path(folder) / "parent"
         _write_parent(parent, ON_A_GPU if device == "cuda" else {})
-        times = _step_times(parent, Path(folder), device, steps)
+        pair = [_trainer(row, parent, Path(folder), device, steps) for row in ROWS]
+        times = pairs_in_turn(pair, steps, WARM_UP)
         yield overhead("a step of grpo_branch over one of grpo", times, LIMITS[device][0])
         peaks = {row: _peak_in_own_process(row, parent, Path(folder), device) for row in ROWS}
-        pair = (peaks["grpo_branch"], peaks["grpo"])
-        yield overhead("peak memory of grpo_branch over grpo", [pair], LIMITS[device][1], "GiB")
+        memory = (peaks["grpo_branch"], peaks["grpo"])
+        yield overhead("peak memory of grpo_branch over grpo", [memory], LIMITS[device][1], "GiB")
 
 
 def _write_parent(folder: Path, changes: dict[str, int]) -> None:
@@ -86,22 +66,6 @@ def _trainer(row: str, parent: Path, scratch: Path, device: str, steps: int) -> 
     config = rl.grpo_config(settings, algorithm, 1, device, scratch / row)
     config.save_strategy, config.disable_tqdm = "no", True
     return rl.build_trainer(SageTrainer, parent, problems, settings, algorithm, config, Grader())
-
-
-def _step_times(parent: Path, scratch: Path, device: str, steps: int) -> list[tuple[float, float]]:
-    """(grpo_branch, grpo) seconds of each step after the warm-up."""
-    turns = threading.Semaphore(1), threading.Semaphore(0)
-    watches = Turns(turns[0], turns[1]), Turns(turns[1], turns[0])
-    threads = []
-    for row, watch in zip(ROWS, watches, strict=True):
-        trainer = _trainer(row, parent, scratch, device, steps)
-        trainer.add_callback(watch)
-        threads.append(threading.Thread(target=trainer.train))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return list(zip(*(watch.seconds[WARM_UP:] for watch in watches), strict=True))
 
 
 def _peak_in_own_process(row: str, parent: Path, scratch: Path, device: str) -> float:

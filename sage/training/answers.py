@@ -52,8 +52,11 @@ class AnswerProbabilities(GRPOTrainer):
         texts: list[tuple[Ids, Ids, Ids]] = []
         priors: dict[Any, int] = {}
         places: list[tuple[int | None, int]] = []
+        asked: Ids = []
+        asked_for: Any = None
         for row, (one, prompt, ids) in enumerate(zip(inputs, prompts, written, strict=True)):
-            asked = self._prompt_ids(prompt)
+            if prompt != asked_for:  # completions of one prompt follow each other
+                asked, asked_for = self._prompt_ids(prompt), prompt
             gold = readable_gold(str(one["answer"]), one.get("kind", "math"))
             answer = plain_ids(tokenizer, gold)
             reasoning = ids_before_answer(tokenizer, list(ids))
