@@ -43,6 +43,7 @@ _WHEN = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP knows: times are in the r
 _TYPES = {
     ".jsonl": "application/jsonl",
     ".parquet": "application/vnd.apache.parquet",
+    ".rst": "text/x-rst",
     ".smk": "text/x-snakemake",
     ".yaml": "application/yaml",
     ".safetensors": "application/octet-stream",
@@ -154,12 +155,15 @@ def metadata(
         "exampleOfWork": _id("#study"),
     }
     described[page] |= {"name": study.study.title, "exampleOfWork": _id("#report")}
+    if "README.md" in described:
+        described["README.md"] |= {"about": _id("./")}
     root: Entity = {
         "@id": "./",
         "@type": "Dataset",
         "name": study.study.title,
         "description": study.study.notice,
         "datePublished": run["end"],
+        "author": _id("#agent"),
         "license": _id(_LICENCE),
         "conformsTo": [_id(profile) for profile in _PROFILES],
         "mainEntity": _id("Snakefile"),
@@ -177,7 +181,7 @@ def metadata(
         "result": [_id(name) for name in made],
         "startTime": run["start"],
         "endTime": run["end"],
-        "actionStatus": {"@id": "http://schema.org/CompletedActionStatus"},
+        "actionStatus": "http://schema.org/CompletedActionStatus",
     }
     graph = [_descriptor(), root, *described.values(), action, *_context(run)]
     return {
@@ -185,7 +189,7 @@ def metadata(
             "https://w3id.org/ro/crate/1.1/context",
             "https://w3id.org/ro/terms/workflow-run/context",
         ],
-        "@graph": graph,
+        "@graph": [_compacted(entity) for entity in graph],
     }
 
 
@@ -244,6 +248,14 @@ def _file(name: str, content: bytes) -> Entity:
         "contentSize": str(len(content)),
         "sha256": hashlib.sha256(content).hexdigest(),
         "encodingFormat": kind,
+    }
+
+
+def _compacted(entity: Entity) -> Entity:
+    """An entity with lists of one value as that value, as RO-Crate 1.1 recommends."""
+    return {
+        key: value[0] if isinstance(value, list) and len(value) == 1 else value
+        for key, value in entity.items()
     }
 
 

@@ -296,6 +296,33 @@ def test_a_worker_killed_from_outside_changes_no_verdict() -> None:
         assert found == statuses(undisturbed, [(slow, "x+y")]) == ["wrong"]
 
 
+def test_a_worker_stopped_for_longer_than_its_wall_time_keeps_its_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sage.grading.workers._WALL_FACTOR", 2.0)
+    before = children()
+    with Grader(limit_seconds=0.5, workers=1) as grader:
+        assert statuses(grader, [("x+1", "1+x")]) == ["correct"]
+        (worker,) = children() - before
+        os.kill(worker, signal.SIGSTOP)
+        threading.Timer(2.5, os.kill, (worker, signal.SIGCONT)).start()
+        assert statuses(grader, [("x+1", "x+2")]) == ["wrong"]
+        assert children() - before == {worker}
+
+
+def test_a_worker_that_neither_computes_nor_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import time; print('\"ready\"', flush=True); time.sleep(600)"
+    (tmp_path / "idle_worker.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    pool = Workers(1, 0.1, "idle_worker")
+    try:
+        assert pool.outcomes([("1", "2")]) == ["timeout"]
+    finally:
+        pool.close()
+
+
 def test_any_thread_may_grade(grader: Grader) -> None:
     found: dict[int, list[str]] = {}
 

@@ -211,6 +211,8 @@ def test_an_archive_describes_every_file_and_the_run(two_jobs: Path, tmp_path: P
     assert {one["@id"] for one in entities["#run"]["result"]} == results
     assert entities["#run"]["startTime"] <= entities["#run"]["endTime"]
     assert "ComputationalWorkflow" in entities["Snakefile"]["@type"]
+    assert entities["README.md"]["about"] == {"@id": "./"}
+    assert entities["#run"]["object"] == {"@id": "study.yaml"}
     every = {
         one["@id"]
         for entity in entities.values()

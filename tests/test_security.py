@@ -39,6 +39,9 @@ from sage.training.calls import dumped, loaded
 
 REPORT = "http://127.0.0.1:9"
 
+OF_TRAINING = {"gradient_norms", "training", "step_times", "learned_guide"}
+"""Kinds of exhibits that show numbers of training, and read no completion."""
+
 pytestmark = [pytest.mark.timeout(900)]
 
 
@@ -96,7 +99,7 @@ def test_hostile_completions_stay_text_in_every_exhibit(
     for name in study.study.exhibits:
         kind = kind_of(study, name)
         files = kind.inputs(study, results, name)
-        rows = sum(len(pd.read_parquet(path)) for path in files.get("samples", ()))
+        read = [pd.read_parquet(path)["completion"] for path in files.get("samples", ())]
         sampler.drawn = 0
         settings = {**study.study.exhibits[name].model_dump(), "title": ""}
         if kind.kind == "step_times":
@@ -115,17 +118,15 @@ def test_hostile_completions_stay_text_in_every_exhibit(
         for figure, suffix in figures_of(study, name).items():
             output = results.figure(figure)
             write_figure(study, name, suffix, results.measured(name), paper, output)
-        counts[kind.kind] = counts.get(kind.kind, 0) + rows + sampler.drawn
-    assert counts.keys() == KINDS.keys()
+        different = {text for column in read for text in column} | {*texts[: sampler.drawn]}
+        counts[name] = (kind.kind, sum(map(len, read)) + sampler.drawn, len(different))
     with capsys.disabled():
-        print("\nhostile completions read, by kind:", json.dumps(counts))
-    # These show numbers of training alone.
-    assert {kind for kind, count in counts.items() if not count} <= {
-        "gradient_norms",
-        "training",
-        "step_times",
-        "learned_guide",
-    }
+        print(f"\nhostile completions that each exhibit read; {len(texts)} different ones exist")
+        for name, (kind_name, number, different_ones) in counts.items():
+            print(f"{name:12} {kind_name:16} {number:6,} {different_ones:6,} different")
+    assert {kind_name for kind_name, *_ in counts.values()} == KINDS.keys()
+    # Training's own numbers are all that these show; every other exhibit reads completions.
+    assert {kind_name for kind_name, number, _ in counts.values() if not number} <= OF_TRAINING
     assert not canary.exists()
     for path in sorted(results.folder.glob("report/**/*")):
         if path.suffix in (".tex", ".csv", ".svg"):

@@ -1,8 +1,9 @@
 """Grading processes: started when first needed, reused, killed and replaced when stuck.
 
-Each question has a bounded CPU time, so that a busy machine changes no verdict, and a
-generous wall-clock time on top. The order of questions and the number of workers do not
-matter either: a worker that dies by no fault of its limits is replaced and asked again.
+Each question has a bounded CPU time, so that a busy machine or a job that is stopped for a while
+changes no verdict. Wall-clock time ends only what neither computes nor waits for a processor. The
+order of questions and the number of workers do not matter either: a worker that dies by no fault
+of its limits is replaced and asked again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import psutil
+
 from sage.grading.serving import Outcome
 
 if TYPE_CHECKING:  # `python -m` complains of a module that its package has imported already
@@ -31,6 +34,7 @@ REASONING_GYM = "sage.grading.reasoning_gym_worker"
 _START_SECONDS = 600.0  # importing sympy on a cold, busy disk
 _PER_WORKER = 25  # comparisons worth the start of another worker
 _WALL_FACTOR = 10.0
+_HELD_UP = (psutil.STATUS_RUNNING, psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP)
 _PREPARING = {REASONING_GYM: 300.0}  # seconds to generate an entry anew, on top
 
 
@@ -110,6 +114,8 @@ class _Worker:
         self._is_ready = False
         self._question: bytes | None = None
         self.deadline = 0.0
+        self._looks: list[float] = []
+        self._given_up = False
         # By `python -m`, so that it never runs the caller's main module. Hashes are fixed
         # because sympy's results may follow them.
         self._process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -133,9 +139,28 @@ class _Worker:
 
     @property
     def died_young(self) -> bool:
-        """Whether it ended by itself, not by its limit of CPU time nor at its deadline."""
+        """Whether it ended by itself, not by its limit of CPU time nor because it was given up."""
         ended = self._process.returncode
-        return ended is not None and ended != -signal.SIGPROF and time.monotonic() < self.deadline
+        return ended is not None and ended != -signal.SIGPROF and not self._given_up
+
+    def is_overdue(self) -> bool:
+        """Whether to give it up: its deadline has passed, and it has not been held up.
+
+        A process that has used CPU time since the last look, waits for a processor or a disk, or is
+        stopped, gets a new deadline, until it has used as much CPU time as it may take altogether.
+        """
+        if time.monotonic() < self.deadline:
+            return False
+        try:
+            process = psutil.Process(self._process.pid)
+            used, state = sum(process.cpu_times()[:2]), process.status()
+        except psutil.Error:  # gone: the end of its replies will tell
+            return False
+        looks = self._looks = [*self._looks, used]
+        advances = len(looks) == 1 or used > looks[-2] or state in _HELD_UP
+        self._given_up = not advances or used - looks[0] > self._wall_seconds
+        self.deadline = time.monotonic() + self._wall_seconds
+        return self._given_up
 
     def ask(self, pair: tuple[str, str]) -> None:
         """Hand over a question, now or as soon as the process is ready."""
@@ -148,6 +173,7 @@ class _Worker:
     def _send(self) -> None:
         assert self._process.stdin is not None
         assert self._question is not None
+        self._looks = []
         self.deadline = time.monotonic() + self._wall_seconds
         with contextlib.suppress(BrokenPipeError):  # dead: the end of its replies will tell
             self._process.stdin.write(self._question)
@@ -193,7 +219,7 @@ def _replies(workers: list[_Worker]) -> list[tuple[_Worker, Outcome | None]]:
                 found.append((key.data, message))
     answered = {worker for worker, _ in found}
     for worker in workers:
-        if worker not in answered and time.monotonic() >= worker.deadline:
+        if worker not in answered and worker.is_overdue():
             worker.check_started()
             found.append((worker, None))
     return found
