@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from sage.checking.findings import Finding, met
+from sage.checking.gpu_memory import gpu_memory
 from sage.planning import plan
 from sage.results import Results
 from sage.runtime.devices import VISIBLE, printed_by, visible_devices
@@ -49,6 +50,7 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
         _python(),
         _torch(gpus, machine),
         *_gpus(gpus, machine),
+        *gpu_memory(study, machine.results, _memory_of_gpus() if gpus else []),
         *_vllm(study, gpus),
         _bitsandbytes(study),
         _memory(study, machine),
@@ -136,6 +138,13 @@ def _described() -> list[str]:
     """Name and memory of every GPU, from nvidia-smi."""
     text = printed_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
     return (text or "unknown kind").strip().splitlines()
+
+
+def _memory_of_gpus() -> list[int]:
+    """Bytes of each visible GPU, as nvidia-smi names them; empty where there is none."""
+    if not visible_devices():
+        return []
+    return [int(line.rpartition(",")[2].split()[0]) * 2**20 for line in _described()]
 
 
 def _offered_by_slurm() -> str:

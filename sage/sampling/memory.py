@@ -17,6 +17,8 @@ _CPU_SHARE = 0.5  # of the free memory: other jobs run on the same machine
 _GPU_SHARE = 0.8
 _LOGIT_COPIES = 6  # of float64: scaled, sorted, indices, summed, filtered, normalised
 _CACHE_COPIES = 1.5  # growing or thinning a cache copies it layer by layer
+OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
+"""Bytes of a GPU that vLLM, and a trainer beside it, take at least, without weights."""
 _MESSAGES = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed")
 
 
@@ -39,11 +41,11 @@ def cache_bytes(config: Any, tokens: int, itemsize: int) -> int:
 def vllm_share(total: int, weights: int, cache: int) -> float:
     """The share of a GPU of `total` bytes that vLLM takes beside a policy that is trained there.
 
-    It holds `weights` and `cache` bytes and some 2 GiB of its own. The trainer keeps its own copy
-    of the weights on the GPU meanwhile, and at least 4 GiB more.
+    It holds `weights` and `cache` bytes and `OF_VLLM` of its own. The trainer keeps its own copy
+    of the weights on the GPU meanwhile, and at least `OF_TRAINER` more.
     """
-    wanted = (weights + cache + 2 * 2**30) / total
-    return round(max(0.1, min(wanted, 1.0 - (weights + 4 * 2**30) / total)), 3)
+    wanted = (weights + cache + OF_VLLM) / total
+    return round(max(0.1, min(wanted, 1.0 - (weights + OF_TRAINER) / total)), 3)
 
 
 def bytes_per_row(model: Decoder, tokens: int) -> int:
