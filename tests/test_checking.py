@@ -144,7 +144,8 @@ def test_vllm_beside_a_trainer_is_held_against_the_gpus_memory(
     folder = Results(tmp_path).parent(name)
     folder.mkdir(parents=True)
     with (folder / "model.safetensors").open("wb") as file:
-        file.truncate(weights_gb * 10**9)  # takes no room on the disk
+        file.truncate(2 * weights_gb * 10**9)  # takes no room on the disk
+    (folder / "config.json").write_text('{"dtype": "float32"}')  # the run's precision is bfloat16
     (tmp_path / f"models/{name}/grpo/seed3407").mkdir(parents=True)
     (tmp_path / f"models/{name}/grpo/seed3407/manifest.json").write_text(
         '{"peak_gpu_memory_gib": 90}'

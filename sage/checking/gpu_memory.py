@@ -6,13 +6,17 @@ rollouts for an adapter, a GPU holds them twice: vLLM's and the trainer's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 from sage.checking.findings import Finding, met
 from sage.planning import plan
 from sage.results import Results
-from sage.sampling.memory import OF_TRAINER, OF_VLLM
+from sage.runtime.devices import OF_TRAINER, OF_VLLM
 from sage.study import ResolvedStudy
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Iterator[Finding]:
@@ -31,7 +35,7 @@ def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Ite
                 met(used <= total),
                 "raise micro_batches, or lower batch_size in evaluation and vllm_memory",
             )
-        weights = sum(path.stat().st_size for path in results.parent(name).glob("*.safetensors"))
+        weights = _weights(results.parent(name), model.rl.precision)
         if model.rl.engine != "vllm" or model.rl.lora is None or not weights:
             continue
         least, most = (weights + OF_VLLM) / total, 1.0 - (weights + OF_TRAINER) / total
@@ -47,6 +51,14 @@ def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Ite
             if least <= most
             else "use GPUs with more memory, or engine: transformers in rl",
         )
+
+
+def _weights(checkpoint: Path, precision: str) -> int:
+    """Bytes of a checkpoint's weights in `precision`; 0 if it is not there."""
+    size = sum(path.stat().st_size for path in checkpoint.glob("*.safetensors"))
+    config = checkpoint / "config.json"
+    held = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    return size * _BYTES[precision] // _BYTES.get(held.get("dtype"), _BYTES[precision])
 
 
 def _gb(size: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -141,10 +142,11 @@ def _described() -> list[str]:
 
 
 def _memory_of_gpus() -> list[int]:
-    """Bytes of each visible GPU, as nvidia-smi names them; empty where there is none."""
+    """Bytes of each GPU for which nvidia-smi says them; empty where no GPU is visible."""
     if not visible_devices():
         return []
-    return [int(line.rpartition(",")[2].split()[0]) * 2**20 for line in _described()]
+    said = (re.search(r"(\d+) MiB$", line) for line in _described())
+    return [int(size[1]) * 2**20 for size in said if size]
 
 
 def _offered_by_slurm() -> str:

@@ -11,14 +11,13 @@ from typing import Any
 import psutil
 import torch
 
+from sage.runtime.devices import OF_TRAINER, OF_VLLM
 from sage.sampling.decoders import Decoder
 
 _CPU_SHARE = 0.5  # of the free memory: other jobs run on the same machine
 _GPU_SHARE = 0.8
 _LOGIT_COPIES = 6  # of float64: scaled, sorted, indices, summed, filtered, normalised
 _CACHE_COPIES = 1.5  # growing or thinning a cache copies it layer by layer
-OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
-"""Bytes of a GPU that vLLM, and a trainer beside it, take at least, without weights."""
 _MESSAGES = ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed")
 
 
