@@ -200,7 +200,7 @@ def _processor(
 @torch.no_grad()
 def _reading(model: Any, size: int, tokens: int) -> Comparison:
     """Logits of all completions, as the reference pass computes them."""
-    ids = torch.randint(3, 300, (SEEDS * size, tokens))
+    ids = torch.randint(3, model.config.vocab_size, (SEEDS * size, tokens))
     times = []
     for _ in range(4):
         start = time.process_time()
