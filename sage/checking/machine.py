@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from sage.checking.findings import Finding, met
+from sage.checking.gpu_memory import gpu_memory
 from sage.planning import plan
 from sage.results import Results
 from sage.runtime.devices import VISIBLE, printed_by, visible_devices
@@ -49,6 +51,7 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
         _python(),
         _torch(gpus, machine),
         *_gpus(gpus, machine),
+        *gpu_memory(study, machine.results, _memory_of_gpus() if gpus else []),
         *_vllm(study, gpus),
         _bitsandbytes(study),
         _memory(study, machine),
@@ -136,6 +139,14 @@ def _described() -> list[str]:
     """Name and memory of every GPU, from nvidia-smi."""
     text = printed_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
     return (text or "unknown kind").strip().splitlines()
+
+
+def _memory_of_gpus() -> list[int]:
+    """Bytes of each GPU for which nvidia-smi says them; empty where no GPU is visible."""
+    if not visible_devices():
+        return []
+    said = (re.search(r"(\d+) MiB$", line) for line in _described())
+    return [int(size[1]) * 2**20 for size in said if size]
 
 
 def _offered_by_slurm() -> str:

@@ -27,7 +27,11 @@ _TRAINING = {
     "amplified_share": "Share of tokens amplified",
     "log_q": "log q of a completion (nats)",
     "sampler_gap_mean": "Gap of sampler to trainer (nats)",
+    "sampler_gap_max": "Largest gap of a token (nats)",
+    "sampler_clipped_share": "Share of tokens with a gap above the cap",
 }
+
+_GAPS = [key for key in _TRAINING if key.startswith("sampler_")]
 
 _ROUNDING = 1e-4
 """Below this the sampler's and the trainer's log-probabilities differ by rounding alone."""
@@ -42,8 +46,9 @@ class TrainingFigure(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
     contents: ClassVar[str] = (
         "Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the "
-        "gap between the sampler's and the trainer's log-probabilities where it is more than "
-        "rounding, over training. Thin lines are single optimizer steps. Thick lines are running "
+        "gap between the sampler's and the trainer's log-probabilities (its mean, its largest, and "
+        "the share of tokens above the cap of weights) where it is more than rounding, over "
+        "training. Thin lines are single optimizer steps. Thick lines are running "
         "means over a twentieth of the steps, averaged over training seeds."
     )
     caption: ClassVar[str] = (
@@ -87,7 +92,7 @@ def training_figure(histories: pd.DataFrame, study: ResolvedStudy, exhibit: str)
     frame = frame.sort_values(["place", "seed", "step"], ignore_index=True)
     recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
     if "sampler_gap_mean" in recorded and frame["sampler_gap_mean"].max() < _ROUNDING:
-        recorded.remove("sampler_gap_mean")
+        recorded = [key for key in recorded if key not in _GAPS]
     names = list(dict.fromkeys(frame["algorithm"]))
     styles = line_styles(study)
     runs = frame[["algorithm", "seed"]].drop_duplicates()

@@ -16,6 +16,9 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 PATIENCE = 30.0
 """Time limit for a tool in seconds: nvidia-smi may have to start the driver first."""
 
+OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
+"""Bytes of a GPU that vLLM, and a trainer beside it, take at least, without weights."""
+
 _LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import torch
 
+from sage.runtime.devices import OF_TRAINER, OF_VLLM
 from sage.sampling.decoders import Decoder
 
 _CPU_SHARE = 0.5  # of the free memory: other jobs run on the same machine
@@ -39,11 +40,11 @@ def cache_bytes(config: Any, tokens: int, itemsize: int) -> int:
 def vllm_share(total: int, weights: int, cache: int) -> float:
     """The share of a GPU of `total` bytes that vLLM takes beside a policy that is trained there.
 
-    It holds `weights` and `cache` bytes and some 2 GiB of its own. The trainer keeps its own copy
-    of the weights on the GPU meanwhile, and at least 4 GiB more.
+    It holds `weights` and `cache` bytes and `OF_VLLM` of its own. The trainer keeps its own copy
+    of the weights on the GPU meanwhile, and at least `OF_TRAINER` more.
     """
-    wanted = (weights + cache + 2 * 2**30) / total
-    return round(max(0.1, min(wanted, 1.0 - (weights + 4 * 2**30) / total)), 3)
+    wanted = (weights + cache + OF_VLLM) / total
+    return round(max(0.1, min(wanted, 1.0 - (weights + OF_TRAINER) / total)), 3)
 
 
 def bytes_per_row(model: Decoder, tokens: int) -> int:

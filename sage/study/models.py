@@ -105,7 +105,8 @@ class RL(Strict):
         Engine,
         about(
             "what samples rollouts. `vllm` shares each GPU with training and needs the extra of "
-            "that name",
+            "that name; it holds the base and is handed the adapter, and with `lora: null` TRL "
+            "hands over all weights each step",
             trl="use_vllm",
         ),
     ] = "transformers"

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,16 @@ def most_processes(gpus: int, device: str) -> int:
             f"(CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}); lower job.gpus"
         )
     return gpus
+
+
+@cache
+def allow_numbered_cpus() -> None:
+    """Let torch load to "cpu:0", as transformers asks on CPUs in several processes."""
+    import torch
+
+    torch.serialization.register_package(
+        0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
+    )
 
 
 def run(processes: int, function: Callable[..., object], /, *arguments: Any, **named: Any) -> None:

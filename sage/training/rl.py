@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -40,7 +39,7 @@ from sage.training.correction import Correction
 from sage.training.drawers import drawer_for
 from sage.training.history import history_rows, write_history
 from sage.training.planned import GUIDED
-from sage.training.processes import rank, world_size
+from sage.training.processes import allow_numbered_cpus, rank, world_size
 from sage.training.rewards import Reward, graded
 from sage.training.signs import findings
 from sage.training.trainer import SageTrainer, Shaping
@@ -99,7 +98,7 @@ def train_rl(
     longest = longest_prompt(tokenizer, problems, algorithm)
     config = grpo_config(settings, algorithm, seed, device, scratch, processes, longest)
     if processes > 1:
-        _allow_numbered_cpus()
+        allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
         claim(scratch, [identity(manifest.settings), seed, (parent / "manifest.json").read_text()])
@@ -160,6 +159,8 @@ def build_trainer(
     tokenizer = load_tokenizer(parent)
     longest = longest_prompt(tokenizer, problems, algorithm)
     make_drawer = drawer_for(settings, model, parent, sharded, longest)
+    if reference is None and settings.lora is None and kl_coefficient(settings, algorithm):
+        reference = parent  # the policy's own weights change; an adapter's base stays
     return kind(
         model=model,
         reward_funcs=reward_functions(settings, algorithm, grader),
@@ -169,7 +170,7 @@ def build_trainer(
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
         stop_texts=settings.sampling.stop,
-        reference=load_model(reference, weights_dtype(settings)) if reference else None,
+        reference=load_model(reference, DTYPES[settings.precision]) if reference else None,
         micro_batches=settings.micro_batches,
         make_drawer=make_drawer,
         correction=correction_of(settings) if make_drawer else None,
@@ -390,11 +391,3 @@ def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dic
             "include_stop_str_in_output": True,
         },
     }
-
-
-@cache
-def _allow_numbered_cpus() -> None:
-    """Let torch load to "cpu:0", as transformers asks on CPUs in several processes."""
-    torch.serialization.register_package(
-        0, lambda _: None, lambda storage, place: storage if place.startswith("cpu:") else None
-    )

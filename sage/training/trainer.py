@@ -14,12 +14,14 @@ tokens of a micro-batch are taken over all processes that share it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel
+from trl import GRPOConfig
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head
 
@@ -53,7 +55,8 @@ class SageTrainer(
 
     - `shaping`: guide, estimator, advantage, credit rule, filter or planner
       (`sage.training.Shaping`).
-    - `reference`: a model that the KL term refers to, instead of the policy at the start.
+    - `reference`: a model that the KL term refers to, instead of the policy at the start; TRL then
+      loads none. It may have a shorter dtype than the policy.
     - `stop_texts`: a completion also ends once it holds one of them, whatever tokens they take.
     - `make_drawer`: what draws rollouts instead of TRL (`sage.training.transformers_rollouts`,
       `sage.training.vllm_rollouts`); `correction` then weights tokens by what the sampler's
@@ -78,7 +81,9 @@ class SageTrainer(
         trims: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        with _loading_no_reference((*args, *kwargs.values()) if reference is not None else ()):
+            super().__init__(*args, **kwargs)
+        self.beta = self.args.beta
         if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
             set_seed(self.args.seed, device_specific=True)
         self._shaping = shaping or Shaping()
@@ -130,3 +135,19 @@ class SageTrainer(
         if self.is_fsdp_enabled:
             return prepare_fsdp(reference, self.accelerator)
         return self.accelerator.prepare_model(reference, evaluation_mode=True)
+
+
+@contextmanager
+def _loading_no_reference(arguments: Sequence[Any]) -> Iterator[None]:
+    """Keep GRPOTrainer with these `arguments` from loading a reference, as it does for a KL term.
+
+    It would be held beside the one that is given, also after that one has taken its place.
+    """
+    configs = [(each, each.beta) for each in arguments if isinstance(each, GRPOConfig)]
+    for config, _ in configs:
+        config.beta = 0.0
+    try:
+        yield
+    finally:
+        for config, beta in configs:
+            config.beta = beta

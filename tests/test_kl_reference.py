@@ -1,0 +1,55 @@
+"""What the KL term refers to where all weights are trained: one copy, in the run's precision."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+from trainers import SMALL, SUMS, write_parent
+from transformers import Qwen2ForCausalLM
+
+from sage.grading import Grader
+from sage.policies import load_model, load_tokenizer, save_checkpoint
+from sage.study import RL, Algorithm
+from sage.training import rl
+from sage.training.trainer import SageTrainer
+
+GRPO = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
+
+
+def models() -> dict[int, Qwen2ForCausalLM]:
+    """All models in memory."""
+    gc.collect()
+    return {id(one): one for one in gc.get_objects() if type(one) is Qwen2ForCausalLM}
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["parent", "another checkpoint"])
+def test_the_reference_of_full_fine_tuning_is_held_once_and_short(
+    tmp_path: Path, named: bool
+) -> None:
+    parent, other = write_parent(tmp_path / "base", SUMS), tmp_path / "other"
+    model = load_model(parent)
+    model.model.norm.weight.data *= 4.0
+    save_checkpoint(model, load_tokenizer(parent), other)
+    reference = other if named else None
+    changes = {"lora": None, "precision": "bfloat16", "steps": 2}
+    settings = RL.model_validate(SMALL.model_dump() | changes)
+    config = rl.grpo_config(settings, GRPO, 1, "cpu", tmp_path / "scratch")
+    config.save_strategy = "no"
+    before = models()
+    trainer = rl.build_trainer(
+        SageTrainer, parent, SUMS, settings, GRPO, config, Grader(), reference
+    )
+    trainer.train()
+    policy, held = trainer.model, trainer.ref_model
+    assert (models().keys() - before.keys()) == {id(policy), id(held)}
+    assert {weight.dtype for weight in policy.parameters()} == {torch.float32}
+    assert {weight.dtype for weight in held.parameters()} == {torch.bfloat16}
+    expected = load_model(other if named else parent, torch.bfloat16).state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in held.state_dict().items())
+    first = next(row["kl"] for row in trainer.state.log_history if "kl" in row)
+    # A policy that equals its reference but for bfloat16's rounding, or does not at all.
+    assert first > 0.01 if named else 0.0 <= first < 1e-3
+    assert trainer.beta == config.beta == settings.kl_coefficient
