@@ -58,7 +58,7 @@ def _weights(checkpoint: Path, precision: str) -> int:
     size = sum(path.stat().st_size for path in checkpoint.glob("*.safetensors"))
     config = checkpoint / "config.json"
     held = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    return size * _BYTES[precision] // _BYTES.get(held.get("dtype"), _BYTES[precision])
+    return size * _BYTES[precision] // _BYTES.get(str(held.get("dtype")), _BYTES[precision])
 
 
 def _gb(size: float) -> str:

@@ -83,7 +83,8 @@ class SageTrainer(
     ) -> None:
         with _loading_no_reference((*args, *kwargs.values()) if reference is not None else ()):
             super().__init__(*args, **kwargs)
-        self.beta = self.args.beta
+        arguments: Any = self.args
+        self.beta = arguments.beta
         if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
             set_seed(self.args.seed, device_specific=True)
         self._shaping = shaping or Shaping()
