@@ -14,7 +14,8 @@ ONLY ?=
 
 # Recipes must find the environment's python first; PYTHON itself stays the user's.
 run := PATH="$(abspath $(VENV))/bin:$$PATH"
-pytest = OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile --durations=10
+pytest = OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile \
+	--no-loadscope-reorder --durations=10
 # OMP_NUM_THREADS=1: models of tests are tiny, and threads of a busy machine wait for each other.
 run-vllm := OMP_NUM_THREADS=1 PATH="$(abspath $(VENV_VLLM))/bin:$$PATH"
 run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,30 @@ TOKENS = {"HF_TOKEN": "hf_NoRealToken0123456789", "WANDB_API_KEY": "NoRealKey012
 """What the smoke study finds in its environment, and must not write anywhere."""
 
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.hookimpl(trylast=True)  # behind the choice by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files so that, with two workers, none waits long for the smoke study.
+
+    First the file that needs it soonest: its worker runs the study. Then the files that do not need
+    it, then the others that do; large files before small ones. Tests of a file keep their order.
+    """
+    sizes: Counter[Path] = Counter()
+    before: dict[Path, int] = {}  # by file that needs the study: its tests before that
+    for item in items:
+        if "project" in getattr(item, "fixturenames", ()):
+            before.setdefault(item.path, sizes[item.path])
+        sizes[item.path] += 1
+    first = min(before, key=lambda path: (before[path], str(path)), default=None)
+    items.sort(
+        key=lambda item: (
+            item.path != first,
+            item.path in before,
+            -sizes[item.path],
+            str(item.path),
+        )
+    )
 
 
 def copy_project(target: Path) -> Path:

@@ -301,6 +301,7 @@ MESSAGES = {
 }
 
 
+@pytest.mark.slow
 def test_other_jobs_go_on_beside_those_that_fail(tmp_path: Path) -> None:
     (tmp_path / "Snakefile").write_text(SNAKEFILE.format(root=str(ROOT)))
     (tmp_path / "job.py").write_text(JOB)

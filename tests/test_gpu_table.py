@@ -58,6 +58,7 @@ def test_every_test_has_a_row_with_its_outcome_and_what_it_measured(tmp_path: Pa
     assert "for a reason" in text
 
 
+@pytest.mark.slow  # waits for its limit, 30 seconds
 def test_out_of_time_what_has_ended_is_kept(tmp_path: Path) -> None:
     start = time.monotonic()
     status, rows = rows_of(tmp_path, sleeps=600, limit=30)

@@ -119,6 +119,7 @@ UNREADABLE = {
 
 @needs_mirror
 @pytest.mark.parametrize(("benchmark", "unreadable"), [("math500", set()), ("minerva", UNREADABLE)])
+@pytest.mark.slow
 def test_golds_that_can_only_be_matched_letter_by_letter(
     grader: Grader, benchmark: str, unreadable: set[str]
 ) -> None:
@@ -212,6 +213,7 @@ MIXED = [
 ]
 
 
+@pytest.mark.slow
 def test_verdicts_depend_neither_on_the_order_nor_on_the_number_of_workers() -> None:
     shuffled = random.Random(0).sample(MIXED, len(MIXED))
     with Grader(workers=1) as one, Grader(workers=2) as two:
@@ -276,6 +278,7 @@ def test_a_comparison_without_end_is_a_timeout_and_its_worker_is_replaced() -> N
         assert time.monotonic() - start < 30  # the limit, and a new process on a busy machine
 
 
+@pytest.mark.slow
 def test_a_worker_killed_from_outside_changes_no_verdict() -> None:
     before = children()
     with Grader(workers=1) as grader:

@@ -6,11 +6,12 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, copy_project, pytest_collection_modifyitems, snakemake_in
 
 PAGES = sorted(
     path
@@ -139,11 +140,34 @@ def test_the_citation_has_the_version_and_licence_of_the_project() -> None:
     assert {"message", "title", "authors"} <= citation.keys()
 
 
+def test_files_that_need_the_smoke_study_come_last_but_for_the_first() -> None:
+    def tests(name: str, *needs: bool) -> list[Any]:
+        return [
+            SimpleNamespace(path=Path(name), fixturenames=["project"] if need else [], number=i)
+            for i, need in enumerate(needs)
+        ]
+
+    items = [
+        *tests("late", False, True, True),
+        *tests("small", False),
+        *tests("soon", True, False),
+        *tests("large", False, False),
+    ]
+    pytest_collection_modifyitems(items)
+    assert [(item.path.name, item.number) for item in items] == [
+        *[("soon", 0), ("soon", 1)],
+        *[("large", 0), ("large", 1)],
+        ("small", 0),
+        *[("late", 0), ("late", 1), ("late", 2)],
+    ]
+
+
 def test_what_the_workflow_catalogue_asks_for_is_there() -> None:
-    """Standardized usage: rules, instructions for the configuration, a usage file."""
+    """Standardized usage: a main file, rules, instructions for the configuration, a usage file."""
     readme = (ROOT / "README.md").read_text().lower()
     assert "snakemake" in readme
     assert "workflow" in readme
+    assert (ROOT / "workflow/Snakefile").is_file()
     assert list((ROOT / "workflow/rules").glob("*.smk"))
     assert (ROOT / "config/README.md").is_file()
     assert (ROOT / "LICENSE").is_file()
@@ -152,8 +176,22 @@ def test_what_the_workflow_catalogue_asks_for_is_there() -> None:
     assert any(usage["software-stack-deployment"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
+def test_the_catalogues_main_file_plans_the_same_jobs(tmp_path: Path) -> None:
+    folder = copy_project(tmp_path / "sage")
+    plans = [
+        snakemake_in(folder)("-n", *arguments, "--config", "study=smoke")
+        for arguments in ([], ["-s", "workflow/Snakefile"])
+    ]
+    assert plans[0].returncode == plans[1].returncode == 0, plans[1].stdout
+    own, catalogues = (dict(re.findall(r"^(\w+) +(\d+)$", plan.stdout, re.M)) for plan in plans)
+    assert int(own["total"]) > 20
+    own["whole_study"] = own.pop("all")
+    assert catalogues == own
+
+
 def test_the_container_has_what_the_set_up_reads() -> None:
     recipe = (ROOT / "container/sage.def").read_text()
     files = re.search(r"%files\n(.*?)\n\n", recipe, re.S)

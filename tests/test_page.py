@@ -747,6 +747,7 @@ class TestPartial:
         there = [path("base", 0), path("x", 1), path("x", 2), path("y", 1), path("z", 2)]
         assert comparable(there) == there[:4]
 
+    @pytest.mark.slow
     def test_an_empty_folder_still_has_a_report(self, tmp_path: Path) -> None:
         study = load_study("smoke", ROOT / "config")
         results = Results(tmp_path / "smoke")

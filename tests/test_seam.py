@@ -25,7 +25,14 @@ from sage.training.trainer import SageTrainer, Shaping
 pytestmark = [pytest.mark.timeout(4000)]
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
-LOSSES = ["grpo", "bnpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
+QUICK = ["grpo", "dr_grpo", "luspo"]  # a mean by completion, a constant, ratios of sequences
+LOSSES = [
+    *QUICK,
+    *(
+        pytest.param(loss, marks=pytest.mark.slow)
+        for loss in ("bnpo", "dapo", "cispo", "sapo", "vespo")
+    ),
+]
 BRANCH = Shaping(guide=BranchGuide(ratio=0.3, threshold=0.3))
 ONE_EVERYWHERE = Shaping(guide=BranchGuide(ratio=0.0))
 
@@ -110,11 +117,11 @@ def test_a_guide_of_one_is_plain_grpo_to_the_last_bit(build: Build, loss: str) -
     "changes",
     [
         {"micro_batches": 2},
-        {"steps_per_generation": 2},
         {"iterations": 2},
-        {"lora": None, "learning_rate": 1e-4},
-        {"precision": "bfloat16"},
-        {"gradient_checkpointing": True},
+        pytest.param({"steps_per_generation": 2}, marks=pytest.mark.slow),
+        pytest.param({"lora": None, "learning_rate": 1e-4}, marks=pytest.mark.slow),
+        pytest.param({"precision": "bfloat16"}, marks=pytest.mark.slow),
+        pytest.param({"gradient_checkpointing": True}, marks=pytest.mark.slow),
     ],
     ids=lambda changes: ",".join(changes),
 )

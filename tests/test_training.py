@@ -51,6 +51,7 @@ def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(left[name], right[name]) for name in left | right)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path
 ) -> None:

@@ -374,6 +374,7 @@ def test_editing_a_notice_or_a_claim_reads_no_samples(project: Path) -> None:
     assert planned_rules(output) == {"claims", "page"}
 
 
+@pytest.mark.slow
 def test_editing_the_title_of_an_exhibit_makes_its_tables_again(project: Path) -> None:
     edit = ("title: Accuracy and coverage", "title: Coverage")
     output = planned_after(project, {"config/studies/smoke.yaml": edit})

