@@ -17,7 +17,6 @@ from sage.analysis.case_study import CaseStudy, read_case
 from sage.claims import CONTRASTS
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
-from sage.exhibits.paper_values import in_paper
 from sage.problems.record import Problem, read_problems
 from sage.rendering.table import PageTable, read_document
 from sage.results import Results, Run
@@ -54,13 +53,6 @@ class PageFiles:
         """The folder of what was measured for an exhibit."""
         place = self.results if kind_of(study, exhibit).with_model else self.made
         return place.measured(exhibit)
-
-    def tables(self, study: ResolvedStudy, exhibit: str) -> list[str]:
-        """Names of the tables of an exhibit, the study's own or a standing one."""
-        if exhibit in STANDING:
-            return list(tables_of(study, exhibit))
-        compared = in_paper(self.paper, kind_of(study, exhibit))
-        return list(tables_of(study, exhibit, compared))
 
     def parents(self, study: ResolvedStudy) -> dict[tuple[str, str], Path]:
         """Manifests of the stages before RL, by (model, stage)."""
@@ -117,7 +109,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     """Read all files that exist; the templates must exist."""
     made, exhibits = files.made, [*study.study.exhibits, *STANDING]
     contamination, excerpts = made.metrics("contamination", "csv"), made.excerpts
-    tables = [table for name in exhibits for table in files.tables(study, name)]
+    tables = [table for name in exhibits for table in tables_of(study, name, files.paper)]
     figures = [figure for name in exhibits for figure in figures_of(study, name)]
     figures.append(CONTRASTS)
     return PageContent(
