@@ -77,12 +77,8 @@ def comparable(samples: Iterable[Path]) -> list[Path]:
 
 
 def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
-    paths = [
-        results.samples(*pair)
-        for model in study.study.models
-        for pair in study.evaluated_runs(model)
-    ]
-    return comparable([path for path in paths if path.is_file()])
+    pairs = [pair for model in study.study.models for pair in study.evaluated_runs(model)]
+    return comparable([path for pair in pairs if (path := results.samples(*pair)).is_file()])
 
 
 def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
@@ -131,16 +127,14 @@ def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
     )
     if not training or not benchmarks:
         return
-    rule, made = study.study.contamination, files.made
-    write_contamination(
-        read_problem_sets(training),
-        read_problem_sets(benchmarks),
-        rule.ngram,
-        rule.share,
-        made.metrics("contamination"),
-        made.metrics("contamination", "csv"),
-        made.metrics("contamination_pairs", "csv"),
+    rule, made = study.study.contamination, files.made.metrics
+    sets = read_problem_sets(training), read_problem_sets(benchmarks)
+    outputs = (
+        made("contamination"),
+        made("contamination", "csv"),
+        made("contamination_pairs", "csv"),
     )
+    write_contamination(*sets, rule.ngram, rule.share, *outputs)
 
 
 def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
