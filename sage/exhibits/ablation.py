@@ -13,7 +13,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.kind import Shown
-from sage.exhibits.pass_at_k import PARTS, MeasuredPassAtK, estimates, pooled, shown_ks
+from sage.exhibits.pass_at_k import MeasuredPassAtK, estimates, pooled, shown_ks
 from sage.fields import Name, about
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import Group, Head, Row, Table, TableDocument, share_cell
@@ -145,7 +145,7 @@ class AblationTable(MeasuredPassAtK):
         ks, rows = table["k"].nunique(), []
         for down, of_row in table.groupby(first, sort=False):
             cells = [
-                share_cell(*(cell[part] for part in PARTS), "own" if cell["own"] else "")
+                share_cell(cell["value"], cell["low"], cell["high"], "own" if cell["own"] else "")
                 for cell in of_row.to_dict("records")
             ]
             rows.append(Row(f"{down:g}", tuple(cells)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
@@ -51,7 +51,7 @@ class CurvesFigure(OnBenchmarks, MeasuredPassAtK):
         for axes, here in panels:
             for name in names:
                 band = here[here["algorithm"] == name].sort_values("k")
-                look = {"color": styles[name].hex, "alpha": 0.1, "lw": 0}
+                look: dict[str, Any] = {"color": styles[name].hex, "alpha": 0.1, "lw": 0}
                 axes.fill_between(band["k"], band["low"], band["high"], **look)
             of_benchmark = runs[runs["benchmark"] == here["benchmark"].iloc[0]]
             for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):

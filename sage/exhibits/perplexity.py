@@ -142,14 +142,14 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         from matplotlib.lines import Line2D
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-        responses, problems = shown.frame("perplexities"), shown.frame("tails")["problem_id"]
-        responses = responses[responses["problem_id"].isin(problems)]
+        responses, tails = shown.frame("perplexities"), shown.frame("tails")
+        responses = responses[responses["problem_id"].isin(tails["problem_id"])]
         names, problems = shown.rows_in(responses), list(dict.fromkeys(responses["problem_id"]))
         if not names:
             asked = ", ".join(shown.rows)
             raise ValueError(f"{shown.name}: no perplexities of {asked}; measure the exhibit first")
         styles, grey = line_styles(shown.study), PALETTE["grey"][0]
-        tail: dict[str, Any] = {"color": grey, "lw": 0.9, "ls": (0, (4, 2))}
+        dashed: dict[str, Any] = {"color": grey, "lw": 0.9, "ls": (0, (4, 2))}
         figure = Figure(
             figsize=(2.4 + 3.6 * len(problems), 0.55 * len(names) + 1.4), layout="constrained"
         )
@@ -160,7 +160,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
                 _spread(axes, place, here[here["algorithm"] == name], styles[name])
             of_base = here.loc[here["algorithm"] == BASE, "perplexity"]
             if len(of_base):
-                axes.axvline(of_base.quantile(TAIL), **tail)
+                axes.axvline(of_base.quantile(TAIL), **dashed)
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(FixedLocator(_log_ticks(here["perplexity"])))
             axes.xaxis.set_minor_locator(NullLocator())
@@ -175,7 +175,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         handles = [
             Line2D([], [], **dot, label="correct"),
             Line2D([], [], **dot, markerfacecolor="none", label="not correct"),
-            Line2D([], [], **tail, label=_TAIL_LABEL),
+            Line2D([], [], **dashed, label=_TAIL_LABEL),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
         return figure

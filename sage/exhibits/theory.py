@@ -194,17 +194,20 @@ def toy_table(example: ToyExample) -> pd.DataFrame:
     Entropies are in nats; guide factors and probabilities have no unit. Numbers of Theorem 4.3
     concern the rare completion only and are NaN in the other column.
     """
-    both = (example.frequent, example.rare)
+    one, two = (example.frequent, example.rare)
     rows: list[tuple[str, float, float]] = []
-    for place, (one, two) in enumerate(zip(*(c.entropies for c in both), strict=True), 1):
-        rows.append((f"entropy before token {place} (nats)", one, two))
-    for place, (one, two) in enumerate(zip(*(c.factors for c in both), strict=True), 1):
-        rows.append((f"guide factor of token {place}", one, two))
-    rows.append(("guide q(y)", *(c.guide for c in both)))
-    for name, key in (("reference", "reference"), ("RLVR", "rlvr"), ("SAGE", "sage")):
-        rows.append((f"probability, {name}", *(getattr(c, key) for c in both)))
-    rows.append(("guide ratio q(y) / E[q]", math.nan, example.guide_ratio))
-    rows.append(("guide ratio required by Theorem 4.3", math.nan, example.required))
+    for place, values in enumerate(zip(one.entropies, two.entropies, strict=True), 1):
+        rows.append((f"entropy before token {place} (nats)", *values))
+    for place, values in enumerate(zip(one.factors, two.factors, strict=True), 1):
+        rows.append((f"guide factor of token {place}", *values))
+    rows += [
+        ("guide q(y)", one.guide, two.guide),
+        ("probability, reference", one.reference, two.reference),
+        ("probability, RLVR", one.rlvr, two.rlvr),
+        ("probability, SAGE", one.sage, two.sage),
+        ("guide ratio q(y) / E[q]", math.nan, example.guide_ratio),
+        ("guide ratio required by Theorem 4.3", math.nan, example.required),
+    ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -117,7 +117,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
             for _, run in points[points["algorithm"] == name].groupby("train_seed"):
                 _path(axes, run, styles[name])
         starts, look = points[points["step"] == 0], styles[BASE]
-        edge = {"edgecolor": PALETTE["paper"][0], "linewidth": 0.8}
+        edge: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "linewidth": 0.8}
         places = starts["reward"], starts["accuracy"]
         axes.scatter(*places, marker=look.marker, s=60, color=look.hex, zorder=4, **edge)
         axes.set(xlabel="training reward", ylabel="test accuracy (pass@1)")

@@ -89,8 +89,11 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
         return Section(name, "", "Contamination", name, missing=(path,))
     titles = benchmark_titles(study)
 
+    def title(name: str) -> str:
+        return titles.get(name, name)
+
     def row(record: Record, cells: list[Cell]) -> Row:
-        return Row(titles.get(record["benchmark"], record["benchmark"]), tuple(cells))
+        return Row(title(str(record["benchmark"])), tuple(cells))
 
     def cell(text: str, value: float) -> Cell:
         return Cell(text, mark="" if value else "nil")
@@ -103,8 +106,8 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
         "In training": lambda row: grouped(row["training_overlapping"]),
     }
     groups = (
-        (f"{titles.get(training, training)} ({grouped(size)} problems)", rows)
-        for (training, size), rows in found.groupby(["training", "training_problems"], sort=False)
+        (f"{title(str(name))} ({grouped(rows['training_problems'].iloc[0])} problems)", rows)
+        for name, rows in found.groupby("training", sort=False)
     )
     caption = (
         "Benchmark problems that also occur in the RL training set, with the same text or a "
