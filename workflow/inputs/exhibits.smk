@@ -4,7 +4,6 @@ from sage.exhibits import STANDING, figures_of, own_file, shows, tables_of
 
 SHOWN = [*STUDY.study.exhibits, *STANDING]
 
-
 TABLES = {
     table: (name, suffix)
     for name in SHOWN
