@@ -1,22 +1,28 @@
 """A small study and the frames of its metrics, with numbers that can be checked by hand."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pandas as pd
+from matplotlib.figure import Figure
 from scipy.special import stdtrit
 
-from sage.exhibits import load_study
+from sage.exhibits import kind_of, load_study
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.accuracy import AccuracyTable
 from sage.exhibits.curves import CurvesFigure
 from sage.exhibits.gradient_norms import GradientTable
+from sage.exhibits.kind import Shown
 from sage.exhibits.patterns import PatternTable
 from sage.exhibits.perplexity import PerplexityFigure
 from sage.exhibits.step_times import StepTimesTable
 from sage.exhibits.training import TrainingFigure
 from sage.exhibits.trajectory import TrajectoryFigure
+from sage.rendering.style import STYLE
+from sage.rendering.table import TableDocument
 from sage.study import Algorithm, Guide, ResolvedStudy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,6 +102,27 @@ def a_study(
     variants = EXHIBITS["table6"].variants(rows) if "branch" in rows else {}
     update = {"study": study, "algorithms": rows | variants, "variants": list(variants)}
     return smoke.model_copy(update=update)
+
+
+@dataclass(frozen=True)
+class Given(Shown):
+    """An exhibit whose frames a test gives instead of files."""
+
+    frames: Mapping[str, pd.DataFrame]
+
+    def frame(self, name: str) -> pd.DataFrame:
+        return self.frames[name]
+
+
+def table_of(study: ResolvedStudy, exhibit: str, **frames: pd.DataFrame) -> TableDocument:
+    """The table of an exhibit from measured frames."""
+    return kind_of(study, exhibit).table(Given(study, exhibit, Path(), Path(), frames))
+
+
+def figure_of(study: ResolvedStudy, exhibit: str, **frames: pd.DataFrame) -> Figure:
+    """The figure of an exhibit from measured frames, in the report's style."""
+    with matplotlib.rc_context(STYLE):
+        return kind_of(study, exhibit).figure(Given(study, exhibit, Path(), Path(), frames))
 
 
 def pass_at_k(

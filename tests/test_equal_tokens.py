@@ -9,18 +9,14 @@ import pandas as pd
 import pytest
 import torch
 from peft import get_peft_model
-from report_frames import a_study, comparisons, pass_at_k
+from report_frames import a_study, comparisons, pass_at_k, table_of
 
 from sage.evaluation.equal_tokens import moments, write_equal_tokens
 from sage.evaluation.samples import evaluate
-from sage.exhibits.equal_tokens import (
-    EqualTokensTable,
-    equal_tokens_caption,
-    equal_tokens_table,
-    equal_tokens_view,
-)
+from sage.exhibits.equal_tokens import EqualTokensTable
 from sage.policies import build_tiny, load_model, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
+from sage.rendering.table import TableDocument
 from sage.runtime.manifest import Manifest
 from sage.study import Architecture, Evaluation, LoRA, ResolvedStudy
 from sage.training.adapters import lora_config
@@ -115,8 +111,12 @@ MOMENTS = pd.DataFrame(
 )
 
 
+def document() -> TableDocument:
+    return table_of(study(), "methods", moments=MOMENTS, **FRAMES)
+
+
 def test_one_row_holds_a_method_at_both_moments() -> None:
-    table = equal_tokens_table(FRAMES, MOMENTS, study(), "methods").set_index("algorithm")
+    table = document().frame.set_index("algorithm")
     branch = table.loc["branch"]
     assert branch["steps pass@1 value"] == 0.62
     assert branch["tokens pass@1 value"] == 0.45
@@ -134,7 +134,7 @@ def test_one_row_holds_a_method_at_both_moments() -> None:
 
 
 def test_readers_see_percent_steps_and_millions_of_tokens() -> None:
-    table = equal_tokens_view(equal_tokens_table(FRAMES, MOMENTS, study(), "methods"), study())
+    table = document().table
     assert [head.title for head in table.heads] == ["Equal steps", "Equal tokens"]
     assert table.heads[0].columns == ("pass@1", "pass@4", "step", "tokens (M)")
     base, grpo, branch = table.groups[0].rows
@@ -150,7 +150,7 @@ def test_readers_see_percent_steps_and_millions_of_tokens() -> None:
 
 
 def test_the_caption_says_what_the_budget_is_and_how_near_the_snapshots_are() -> None:
-    caption = equal_tokens_caption(FRAMES, MOMENTS, study(), "methods")
+    caption = document().caption
     assert "of 12 snapshots of each run the one nearest to 2 million completion" in caption
     assert "between −5.0 % and +10.0 % away" in caption
     assert "the learning rate has not yet fallen to 0" in caption

@@ -13,20 +13,16 @@ import yaml
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from report_frames import HISTORIES, METRICS, ROOT, a_study, history, pass_at_k
+from report_frames import HISTORIES, METRICS, ROOT, a_study, figure_of, history, pass_at_k
 
 from sage.analysis.dynamics import history_frame
 from sage.analysis.tails import tail_table
 from sage.exhibits import STANDING, figures_of, load_study
-from sage.exhibits.curves import curves_figure
 from sage.exhibits.making import write_figure
-from sage.exhibits.perplexity import perplexity_figure
 from sage.exhibits.theory import OPEN, anchors_figure, modes_figure
-from sage.exhibits.tradeoff import TradeoffFigure, tradeoff_figure
-from sage.exhibits.training import training_figure
-from sage.exhibits.trajectory import trajectory_figure
+from sage.exhibits.tradeoff import TradeoffFigure
 from sage.rendering.lines import PALETTE, line_styles
-from sage.rendering.style import save_figure
+from sage.rendering.style import draw_figure
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 from sage.theory.figures import GuidedAnchors, ModeFits, guided_anchors, mode_fits
@@ -51,6 +47,7 @@ PERPLEXITIES = pd.DataFrame(
     columns=["problem_id", "algorithm", "status", "perplexity"],
 )
 
+RESPONSES = {"perplexities": PERPLEXITIES, "tails": tail_table(PERPLEXITIES)}
 RECORDED = history_frame(HISTORIES)
 
 
@@ -70,16 +67,18 @@ def test_the_same_data_gives_the_same_bytes(
 ) -> None:
     study = a_study()
     figures: dict[str, Callable[[], Figure]] = {
-        "curves": lambda: curves_figure(pass_at_k(METRICS), study, "figure3"),
-        "training": lambda: training_figure(RECORDED, study, "training"),
-        "trajectory": lambda: trajectory_figure(RECORDED, ACCURACIES, study, "figure2"),
-        "perplexity": lambda: perplexity_figure(PERPLEXITIES, study, "figure7"),
+        "curves": lambda: figure_of(study, "figure3", pass_at_k=pass_at_k(METRICS)),
+        "training": lambda: figure_of(study, "training", histories=RECORDED),
+        "trajectory": lambda: figure_of(
+            study, "figure2", histories=RECORDED, accuracies=ACCURACIES
+        ),
+        "perplexity": lambda: figure_of(study, "figure7", **RESPONSES),
         "anchors": lambda: anchors_figure(anchors),
         "modes": lambda: modes_figure(modes),
     }
     for name, figure in figures.items():
-        save_figure(figure(), tmp_path / "first.svg")
-        save_figure(figure(), tmp_path / "second.svg")
+        draw_figure(figure, tmp_path / "first.svg")
+        draw_figure(figure, tmp_path / "second.svg")
         for end in ("svg", "pdf"):
             first = (tmp_path / f"first.{end}").read_bytes()
             assert first == (tmp_path / f"second.{end}").read_bytes(), f"{name}.{end}"
@@ -89,8 +88,8 @@ def test_the_same_data_gives_the_same_bytes(
 
 def test_pyplot_is_left_alone() -> None:
     before = dict(plt.rcParams)
-    training_figure(RECORDED, a_study(), "training")
-    perplexity_figure(PERPLEXITIES, a_study(), "figure7")
+    figure_of(a_study(), "training", histories=RECORDED)
+    figure_of(a_study(), "figure7", **RESPONSES)
     assert plt.get_fignums() == []
     assert dict(plt.rcParams) == before
 
@@ -100,8 +99,7 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
         "pass_at_k": pass_at_k(METRICS),
         "histories": RECORDED,
         "accuracies": ACCURACIES,
-        "perplexities": PERPLEXITIES,
-        "tails": tail_table(PERPLEXITIES),
+        **RESPONSES,
     }
     for name, frame in frames.items():
         frame.to_parquet(tmp_path / f"{name}.parquet")
@@ -153,7 +151,7 @@ class TestCurves:
     def test_curves_are_drawn_from_the_pooled_rows(self) -> None:
         metrics = pass_at_k(METRICS)
         metrics.loc[metrics["train_seed"] != -1, "value"] = 0.0
-        easy, hard = curves_figure(metrics, a_study(), "figure3").axes
+        easy, hard = figure_of(a_study(), "figure3", pass_at_k=metrics).axes
         assert [axes.get_title(loc="left") for axes in (easy, hard)] == ["Easy", "Hard"]
         drawn = [line.get_ydata().tolist() for line in easy.lines]
         assert drawn == [[0.30, 0.50, 0.70], [0.60, 0.65, 0.40], [0.90, 0.92, 0.75]]
@@ -162,14 +160,14 @@ class TestCurves:
     def test_each_of_several_runs_has_a_thin_line_behind_the_pooled_one(self) -> None:
         metrics = pass_at_k(METRICS, seeds=(1, 2))
         metrics.loc[metrics["train_seed"] == 2, "value"] += 0.01
-        easy, _ = curves_figure(metrics, a_study(seeds=(1, 2)), "figure3").axes
+        easy, _ = figure_of(a_study(seeds=(1, 2)), "figure3", pass_at_k=metrics).axes
         thin = [line.get_ydata()[0] for line in easy.lines if line.get_linewidth() < 1]
         assert sorted(thin) == pytest.approx([0.60, 0.61, 0.90, 0.91])  # the base has no runs
         assert len(easy.lines) == 4 + 3
 
     def test_a_benchmark_without_rows_says_so(self) -> None:
         metrics = pass_at_k(row for row in METRICS if row[1] == "easy")
-        _, hard = curves_figure(metrics, a_study(), "figure3").axes
+        _, hard = figure_of(a_study(), "figure3", pass_at_k=metrics).axes
         assert [text.get_text() for text in hard.texts] == ["not evaluated"]
 
 
@@ -181,7 +179,7 @@ class TestTradeoff:
         return study.model_copy(update={"study": part})
 
     def test_a_row_stands_at_its_accuracy_and_its_coverage(self) -> None:
-        figure = tradeoff_figure(pass_at_k(METRICS), self.study(), "tradeoff", 2)
+        figure = figure_of(self.study(), "tradeoff", pass_at_k=pass_at_k(METRICS))
         easy = figure.axes[0]
         marks = [mark for mark in easy.collections if isinstance(mark, PathCollection)]
         places = [tuple(map(float, mark.get_offsets()[0])) for mark in marks]
@@ -190,7 +188,7 @@ class TestTradeoff:
 
     def test_single_runs_are_shown_where_there_are_several(self) -> None:
         one, two = (
-            tradeoff_figure(pass_at_k(METRICS, seeds=seeds), self.study(seeds), "tradeoff", 2)
+            figure_of(self.study(seeds), "tradeoff", pass_at_k=pass_at_k(METRICS, seeds=seeds))
             for seeds in ((1,), (1, 2))
         )
         counts = [
@@ -213,7 +211,7 @@ class TestTradeoff:
             ],
             seeds=(1, 2),
         )
-        figure = tradeoff_figure(metrics, study, "tradeoff", 64)
+        figure = figure_of(study, "tradeoff", pass_at_k=metrics)
         panel = next(axes for axes in figure.axes if axes.get_xlabel() == "pass@1")
         numbers = [str(number) for number in range(len(rows))]
         assert len(rows) > 30
@@ -225,7 +223,7 @@ class TestTradeoff:
             [number, "Base" if name == "base" else study.algorithms[name].title]
             for number, name in zip(numbers, rows, strict=True)
         ]
-        save_figure(figure, tmp_path / "all.svg")
+        draw_figure(lambda: figure, tmp_path / "all.svg")
         box = legend.get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= figure.bbox.x1
@@ -241,7 +239,7 @@ class TestTradeoff:
 
 class TestTraining:
     def test_training_shows_what_was_recorded(self) -> None:
-        axes = training_figure(RECORDED, a_study(), "training").axes
+        axes = figure_of(a_study(), "training", histories=RECORDED).axes
         titles = [panel.get_title(loc="left") for panel in axes]
         assert titles == [
             "Training reward",
@@ -251,7 +249,7 @@ class TestTraining:
             "Guide factor (mean)",
         ]
         few = history_frame({("grpo", 1): history(5)})
-        without = training_figure(few, a_study(), "training").axes
+        without = figure_of(a_study(), "training", histories=few).axes
         assert len(without) == 3
 
     @pytest.mark.parametrize(("gap", "shown"), [(4e-7, False), (0.01, True)])
@@ -260,7 +258,7 @@ class TestTraining:
     ) -> None:
         gaps = {"sampler_gap_mean": gap, "sampler_gap_max": 3.0, "sampler_clipped_share": 0.1}
         recorded = history_frame({("grpo", 1): history(5, **gaps)})
-        axes = training_figure(recorded, a_study(), "training").axes
+        axes = figure_of(a_study(), "training", histories=recorded).axes
         titles = {panel.get_title(loc="left") for panel in axes}
         panels = {
             "Gap of sampler to trainer (nats)",
@@ -275,18 +273,18 @@ class TestTraining:
             row["kl"] = 0.1 + 0.01 * math.sin(row["step"])
         rows[200]["kl"] = 50.0
         spiked = history_frame({("grpo", 1): rows})
-        _, panel, *_ = training_figure(spiked, a_study(), "training").axes
+        _, panel, *_ = figure_of(a_study(), "training", histories=spiked).axes
         assert panel.get_title(loc="left") == "KL to the anchor"
         assert 0.11 < panel.get_ylim()[1] < 0.2
 
     def test_training_without_histories_says_so(self) -> None:
-        (axes,) = training_figure(history_frame({}), a_study(), "training").axes
+        (axes,) = figure_of(a_study(), "training", histories=history_frame({})).axes
         assert [text.get_text() for text in axes.texts] == ["no training history"]
 
 
 class TestTrajectory:
     def test_a_run_goes_from_checkpoint_to_checkpoint(self) -> None:
-        (axes,) = trajectory_figure(RECORDED, ACCURACIES, a_study(), "figure2").axes
+        (axes,) = figure_of(a_study(), "figure2", histories=RECORDED, accuracies=ACCURACIES).axes
         grpo, branch = axes.lines
         # Rewards rise by 0.01 a step; a twentieth of 20 steps is one: the step behind the
         # checkpoint, at the end the last one.
@@ -296,19 +294,19 @@ class TestTrajectory:
         assert [text.get_text() for text in axes.texts if text.get_text()] == ["10", "20", "20"]
 
     def test_the_base_is_marked_where_runs_start(self) -> None:
-        (axes,) = trajectory_figure(RECORDED, ACCURACIES, a_study(), "figure2").axes
+        (axes,) = figure_of(a_study(), "figure2", histories=RECORDED, accuracies=ACCURACIES).axes
         starts = axes.collections[-1].get_offsets()
         assert np.asarray(starts).tolist() == [pytest.approx([0.01, 0.30])] * 2
 
     def test_a_run_without_a_history_is_an_error(self) -> None:
         lacking = RECORDED[RECORDED["algorithm"] == "grpo"]
         with pytest.raises(ValueError, match="branch, seed 1: accuracies at checkpoints, but no"):
-            trajectory_figure(lacking, ACCURACIES, a_study(), "figure2")
+            figure_of(a_study(), "figure2", histories=lacking, accuracies=ACCURACIES)
 
 
 class TestPerplexity:
     def test_every_response_is_a_dot_filled_where_it_is_correct(self) -> None:
-        left, right = perplexity_figure(PERPLEXITIES, a_study(), "figure7").axes
+        left, right = figure_of(a_study(), "figure7", **RESPONSES).axes
         assert left.get_title(loc="left") == "Problem 1 (p2)"
         assert left.get_xscale() == "log"
         filled, hollow, *branch = left.collections
@@ -320,7 +318,7 @@ class TestPerplexity:
         assert right.collections[0].get_offsets()[:, 0].tolist() == [20.0, 40.0]
 
     def test_boxes_hold_the_middle_half_and_the_line_is_the_bases_tail(self) -> None:
-        left, _ = perplexity_figure(PERPLEXITIES, a_study(), "figure7").axes
+        left, _ = figure_of(a_study(), "figure7", **RESPONSES).axes
         base, branch = left.patches
         assert (base.get_x(), base.get_x() + base.get_width()) == pytest.approx((1.75, 3.25))
         assert (branch.get_x(), branch.get_x() + branch.get_width()) == pytest.approx((3.5, 6.5))
@@ -328,10 +326,10 @@ class TestPerplexity:
         assert list(tail.get_xdata()) == pytest.approx([3.85, 3.85])  # 3 + 0.85 of the last gap
 
     def test_rows_are_the_exhibits_that_were_read(self) -> None:
-        left, _ = perplexity_figure(PERPLEXITIES, a_study(), "figure7").axes
+        left, _ = figure_of(a_study(), "figure7", **RESPONSES).axes
         assert [label.get_text() for label in left.get_yticklabels()] == ["Base", "Branch"]
         with pytest.raises(ValueError, match="figure7: no perplexities of base, grpo, branch"):
-            perplexity_figure(PERPLEXITIES.iloc[:0], a_study(), "figure7")
+            figure_of(a_study(), "figure7", **RESPONSES | {"perplexities": PERPLEXITIES.iloc[:0]})
 
 
 class TestTheory:

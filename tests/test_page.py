@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from report_frames import (
     METRICS,
     ROOT,
     a_study,
+    figure_of,
     pass_at_k,
 )
 
@@ -35,21 +36,17 @@ from sage.analysis.case_study import CaseStudy, Solution
 from sage.analysis.dynamics import history_frame
 from sage.claims.ledger import Measured, ledger
 from sage.claims.tests import load_claims
-from sage.exhibits import PAPER, kind_class, load_study
-from sage.exhibits.accuracy import accuracy_document
+from sage.exhibits import PAPER, kind_class, load_study, tables_of
 from sage.exhibits.case_study import CaseStudyText
-from sage.exhibits.curves import curves_figure
-from sage.exhibits.kind import Shown
 from sage.exhibits.making import write_table
 from sage.exhibits.paper_values import COLUMNS as PAPER_COLUMNS
 from sage.exhibits.paper_values import compared, paper_values, read_mapping
-from sage.exhibits.training import training_figure
 from sage.problems.record import Problem, write_problems
 from sage.rendering.lines import PALETTE
 from sage.rendering.markup import inline_svg
 from sage.rendering.numbers import duration, grouped, p_text, points
-from sage.rendering.style import save_figure
-from sage.rendering.table import PageTable, read_document, write_document
+from sage.rendering.style import draw_figure
+from sage.rendering.table import PageTable, read_document
 from sage.report import browser
 from sage.report.loader import PageContent, PageFiles, read_sources
 from sage.report.page import json_block, render_page
@@ -164,7 +161,7 @@ def a_table(study: ResolvedStudy, name: str, folder: Path) -> PageTable:
     }.items():
         frame.to_parquet(measured / f"{key}.parquet")
     csv = folder / f"{name}.csv"
-    write_document(accuracy_document(Shown(study, name, measured, ROOT / "reports/paper")), csv)
+    write_table(study, name, "", measured, ROOT / "reports/paper", csv)
     return read_document(csv.with_suffix(".json"))
 
 
@@ -173,10 +170,13 @@ def svgs() -> dict[str, str]:
     """Figure 3 and the training curves, drawn once."""
     study = with_a_case(a_study())
     with TemporaryDirectory() as folder:
-        curves, training = Path(folder, "k.svg"), Path(folder, "t.svg")
-        save_figure(curves_figure(pass_at_k(METRICS), study, "figure3"), curves)
-        save_figure(training_figure(history_frame(HISTORIES), study, "training"), training)
-        return {"figure3": curves.read_text(), "training": training.read_text()}
+        drawn = {}
+        frames = {"pass_at_k": pass_at_k(METRICS), "histories": history_frame(HISTORIES)}
+        for name in ("figure3", "training"):
+            path = Path(folder, f"{name}.svg")
+            draw_figure(partial(figure_of, study, name, **frames), path)
+            drawn[name] = path.read_text()
+        return drawn
 
 
 def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
@@ -684,9 +684,8 @@ class TestPaper:
         )
         cells = read_document(csv.with_suffix(".json")).table.groups[0].rows[0].cells
         assert [cell.text for cell in cells] == ["55.0", "62.0", "+7.0", "no"]
-        files = PageFiles(results, results, tmp_path / "reports")
-        assert files.tables(study, "table1") == ["table1", "table1_reading", "table1_paper"]
-        assert files.tables(study, "table5") == ["table5"]
+        assert [*tables_of(study, "table1", paper)] == ["table1", "table1_reading", "table1_paper"]
+        assert [*tables_of(study, "table5", paper)] == ["table5"]
 
     def test_a_faulty_mapping_is_an_error_that_names_the_file(self, tmp_path: Path) -> None:
         (tmp_path / "mapping.yaml").write_text("m:\n  - {file: a.csv, kind: tale}\n")

@@ -10,7 +10,7 @@ import yaml
 
 from sage.exhibits import load_study
 from sage.exhibits.kind import Shown
-from sage.exhibits.readings import OWN, ReadingsTable, readings_table
+from sage.exhibits.readings import OWN, ReadingsTable, readings_frame
 from sage.study import ResolvedStudy, StudyError
 from sage.study.readings import READINGS, readings_of
 from tests.conftest import ROOT
@@ -140,7 +140,7 @@ def test_the_study_as_released_has_the_world_of_the_mini_study() -> None:
 
 
 def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
-    table = readings_table(load_study("paper", CONFIG))
+    table = readings_frame(load_study("paper", CONFIG))
     answers = table[table["answer"] != OWN]
     assert len(answers) == sum(len(reading.choices) for reading in READINGS.values())
     rows = answers[answers["reading"] == "sft_length"].to_dict("records")
@@ -153,7 +153,7 @@ def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
 def test_the_table_leads_to_what_switching_does(tmp_path: Path) -> None:
     study = load_study("mini", CONFIG)
     made = {
-        name: ReadingsTable().tables()[""](Shown(one, "readings", tmp_path, tmp_path))
+        name: ReadingsTable().table(Shown(one, "readings", tmp_path, tmp_path))
         for name, one in (("mini", study), ("table1", study.part("table1")))
     }
     assert made["mini"].caption.endswith("where it can be shown here: effects.")

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import ROOT
+from report_frames import table_of
 from test_sft import merging_tokenizer, tiny
 from transformers import Qwen2ForCausalLM
 
@@ -20,7 +21,7 @@ from sage.analysis.switching import (
     of_template,
 )
 from sage.exhibits import load_study
-from sage.exhibits.reading_effects import OPEN, effects_table, effects_view
+from sage.exhibits.reading_effects import OPEN
 from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.study import RL
@@ -111,7 +112,8 @@ def test_a_reading_without_an_effect_here_says_why() -> None:
         [(name, answer, "what", 1.0) for name in measured for answer in READINGS[name].choices],
         columns=["reading", "answer", "quantity", "value"],
     )
-    table = effects_table(effects, MINI, "effects")
+    document = table_of(MINI, "effects", effects=effects)
+    table = document.frame
     assert set(table["reading"]) >= set(READINGS)
     open_rows = table[table["value"].isna()].set_index("reading")["quantity"]
     assert set(open_rows.index) == {*OPEN, "chat_template", "pass_at_1"}
@@ -119,7 +121,7 @@ def test_a_reading_without_an_effect_here_says_why() -> None:
     in_force = table[table["in_force"]].set_index("reading")["answer"]
     assert (in_force["sft_length"], in_force["schedule"]) == ("prompt", "linear")
     assert in_force["kl_reference"] == "paper"  # of every row with such a term
-    assert len(effects_view(table).groups) == table["reading"].nunique()
+    assert len(document.table.groups) == table["reading"].nunique()
 
 
 def test_every_reading_has_an_effect_in_the_smoke_study_or_a_reason(smoke: Path) -> None:

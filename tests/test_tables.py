@@ -12,34 +12,22 @@ import pytest
 from docutils.core import publish_parts
 from report_frames import (
     COMPARISONS,
-    EXHIBITS,
     METRICS,
     ROOT,
+    Given,
     a_study,
     comparisons,
     pass_at_k,
+    table_of,
 )
 
 from sage.analysis.tails import tail_table
 from sage.exhibits import KINDS, PAPER, STANDING, kind_class, load_study, shows, tables_of
-from sage.exhibits.ablation import ablation_caption, ablation_table, ablation_view
-from sage.exhibits.accuracy import (
-    accuracy_caption,
-    accuracy_document,
-    accuracy_table,
-    accuracy_view,
-    column_groups,
-    estimate,
-)
-from sage.exhibits.gradient_norms import gradient_caption, gradient_table, gradient_view
-from sage.exhibits.kind import Shown
+from sage.exhibits.accuracy import column_groups
 from sage.exhibits.making import write_table
-from sage.exhibits.paper_reading import reading_caption, reading_table, reading_view
-from sage.exhibits.pass_at_k import pooled_pass_at_k
-from sage.exhibits.patterns import patterns_caption, patterns_table, patterns_view
-from sage.exhibits.perplexity import tails_caption, tails_table, tails_view
-from sage.exhibits.settings import rl_settings_table, sft_settings_table
-from sage.exhibits.step_times import step_times_caption, step_times_table, step_times_view
+from sage.exhibits.paper_reading import reading_table
+from sage.exhibits.pass_at_k import PARTS
+from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption, toy_table
 from sage.rendering.latex import escape, latex_table
 from sage.rendering.numbers import NONE
@@ -58,9 +46,23 @@ from sage.theory.toy import toy_example
 from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 
-def table1(metrics: pd.DataFrame | None = None) -> pd.DataFrame:
+def accuracies(
+    metrics: pd.DataFrame | None = None,
+    compared: pd.DataFrame = COMPARISONS,
+    name: str = "table1",
+    seeds: tuple[int, ...] = (1,),
+) -> TableDocument:
     metrics = pass_at_k(METRICS) if metrics is None else metrics
-    return accuracy_table(metrics, COMPARISONS, a_study(), "table1")
+    return table_of(a_study(seeds=seeds), name, pass_at_k=metrics, comparisons=compared)
+
+
+def table1(metrics: pd.DataFrame | None = None) -> pd.DataFrame:
+    return accuracies(metrics).frame
+
+
+def estimate(table: pd.DataFrame, row: int, benchmark: str, k: int) -> tuple[float, ...]:
+    """(value, low, high) of a row at a place."""
+    return tuple(float(table[f"{benchmark} pass@{k} {part}"].iloc[row]) for part in PARTS)
 
 
 def marks(table: pd.DataFrame, benchmark: str, k: int) -> list[str]:
@@ -77,7 +79,7 @@ class TestAccuracy:
         assert estimate(table, 1, "easy", 4) == (0.40, 0.30, 0.50)
 
     def test_an_exhibit_shows_its_own_rows_and_benchmarks(self) -> None:
-        table = accuracy_table(pass_at_k(METRICS), COMPARISONS, a_study(), "table9")
+        table = accuracies(name="table9").frame
         assert table["algorithm"].tolist() == ["base", "branch"]
         assert column_groups(table) == {"hard": [1, 2]}
 
@@ -102,17 +104,14 @@ class TestAccuracy:
             where = (metrics["benchmark"] == benchmark) & (metrics["train_seed"] == -1)
             for place in metrics.index[where & (metrics["algorithm"] == "grpo")]:
                 metrics.at[place, "by_run"] = values
-        study = a_study(seeds=(1, 2))
-        value, low, high = estimate(
-            accuracy_table(metrics, COMPARISONS, study, "table1"), 1, "average", 1
-        )
+        table = accuracies(metrics, seeds=(1, 2)).frame
+        value, low, high = estimate(table, 1, "average", 1)
         half = math.sqrt(0.10**2 + 0.06**2) / 2  # nothing is left of the runs
         assert (value, low, high) == pytest.approx((0.36, 0.36 - half, 0.36 + half))
         for place in metrics.index[where & (metrics["algorithm"] == "grpo")]:
             metrics.at[place, "by_run"] = [0.02, 0.22]
-        value, low, high = estimate(
-            accuracy_table(metrics, COMPARISONS, study, "table1"), 1, "average", 1
-        )
+        table = accuracies(metrics, seeds=(1, 2)).frame
+        value, low, high = estimate(table, 1, "average", 1)
         assert value == pytest.approx(0.36)  # 0.26 and 0.46: Student's t with one df
         assert (low, high) == pytest.approx((0.0, 1.0), abs=0.1)
 
@@ -132,9 +131,7 @@ class TestAccuracy:
 
     def test_what_was_not_compared_is_not_told_apart(self) -> None:
         assert marks(table1(), "hard", 2) == ["", "tie", "tie"]
-        nothing = comparisons([])
-        table = accuracy_table(pass_at_k(METRICS), nothing, a_study(), "table1")
-        assert marks(table, "easy", 1) == ["tie", "tie", "tie"]
+        assert marks(accuracies(compared=comparisons([])).frame, "easy", 1) == ["tie", "tie", "tie"]
 
     def test_averages_have_no_marks(self) -> None:
         assert marks(table1(), "average", 1) == ["", "", ""]
@@ -148,30 +145,23 @@ class TestAccuracy:
         metrics = pass_at_k(METRICS)
         metrics = metrics[(metrics["algorithm"] != "grpo") | (metrics["train_seed"] != -1)]
         with pytest.raises(ValueError, match=r"table1: no pooled rows .* for grpo"):
-            pooled_pass_at_k(metrics, a_study(), "table1")
-
-    def test_a_lacking_column_is_an_error_that_names_it(self) -> None:
-        with pytest.raises(ValueError, match="no column low; there are model"):
-            table1(pass_at_k(METRICS).drop(columns="low"))
-        faulty = COMPARISONS.drop(columns="p_holm")
-        with pytest.raises(ValueError, match="comparisons: no column p_holm"):
-            accuracy_table(pass_at_k(METRICS), faulty, a_study(), "table1")
+            table1(metrics)
 
     def test_caption_says_what_the_intervals_are_and_what_a_problem_is_worth(self) -> None:
-        caption = accuracy_caption(pass_at_k(METRICS), a_study(), "table1")
+        caption = accuracies().caption
         assert "95 % interval over problems (BCa bootstrap)." in caption
         assert "One problem is worth 2.5 points (40 problems per benchmark)" in caption
         unequal = pass_at_k(METRICS)
         unequal.loc[unequal["benchmark"] == "hard", "n_problems"] = 60
-        caption = accuracy_caption(unequal, a_study(seeds=(1, 2)), "table1")
+        caption = accuracies(unequal, seeds=(1, 2)).caption
         assert "2.5 points on Easy (40 problems) and 1.7 points on Hard (60 problems)" in caption
         assert "95 % interval: the variances of problems and of training runs added" in caption
 
     def test_csv_comes_back_as_the_same_frame(self, tmp_path: Path) -> None:
-        table = table1(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
+        document = accuracies(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
+        table, csv = document.frame, tmp_path / "t.csv"
         table.loc[1, "title"] = "NA"
-        csv = tmp_path / "t.csv"
-        write_document(TableDocument(table, accuracy_view(table, a_study()), "It"), csv)
+        write_document(document, csv)
         numbers = [name for name in table if name.endswith((" value", " low", " high"))]
         back = pd.read_csv(
             csv,
@@ -184,9 +174,11 @@ class TestAccuracy:
         )
 
     def test_latex_escapes_text_and_marks_best_and_ties(self) -> None:
-        table = table1()
-        table.loc[1, "title"] = r"A_1 & 50% \x"
-        latex = latex_table(accuracy_view(table, a_study()), "100 % of it")
+        study = a_study()
+        renamed = study.algorithms["grpo"].model_copy(update={"title": r"A_1 & 50% \x"})
+        study = study.model_copy(update={"algorithms": study.algorithms | {"grpo": renamed}})
+        frames = {"pass_at_k": pass_at_k(METRICS), "comparisons": COMPARISONS}
+        latex = latex_table(table_of(study, "table1", **frames).table, "100 % of it")
         assert r"\caption{100 \% of it}" in latex
         assert r"A\_1 \& 50\% \textbackslash{}x & 60.0" in latex
         assert latex.count(r"\textbf{90.0}") == latex.count(r"\textbf") == 1
@@ -200,15 +192,14 @@ class TestAccuracy:
         assert "Branch" in below  # the policy before RL is set apart from the rows below
 
     def test_a_run_that_is_missing_is_said_to_be_not_run(self) -> None:
-        table = table1(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
-        latex = latex_table(accuracy_view(table, a_study()), "It")
+        document = accuracies(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
+        latex = latex_table(document.table, "It")
         assert r"GRPO & 60.0 & 40.0 & not run & not run & not run & not run \\[-2pt]" in latex
 
-    def test_cells_whose_interval_has_no_width_are_named(self, tmp_path: Path) -> None:
+    def test_cells_whose_interval_has_no_width_are_named(self) -> None:
         rows = [(*row[:4], row[3], row[3]) if row[1:3] == ("easy", 1) else row for row in METRICS]
         rows = [(*row[:4], 0.4, 0.4) if row[:3] == ("grpo", "easy", 4) else row for row in rows]
-        write_frames(tmp_path, pass_at_k=pass_at_k(rows), comparisons=COMPARISONS)
-        flat = accuracy_document(Shown(a_study(), "table1", tmp_path, tmp_path)).flat
+        flat = accuracies(pass_at_k(rows)).flat
         assert flat == "Accuracy: Easy at k = 1 (every row), Easy at k = 4 (GRPO)"
 
 
@@ -224,11 +215,12 @@ class TestReading:
         columns=["algorithm", "train_seed", "benchmark", "k", "value", "std"],
     ).assign(model="tiny", metric="pass@k", n_eval_seeds=5, n_problems=40)
 
-    def table(self) -> pd.DataFrame:
-        return reading_table(pass_at_k(METRICS), self.READ, a_study(), "table1")
+    def document(self) -> TableDocument:
+        frames = {"pass_at_k": pass_at_k(METRICS), "paper_reading": self.READ}
+        return reading_table(Given(a_study(), "table1", Path(), Path(), frames))
 
     def test_both_readings_of_a_run_stand_in_one_row(self) -> None:
-        rows = self.table().set_index(["benchmark", "algorithm", "k"])
+        rows = self.document().frame.set_index(["benchmark", "algorithm", "k"])
         base = rows.loc[("easy", "base", 1)]
         assert base[["value", "low", "high", "reading", "std"]].tolist() == [
             0.30,
@@ -241,14 +233,12 @@ class TestReading:
         assert rows.loc[("easy", "grpo", 1), "reading"] == 0.55  # the pooled row, not a run's
 
     def test_what_was_not_read_is_nan(self) -> None:
-        rows = self.table().set_index(["benchmark", "algorithm", "k"])
+        rows = self.document().frame.set_index(["benchmark", "algorithm", "k"])
         assert math.isnan(rows.loc[("easy", "branch", 4), "reading"])
         assert rows.loc[("easy", "branch", 4), "n_eval_seeds"] == 0
 
     def test_latex_has_a_spread_only_where_there_is_one(self) -> None:
-        latex = latex_table(
-            reading_view(self.table(), a_study()), reading_caption(a_study(), "table1")
-        )
+        latex = latex_table(self.document().table, "")
         assert r"Base & 30.0 & 25.0 & -- & -- & 70.0 & 70.0 \\[-2pt]" in latex
         assert r"{\scriptsize 20.0--40.0} & {\scriptsize $\pm$ 10.0} &  &  & {\scriptsize" in latex
         assert r"GRPO & 12.0 & 15.0 & 22.0 & -- & -- & -- \\[-2pt]" in latex  # hard
@@ -269,11 +259,11 @@ class TestAblation:
         ]
     )
 
-    def table(self) -> pd.DataFrame:
-        return ablation_table(self.METRICS, a_study(), "table6")
+    def document(self) -> TableDocument:
+        return table_of(a_study(), "table6", pass_at_k=self.METRICS)
 
     def test_every_cell_has_a_row_per_k_and_the_own_settings_are_the_algorithm_itself(self) -> None:
-        table = self.table()
+        table = self.document().frame
         columns = ["threshold", "ratio", "algorithm", "own", "k", "value", "low", "high"]
         assert table.columns.tolist() == columns
         assert table[["threshold", "ratio", "k"]].to_numpy().tolist() == [
@@ -287,24 +277,20 @@ class TestAblation:
         assert own["value"].tolist() == [0.50, 0.80]
 
     def test_a_cell_without_a_run_is_nan(self) -> None:
-        table = self.table()
+        table = self.document().frame
         cell = table[(table["threshold"] == 0.8) & (table["ratio"] == 0.5)]
         assert cell["value"].isna().all()
 
     def test_latex_is_a_grid_of_pairs_with_the_own_cell_underlined(self) -> None:
-        caption = ablation_caption(self.table(), a_study(), "table6")
-        assert "Branch on Easy: pass@1 / pass@4 in percent" in caption
-        latex = latex_table(ablation_view(self.table(), EXHIBITS["table6"]), caption)
+        document = self.document()
+        assert "Branch on Easy: pass@1 / pass@4 in percent" in document.caption
+        latex = latex_table(document.table, document.caption)
         assert r" & \multicolumn{2}{c}{ratio 0.3} & \multicolumn{2}{c}{ratio 0.5} \\" in latex
         assert r"Threshold & pass@1 & pass@4 & pass@1 & pass@4 \\" in latex
         assert r"0.8 & 45.0 & 85.0 & not run & not run \\[-2pt]" in latex
         assert r"1.2 & \underline{50.0} & \underline{80.0} & 40.0 & 75.0 \\[-2pt]" in latex
         assert latex.count(r"\underline") == 2
         assert r"{\scriptsize 40.0--60.0} & {\scriptsize 70.0--90.0}" in latex
-
-    def test_another_kind_is_an_error(self) -> None:
-        with pytest.raises(AssertionError):
-            ablation_table(self.METRICS, a_study(), "table1")
 
 
 class TestMeasures:
@@ -348,13 +334,12 @@ class TestMeasures:
     )
 
     def test_patterns_keep_the_exhibits_rows_in_their_order(self) -> None:
-        table = patterns_table(self.PATTERNS, a_study(), "table2")
+        document = table_of(a_study(), "table2", patterns=self.PATTERNS)
+        table = document.frame
         assert table["algorithm"].tolist() == ["base", "base", "branch", "branch"]
         assert table["title"].tolist() == ["Base", "Base", "Branch", "Branch"]
         assert table["pattern_title"].tolist() == ["Proof", "Set & up", "Proof", "Set & up"]
-        latex = latex_table(
-            patterns_view(table, a_study()), patterns_caption(table, a_study(), "table2")
-        )
+        latex = latex_table(document.table, document.caption)
         assert r"Base & 0.0 & 0.0 & 10.0 & 15.0 & 20 \\[-2pt]" in latex
         assert (
             r" &  & {\scriptsize 0.0--100.0} & {\scriptsize 5.0--20.0} & "
@@ -364,11 +349,10 @@ class TestMeasures:
         assert r"Algorithm & all & per problem & all & per problem & Correct solutions" in latex
 
     def test_gradients_show_ranges_only_over_several_runs(self) -> None:
-        table = gradient_table(self.GRADIENTS, a_study(), "table5")
+        document = table_of(a_study(), "table5", stages=self.GRADIENTS)
+        table = document.frame
         assert table["algorithm"].tolist() == ["grpo"] * 2 + ["branch"] * 3
-        latex = latex_table(
-            gradient_view(table, a_study()), gradient_caption(table, a_study(), "table5")
-        )
+        latex = latex_table(document.table, document.caption)
         assert r"Algorithm & Early & Mid & Late \\" in latex
         assert "GRPO & 0.056 & -- & 0.053 \\\\\n" in latex  # no line of intervals beneath
         assert r"Branch & 0.040 & 0.030 & 0.050 \\[-2pt]" in latex
@@ -377,14 +361,13 @@ class TestMeasures:
         assert "with probability 0.5" in latex
 
     def test_costs_are_over_the_first_row(self) -> None:
-        table = step_times_table(self.TIMES, a_study(), "overhead")
+        document = table_of(a_study(), "overhead", times=self.TIMES)
+        table = document.frame
         assert table["title"].tolist() == ["GRPO", "Branch"]
         assert table["seconds"].tolist() == [1.0, pytest.approx(1.02)]
         assert math.isnan(table["excess"][0])
         assert table["excess"][1] == pytest.approx(0.02)
-        latex = latex_table(
-            step_times_view(table, a_study()), step_times_caption(table, a_study(), "overhead")
-        )
+        latex = latex_table(document.table, document.caption)
         assert r"Algorithm & Seconds & Overhead (\%) \\" in latex
         assert r"GRPO & 1.000 & -- \\" in latex
         assert r"Branch & 1.020 & +2.0 \\[-2pt]" in latex
@@ -393,7 +376,8 @@ class TestMeasures:
 
     def test_tails_are_of_each_problem_and_against_the_base(self) -> None:
         found = tail_table(self.PERPLEXITIES)
-        table = tails_table(found, a_study(), "figure7")
+        document = table_of(a_study(), "figure7", tails=found)
+        table = document.frame
         assert table[["problem_id", "algorithm"]].to_numpy().tolist() == [
             ["p2", "base"],
             ["p2", "grpo"],
@@ -403,24 +387,22 @@ class TestMeasures:
         # The base's 95th percentile on p2 is 1.2 + 0.85 * 0.2; one of four lies above it.
         assert table["upper"].tolist()[0] == pytest.approx(1.37)
         assert table["tail_share"].tolist() == [0.25, 0.25, 0.0, 0.5]
-        latex = latex_table(
-            tails_view(table, a_study()), tails_caption(table, a_study(), "figure7")
-        )
+        latex = latex_table(document.table, document.caption)
         assert r"Base & 1.15 & 1.37 & 25.0 & 4 \\" in latex
         assert latex.index(r"\emph{Problem 1 (p2)}") < latex.index(r"\emph{Problem 2 (p1)}")
 
     def test_a_measure_of_other_rows_is_an_error_that_names_them(self) -> None:
         others = self.PATTERNS[self.PATTERNS["algorithm"] == "other"]
         with pytest.raises(ValueError, match="table2: rows base, grpo, branch are asked for, but"):
-            patterns_table(others, a_study(), "table2")
+            table_of(a_study(), "table2", patterns=others)
 
 
 class TestSettings:
     def test_sft_is_shown_for_the_models_that_have_it(self) -> None:
-        table = sft_settings_table(load_study("smoke", ROOT / "config")).set_index("parameter")
+        table = sft_settings(load_study("smoke", ROOT / "config")).set_index("parameter")
         assert table.loc["Learning rate", "tiny"] == "0.001"
         choices = ["May take half of it", "Longer than the maximum", "Loss on", "Chat template"]
-        paper = sft_settings_table(load_study("paper", ROOT / "config")).set_index("parameter")
+        paper = sft_settings(load_study("paper", ROOT / "config")).set_index("parameter")
         assert paper.loc[choices, "qwen_math_7b"].tolist() == [
             "the conversation",
             "leave out",
@@ -432,7 +414,7 @@ class TestSettings:
         assert table.loc["Base model", "tiny_long"] == "that of Tiny Qwen2 (0.03 M)"
 
     def test_rl_names_the_algorithms_that_differ_and_no_cell_of_an_ablation(self) -> None:
-        table = rl_settings_table(load_study("smoke", ROOT / "config")).set_index("parameter")
+        table = rl_settings(load_study("smoke", ROOT / "config")).set_index("parameter")
         assert table.loc["RL steps", "tiny"] == "4"
         assert table.loc["Trained weights", "tiny_full"] == "all"
         assert table.loc["Top-k", "tiny"] == "off"
@@ -516,8 +498,7 @@ def test_columns_of_words_may_break_their_lines() -> None:
 
 
 def test_the_page_reads_back_what_was_written(tmp_path: Path) -> None:
-    document = accuracy_view(table1(), a_study())
-    for table in (CASE, document):
+    for table in (CASE, accuracies().table):
         frame = pd.DataFrame({"x": [0.1]})
         written = TableDocument(frame, table, "≈ 50 %", summary="More", flat="Easy")
         write_document(written, tmp_path / "t.csv")
@@ -561,7 +542,8 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
     (folder / "theirs.csv").write_text("algorithm,metric,mean,std\ngrpo,pass@1,0.7,0.02\n")
     written = []
     for exhibit in (*study.study.exhibits, *STANDING):
-        for name, suffix in tables_of(study, exhibit, in_paper=exhibit == "table1").items():
+        paper = folder if exhibit == "table1" else None
+        for name, suffix in tables_of(study, exhibit, paper).items():
             written.append(folder / f"{name}.csv")
             write_table(study, exhibit, suffix, folder, folder, written[-1])
     return written

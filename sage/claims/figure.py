@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
-from sage.rendering.style import STYLE, save_figure
+from sage.rendering.style import draw_figure
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 
@@ -32,7 +31,7 @@ UNITS = {"points": "Difference (points)", "percent": "Difference (%)"}
 
 def write_contrasts(table: Path, study: ResolvedStudy, svg: Path) -> None:
     """Draw the ledger `table` (Parquet) as the SVG file `svg`, a PDF beside it."""
-    save_figure(contrasts_figure(read_frame(table), study), svg)
+    draw_figure(lambda: contrasts_figure(read_frame(table), study), svg)
 
 
 def contrasts_figure(frame: pd.DataFrame, study: ResolvedStudy) -> Figure:
@@ -44,17 +43,16 @@ def contrasts_figure(frame: pd.DataFrame, study: ResolvedStudy) -> Figure:
     """
     shown = frame[frame["effect"].notna() & frame["unit"].isin(list(UNITS))]
     titles = benchmark_titles(study)
-    with matplotlib.rc_context(STYLE):
-        groups = [(unit, rows) for unit, rows in shown.groupby("unit", sort=False)]
-        heights = [max(len(rows) + rows["claim"].nunique(), 1) for _, rows in groups] or [1]
-        figure = Figure(figsize=(8.6, 0.19 * sum(heights) + 0.8), layout="constrained")
-        panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-        if not groups:
-            panels[0].text(0.5, 0.5, "No contrast has been measured yet.", ha="center")
-            panels[0].set(xticks=[], yticks=[])
-        for axes, (unit, rows) in zip(panels, groups, strict=False):
-            _draw(axes, rows, titles)
-            axes.set_xlabel(UNITS[str(unit)])
+    groups = [(unit, rows) for unit, rows in shown.groupby("unit", sort=False)]
+    heights = [max(len(rows) + rows["claim"].nunique(), 1) for _, rows in groups] or [1]
+    figure = Figure(figsize=(8.6, 0.19 * sum(heights) + 0.8), layout="constrained")
+    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    if not groups:
+        panels[0].text(0.5, 0.5, "No contrast has been measured yet.", ha="center")
+        panels[0].set(xticks=[], yticks=[])
+    for axes, (unit, rows) in zip(panels, groups, strict=False):
+        _draw(axes, rows, titles)
+        axes.set_xlabel(UNITS[str(unit)])
     return figure
 
 

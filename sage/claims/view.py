@@ -41,10 +41,9 @@ class LedgerRow:
 class LedgerClaim:
     """A claim with its verdict and its findings as text; the first row is the primary contrast.
 
-    `because` says why it is inconclusive where more problems or samples would not help, `margin`
-    is the difference below which none matters, `summary` says all of it in plain words, and
-    `strength` how strongly the guides of its rows acted. A `headline` claim opens the report, with
-    `found`: what its primary contrast found.
+    `because` says why it is inconclusive where more problems or samples would not help, `summary`
+    says all of it in plain words, and `strength` how strongly the guides of its rows acted. A
+    `headline` claim opens the report, with `found`: what its primary contrast found.
     """
 
     name: str
@@ -53,12 +52,11 @@ class LedgerClaim:
     verdict: str
     because: str
     rows: tuple[LedgerRow, ...]
-    verdict_text: str = ""
-    margin: str = ""
-    summary: tuple[str, ...] = ()
-    strength: str = ""
-    headline: bool = False
-    found: str = ""
+    verdict_text: str
+    summary: tuple[str, ...]
+    strength: str
+    headline: bool
+    found: str
 
 
 def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[LedgerClaim]:
@@ -76,23 +74,19 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
             for row, span in zip(rows.to_dict("records"), spans, strict=True)
         )
         margin = amount(float(first["margin"]), str(first["unit"]))
-        verdict = str(first["verdict"])
-        claims.append(
-            LedgerClaim(
-                str(name),
-                str(first["text"]),
-                str(first["source"]),
-                verdict,
-                str(first["because"]),
-                views,
-                f"no difference larger than {margin}" if verdict == "no difference" else verdict,
-                margin,
-                _summary(first.to_dict(), views, margin),
-                str(first["strength"]),
-                bool(first["headline"]),
-                _found(first.to_dict(), views),
-            )
+        words = {key: str(first[key]) for key in ("text", "source", "verdict", "because")}
+        none = words["verdict"] == "no difference"
+        claim = LedgerClaim(
+            name=str(name),
+            **words,
+            rows=views,
+            verdict_text=f"no difference larger than {margin}" if none else words["verdict"],
+            summary=_summary(first.to_dict(), views, margin),
+            strength=str(first["strength"]),
+            headline=bool(first["headline"]),
+            found=_found(first.to_dict(), views),
         )
+        claims.append(claim)
     return claims
 
 

@@ -105,12 +105,16 @@ def kind_of(study: ResolvedStudy, exhibit: str) -> Kind:
     return shown
 
 
-def tables_of(study: ResolvedStudy, exhibit: str, in_paper: bool = False) -> dict[str, str]:
+def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> dict[str, str]:
     """Tables of an exhibit: the suffix of each, by the table's name.
 
-    `in_paper`: whether the paper has numbers for the exhibit, which adds a comparison table.
+    With `paper`, the folder of the paper's tables, the comparison with the paper is among them if
+    the paper has numbers for the exhibit.
     """
-    suffixes = [*shows(study, exhibit).tables(), *([PAPER] if in_paper else [])]
+    from sage.exhibits.paper_values import in_paper
+
+    compared = paper and exhibit not in STANDING and in_paper(paper, kind_of(study, exhibit))
+    suffixes = [*shows(study, exhibit).tables(), *([PAPER] if compared else [])]
     return {f"{exhibit}{suffix}": suffix for suffix in suffixes}
 
 

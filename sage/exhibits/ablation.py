@@ -12,22 +12,14 @@ from typing import Annotated, Any, ClassVar, Literal
 import pandas as pd
 from pydantic import Field
 
-from sage.exhibits.kind import Shown, TableMaker
-from sage.exhibits.pass_at_k import MeasuredPassAtK, estimates, pooled_pass_at_k, shown_ks
+from sage.exhibits.kind import Shown
+from sage.exhibits.pass_at_k import MeasuredPassAtK, estimates, pooled, shown_ks
 from sage.fields import Name, about
-from sage.rendering.labels import (
-    benchmark_titles,
-    exhibit_heading,
-    interval_name,
-    row_title,
-    seeds_said,
-)
+from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import Group, Head, Row, Table, TableDocument, share_cell
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 from sage.study.faults import nearest
-
-_PARTS = ("value", "low", "high")
 
 
 class AblationTable(MeasuredPassAtK):
@@ -74,10 +66,6 @@ class AblationTable(MeasuredPassAtK):
         """A row per cell."""
         return [self.row(cell, study.algorithms) for cell in self.cells()]
 
-    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
-        return [self.benchmark]
-
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
         """A row for each cell that differs from the algorithm itself."""
         parent = algorithms[self.algorithm]
@@ -113,83 +101,55 @@ class AblationTable(MeasuredPassAtK):
                 what = f"a setting of the guide {row.guide.kind!r}"
                 yield f"grid.{setting}", f"{setting!r} is not {what}{nearest(setting, known)}"
 
-    def tables(self) -> Mapping[str, TableMaker]:
+    def table(self, shown: Shown) -> TableDocument:
         """The grid."""
-        return {"": ablation_document}
+        frame = self._frame(shown)
+        return TableDocument(frame, self._view(frame), self._caption(frame, shown))
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame:
         """pass@k of each cell."""
-        frame = ablation_table(shown.frame("pass_at_k"), shown.study, shown.name)
-        quantity = [f"pass@{k}" for k in frame["k"]]
-        return frame.assign(benchmark=self.benchmark, quantity=quantity)
+        frame = self._frame(shown)
+        return frame.assign(benchmark=self.benchmark, quantity=[f"pass@{k}" for k in frame["k"]])
 
+    def _frame(self, shown: Shown) -> pd.DataFrame:
+        """A row for each cell and k; the grid's last key changes fastest.
 
-def ablation_document(shown: Shown) -> TableDocument:
-    """The grid as a table."""
-    frame = ablation_table(shown.frame("pass_at_k"), shown.study, shown.name)
-    exhibit = shown.study.study.exhibits[shown.name]
-    assert isinstance(exhibit, AblationTable)
-    caption = ablation_caption(frame, shown.study, shown.name)
-    return TableDocument(frame, ablation_view(frame, exhibit), caption)
-
-
-def ablation_table(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """A row for each cell and k; the grid's last key changes fastest.
-
-    Columns: the grid's keys, `algorithm` (the cell's row), `own` (whether these are the
-    algorithm's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
-    Raises ValueError for faulty metrics.
-    """
-    shown = study.study.exhibits[exhibit]
-    assert isinstance(shown, AblationTable)
-    rows = pooled_pass_at_k(pass_at_k, study, exhibit)
-    found = rows[rows["benchmark"] == shown.benchmark]
-    table: list[dict[str, Any]] = []
-    for k in shown_ks(found, study.evaluation(shown.model).samples):
-        values = estimates(found, shown.benchmark, k, study.rows_of(exhibit), _PARTS)
-        for place, cell in enumerate(shown.cells()):
-            row = shown.row(cell, study.algorithms)
-            estimate: dict[str, Any] = dict(zip(_PARTS, values.loc[row], strict=True))
-            name = {"algorithm": row, "own": row == shown.algorithm, "k": k}
-            table.append({"place": place, **cell, **name, **estimate})
-    frame = pd.DataFrame(table).sort_values(["place", "k"], ignore_index=True)
-    return frame.drop(columns="place")
-
-
-def ablation_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """The caption of the grid, in plain text."""
-    shown = study.study.exhibits[exhibit]
-    assert isinstance(shown, AblationTable)
-    first, *second = shown.grid
-    ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
-    layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
-    own = " Marked: the settings used in every other table." if table["own"].any() else ""
-    return (
-        f"{exhibit_heading(study, exhibit)}, {row_title(study, shown.algorithm)} on "
-        f"{benchmark_titles(study)[shown.benchmark]}: {ks} in percent. {layout}{own} Beneath each "
-        f"value is its {interval_name(study)}. {seeds_said(study)} Cells are not compared: "
-        "some cell is always the highest by chance."
-    )
-
-
-def ablation_view(table: pd.DataFrame, shown: AblationTable) -> Table:
-    """An ablation as a grid: the first setting in rows, the second in columns."""
-    first, *second = shown.grid
-    across: list[float] | list[None] = shown.grid[second[0]] if second else [None]
-    ks = sorted({int(k) for k in table["k"]})
-    rows = []
-    for down in shown.grid[first]:
-        cells = []
-        for value in across:
-            cell = table[table[first] == down]
-            if value is not None:
-                cell = cell[cell[second[0]] == value]
+        Columns: the grid's keys, `algorithm` (the cell's row), `own` (whether these are the
+        algorithm's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
+        """
+        rows = pooled(shown.frame("pass_at_k"), shown)
+        ks = shown_ks(rows, shown.evaluation.samples)
+        found = {k: estimates(rows, self.benchmark, k, shown.rows) for k in ks}
+        table: list[dict[str, Any]] = []
+        for cell, row in zip(self.cells(), shown.rows, strict=True):
             for k in ks:
-                (found,) = cell[cell["k"] == k].to_dict("records")
-                mark = "own" if found["own"] else ""
-                value, low, high = (found[part] for part in _PARTS)
-                cells.append(share_cell(value, low, high, mark))
-        rows.append(Row(f"{down:g}", tuple(cells)))
-    columns = tuple(f"pass@{k}" for k in ks)
-    heads = [Head(f"{second[0]} {v:g}" if v is not None else "", columns) for v in across]
-    return Table(first.replace("_", " ").capitalize(), tuple(heads), (Group("", tuple(rows)),))
+                name = {"algorithm": row, "own": row == self.algorithm, "k": k}
+                table.append({**cell, **name, **found[k].loc[row]})
+        return pd.DataFrame(table)
+
+    def _caption(self, table: pd.DataFrame, shown: Shown) -> str:
+        first, *second = self.grid
+        ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
+        layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
+        own = " Marked: the settings used in every other table." if table["own"].any() else ""
+        return (
+            f"{shown.heading}, {shown.title(self.algorithm)} on {shown.titles[self.benchmark]}: "
+            f"{ks} in percent. {layout}{own} Beneath each value is its "
+            f"{interval_name(shown.study)}. {seeds_said(shown.study)} Cells are not compared: "
+            "some cell is always the highest by chance."
+        )
+
+    def _view(self, table: pd.DataFrame) -> Table:
+        """The first setting in rows, the second in columns."""
+        first, *second = self.grid
+        ks, rows = table["k"].nunique(), []
+        for down, of_row in table.groupby(first, sort=False):
+            cells = [
+                share_cell(cell["value"], cell["low"], cell["high"], "own" if cell["own"] else "")
+                for cell in of_row.to_dict("records")
+            ]
+            rows.append(Row(f"{down:g}", tuple(cells)))
+        columns = tuple(f"pass@{k}" for k in table["k"].iloc[:ks])
+        across = [f"{second[0]} {value:g}" for value in self.grid[second[0]]] if second else [""]
+        heads = tuple(Head(title, columns) for title in across)
+        return Table(first.replace("_", " ").capitalize(), heads, (Group("", tuple(rows)),))

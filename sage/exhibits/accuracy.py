@@ -9,50 +9,29 @@ samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown, TableMaker
-from sage.exhibits.paper_reading import reading_document, reading_table
+from sage.exhibits.kind import Shown
+from sage.exhibits.paper_reading import reading_table
 from sage.exhibits.pass_at_k import (
+    PARTS,
     MeasuredPassAtK,
     OnBenchmarks,
+    estimate_cell,
+    estimate_columns,
     estimates,
-    pooled_pass_at_k,
+    marks_of,
+    marks_said,
+    pooled,
     shown_ks,
+    sizes,
 )
-from sage.exhibits.rows import require
-from sage.rendering.labels import (
-    AVERAGE,
-    benchmark_titles,
-    exhibit_heading,
-    interval_name,
-    problems_worth,
-    row_title,
-    seeds_said,
-)
-from sage.rendering.lines import line_styles
+from sage.rendering.labels import AVERAGE, interval_name, problems_worth, seeds_said
 from sage.rendering.numbers import listing
-from sage.rendering.table import (
-    Group,
-    Head,
-    Row,
-    Table,
-    TableDocument,
-    share_cell,
-)
-from sage.study import BASE, ResolvedStudy
-
-LEVEL = 0.05
-"""A row is best only if the p of each comparison, adjusted after Holm, is below this."""
-
-BEST, TIE = "best", "tie"
-"""Marks: significantly above every other row; not significantly different from the highest row."""
-
-_PARTS = ("value", "low", "high")
-_COMPARED = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "p_holm"]
+from sage.rendering.table import Head, Table, TableDocument, algorithm_row, algorithm_table
 
 
 class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
@@ -73,44 +52,33 @@ class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
         "standard deviation `std`."
     )
 
-    def tables(self) -> Mapping[str, TableMaker]:
+    def tables(self) -> Mapping[str, Callable[[Shown], TableDocument]]:
         """The accuracies, and the paper's estimator on the same samples."""
-        return {"": accuracy_document, "_reading": reading_document}
+        return {"": self.table, "_reading": reading_table}
+
+    def table(self, shown: Shown) -> TableDocument:
+        """A row for each algorithm: its accuracies with their marks."""
+        rows = pooled(shown.frame("pass_at_k"), shown)
+        frame = accuracy_frame(rows, shown.frame("comparisons"), shown)
+        return TableDocument(
+            frame, _view(frame, shown), _caption(rows, shown), flat=_flat_cells(frame, shown)
+        )
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame:
         """pass@k by the paper's estimator, by benchmark, with its standard deviation over
         evaluation seeds."""
-        table = reading_table(
-            shown.frame("pass_at_k"), shown.frame("paper_reading"), shown.study, shown.name
-        )
         names = {"reading": "value", "std": "measured_std", "n_eval_seeds": "measured_seeds"}
-        named = table.drop(columns="value").rename(columns=names)
-        named = named.assign(quantity=[f"pass@{k}" for k in named["k"]])
-        return named[["benchmark", "algorithm", "quantity", *names.values()]]
+        named = reading_table(shown).frame.drop(columns="value").rename(columns=names)
+        return named.assign(quantity=[f"pass@{k}" for k in named["k"]])
 
 
-def accuracy_document(shown: Shown) -> TableDocument:
-    """The table of accuracies."""
-    study, name = shown.study, shown.name
-    pass_at_k = shown.frame("pass_at_k")
-    frame = accuracy_table(pass_at_k, shown.frame("comparisons"), study, name)
-    return TableDocument(
-        frame,
-        accuracy_view(frame, study),
-        accuracy_caption(pass_at_k, study, name),
-        flat=flat_cells(frame, study, study.study.exhibits[name].title),
-    )
-
-
-def accuracy_table(
-    pass_at_k: pd.DataFrame, comparisons: pd.DataFrame, study: ResolvedStudy, exhibit: str
-) -> pd.DataFrame:
+def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, shown: Shown) -> pd.DataFrame:
     """The frame of an accuracy exhibit: a row for each algorithm, in the exhibit's order.
 
-    `pass_at_k` and `comparisons` have the columns of their Parquet files in metrics/. Columns:
-    `algorithm`, `title`, then for each benchmark and k (1 and the largest k that its rows share,
-    see `shown_ks`) four columns: ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in
-    [0, 1]; NaN if a run is missing) and ``… mark`` (BEST, TIE or empty).
+    `rows` are pooled, `comparisons` as in their Parquet file. Columns: `algorithm`, `title`, then
+    for each benchmark and k (1 and the largest k that its rows share, see `shown_ks`) four columns:
+    ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in [0, 1]; NaN if a run is
+    missing) and ``… mark`` (BEST, TIE or empty).
 
     With several benchmarks the group `average` follows, up to the k that all share. Its interval
     is computed as a claim's contrast over the same benchmarks (`sage.evaluation.averages`). The
@@ -118,33 +86,28 @@ def accuracy_table(
 
     Raises ValueError for faulty metrics and for a benchmark called `average`.
     """
-    from sage.evaluation.averages import PART_COLUMNS
-
-    require(comparisons, _COMPARED, "comparisons")
-    model, benchmarks = study.study.exhibits[exhibit].model, study.benchmarks_of(exhibit)
-    if AVERAGE in benchmarks:
+    if AVERAGE in shown.benchmarks:
         raise ValueError(
-            f"{exhibit}: the benchmark name {AVERAGE!r} is reserved for the average; rename "
+            f"{shown.name}: the benchmark name {AVERAGE!r} is reserved for the average; rename "
             "the problem set"
         )
-    rows = pooled_pass_at_k(pass_at_k, study, exhibit)
-    require(rows, PART_COLUMNS, "pass@k metrics")
-    samples = study.evaluation(model).samples
-    compared = comparisons[(comparisons["model"] == model) & (comparisons["metric"] == "pass@k")]
-    algorithms = study.rows_of(exhibit)
+    samples = shown.evaluation.samples
+    of_model = comparisons["model"] == shown.exhibit.model
+    compared = comparisons[of_model & (comparisons["metric"] == "pass@k")]
     columns: dict[str, list[Any]] = {
-        "algorithm": algorithms,
-        "title": [row_title(study, name) for name in algorithms],
+        "algorithm": shown.rows,
+        "title": [shown.title(row) for row in shown.rows],
     }
-    for benchmark in benchmarks:
+    for benchmark in shown.benchmarks:
         for k in shown_ks(rows[rows["benchmark"] == benchmark], samples):
-            found = estimates(rows, benchmark, k, algorithms, _PARTS)
+            found = estimates(rows, benchmark, k, shown.rows)
             here = compared[(compared["benchmark"] == benchmark) & (compared["k"] == k)]
-            columns |= _column_group(benchmark, k, found, marks_of(found["value"], here))
-    if len(benchmarks) > 1:
+            marks = marks_of(found["value"], here)
+            columns |= estimate_columns(f"{benchmark} pass@{k}", found, marks)
+    if len(shown.benchmarks) > 1:
         for k in shown_ks(rows, samples):
-            averages = _averages(rows[rows["k"] == k], benchmarks, algorithms)
-            columns |= _column_group(AVERAGE, k, averages, [""] * len(algorithms))
+            averages = _averages(rows[rows["k"] == k], shown.benchmarks, shown.rows)
+            columns |= estimate_columns(f"{AVERAGE} pass@{k}", averages, [""] * len(shown.rows))
     return pd.DataFrame(columns)
 
 
@@ -158,101 +121,50 @@ def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
     return groups
 
 
-def estimate(table: pd.DataFrame, row: int, benchmark: str, k: int) -> tuple[float, float, float]:
-    """(value, low, high) of a row of an accuracy frame; NaN if the run is missing."""
-    columns = [f"{benchmark} pass@{k} {part}" for part in _PARTS]
-    value, low, high = table.iloc[row][columns].astype(float).tolist()
-    return value, low, high
-
-
-def accuracy_caption(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """The caption of an accuracy table: intervals, marks, the weight of one problem."""
-    rows = pooled_pass_at_k(pass_at_k, study, exhibit)
-    titles = benchmark_titles(study)
-    sizes = {
-        titles[name]: int(rows.loc[rows["benchmark"] == name, "n_problems"].iloc[0])
-        for name in study.benchmarks_of(exhibit)
-        if (rows["benchmark"] == name).any()
-    }
-    evaluation = study.evaluation(study.study.exhibits[exhibit].model)
+def _caption(rows: pd.DataFrame, shown: Shown) -> str:
+    """Intervals, marks, the weight of one problem."""
+    evaluation, counts = shown.evaluation, sizes(rows, shown)
     samples = f"{evaluation.samples} samples per problem"
     if len(evaluation.seeds) > 1:
         samples += f" and evaluation seed ({len(evaluation.seeds)} seeds)"
+    over = " over problems and training runs, whose variances add"
+    if shown.study.numbers_of_runs() == [1]:
+        over = " over problems, which holds for these training runs only"
     sentences = [
-        f"{exhibit_heading(study, exhibit)}: pass@k in percent, the unbiased estimate from "
-        f"{samples}.",
-        f"Below each value: {interval_name(study)}.",
-        seeds_said(study),
-        problems_worth(sizes),
-        f"Bold: above every other method in a paired comparison {_compared_over(study)} (p < "
-        f"{LEVEL:g}, adjusted after Holm for all comparisons of this model at that k). ≈: no "
-        "method is bold, and this one is the highest or not significantly different from it.",
-        "Averages are compared in the ledger of claims." if len(sizes) > 1 else "",
+        f"{shown.heading}: pass@k in percent, the unbiased estimate from {samples}.",
+        f"Below each value: {interval_name(shown.study)}.",
+        seeds_said(shown.study),
+        problems_worth(counts),
+        marks_said(over, "this model at that k"),
+        "Averages are compared in the ledger of claims." if len(counts) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
 
 
-def accuracy_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
+def _view(frame: pd.DataFrame, shown: Shown) -> Table:
     """An accuracy frame as a table in percent, with its marks."""
-    titles, styles, groups = benchmark_titles(study), line_styles(study), column_groups(table)
-    places = [(name, k) for name, ks in groups.items() for k in ks]
-    rows = []
-    for row in range(len(table)):
-        algorithm = str(table.loc[row, "algorithm"])
-        cells = [
-            share_cell(*estimate(table, row, *place), _mark(table, row, *place)) for place in places
-        ]
-        title = str(table.loc[row, "title"])
-        rows.append(Row(title, tuple(cells), styles[algorithm], algorithm == BASE))
+    groups = column_groups(frame)
+    starts = [f"{name} pass@{k}" for name, ks in groups.items() for k in ks]
+    rows = [
+        algorithm_row(shown.study, row["algorithm"], [estimate_cell(row, at) for at in starts])
+        for row in frame.to_dict("records")
+    ]
+    titles = shown.titles
     heads = [Head(titles[name], tuple(f"pass@{k}" for k in ks)) for name, ks in groups.items()]
-    return Table("Algorithm", tuple(heads), (Group("", tuple(rows)),))
+    return algorithm_table(heads, rows)
 
 
-def flat_cells(table: pd.DataFrame, study: ResolvedStudy, title: str) -> str:
-    """Cells of an accuracy frame with an interval of width zero, as one line; empty if there are
-    none."""
-    titles, places = benchmark_titles(study), []
-    for benchmark, ks in column_groups(table).items():
+def _flat_cells(frame: pd.DataFrame, shown: Shown) -> str:
+    """Cells with an interval of width zero, as one line; empty if there are none."""
+    titles, places = shown.titles, []
+    for benchmark, ks in column_groups(frame).items():
         for k in ks:
-            values = [estimate(table, row, benchmark, k) for row in range(len(table))]
-            flat = [row for row, value in enumerate(values) if value[1] == value[2]]
-            if flat and benchmark != AVERAGE:
-                rows = (
-                    "every row"
-                    if len(flat) == len(table)
-                    else listing([str(table["title"].iloc[row]) for row in flat], most=4)
-                )
+            start = f"{benchmark} pass@{k}"
+            flat = frame.loc[frame[f"{start} low"] == frame[f"{start} high"], "title"]
+            if len(flat) and benchmark != AVERAGE:
+                rows = "every row" if len(flat) == len(frame) else listing([*flat], most=4)
                 places.append(f"{titles[benchmark]} at k = {k} ({rows})")
-    return f"{title}: {', '.join(places)}" if places else ""
-
-
-def _mark(table: pd.DataFrame, row: int, benchmark: str, k: int) -> str:
-    return str(table[f"{benchmark} pass@{k} mark"].iloc[row])
-
-
-def _compared_over(study: ResolvedStudy) -> str:
-    if study.numbers_of_runs() == [1]:
-        return "over problems, which holds for these training runs only"
-    return "over problems and training runs, whose variances add"
-
-
-def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
-    """BEST, TIE or empty for the rows of `values` (by algorithm), from their comparisons."""
-    present = values.dropna()
-    if len(present) < 2:
-        return [""] * len(values)
-    leader = str(present.idxmax())
-    told = {
-        str(row["other"] if ahead else row["algorithm"])
-        for row in compared.to_dict("records")
-        if row["p_holm"] < LEVEL
-        for ahead in (row["algorithm"] == leader,)
-        if leader in (row["algorithm"], row["other"]) and (row["value"] > 0) == ahead
-    }
-    rivals = set(present.index) - {leader} - told
-    if not rivals:
-        return [BEST if name == leader else "" for name in values.index]
-    return [TIE if name == leader or name in rivals else "" for name in values.index]
+    return f"{shown.exhibit.title}: {', '.join(places)}" if places else ""
 
 
 def _averages(
@@ -267,14 +179,5 @@ def _averages(
         ours = [by_place.get((algorithm, benchmark)) for benchmark in benchmarks]
         present = [row for row in ours if row is not None]
         complete = len(present) == len(benchmarks)
-        found.append(average_share(present) if complete else (math.nan,) * len(_PARTS))
-    return pd.DataFrame(found, columns=list(_PARTS), index=list(algorithms))
-
-
-def _column_group(
-    benchmark: str, k: int, found: pd.DataFrame, marks: Sequence[str]
-) -> dict[str, list[Any]]:
-    group: dict[str, list[Any]] = {
-        f"{benchmark} pass@{k} {part}": found[part].tolist() for part in _PARTS
-    }
-    return group | {f"{benchmark} pass@{k} mark": list(marks)}
+        found.append(average_share(present) if complete else (math.nan,) * len(PARTS))
+    return pd.DataFrame(found, columns=list(PARTS), index=list(algorithms))

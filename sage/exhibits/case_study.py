@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from sage.exhibits.kind import Files, Kind, Measuring
+from sage.exhibits.kind import Kind, Measuring
 from sage.fields import Name, about
-from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
@@ -20,21 +19,11 @@ class CaseStudyText(ExhibitOfRows, Kind):
     kind: Literal["case_study"]
     benchmark: Annotated[Name, about("the problem set")]
 
+    needs: ClassVar[tuple[str, ...]] = ("samples", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.case_study",)
     contents: ClassVar[str] = (
         "One problem that all methods solve, with the first correct solution of each."
     )
-
-    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
-        return [self.benchmark]
-
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Samples and problems."""
-        return {
-            "samples": self.samples_files(study, results),
-            "problems": [results.problems(self.benchmark)],
-        }
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """See `Kind`."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.evaluation.curves import POOLED
-from sage.exhibits.kind import FigureMaker
-from sage.exhibits.pass_at_k import MeasuredPassAtK, OnBenchmarks, pooled_pass_at_k
-from sage.rendering.labels import benchmark_titles
+from sage.exhibits.kind import Shown
+from sage.exhibits.pass_at_k import MeasuredPassAtK, OnBenchmarks, pooled, single_runs
 from sage.rendering.lines import line_styles
-from sage.study import ResolvedStudy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,65 +33,40 @@ class CurvesFigure(OnBenchmarks, MeasuredPassAtK):
         "paired comparisons say whether the difference is significant."
     )
 
-    def figures(self) -> Mapping[str, FigureMaker]:
-        """The curves."""
-        return {"": lambda shown: curves_figure(shown.frame("pass_at_k"), shown.study, shown.name)}
+    def figure(self, shown: Shown) -> Figure:
+        """Pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
+        from sage.rendering.style import add_legend, draw_lines, panels_of
 
-def curves_figure(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
-    """Pass@k against k, up to the samples of one evaluation seed; one panel for each benchmark.
-    Bands are 95 % intervals.
-
-    `pass_at_k` has the columns of `metrics/pass_at_k.parquet`. See `pooled_pass_at_k` for the rows
-    drawn and the errors raised. A benchmark without rows has an empty panel.
-    """
-    import matplotlib
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
-
-    from sage.rendering.style import STYLE, add_legend, draw_lines, grid_of_panels, say
-
-    rows = pooled_pass_at_k(pass_at_k, study, exhibit)
-    samples = study.evaluation(study.study.exhibits[exhibit].model).samples
-    rows = rows[rows["k"] <= samples]
-    names = [name for name in study.rows_of(exhibit) if name in set(rows["algorithm"])]
-    benchmarks, titles = study.benchmarks_of(exhibit), benchmark_titles(study)
-    styles = line_styles(study)
-    runs = single_runs(pass_at_k[pass_at_k["k"] <= samples], names)
-    with matplotlib.rc_context(STYLE):
-        figure, panels = grid_of_panels(len(benchmarks), len(names))
-        for axes, benchmark in zip(panels, benchmarks, strict=True):
-            shown = rows[rows["benchmark"] == benchmark]
-            axes.set(title=titles[benchmark])
-            if shown.empty:
-                say(axes, "not evaluated")
-                continue
+        metrics = shown.frame("pass_at_k")
+        metrics = metrics[metrics["k"] <= shown.evaluation.samples]
+        rows = pooled(metrics, shown)
+        names, styles = shown.rows_in(rows), line_styles(shown.study)
+        runs = single_runs(metrics[metrics["metric"] == "pass@k"], names)
+        several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
+        runs = runs[several].sort_values(["train_seed", "k"])
+        titles = {benchmark: shown.titles[benchmark] for benchmark in shown.benchmarks}
+        figure, panels = panels_of(titles, rows, len(names))
+        for axes, here in panels:
             for name in names:
-                band = shown[shown["algorithm"] == name].sort_values("k")
-                axes.fill_between(
-                    band["k"], band["low"], band["high"], color=styles[name].hex, alpha=0.1, lw=0
-                )
-            here = runs[runs["benchmark"] == benchmark]
-            for (row, _), run in here.groupby(["algorithm", "train_seed"], sort=False):
+                band = here[here["algorithm"] == name].sort_values("k")
+                look: dict[str, Any] = {"color": styles[name].hex, "alpha": 0.1, "lw": 0}
+                axes.fill_between(band["k"], band["low"], band["high"], **look)
+            of_benchmark = runs[runs["benchmark"] == here["benchmark"].iloc[0]]
+            for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
                 axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
-            draw_lines(axes, shown, "k", "value", names, styles, markers=True)
+            draw_lines(axes, here, "k", "value", names, styles, markers=True)
             axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_locator(FixedLocator(_powers(shown["k"])))
+            axes.xaxis.set_major_locator(FixedLocator(_powers(here["k"])))
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.set(xlabel="samples per problem, k", ylabel="")
-            axes.set_ylim(*_share_limits(shown))
-        panels[0].set_ylabel("pass@k")
-        add_legend(figure, names, styles, study, markers=True)
-    return figure
-
-
-def single_runs(pass_at_k: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
-    """Rows of single training runs, of those algorithms in `names` that have several."""
-    runs = pass_at_k[(pass_at_k["train_seed"] != POOLED) & pass_at_k["algorithm"].isin(names)]
-    runs = runs[runs["metric"] == "pass@k"].sort_values(["train_seed", "k"])
-    several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
-    return runs[several]
+            axes.set_ylim(*_share_limits(here))
+        figure.axes[0].set_ylabel("pass@k")
+        add_legend(figure, names, styles, shown.study, markers=True)
+        return figure
 
 
 def _powers(ks: Iterable[int]) -> list[int]:

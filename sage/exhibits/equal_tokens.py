@@ -7,34 +7,41 @@ draws more than others, as dynamic sampling does, gets no more of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.accuracy import LEVEL, marks_of
-from sage.exhibits.kind import Files, Kind, Measuring, Shown, TableMaker
-from sage.exhibits.pass_at_k import WithCoverage, estimates, pooled_pass_at_k, shown_ks
-from sage.exhibits.rows import require
-from sage.fields import Name, Positive, about
-from sage.rendering.labels import (
-    benchmark_titles,
-    exhibit_heading,
-    interval_name,
-    problems_worth,
-    row_title,
-    seeds_said,
+from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.pass_at_k import (
+    WithCoverage,
+    estimate_cell,
+    estimate_columns,
+    estimates,
+    marks_of,
+    marks_said,
+    pooled,
+    shown_ks,
+    sizes,
 )
+from sage.fields import Name, Positive, about
+from sage.rendering.labels import interval_name, problems_worth, seeds_said
 from sage.rendering.numbers import NONE
-from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row, share_cell
-from sage.results import Results
+from sage.rendering.table import (
+    Cell,
+    Head,
+    Record,
+    Table,
+    TableDocument,
+    algorithm_row,
+    algorithm_table,
+)
 from sage.study import Evaluation, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
 MOMENTS = ("steps", "tokens")
 """The final policies, and the snapshots at the same number of drawn tokens."""
 
-_PARTS = ("value", "low", "high")
 _COUNTS = ("steps", "tokens", "step", "step_tokens")
 
 
@@ -53,6 +60,8 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
     ] = 12
 
     with_model: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("samples", "base", "policies", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.equal_tokens",)
     contents: ClassVar[str] = (
         "Pass@1 and pass@k of every method at equal optimizer steps (`steps`: the final policy) "
@@ -67,26 +76,9 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
         """See `Exhibit`."""
         return self.snapshots
 
-    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
-        return [self.benchmark]
-
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Samples of the final policies, and what it takes to sample their snapshots."""
-        return {
-            "samples": self.samples_files(study, results),
-            "base": [results.parent(self.model)],
-            "policies": [results.policy(run) for run in self.runs(study)],
-            "problems": [results.problems(self.benchmark)],
-        }
-
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """See `Kind`."""
         return {"evaluation": study.evaluation(self.model).model_dump()}
-
-    def modules(self, study: ResolvedStudy) -> Sequence[str]:
-        """See `Kind`; with the sampling engine."""
-        return [*self.measured_by, f"sage.sampling.{study.evaluation(self.model).engine}_engine"]
 
     def measure(self, job: Measuring) -> None:
         """Write `moments`, and pass@k and comparisons of both moments."""
@@ -107,121 +99,90 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
             folder=job.folder,
             manifest=job.manifest,
         )
-        job.manifest.write(job.folder / "manifest.json", tokens)
+        job.write_manifest(tokens)
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """The table."""
-        return {"": equal_tokens_document}
+    def table(self, shown: Shown) -> TableDocument:
+        """A row for each algorithm, at both moments."""
+        rows = {moment: pooled(shown.frame(f"{moment}_pass_at_k"), shown) for moment in MOMENTS}
+        ks = {moment: self._ks(rows[moment], shown) for moment in MOMENTS}
+        moments = shown.frame("moments")
+        frame = _frame(rows, ks, moments, shown)
+        table = _view(frame, ks["steps"], shown.study)
+        return TableDocument(frame, table, self._caption(rows["steps"], moments, shown))
+
+    def _ks(self, rows: pd.DataFrame, shown: Shown) -> list[int]:
+        return sorted({1, self.k or shown_ks(rows, shown.evaluation.samples)[-1]})
+
+    def _caption(self, rows: pd.DataFrame, moments: pd.DataFrame, shown: Shown) -> str:
+        """The budget, how near the snapshots are to it, intervals and marks."""
+        budget = float(moments["budget"].iloc[0])
+        distance = (moments["step_tokens"] / budget - 1.0) * 100
+        falling = shown.study.model(self.model).rl.schedule == "linear"
+        early = ", and where they come before the end, the learning rate has not yet fallen to 0"
+        return (
+            f"{shown.heading} on {shown.titles[self.benchmark]}: pass@k in percent, the unbiased "
+            f"estimate from {shown.evaluation.samples} samples per problem. Equal steps: the final "
+            f"policies. Equal tokens: of {self.snapshots} snapshots of each run the one nearest to "
+            f"{_millions(budget)} million completion tokens, the most that every run has drawn in "
+            f"training; the snapshots are between {_signed(distance.min())} % and "
+            f"{_signed(distance.max())} % away from it{early if falling else ''}. Tokens: "
+            "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
+            "tokens are means over training seeds, with their range. Below each pass@k: "
+            f"{interval_name(shown.study)}. {seeds_said(shown.study)} "
+            f"{problems_worth(sizes(rows, shown))} {marks_said('', 'that column')}"
+        )
 
 
-def equal_tokens_document(shown: Shown) -> TableDocument:
-    """The table with its caption."""
-    frames = {
-        f"{moment}_{table}": shown.frame(f"{moment}_{table}")
-        for moment in MOMENTS
-        for table in ("pass_at_k", "comparisons")
-    }
-    moments = shown.frame("moments")
-    frame = equal_tokens_table(frames, moments, shown.study, shown.name)
-    caption = equal_tokens_caption(frames, moments, shown.study, shown.name)
-    return TableDocument(frame, equal_tokens_view(frame, shown.study), caption)
-
-
-def equal_tokens_table(
-    frames: Mapping[str, pd.DataFrame], moments: pd.DataFrame, study: ResolvedStudy, exhibit: str
+def _frame(
+    rows: Mapping[str, pd.DataFrame],
+    ks: Mapping[str, Sequence[int]],
+    moments: pd.DataFrame,
+    shown: Shown,
 ) -> pd.DataFrame:
     """A row for each algorithm, in the exhibit's order.
 
-    `frames` and `moments` are those of `sage.evaluation.equal_tokens`. Columns: `algorithm`,
-    `title`; for each of MOMENTS and each k (1 and the exhibit's) ``{moment} pass@{k} value``,
-    ``… low``, ``… high`` (shares; NaN if a run is missing) and ``… mark``; for `steps`, `tokens`,
-    `step` and `step_tokens` the mean over training seeds, ``… low`` and ``… high`` the smallest
-    and the largest; and `budget` (tokens). The base has no such numbers: NaN.
+    `rows` are pooled pass@k by moment, `moments` as `sage.evaluation.equal_tokens` writes them.
+    Columns: `algorithm`, `title`; for each of MOMENTS and each k (1 and the exhibit's)
+    ``{moment} pass@{k} value``, ``… low``, ``… high`` (shares; NaN if a run is missing) and
+    ``… mark``; for `steps`, `tokens`, `step` and `step_tokens` the mean over training seeds,
+    ``… low`` and ``… high`` the smallest and the largest; and `budget` (tokens). The base has no
+    such numbers: NaN.
     """
-    require(moments, ["algorithm", "train_seed", *_COUNTS, "budget"], exhibit)
-    shown = study.study.exhibits[exhibit]
-    assert isinstance(shown, EqualTokensTable)
-    algorithms = study.rows_of(exhibit)
     columns: dict[str, Any] = {
-        "algorithm": algorithms,
-        "title": [row_title(study, name) for name in algorithms],
+        "algorithm": shown.rows,
+        "title": [shown.title(row) for row in shown.rows],
     }
     for moment in MOMENTS:
-        rows = pooled_pass_at_k(frames[f"{moment}_pass_at_k"], study, exhibit)
-        compared = frames[f"{moment}_comparisons"]
-        for k in _ks(rows, shown, study):
-            found = estimates(rows, shown.benchmark, k, algorithms, _PARTS)
-            for part in _PARTS:
-                columns[f"{moment} pass@{k} {part}"] = found[part].tolist()
+        compared = shown.frame(f"{moment}_comparisons")
+        for k in ks[moment]:
+            found = estimates(rows[moment], shown.benchmarks[0], k, shown.rows)
             here = compared[(compared["metric"] == "pass@k") & (compared["k"] == k)]
-            columns[f"{moment} pass@{k} mark"] = marks_of(found["value"], here)
+            marks = marks_of(found["value"], here)
+            columns |= estimate_columns(f"{moment} pass@{k}", found, marks)
     runs = moments.groupby("algorithm")[list(_COUNTS)]
     for ending, found in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):
-        found = found.reindex(algorithms)
+        found = found.reindex(shown.rows)
         columns |= {f"{name}{ending}": found[name].astype(float).tolist() for name in _COUNTS}
     return pd.DataFrame(columns).assign(budget=float(moments["budget"].iloc[0]))
 
 
-def equal_tokens_caption(
-    frames: Mapping[str, pd.DataFrame], moments: pd.DataFrame, study: ResolvedStudy, exhibit: str
-) -> str:
-    """The caption: the budget, how near the snapshots are to it, intervals and marks."""
-    shown = study.study.exhibits[exhibit]
-    assert isinstance(shown, EqualTokensTable)
-    rows = pooled_pass_at_k(frames["steps_pass_at_k"], study, exhibit)
-    title = benchmark_titles(study)[shown.benchmark]
-    sizes = {title: int(rows["n_problems"].iloc[0])} if len(rows) else {}
-    budget = float(moments["budget"].iloc[0])
-    distance = (moments["step_tokens"] / budget - 1.0) * 100
-    falling = study.model(shown.model).rl.schedule == "linear"
-    not_ended = ", and where they come before the end, the learning rate has not yet fallen to 0"
-    return (
-        f"{exhibit_heading(study, exhibit)} on {title}: pass@k in percent, the unbiased estimate "
-        f"from {study.evaluation(shown.model).samples} samples per problem. Equal steps: the "
-        f"final policies. Equal tokens: of {shown.snapshots} snapshots of each run the one nearest "
-        f"to {_millions(budget)} million completion tokens, the most that every run has drawn in "
-        f"training; the snapshots are between {_signed(distance.min())} % and "
-        f"{_signed(distance.max())} % away from it{not_ended if falling else ''}. Tokens: "
-        "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
-        "tokens are means over training seeds, with their range. Below each pass@k: "
-        f"{interval_name(study)}. {seeds_said(study)} {problems_worth(sizes)} Bold: "
-        f"above every other method in a paired comparison (p < {LEVEL:g}, adjusted after Holm for "
-        "all comparisons of that column). ≈: no method is bold, and this one is the highest or "
-        "not significantly different from it."
-    )
-
-
-def equal_tokens_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
+def _view(frame: pd.DataFrame, ks: Sequence[int], study: ResolvedStudy) -> Table:
     """The frame as a table in percent, with steps, and tokens in millions."""
-    ks = [int(c.split("@")[1].split()[0]) for c in table.columns if c.startswith("steps pass@")]
-    ks = list(dict.fromkeys(ks))
     rows = []
-    for values in table.to_dict("records"):
+    for row in frame.to_dict("records"):
         cells = []
-        for moment, step, tokens in (
-            ("steps", "steps", "tokens"),
-            ("tokens", "step", "step_tokens"),
-        ):
-            for k in ks:
-                start = f"{moment} pass@{k}"
-                value, low, high = (values[f"{start} {part}"] for part in _PARTS)
-                cells.append(share_cell(value, low, high, values[f"{start} mark"]))
-            cells.append(_range_cell(values, step, lambda steps: f"{steps:.0f}"))
-            cells.append(_range_cell(values, tokens, _millions))
-        rows.append(algorithm_row(study, str(values["algorithm"]), cells))
+        for moment, step, tokens in zip(MOMENTS, _COUNTS[::2], _COUNTS[1::2], strict=True):
+            cells += [estimate_cell(row, f"{moment} pass@{k}") for k in ks]
+            cells.append(_range_cell(row, step, lambda steps: f"{steps:.0f}"))
+            cells.append(_range_cell(row, tokens, _millions))
+        rows.append(algorithm_row(study, row["algorithm"], cells))
     columns = *(f"pass@{k}" for k in ks), "step", "tokens (M)"
-    heads = tuple(Head(f"Equal {moment}", columns) for moment in MOMENTS)
-    return Table("Algorithm", heads, (Group("", tuple(rows)),))
+    return algorithm_table([Head(f"Equal {moment}", columns) for moment in MOMENTS], rows)
 
 
-def _ks(rows: pd.DataFrame, shown: EqualTokensTable, study: ResolvedStudy) -> list[int]:
-    largest = shown.k or shown_ks(rows, study.evaluation(shown.model).samples)[-1]
-    return sorted({1, largest})
-
-
-def _range_cell(values: Mapping[Hashable, Any], name: str, text: Any) -> Cell:
+def _range_cell(row: Record, name: str, text: Callable[[float], str]) -> Cell:
     """A mean over seeds with the smallest and the largest below, where they differ."""
-    mean, low, high = (float(values[f"{name}{ending}"]) for ending in ("", " low", " high"))
+    mean, low, high = (float(row[f"{name}{ending}"]) for ending in ("", " low", " high"))
     if pd.isna(mean):
         return Cell(NONE)
     return Cell(text(mean), "" if low == high else f"{text(low)}–{text(high)}")

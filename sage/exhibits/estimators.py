@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
-import pandas as pd
-
-from sage.exhibits.kind import Shown, Shows, TableMaker
+from sage.exhibits.kind import Shown, Shows
 from sage.rendering.numbers import NONE
-from sage.rendering.table import Cell, Group, Head, PageTable, Row, Table, TableDocument
+from sage.rendering.table import Cell, Group, Head, PageTable, Record, Row, Table, TableDocument
 from sage.study import Algorithm
 
 NAME = "estimators"
@@ -26,6 +24,38 @@ _EFFECTS = {
     "no guide": NONE,
 }
 
+_CAPTION = (
+    "What each guide does under each estimator of the KL term, computed exactly on policy, on "
+    "a tree of completions of one to three tokens. Sum: losses that add up the tokens of a "
+    "batch and divide by a constant (dr_grpo; bnpo, dapo and the others as far as the number "
+    "of tokens of a batch is constant). Mean: losses that take the mean over each completion "
+    "(grpo, sapo), scaled here to the same size; they weigh a token by the length of its "
+    "completion. Distance: of the expected gradient from that of the paper’s objective "
+    "(Eq. 4) with the same guide, relative to the latter. Guide’s share: the size of what the "
+    "guide alone changes, relative to what it changes in Eq. 4; 1 is as the theory says. "
+    "Direction: the cosine of these two changes. Only with the KL in the reward (k1_reward) "
+    "and a sum is Eq. 4 what is followed. Shares under a mean depend on how much lengths "
+    "vary, which is much in this tree."
+)
+
+
+def _small(value: float) -> str:
+    return "0 (rounding)" if value < 1e-10 else f"{value:.3f}"
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return NONE
+    return "0" if abs(value) < 1e-10 else f"{value:.2f}".replace("-", "\u2212")
+
+
+_COLUMNS: dict[str, Callable[[Record], str]] = {
+    "Distance from Eq. 4": lambda row: _small(row["relative_distance"]),
+    "Guide’s share": lambda row: _number(row["guide_norm"]),
+    "Direction": lambda row: _number(row["guide_cosine"]),
+    "Guide’s effect": lambda row: _EFFECTS[row["effect"]],
+}
+
 
 class EstimatorsTable(Shows):
     """Exact gradients of guides and estimators beside that of the paper's objective (Eq. 4)."""
@@ -39,56 +69,24 @@ class EstimatorsTable(Shows):
         "that add up tokens and `mean` for means over each completion."
     )
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """See `Shows`."""
-        return {"": _document}
+    def table(self, shown: Shown) -> TableDocument:
+        """A group of rows per guide, a row per estimator, a group of columns per kind of loss."""
+        from sage.theory.credit import guide_gradients
 
-
-def _document(shown: Shown) -> TableDocument:
-    from sage.theory.credit import guide_gradients
-
-    frame = guide_gradients()
-    caption = (
-        "What each guide does under each estimator of the KL term, computed exactly on policy, on "
-        "a tree of completions of one to three tokens. Sum: losses that add up the tokens of a "
-        "batch and divide by a constant (dr_grpo; bnpo, dapo and the others as far as the number "
-        "of tokens of a batch is constant). Mean: losses that take the mean over each completion "
-        "(grpo, sapo), scaled here to the same size; they weigh a token by the length of its "
-        "completion. Distance: of the expected gradient from that of the paper’s objective "
-        "(Eq. 4) with the same guide, relative to the latter. Guide’s share: the size of what the "
-        "guide alone changes, relative to what it changes in Eq. 4; 1 is as the theory says. "
-        "Direction: the cosine of these two changes. Only with the KL in the reward (k1_reward) "
-        "and a sum is Eq. 4 what is followed. Shares under a mean depend on how much lengths "
-        "vary, which is much in this tree."
-    )
-    return TableDocument(frame, estimators_view(frame), caption)
-
-
-def estimators_view(frame: pd.DataFrame) -> Table:
-    """A group of rows per guide, a row per estimator, a group of columns per kind of loss."""
-    losses = list(dict.fromkeys(frame["loss"]))
-    groups = []
-    for guide, of in frame.groupby("guide", sort=False):
-        rows = tuple(
-            Row(
-                str(estimator),
-                tuple(cell for values in found.to_dict("records") for cell in _cells(values)),
-            )
-            for estimator, found in of.groupby("estimator", sort=False)
-        )
-        groups.append(Group("No guide" if guide == "none" else f"Guide {guide}", rows))
-    columns = ("Distance from Eq. 4", "Guide’s share", "Direction", "Guide’s effect")
-    heads = tuple(Head(loss.capitalize(), columns) for loss in losses)
-    return Table("Estimator", heads, tuple(groups))
-
-
-def _cells(values: Mapping[Hashable, Any]) -> list[Cell]:
-    return [
-        Cell(_small(values["relative_distance"])),
-        Cell(_number(values["guide_norm"])),
-        Cell(_number(values["guide_cosine"])),
-        Cell(_EFFECTS[values["effect"]]),
-    ]
+        frame, groups = guide_gradients(), []
+        for guide, of_guide in frame.groupby("guide", sort=False):
+            rows = []
+            for estimator, found in of_guide.groupby("estimator", sort=False):
+                cells = [
+                    Cell(read(row))
+                    for row in found.to_dict("records")
+                    for read in _COLUMNS.values()
+                ]
+                rows.append(Row(str(estimator), tuple(cells)))
+            groups.append(Group("No guide" if guide == "none" else f"Guide {guide}", tuple(rows)))
+        losses = dict.fromkeys(frame["loss"])
+        heads = tuple(Head(loss.capitalize(), tuple(_COLUMNS)) for loss in losses)
+        return TableDocument(frame, Table("Estimator", heads, tuple(groups)), _CAPTION)
 
 
 def guide_effects(table: PageTable | None, rows: Mapping[str, Algorithm]) -> list[str]:
@@ -121,13 +119,3 @@ def guide_effects(table: PageTable | None, rows: Mapping[str, Algorithm]) -> lis
             text += f", {share} of Eq. 4’s size, cosine {direction}"
         titles.setdefault(text, []).append(algorithm.title)
     return [f"{', '.join(names)} {text}" for text, names in titles.items()]
-
-
-def _small(value: float) -> str:
-    return "0 (rounding)" if value < 1e-10 else f"{value:.3f}"
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return NONE
-    return "0" if abs(value) < 1e-10 else f"{value:.2f}".replace("-", "\u2212")

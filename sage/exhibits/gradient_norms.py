@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from typing import ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Files, Kind, Measuring, Shown, TableMaker
-from sage.exhibits.rows import titled
-from sage.rendering.labels import exhibit_heading
+from sage.exhibits.kind import Kind, Measuring, Shown
 from sage.rendering.numbers import NONE
 from sage.rendering.table import (
     Cell,
-    Group,
-    Head,
+    Record,
     Table,
     TableDocument,
     algorithm_row,
-    norm_cell,
+    algorithm_table,
+    single_heads,
 )
-from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
-COLUMNS = [
-    "algorithm",
-    "title",
-    "stage",
-    "value",
-    "low",
-    "high",
-    "coverage",
-    "n_seeds",
-    "steps",
-]
+_NOTHING = Cell(NONE, mark="nil")
 
 
 class GradientTable(ExhibitOfRows, Kind):
@@ -43,6 +30,7 @@ class GradientTable(ExhibitOfRows, Kind):
     kind: Literal["gradient_norms"]
 
     of_training: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("policies",)
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
     contents: ClassVar[str] = (
         "Mean gradient norm before clipping in each third of training. With several training "
@@ -50,69 +38,46 @@ class GradientTable(ExhibitOfRows, Kind):
         "probability that this range contains the median run."
     )
 
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The trained policies, for their histories."""
-        return {"policies": [results.policy(run) for run in self.runs(study)]}
-
     def measure(self, job: Measuring) -> None:
         """Write `stages`."""
         from sage.analysis.dynamics import gradient_norm_table, read_histories
 
         job.write(stages=gradient_norm_table(read_histories(job.files["policies"])))
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """The norms."""
-        return {"": gradient_document}
+    def table(self, shown: Shown) -> TableDocument:
+        """A row for each algorithm and third of training; see `sage.analysis.dynamics`."""
+        frame = shown.ordered(shown.frame("stages"))
+        seeds = int(frame["n_seeds"].max())
+        range_ = (
+            f"Beneath each value is the range of {seeds} training runs; it contains the median run "
+            f"with probability {frame['coverage'].max():g}."
+            if seeds > 1
+            else "Each method was trained once, so the variation between training runs is unknown."
+        )
+        caption = (
+            f"{shown.heading}: norm of the gradient before clipping, mean over each third of "
+            f"training. {range_}"
+        )
+        return TableDocument(frame, _view(frame, shown.study), caption)
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame:
         """Norms by third of training."""
-        table = gradient_table(shown.frame("stages"), shown.study, shown.name)
-        return table.rename(columns={"stage": "quantity"}).assign(benchmark="")
+        return self.table(shown).frame.rename(columns={"stage": "quantity"}).assign(benchmark="")
 
 
-def gradient_document(shown: Shown) -> TableDocument:
-    """Table 5."""
-    frame = gradient_table(shown.frame("stages"), shown.study, shown.name)
-    caption = gradient_caption(frame, shown.study, shown.name)
-    return TableDocument(frame, gradient_view(frame, shown.study), caption)
-
-
-def gradient_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """Table 5 with COLUMNS: a row for each algorithm and third of training.
-
-    `found` is the frame written by `sage.analysis.dynamics`.
-    """
-    return titled(found, COLUMNS, study, exhibit)
-
-
-def gradient_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """The caption of Table 5."""
-    seeds = int(table["n_seeds"].max()) if len(table) else 0
-    range_ = (
-        f"Beneath each value is the range of {seeds} training runs; it contains the median run "
-        f"with probability {table['coverage'].max():g}."
-        if seeds > 1
-        else "Each method was trained once, so the variation between training runs is unknown."
-    )
-    return (
-        f"{exhibit_heading(study, exhibit)}: norm of the gradient before clipping, mean over each "
-        f"third of training. {range_}"
-    )
-
-
-def gradient_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A gradient frame: algorithms down, thirds of training across."""
+def _view(frame: pd.DataFrame, study: ResolvedStudy) -> Table:
+    """Algorithms down, thirds of training across."""
     from sage.analysis.dynamics import STAGES
 
     rows = []
-    for algorithm, of in table.groupby("algorithm", sort=False):
-        found = of.set_index("stage").to_dict("index")
-        cells = [
-            norm_cell(*(found[stage][part] for part in ("value", "low", "high")))
-            if stage in found
-            else Cell(NONE, mark="nil")
-            for stage in STAGES
-        ]
+    for algorithm, of_row in frame.groupby("algorithm", sort=False):
+        found = of_row.set_index("stage").to_dict("index")
+        cells = [_cell(found[stage]) if stage in found else _NOTHING for stage in STAGES]
         rows.append(algorithm_row(study, str(algorithm), cells))
-    heads = tuple(Head("", (stage.capitalize(),)) for stage in STAGES)
-    return Table("Algorithm", heads, (Group("", tuple(rows)),))
+    return algorithm_table(single_heads(stage.capitalize() for stage in STAGES), rows)
+
+
+def _cell(row: Record) -> Cell:
+    """A norm with the range of runs, if it has one."""
+    range_ = "" if math.isnan(row["low"] + row["high"]) else f"{row['low']:.3f}–{row['high']:.3f}"
+    return Cell(f"{row['value']:.3f}", range_)

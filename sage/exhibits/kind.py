@@ -14,8 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, row_title
 from sage.results import Results, Run
-from sage.study import ResolvedStudy
+from sage.study import BASE, Evaluation, ResolvedStudy
 from sage.study.exhibit import Exhibit
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class Measuring:
             with atomic_file(self.folder / f"{name}.parquet") as temporary:
                 frame.to_parquet(temporary, index=False)
 
+    def write_manifest(self, tokens: int | None = None) -> None:
+        """Write the manifest of a measurement with a model, which read or drew `tokens`."""
+        self.manifest.write(self.folder / "manifest.json", tokens)
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -71,9 +76,38 @@ class Shown:
     paper: Path
 
     @cached_property
+    def exhibit(self) -> Exhibit:
+        """Its settings."""
+        return self.study.study.exhibits[self.name]
+
+    @cached_property
     def rows(self) -> list[str]:
         """Its rows in order."""
-        return self.study.rows_of(self.name)
+        return self.exhibit.rows_of(self.study)
+
+    @cached_property
+    def benchmarks(self) -> list[str]:
+        """Its benchmarks in order."""
+        return self.exhibit.benchmarks_of(self.study)
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """How its model is evaluated."""
+        return self.study.evaluation(self.exhibit.model)
+
+    @property
+    def heading(self) -> str:
+        """The start of its captions: its title and its model's."""
+        return exhibit_heading(self.study, self.name)
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Titles of problem sets by name."""
+        return benchmark_titles(self.study)
+
+    def title(self, row: str) -> str:
+        """The title of a row."""
+        return row_title(self.study, row)
 
     def frame(self, name: str) -> pd.DataFrame:
         """A measured frame. Raises FileNotFoundError if there is none of that name."""
@@ -81,13 +115,34 @@ class Shown:
 
         return read_frame(self.measured / f"{name}.parquet")
 
+    def rows_in(self, frame: pd.DataFrame) -> list[str]:
+        """Its rows that `frame` has, by column `algorithm`."""
+        there = set(frame["algorithm"])
+        return [row for row in self.rows if row in there]
 
-TableMaker = Callable[[Shown], "TableDocument"]
-FigureMaker = Callable[[Shown], "Figure"]
+    def ordered(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The exhibit's rows of a frame, in its order, with `title` after `algorithm`.
+
+        Raises ValueError if there is none.
+        """
+        order = {name: place for place, name in enumerate(self.rows)}
+        rows = frame[frame["algorithm"].isin(list(order))]
+        if rows.empty:
+            there = listed(sorted(map(str, set(frame["algorithm"]))) or ["nothing"])
+            asked = ", ".join(order)
+            raise ValueError(f"{self.name}: rows {asked} are asked for, but there is {there}")
+        rows = rows.sort_values("algorithm", key=lambda names: names.map(order), kind="stable")
+        titles = [self.title(row) for row in rows["algorithm"]]
+        rows = rows.drop(columns="title", errors="ignore").reset_index(drop=True)
+        rows.insert([*rows.columns].index("algorithm") + 1, "title", titles)
+        return rows
 
 
 class Shows:
-    """Makes tables and figures. Each has a suffix to the exhibit's name, usually empty."""
+    """Makes tables and figures. Most kinds define `table`, `figure` or both.
+
+    A kind with several tables or figures overrides `tables` or `figures` instead.
+    """
 
     contents: ClassVar[str]
     """What its files contain, in one or two sentences: the caption in `snakemake --report`."""
@@ -98,23 +153,38 @@ class Shows:
     category: ClassVar[str] = ""
     """The heading in `snakemake --report`; by default Tables or Figures."""
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """Functions that make its tables, by suffix."""
-        return {}
+    def table(self, shown: Shown) -> TableDocument:
+        """Its table."""
+        raise NotImplementedError
 
-    def figures(self) -> Mapping[str, FigureMaker]:
-        """Functions that make its figures, by suffix."""
-        return {}
+    def figure(self, shown: Shown) -> Figure:
+        """Its figure."""
+        raise NotImplementedError
+
+    def tables(self) -> Mapping[str, Callable[[Shown], TableDocument]]:
+        """What makes its tables, by the suffix of each to the exhibit's name."""
+        return {} if type(self).table is Shows.table else {"": self.table}
+
+    def figures(self) -> Mapping[str, Callable[[Shown], Figure]]:
+        """What makes its figures, by the suffix of each to the exhibit's name."""
+        return {} if type(self).figure is Shows.figure else {"": self.figure}
 
 
 class Kind(Exhibit, Shows):
     """A kind of exhibit that a study can name. Subclasses override what they need."""
+
+    needs: ClassVar[tuple[str, ...]] = ("samples",)
+    """What it is measured from: `samples` of its rows on its benchmarks, the trained `policies` of
+    its rows, the `base` before RL, `problems` of its problem sets."""
 
     measured_by: ClassVar[tuple[str, ...]] = ()
     """Modules that decide what is measured. If one of them changes, it is measured again."""
 
     with_model: ClassVar[bool] = False
     """Whether measuring needs a model, and so the resources in that model's `job`."""
+
+    draws: ClassVar[bool] = False
+    """Whether measuring draws samples with the engine of the evaluation."""
 
     of_policies: ClassVar[bool] = True
     """Whether it shows trained policies; else only what they are trained from."""
@@ -126,8 +196,19 @@ class Kind(Exhibit, Shows):
     """The measured frame that claims are tested on, if any."""
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Its input files; by default the samples of its rows on its benchmarks."""
-        return {"samples": self.samples_files(study, results)}
+        """Its input files by name; by default those of `needs`."""
+        files = {
+            "samples": [
+                results.samples(run, benchmark)
+                for benchmark in self.benchmarks_of(study)
+                for row in self.rows_of(study)
+                for run in study.runs_of(self.model, row)
+            ],
+            "policies": [results.policy(run) for run in self.runs(study)],
+            "base": [results.parent(self.model)],
+            "problems": [results.problems(benchmark) for benchmark in self.problem_sets(study)],
+        }
+        return {key: files[key] for key in self.needs}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """Settings of the study that decide what is measured, as plain data."""
@@ -135,7 +216,8 @@ class Kind(Exhibit, Shows):
 
     def modules(self, study: ResolvedStudy) -> Sequence[str]:
         """`measured_by`, and modules that the study's settings import by name."""
-        return self.measured_by
+        engine = f"sage.sampling.{study.evaluation(self.model).engine}_engine"
+        return [*self.measured_by, engine] if self.draws else self.measured_by
 
     @abstractmethod
     def measure(self, job: Measuring) -> None:
@@ -161,18 +243,7 @@ class Kind(Exhibit, Shows):
         """The most samples of a problem that it shows for each evaluation seed."""
         return study.evaluation(self.model).samples
 
-    def samples_files(self, study: ResolvedStudy, results: Results) -> list[Path]:
-        """Files of the samples of its rows on its benchmarks."""
-        return [
-            results.samples(run, benchmark)
-            for benchmark in self.benchmarks_of(study)
-            for row in self.rows_of(study)
-            for run in study.runs_of(self.model, row)
-        ]
-
     def runs(self, study: ResolvedStudy) -> list[Run]:
         """The trained policies of its rows."""
-        from sage.study import BASE
-
         rows = [row for row in self.rows_of(study) if row != BASE]
         return [run for row in rows for run in study.runs_of(self.model, row)]

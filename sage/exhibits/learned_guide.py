@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import pandas as pd
 from pydantic import Field
 
-from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring
-from sage.exhibits.rows import require
+from sage.exhibits.kind import Kind, Measuring, Shown
 from sage.fields import Name, about
 from sage.rendering.lines import PALETTE, line_styles
-from sage.results import Results
 from sage.study import ResolvedStudy
-from sage.study.exhibit import Surroundings
+from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +23,7 @@ _PANELS = {
 }
 
 
-class LearnedGuideFigure(Kind):
+class LearnedGuideFigure(ExhibitOfRows, Kind):
     """q of the learned guide at the end of training, against each signal that it sees."""
 
     kind: Literal["learned_guide"]
@@ -35,6 +32,7 @@ class LearnedGuideFigure(Kind):
     ]
 
     of_training: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("policies",)
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.learned",)
     contents: ClassVar[str] = (
         "Factor q of the learned guide at the end of training, within its clamp, against entropy, "
@@ -47,14 +45,6 @@ class LearnedGuideFigure(Kind):
         "lines their mean. At the start of training q is 1 (dotted)."
     )
 
-    def named(self) -> list[str]:
-        """See `Exhibit`."""
-        return self.algorithms
-
-    def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
-        return self.algorithms
-
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """Rows whose guide does not learn."""
         for name in self.algorithms:
@@ -62,10 +52,6 @@ class LearnedGuideFigure(Kind):
             kind = row.guide.kind if row and row.guide else None
             if row and kind != "learned":
                 yield "algorithms", f"{name!r} has {kind or 'no guide'}, not the guide 'learned'"
-
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The trained policies, beside which their guides are kept."""
-        return {"policies": [results.policy(run) for run in self.runs(study)]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """See `Kind`."""
@@ -78,25 +64,12 @@ class LearnedGuideFigure(Kind):
 
         job.write(curves=learned_curves(job.files["policies"], job.settings["clamps"]))
 
-    def figures(self) -> Mapping[str, FigureMaker]:
-        """A panel for each signal."""
-        return {"": lambda shown: learned_figure(shown.frame("curves"), shown.study, shown.name)}
+    def figure(self, shown: Shown) -> Figure:
+        """q against each signal, a panel for each."""
+        from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
 
-
-def learned_figure(curves: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
-    """q against each signal; `curves` as `sage.analysis.learned.learned_curves` returns them.
-
-    Raises ValueError if a column is missing.
-    """
-    import matplotlib
-
-    from sage.analysis.learned import COLUMNS
-    from sage.rendering.style import STYLE, add_legend, draw_lines, grid_of_panels, say
-
-    require(curves, COLUMNS, exhibit)
-    names = [name for name in study.rows_of(exhibit) if name in set(curves["algorithm"])]
-    styles = line_styles(study)
-    with matplotlib.rc_context(STYLE):
+        curves = shown.frame("curves")
+        names, styles = shown.rows_in(curves), line_styles(shown.study)
         figure, panels = grid_of_panels(len(_PANELS), len(names))
         for axes, (signal, label) in zip(panels, _PANELS.items(), strict=True):
             known = curves[curves["signal"] == signal]
@@ -109,5 +82,5 @@ def learned_figure(curves: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> 
                 axes.plot(run["value"], run["q"], color=styles[str(name)].hex, lw=0.5, alpha=0.4)
             mean = known.groupby(["algorithm", "place"], sort=False)[["value", "q"]].mean()
             draw_lines(axes, mean.reset_index(), "value", "q", names, styles, markers=False)
-        add_legend(figure, names, styles, study, markers=False)
-    return figure
+        add_legend(figure, names, styles, shown.study, markers=False)
+        return figure

@@ -50,7 +50,7 @@ def write_figure(
     study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
 ) -> None:
     """Draw one figure of an exhibit as the SVG file `output`, with a PDF beside it."""
-    from sage.rendering.style import save_figure
+    from sage.rendering.style import draw_figure
 
-    figure = shows(study, exhibit).figures()[suffix](Shown(study, exhibit, measured, paper))
-    save_figure(figure, output)
+    draw, shown = shows(study, exhibit).figures()[suffix], Shown(study, exhibit, measured, paper)
+    draw_figure(lambda: draw(shown), output)

@@ -22,9 +22,8 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.kind import Kind, Shown
 from sage.fields import Name, Strict
-from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
-from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
+from sage.rendering.table import Cell, Columns, Record, Table, TableDocument, columns_of_algorithms
 from sage.study import ResolvedStudy
 
 COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
@@ -60,6 +59,9 @@ PAPER_CAPTIONS = {
         "from one training run, so the variation between its runs is unknown."
     ),
 }
+
+
+_INSIDE = {True: Cell("yes"), False: Cell("no"), None: Cell(NONE, mark="nil")}
 
 
 class PaperTable(Strict):
@@ -109,7 +111,7 @@ def paper_document(exhibit: Kind, shown: Shown) -> TableDocument:
     paper = paper_values(shown.paper, shown.study)
     paper = paper[(paper["kind"] == exhibit.kind) & (paper["model"] == exhibit.model)]
     frame = compared(paper, measured, ["benchmark", "algorithm", "quantity"])
-    table = beside_view(frame, shown.study, in_percent=exhibit.kind != "gradient_norms")
+    table = _beside(frame, shown, in_percent=exhibit.kind != "gradient_norms")
     return TableDocument(frame, table, PAPER_CAPTIONS[exhibit.kind])
 
 
@@ -173,35 +175,33 @@ def _values(
     return named.assign(**fixed).reindex(columns=COLUMNS)
 
 
-def beside_view(table: pd.DataFrame, study: ResolvedStudy, in_percent: bool) -> Table:
+def _beside(frame: pd.DataFrame, shown: Shown, in_percent: bool) -> Table:
     """Paper's value, measured value, their difference, and whether its interval contains 0."""
-    titles = benchmark_titles(study)
 
-    def number(value: float) -> str:
-        return percent(value) if in_percent else f"{value:.3f}"
+    def cell(value: float, std: float) -> Cell:
+        number, spread = (percent(x) if in_percent else f"{x:.3f}" for x in (value, std))
+        return Cell(number, "" if pd.isna(std) else f"± {spread}")
 
-    def spread(std: float) -> str:
-        return "" if pd.isna(std) else f"± {number(std)}"
+    def difference(row: Record) -> Cell:
+        value = row["difference"]
+        text = points(value) if in_percent else f"{value:+.3f}".replace("-", "\u2212")
+        return Cell(text, interval_of_points(row["low"], row["high"]))
 
-    groups = []
-    for (benchmark, quantity), of in table.groupby(["benchmark", "quantity"], sort=False):
-        rows = []
-        for row in of.to_dict("records"):
-            difference = row["difference"]
-            text = points(difference) if in_percent else f"{difference:+.3f}".replace("-", "\u2212")
-            inside = {True: "yes", False: "no", None: NONE}[row["inside"]]
-            cells = (
-                Cell(number(row["value"]), spread(row["std"])),
-                Cell(number(row["measured"]), spread(row["measured_std"])),
-                Cell(text, interval_of_points(row["low"], row["high"])),
-                Cell(inside, mark="nil" if inside == NONE else ""),
-            )
-            rows.append(algorithm_row(study, row["algorithm"], cells))
-        words = str(quantity).replace("_", " ")
-        heading = f"{titles[str(benchmark)]}, {words}" if benchmark else words.capitalize()
-        groups.append(Group(heading, tuple(rows)))
-    columns = ("Paper", "Measured", "Measured − paper", "Paper’s value inside")
-    return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
+    def heading(benchmark: str, quantity: str) -> str:
+        words = quantity.replace("_", " ")
+        return f"{shown.titles[benchmark]}, {words}" if benchmark else words.capitalize()
+
+    columns: Columns = {
+        "Paper": lambda row: cell(row["value"], row["std"]),
+        "Measured": lambda row: cell(row["measured"], row["measured_std"]),
+        "Measured − paper": difference,
+        "Paper’s value inside": lambda row: _INSIDE[row["inside"]],
+    }
+    groups = (
+        (heading(str(benchmark), str(quantity)), rows)
+        for (benchmark, quantity), rows in frame.groupby(["benchmark", "quantity"], sort=False)
+    )
+    return columns_of_algorithms(shown.study, columns, groups)
 
 
 def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataFrame:

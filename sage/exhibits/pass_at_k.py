@@ -1,4 +1,4 @@
-"""Shared by tables and curves of pass@k: measuring it, and rows pooled over training seeds."""
+"""Shared by tables and curves of pass@k: measuring, pooled rows, estimates and their marks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ import pandas as pd
 from pydantic import Field
 
 from sage.evaluation.curves import POOLED
-from sage.exhibits.kind import Kind, Measuring
-from sage.exhibits.rows import require
+from sage.exhibits.kind import Kind, Measuring, Shown
 from sage.fields import about
+from sage.rendering.table import Cell, Record, share_cell
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import Exhibit, ExhibitOfRows, Rows, Surroundings
 
-COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
+LEVEL = 0.05
+"""A row is best only if the p of each comparison, adjusted after Holm, is below this."""
+
+BEST, TIE = "best", "tie"
+"""Marks: significantly above every other row; not significantly different from the highest row."""
+
+PARTS = ("value", "low", "high")
 
 
 class MeasuredPassAtK(Kind):
@@ -75,39 +81,33 @@ class WithCoverage(Exhibit):
             )
 
 
-def pooled_pass_at_k(pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """The rows of `metrics/pass_at_k.parquet` that an exhibit shows.
+def pooled(metrics: pd.DataFrame, shown: Shown) -> pd.DataFrame:
+    """The rows of pass@k metrics that an exhibit shows, pooled over training seeds.
 
-    These are the rows of its model, algorithms and benchmarks with train_seed POOLED. Raises
-    ValueError if a column is missing or if an algorithm has seeds but no pooled row.
-    """
-    require(pass_at_k, COLUMNS, "pass@k metrics")
-    rows = pass_at_k[pass_at_k["metric"] == "pass@k"]
-    return of_exhibit(rows, study, exhibit, "pass@k metrics")
-
-
-def of_exhibit(
-    metrics: pd.DataFrame, study: ResolvedStudy, exhibit: str, what: str
-) -> pd.DataFrame:
-    """Pooled rows of an exhibit from metrics of runs; `what` names the metrics in an error.
-
-    `base` has no training seed: if it has no pooled row, the row of seed 0 is used.
+    `base` has no training seed: if it has no pooled row, the row of seed 0 is used. Raises
+    ValueError if an algorithm has seeds but no pooled row.
     """
     rows = metrics[
-        (metrics["model"] == study.study.exhibits[exhibit].model)
-        & metrics["algorithm"].isin(study.rows_of(exhibit))
-        & metrics["benchmark"].isin(study.benchmarks_of(exhibit))
+        (metrics["metric"] == "pass@k")
+        & (metrics["model"] == shown.exhibit.model)
+        & metrics["algorithm"].isin(shown.rows)
+        & metrics["benchmark"].isin(shown.benchmarks)
     ]
-    pooled = rows["train_seed"] == POOLED
-    if not (rows[pooled]["algorithm"] == BASE).any():
-        pooled |= (rows["algorithm"] == BASE) & (rows["train_seed"] == 0)
-    lacking = sorted(set(rows["algorithm"]) - set(rows[pooled]["algorithm"]))
+    chosen = rows["train_seed"] == POOLED
+    if not (rows[chosen]["algorithm"] == BASE).any():
+        chosen |= (rows["algorithm"] == BASE) & (rows["train_seed"] == 0)
+    lacking = sorted(set(rows["algorithm"]) - set(rows[chosen]["algorithm"]))
     if lacking:
         raise ValueError(
-            f"{what} for {exhibit}: no pooled rows (train_seed {POOLED}) for "
+            f"pass@k metrics for {shown.name}: no pooled rows (train_seed {POOLED}) for "
             f"{', '.join(lacking)}; the evaluation writes them beside the rows of each seed"
         )
-    return rows[pooled].reset_index(drop=True)
+    return rows[chosen].reset_index(drop=True)
+
+
+def single_runs(metrics: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """Rows of single training runs of the algorithms in `names`."""
+    return metrics[(metrics["train_seed"] != POOLED) & metrics["algorithm"].isin(names)]
 
 
 def shown_ks(rows: pd.DataFrame, samples: int) -> list[int]:
@@ -124,10 +124,60 @@ def shown_ks(rows: pd.DataFrame, samples: int) -> list[int]:
 
 
 def estimates(
-    rows: pd.DataFrame, benchmark: str, k: int, algorithms: Sequence[str], parts: Collection[str]
+    rows: pd.DataFrame,
+    benchmark: str,
+    k: int,
+    algorithms: Sequence[str],
+    parts: Collection[str] = PARTS,
 ) -> pd.DataFrame:
     """Columns `parts` of pooled rows, one row for each algorithm; NaN if there is none."""
     chosen = rows[(rows["benchmark"] == benchmark) & (rows["k"] == k)].set_index("algorithm")
     if not chosen.index.is_unique:
         raise ValueError(f"pass@k metrics: several pooled rows for {benchmark!r}, k = {k}")
     return chosen[list(parts)].astype(float).reindex(list(algorithms))
+
+
+def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
+    """BEST, TIE or empty for the rows of `values` (by algorithm), from their comparisons."""
+    present = values.dropna()
+    if len(present) < 2:
+        return [""] * len(values)
+    leader = str(present.idxmax())
+    told = {
+        str(row["other"] if ahead else row["algorithm"])
+        for row in compared.to_dict("records")
+        if row["p_holm"] < LEVEL
+        for ahead in (row["algorithm"] == leader,)
+        if leader in (row["algorithm"], row["other"]) and (row["value"] > 0) == ahead
+    }
+    rivals = set(present.index) - {leader} - told
+    if not rivals:
+        return [BEST if name == leader else "" for name in values.index]
+    return [TIE if name == leader or name in rivals else "" for name in values.index]
+
+
+def estimate_columns(start: str, found: pd.DataFrame, marks: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns ``{start} value``, ``… low``, ``… high`` and ``… mark`` of a table of estimates."""
+    columns: dict[str, list[Any]] = {f"{start} {part}": found[part].tolist() for part in PARTS}
+    return columns | {f"{start} mark": list(marks)}
+
+
+def estimate_cell(record: Record, start: str) -> Cell:
+    """The cell of such columns."""
+    value, low, high = (record[f"{start} {part}"] for part in PARTS)
+    return share_cell(value, low, high, record[f"{start} mark"])
+
+
+def sizes(rows: pd.DataFrame, shown: Shown) -> dict[str, int]:
+    """Numbers of problems of the exhibit's benchmarks that `rows` has, by title."""
+    first = rows.drop_duplicates("benchmark").set_index("benchmark")["n_problems"]
+    return {shown.titles[name]: int(first[name]) for name in shown.benchmarks if name in first}
+
+
+def marks_said(over: str, among: str) -> str:
+    """What bold and ≈ mean, as sentences: what comparisons are over, and adjusted among."""
+    return (
+        f"Bold: above every other method in a paired comparison{over} (p < {LEVEL:g}, adjusted "
+        f"after Holm for all comparisons of {among}). ≈: no method is bold, and this one is the "
+        "highest or not significantly different from it."
+    )

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring, Shown, TableMaker
-from sage.exhibits.rows import require, titled
+from sage.exhibits.kind import Kind, Measuring, Shown
 from sage.fields import Name, Positive, about
-from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
-from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
-from sage.results import Results
+from sage.rendering.table import Columns, TableDocument, columns_of_algorithms
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Rows, Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-COLUMNS = ["problem_id", "algorithm", "title", "n", "median", "upper", "tail_share"]
 
 TAIL = 0.95
 """The quantile of the base's perplexities that a panel marks and the table of tails reports."""
@@ -57,6 +52,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     ] = 20
 
     with_model: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("base", "samples", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
     evidence: ClassVar[str] = "perplexities"
     contents: ClassVar[str] = (
@@ -71,10 +67,6 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         "right means less likely under that policy."
     )
 
-    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
-        return [self.benchmark]
-
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """More responses than are drawn."""
         drawn = (around.drawn or 0) * (around.eval_seeds or 0)
@@ -88,14 +80,6 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """See `Kind`."""
         return [("Responses", f"{self.responses} per problem and run")]
-
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Samples, and the policy before RL, which reads them."""
-        return {
-            "base": [results.parent(self.model)],
-            "samples": self.samples_files(study, results),
-            "problems": [results.problems(self.benchmark)],
-        }
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """See `Kind`."""
@@ -119,132 +103,82 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         shown = choose_problems(list(dict.fromkeys(table["problem_id"])), self.problems)
         tails = tail_table(table[table["problem_id"].isin(shown)])
         job.write(perplexities=table, tails=tails)
-        job.manifest.write(job.folder / "manifest.json", int(table["n_tokens"].sum()))
+        job.write_manifest(int(table["n_tokens"].sum()))
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """The tails."""
-        return {"": tails_document}
-
-    def figures(self) -> Mapping[str, FigureMaker]:
-        """The perplexities."""
-        return {"": lambda shown: perplexity_figure(_on_panels(shown), shown.study, shown.name)}
-
-
-def _on_panels(shown: Shown) -> pd.DataFrame:
-    """Responses to the problems that the figure shows, which are those of the tails."""
-    perplexities = shown.frame("perplexities")
-    return perplexities[perplexities["problem_id"].isin(shown.frame("tails")["problem_id"])]
-
-
-def tails_document(shown: Shown) -> TableDocument:
-    """The table of tails."""
-    frame = tails_table(shown.frame("tails"), shown.study, shown.name)
-    caption = tails_caption(frame, shown.study, shown.name)
-    return TableDocument(frame, tails_view(frame, shown.study), caption)
-
-
-def tails_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """Tails of Figure 7 with COLUMNS: a row for each problem and algorithm.
-
-    `found` is what `sage.analysis.tails.tail_table` returns.
-    """
-    problems = {name: place for place, name in enumerate(dict.fromkeys(found["problem_id"]))}
-    table = titled(found, COLUMNS, study, exhibit)
-    return table.sort_values(
-        "problem_id", key=lambda names: names.map(problems), kind="stable", ignore_index=True
-    )
-
-
-def tails_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """The caption of the table of tails."""
-    shown = study.study.exhibits[exhibit]
-    assert isinstance(shown, PerplexityFigure)
-    return (
-        f"{exhibit_heading(study, exhibit)} on {benchmark_titles(study)[shown.benchmark]}: "
-        f"perplexity of {shown.responses} responses to each problem under "
-        f"{row_title(study, BASE)}, the policy before RL. Upper: the 95th percentile of a "
-        "method's responses. Above the base: percentage of these responses above the 95th "
-        f"percentile of {row_title(study, BASE)}. The results hold for these problems only."
-    )
-
-
-def tails_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A frame of perplexity tails as a table, a block of rows for each problem."""
-    groups = []
-    for number, (problem, of) in enumerate(table.groupby("problem_id", sort=False), start=1):
-        rows = [
-            algorithm_row(
-                study,
-                str(row["algorithm"]),
-                [
-                    Cell(f"{row['median']:.3g}"),
-                    Cell(f"{row['upper']:.3g}"),
-                    Cell(percent(row["tail_share"])),
-                    Cell(str(row["n"])),
-                ],
-            )
-            for row in of.to_dict("records")
-        ]
-        groups.append(Group(f"Problem {number} ({problem})", tuple(rows)))
-    columns = ("Median", "Upper", "Above the base", "Responses")
-    return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
-
-
-def perplexity_figure(perplexities: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
-    """Figure 7: perplexities under the base, a panel for each problem, a row for each algorithm.
-
-    `perplexities` has at least the columns problem_id, algorithm, status and perplexity. A dot is
-    a response, filled if it is correct. Boxes show the middle half, whiskers the middle 90
-    percent. The vertical line is the base's 95th percentile. Raises ValueError without rows.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    from sage.rendering.style import STYLE
-
-    require(perplexities, ["problem_id", "algorithm", "status", "perplexity"], exhibit)
-    names = [name for name in study.rows_of(exhibit) if name in set(perplexities["algorithm"])]
-    if not names:
-        raise ValueError(
-            f"{exhibit}: no perplexities of {', '.join(study.rows_of(exhibit))}; measure the "
-            "exhibit first"
+    def table(self, shown: Shown) -> TableDocument:
+        """The tails: a row for each problem and algorithm; see `sage.analysis.tails`."""
+        tails = shown.frame("tails")
+        problems = {name: place for place, name in enumerate(dict.fromkeys(tails["problem_id"]))}
+        frame = shown.ordered(tails).sort_values(
+            "problem_id", key=lambda names: names.map(problems), kind="stable", ignore_index=True
         )
-    problems = list(dict.fromkeys(perplexities["problem_id"]))
-    styles = line_styles(study)
-    with matplotlib.rc_context(STYLE):
+        base = shown.title(BASE)
+        caption = (
+            f"{shown.heading} on {shown.titles[self.benchmark]}: perplexity of {self.responses} "
+            f"responses to each problem under {base}, the policy before RL. Upper: the 95th "
+            "percentile of a method's responses. Above the base: percentage of these responses "
+            f"above the 95th percentile of {base}. The results hold for these problems only."
+        )
+        columns: Columns = {
+            "Median": lambda row: f"{row['median']:.3g}",
+            "Upper": lambda row: f"{row['upper']:.3g}",
+            "Above the base": lambda row: percent(row["tail_share"]),
+            "Responses": lambda row: str(row["n"]),
+        }
+        groups = [
+            (f"Problem {number} ({problem})", rows)
+            for number, (problem, rows) in enumerate(frame.groupby("problem_id", sort=False), 1)
+        ]
+        return TableDocument(frame, columns_of_algorithms(shown.study, columns, groups), caption)
+
+    def figure(self, shown: Shown) -> Figure:
+        """Perplexities under the base, a panel for each problem, a row for each algorithm.
+
+        A dot is a response, filled if it is correct. Boxes show the middle half, whiskers the
+        middle 90 percent. The vertical line is the base's 95th percentile. Raises ValueError
+        without rows.
+        """
+        from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+        responses, tails = shown.frame("perplexities"), shown.frame("tails")
+        responses = responses[responses["problem_id"].isin(tails["problem_id"])]
+        names, problems = shown.rows_in(responses), list(dict.fromkeys(responses["problem_id"]))
+        if not names:
+            asked = ", ".join(shown.rows)
+            raise ValueError(f"{shown.name}: no perplexities of {asked}; measure the exhibit first")
+        styles, grey = line_styles(shown.study), PALETTE["grey"][0]
+        dashed: dict[str, Any] = {"color": grey, "lw": 0.9, "ls": (0, (4, 2))}
         figure = Figure(
             figsize=(2.4 + 3.6 * len(problems), 0.55 * len(names) + 1.4), layout="constrained"
         )
         panels = figure.subplots(1, len(problems), squeeze=False, sharey=True)[0]
         for number, (axes, problem) in enumerate(zip(panels, problems, strict=True), start=1):
-            of = perplexities[perplexities["problem_id"] == problem]
+            here = responses[responses["problem_id"] == problem]
             for place, name in enumerate(names):
-                _spread(axes, place, of[of["algorithm"] == name], styles[name])
-            of_base = of.loc[of["algorithm"] == BASE, "perplexity"]
+                _spread(axes, place, here[here["algorithm"] == name], styles[name])
+            of_base = here.loc[here["algorithm"] == BASE, "perplexity"]
             if len(of_base):
-                axes.axvline(
-                    of_base.quantile(TAIL), color=PALETTE["grey"][0], lw=0.9, ls=(0, (4, 2))
-                )
+                axes.axvline(of_base.quantile(TAIL), **dashed)
             axes.set_xscale("log")
-            axes.xaxis.set_major_locator(FixedLocator(_log_ticks(of["perplexity"])))
+            axes.xaxis.set_major_locator(FixedLocator(_log_ticks(here["perplexity"])))
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.set_xlim(*_with_margins(of["perplexity"]))
+            axes.set_xlim(*_with_margins(here["perplexity"]))
             axes.grid(visible=False, axis="y")
             axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
-        panels[0].set_yticks(range(len(names)), [row_title(study, name) for name in names])
+        panels[0].set_yticks(range(len(names)), [shown.title(name) for name in names])
         panels[0].set_ylim(len(names) - 0.4, -0.5)
         colour = PALETTE["slate"][0]
         dot: dict[str, Any] = {"color": colour, "ls": "", "marker": "o", "markersize": 4}
         handles = [
             Line2D([], [], **dot, label="correct"),
             Line2D([], [], **dot, markerfacecolor="none", label="not correct"),
-            Line2D([], [], color=PALETTE["grey"][0], lw=0.9, ls=(0, (4, 2)), label=_TAIL_LABEL),
+            Line2D([], [], **dashed, label=_TAIL_LABEL),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    return figure
+        return figure
 
 
 def _spread(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Files, Kind, Measuring, Shown, TableMaker
-from sage.exhibits.rows import require
+from sage.exhibits.kind import Files, Kind, Measuring, Shown
 from sage.fields import Name, about
-from sage.rendering.labels import benchmark_titles, exhibit_heading
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
 from sage.results import Results
@@ -45,6 +42,7 @@ class ReadingEffects(Kind):
 
     with_model: ClassVar[bool] = True
     of_policies: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ("samples", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.switching",)
     contents: ClassVar[str] = (
         "What each answer to a reading does, as far as that can be measured without training: "
@@ -57,16 +55,11 @@ class ReadingEffects(Kind):
         """See `Exhibit`: the policy before RL."""
         return [BASE]
 
-    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
-        return [self.benchmark]
-
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Samples and problems, and what SFT starts from."""
         model = study.model(self.model)
         files = {
-            "samples": self.samples_files(study, results),
-            "problems": [results.problems(self.benchmark)],
+            **super().inputs(study, results, name),
             "training": [results.problems(model.rl.problems)],
         }
         if model.sft is None:
@@ -105,38 +98,28 @@ class ReadingEffects(Kind):
             job.device,
         )
         job.write(effects=effects)
-        job.manifest.write(job.folder / "manifest.json")
+        job.write_manifest()
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """The effects."""
-        return {"": effects_document}
-
-
-def effects_document(shown: Shown) -> TableDocument:
-    """The table of effects."""
-    exhibit = shown.study.study.exhibits[shown.name]
-    assert isinstance(exhibit, ReadingEffects)
-    frame = effects_table(shown.frame("effects"), shown.study, shown.name)
-    caption = (
-        f"{exhibit_heading(shown.study, shown.name)}: what each answer to a reading does, as far "
-        "as the study’s own files show it without training. Completions are those of the policy "
-        f"before RL on {benchmark_titles(shown.study)[exhibit.benchmark]}. In force: the answer of "
-        "this model’s settings."
-    )
-    return TableDocument(frame, effects_view(frame), caption)
+    def table(self, shown: Shown) -> TableDocument:
+        """The effects, a block of rows for each reading."""
+        frame = effects_frame(shown.frame("effects"), shown)
+        caption = (
+            f"{shown.heading}: what each answer to a reading does, as far as the study’s own files "
+            "show it without training. Completions are those of the policy before RL on "
+            f"{shown.titles[self.benchmark]}. In force: the answer of this model’s settings."
+        )
+        return TableDocument(frame, _view(frame), caption)
 
 
-def effects_table(effects: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
+def effects_frame(effects: pd.DataFrame, shown: Shown) -> pd.DataFrame:
     """COLUMNS: `effects` with questions, and a row for each reading that has no effect here.
 
     Such a row has no `value`, and what is missing as its `quantity`.
     """
     from sage.study.readings import readings_of
 
-    require(effects, ["reading", "answer", "quantity", "value"], exhibit)
-    model = study.study.exhibits[exhibit].model
-    found_in_force = readings_of(study)
-    in_force = {one.reading.name: _answer_of(one, study, model) for one in found_in_force}
+    found_in_force = readings_of(shown.study)
+    in_force = {one.reading.name: _answer_of(one, shown) for one in found_in_force}
     questions = {one.reading.name: one.reading.question for one in found_in_force} | QUESTIONS
     rows: list[tuple[object, ...]] = []
     for name, question in questions.items():
@@ -150,24 +133,24 @@ def effects_table(effects: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> 
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _answer_of(one: InForce, study: ResolvedStudy, model: str) -> str | None:
+def _answer_of(one: InForce, shown: Shown) -> str | None:
     """The answer in force for a model, or for all of its rows; None if there is no such one."""
+    model = shown.exhibit.model
     if one.reading.section != "algorithms":
         return one.answers.get(model, one.answers.get("the study"))
-    given = {one.answers[row] for row in study.trained(model) if row in one.answers}
+    given = {one.answers[row] for row in shown.study.trained(model) if row in one.answers}
     return given.pop() if len(given) == 1 else None
 
 
-def effects_view(table: pd.DataFrame) -> Table:
-    """The effects, a block of rows for each reading."""
+def _view(table: pd.DataFrame) -> Table:
     groups = []
-    for (name, question), of in table.groupby(["reading", "question"], sort=False):
+    for (name, question), found in table.groupby(["reading", "question"], sort=False):
         rows = tuple(
             Row(
                 (row["answer"] or NONE) + (" (in force)" if row["in_force"] else ""),
                 (Cell(row["quantity"]), Cell(_number(row["value"]))),
             )
-            for row in of.to_dict("records")
+            for row in found.to_dict("records")
         )
         groups.append(Group(f"{name}: {question}", rows))
     return Table("Answer", (Head("", ("What", "Value")),), tuple(groups), words=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown, Shows, TableMaker
+from sage.exhibits.kind import Shown, Shows
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE, listing
-from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
+from sage.rendering.table import Cell, Columns, Record, Row, TableDocument, columns_table
 from sage.study import ResolvedStudy
 
 COLUMNS = ["reading", "question", "answer", "source", "meaning", "default", "in_force"]
@@ -28,12 +27,35 @@ class ReadingsTable(Shows):
         "models or rows of this study for which it is `in_force`."
     )
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """See `Shows`."""
-        return {"": _document}
+    def table(self, shown: Shown) -> TableDocument:
+        """A block of rows for each reading."""
+        frame = readings_frame(shown.study)
+        caption = (
+            "Choices where the paper and its official release differ or are silent. Default: the "
+            "answer of the paper’s study; `readings` in a study switches one. In force for: the "
+            "models or rows of this study whose settings are those of the answer."
+        )
+        exhibits = shown.study.study.exhibits.items()
+        if effects := [name for name, exhibit in exhibits if exhibit.kind == "reading_effects"]:
+            caption += f" What the answers do, where it can be shown here: {listing(effects)}."
+        columns: Columns = {
+            "Source": lambda row: row["source"],
+            "Meaning": lambda row: row["meaning"],
+            "In force for": lambda row: listing(row["in_force"].split("; "), most=4) or NONE,
+        }
+        groups = (
+            (f"{name}: {question}", rows)
+            for (name, question), rows in frame.groupby(["reading", "question"], sort=False)
+        )
+        table = columns_table("Answer", columns, groups, _row, words=True)
+        return TableDocument(frame, table, caption)
 
 
-def readings_table(study: ResolvedStudy) -> pd.DataFrame:
+def _row(record: Record, cells: list[Cell]) -> Row:
+    return Row(record["answer"] + (" (default)" if record["default"] else ""), tuple(cells))
+
+
+def readings_frame(study: ResolvedStudy) -> pd.DataFrame:
     """COLUMNS, a row per reading and answer; OWN follows where it is in force somewhere."""
     from sage.study.readings import readings_of
 
@@ -58,35 +80,3 @@ def _title(study: ResolvedStudy, name: str) -> str:
     if name in study.study.models:
         return study.model(name).title
     return row_title(study, name) if name in study.algorithms else name
-
-
-def _document(shown: Shown) -> TableDocument:
-    frame = readings_table(shown.study)
-    groups = []
-    for (name, question), of in frame.groupby(["reading", "question"], sort=False):
-        rows = tuple(
-            Row(
-                row["answer"] + (" (default)" if row["default"] else ""),
-                (
-                    Cell(row["source"]),
-                    Cell(row["meaning"]),
-                    Cell(listing(row["in_force"].split("; "), most=4) or NONE),
-                ),
-            )
-            for row in of.to_dict("records")
-        )
-        groups.append(Group(f"{name}: {question}", rows))
-    heads = tuple(Head("", (title,)) for title in ("Source", "Meaning", "In force for"))
-    caption = (
-        "Choices where the paper and its official release differ or are silent. Default: the "
-        "answer of the paper’s study; `readings` in a study switches one. In force for: the "
-        "models or rows of this study whose settings are those of the answer."
-    )
-    effects = [
-        name
-        for name, exhibit in shown.study.study.exhibits.items()
-        if exhibit.kind == "reading_effects"
-    ]
-    if effects:
-        caption += f" What the answers do, where it can be shown here: {listing(effects)}."
-    return TableDocument(frame, Table("Answer", heads, tuple(groups), words=True), caption)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown, Shows, TableMaker
+from sage.exhibits.kind import Shown, Shows
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
@@ -27,9 +27,10 @@ class SFTSettings(Shows):
 
     contents: ClassVar[str] = "Settings of supervised fine-tuning as used, a column for each model."
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """See `Shows`."""
-        return {"": lambda shown: _document(shown, sft_settings_table, sft_caption)}
+    def table(self, shown: Shown) -> TableDocument:
+        """A row for each setting."""
+        frame = sft_settings(shown.study)
+        return _document(frame, "Settings of supervised fine-tuning, as used.", shown)
 
 
 class RLSettings(Shows):
@@ -37,12 +38,14 @@ class RLSettings(Shows):
 
     contents: ClassVar[str] = "Settings of reinforcement learning as used, a column for each model."
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """See `Shows`."""
-        return {"": lambda shown: _document(shown, rl_settings_table, rl_caption)}
+    def table(self, shown: Shown) -> TableDocument:
+        """A row for each setting."""
+        caption = "Settings of reinforcement learning, as used; "
+        caption += "where algorithms differ, they are named."
+        return _document(rl_settings(shown.study), caption, shown)
 
 
-def sft_settings_table(study: ResolvedStudy) -> pd.DataFrame:
+def sft_settings(study: ResolvedStudy) -> pd.DataFrame:
     """Table 7: column `parameter`, then one for each model; NONE for models without SFT."""
     rows: dict[str, Callable[[Model, SFT], object]] = {
         "Data": lambda model, sft: sft.data or "worked solutions of the base's corpus",
@@ -74,7 +77,7 @@ def sft_settings_table(study: ResolvedStudy) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def rl_settings_table(study: ResolvedStudy) -> pd.DataFrame:
+def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
     """Table 8: column `parameter`, then one for each model, by name.
 
     Settings that an algorithm decides (KL coefficient, clipping, guides) are collected over the
@@ -106,38 +109,21 @@ def rl_settings_table(study: ResolvedStudy) -> pd.DataFrame:
     table: dict[str, list[str]] = {"parameter": [*rows, *more, "Random seed"]}
     for name, model in study.study.models.items():
         values = [str(read(model.rl)) for read in rows.values()]
-        table[name] = [
-            *values,
-            *(of_models[name].get(key, NONE) for key in more),
-            study.seeds_text(name),
-        ]
+        values += [of_models[name].get(key, NONE) for key in more]
+        table[name] = [*values, study.seeds_text(name)]
     return pd.DataFrame(table)
 
 
-def sft_caption(study: ResolvedStudy) -> str:
-    """The caption of Table 7."""
-    return "Settings of supervised fine-tuning, as used."
-
-
-def rl_caption(study: ResolvedStudy) -> str:
-    """The caption of Table 8."""
-    return "Settings of reinforcement learning, as used; where algorithms differ, they are named."
-
-
-def _document(
-    shown: Shown,
-    table: Callable[[ResolvedStudy], pd.DataFrame],
-    caption: Callable[[ResolvedStudy], str],
-) -> TableDocument:
-    frame = table(shown.study)
+def _document(frame: pd.DataFrame, caption: str, shown: Shown) -> TableDocument:
     titles = {name: model.title for name, model in shown.study.study.models.items()}
-    return TableDocument(frame, plain_table(frame, "Setting", titles), caption(shown.study))
+    return TableDocument(frame, plain_table(frame, "Setting", titles), caption)
 
 
 def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
     """Settings that algorithms decide, by parameter, collected over the model's algorithms."""
     rl = study.model(model).rl
-    rows = {name: study.algorithms[name] for name in _named(study, model)}
+    trained = [name for name in study.trained(model) if name not in study.variants]
+    rows = {name: study.algorithms[name] for name in trained}
     with_kl = {name: row for name, row in rows.items() if row.kl != "none"}
     found = {
         "KL coefficient": _by_value(
@@ -149,22 +135,16 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
         "Clipping ε, low": _by_value(study, {n: _clip(a.clip_low) for n, a in rows.items()}),
         "Clipping ε, high": _by_value(study, {n: _clip(a.clip_high) for n, a in rows.items()}),
     }
+    guides: dict[str, dict[str, None]] = {}
     for row in rows.values():
         for key, value in _guide(row).items():
-            found.setdefault(key, "")
-            values = found[key].split("; ") if found[key] else []
-            if value not in values:
-                found[key] = "; ".join([*values, value])
+            guides.setdefault(key, {})[value] = None
+    found |= {key: "; ".join(values) for key, values in guides.items()}
     return {key: value for key, value in found.items() if value}
 
 
 def _clip(width: float | None) -> str:
     return "none" if width is None else _number(width)
-
-
-def _named(study: ResolvedStudy, model: str) -> list[str]:
-    """The algorithms a model is trained with, without the variants that exhibits add."""
-    return [row for row in study.trained(model) if row not in study.variants]
 
 
 def _guide(row: Algorithm) -> dict[str, str]:

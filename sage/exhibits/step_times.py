@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
 
-from sage.exhibits.kind import Files, Kind, Measuring, Shown, TableMaker
-from sage.exhibits.rows import titled
+from sage.exhibits.kind import Files, Kind, Measuring, Shown
 from sage.fields import Name, about
-from sage.rendering.labels import exhibit_heading, row_title
 from sage.rendering.numbers import NONE, interval_of_points, points
-from sage.rendering.table import Cell, Group, Head, Table, TableDocument, algorithm_row
+from sage.rendering.table import Cell, Columns, Record, TableDocument, columns_of_algorithms
 from sage.results import Results
 from sage.study import RL, Algorithm, ResolvedStudy
-from sage.study.exhibit import Surroundings
+from sage.study.exhibit import ExhibitOfRows, Surroundings
 
-COLUMNS = ["algorithm", "title", "seconds", "excess", "low", "high", "rounds"]
+_COLUMNS = ["algorithm", "seconds", "excess", "low", "high", "rounds"]
 
 
-class StepTimesTable(Kind):
+class StepTimesTable(ExhibitOfRows, Kind):
     """What a guide costs: the time of learning from the same completions (section 4.3)."""
 
     kind: Literal["step_times"]
@@ -45,14 +43,6 @@ class StepTimesTable(Kind):
         "machine. `seconds` is the median. `excess` is the overhead: the median over rounds of "
         "the ratio to the first method, minus one, with its 95 % interval."
     )
-
-    def named(self) -> list[str]:
-        """See `Exhibit`."""
-        return self.algorithms
-
-    def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
-        return self.algorithms
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """Rows that differ in more than their guide."""
@@ -101,60 +91,40 @@ class StepTimesTable(Kind):
             device=job.device,
         )
         job.write(times=table)
-        job.manifest.write(job.folder / "manifest.json", int(table["tokens"].sum()))
+        job.write_manifest(int(table["tokens"].sum()))
 
-    def tables(self) -> Mapping[str, TableMaker]:
-        """The overheads."""
-        return {"": step_times_document}
+    def table(self, shown: Shown) -> TableDocument:
+        """Median seconds, and `excess` over the first row, which has none itself.
 
+        The times are those of `sage.training.stopwatch`.
+        """
+        from sage.analysis.step_times import time_ratio
 
-def step_times_document(shown: Shown) -> TableDocument:
-    """The table of overheads."""
-    frame = step_times_table(shown.frame("times"), shown.study, shown.name)
-    caption = step_times_caption(frame, shown.study, shown.name)
-    return TableDocument(frame, step_times_view(frame, shown.study), caption)
-
-
-def step_times_table(found: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> pd.DataFrame:
-    """The overhead of guides, with COLUMNS: median seconds, and `excess` over the first row.
-
-    `found` is the frame written by `sage.training.stopwatch`. The first row has no excess.
-    """
-    from sage.analysis.step_times import time_ratio
-
-    first = study.rows_of(exhibit)[0]
-    rows = []
-    for row, times in found.groupby("algorithm", sort=False):
-        seconds, rounds = float(times["seconds"].median()), len(times)
-        excess, low, high = math.nan, math.nan, math.nan
-        if row != first:
-            cost = time_ratio(found, str(row), first)
-            excess, low, high = cost.excess, cost.low, cost.high
-        rows.append((row, seconds, excess, low, high, rounds))
-    columns = [name for name in COLUMNS if name != "title"]
-    return titled(pd.DataFrame(rows, columns=columns), COLUMNS, study, exhibit)
-
-
-def step_times_caption(table: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> str:
-    """The caption of the table of step times."""
-    rounds, first = int(table["rounds"].max()) if len(table) else 0, study.rows_of(exhibit)[0]
-    return (
-        f"{exhibit_heading(study, exhibit)}: time for loss and gradient of the same micro-batch "
-        f"of completions, measured in turn, {rounds} rounds on one machine. Seconds: median "
-        "(wall-clock time on a GPU, processor time on a CPU). Overhead: median over rounds of "
-        f"the ratio to {row_title(study, first)}, minus one, in percent with its 95 % interval. "
-        "Sampling the completions takes more time, the same for all methods."
-    )
+        times, first = shown.frame("times"), shown.rows[0]
+        rows = []
+        for row, own in times.groupby("algorithm", sort=False):
+            cost = [math.nan] * 3
+            if row != first:
+                ratio = time_ratio(times, str(row), first)
+                cost = [ratio.excess, ratio.low, ratio.high]
+            rows.append((row, float(own["seconds"].median()), *cost, len(own)))
+        frame = shown.ordered(pd.DataFrame(rows, columns=_COLUMNS))
+        caption = (
+            f"{shown.heading}: time for loss and gradient of the same micro-batch of completions, "
+            f"measured in turn, {frame['rounds'].max()} rounds on one machine. Seconds: median "
+            "(wall-clock time on a GPU, processor time on a CPU). Overhead: median over rounds of "
+            f"the ratio to {shown.title(first)}, minus one, in percent with its 95 % interval. "
+            "Sampling the completions takes more time, the same for all methods."
+        )
+        columns: Columns = {
+            "Seconds": lambda row: f"{row['seconds']:.3f}",
+            "Overhead (%)": _overhead,
+        }
+        table = columns_of_algorithms(shown.study, columns, [("", frame)])
+        return TableDocument(frame, table, caption)
 
 
-def step_times_view(table: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """A frame of step times as a table: medians, and the overhead over the first row."""
-    rows = []
-    for row in table.to_dict("records"):
-        cost = Cell(NONE)
-        if not math.isnan(row["excess"]):
-            cost = Cell(points(row["excess"]), interval_of_points(row["low"], row["high"]))
-        seconds = Cell(f"{row['seconds']:.3f}")
-        rows.append(algorithm_row(study, str(row["algorithm"]), [seconds, cost]))
-    heads = tuple(Head("", (name,)) for name in ("Seconds", "Overhead (%)"))
-    return Table("Algorithm", heads, (Group("", tuple(rows)),))
+def _overhead(row: Record) -> Cell:
+    if math.isnan(row["excess"]):
+        return Cell(NONE)
+    return Cell(points(row["excess"]), interval_of_points(row["low"], row["high"]))

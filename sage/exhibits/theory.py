@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from sage.exhibits.kind import FigureMaker, Shown, Shows, TableMaker
+from sage.exhibits.kind import Shown, Shows
 from sage.rendering.lines import GUIDES, KL, PALETTE
 from sage.rendering.table import TableDocument, plain_table
 
@@ -53,9 +53,11 @@ class GuidedAnchorsFigure(Shows):
         "on a small token tree at the first step."
     )
 
-    def figures(self) -> Mapping[str, FigureMaker]:
+    def figure(self, shown: Shown) -> Figure:
         """See `Shows`."""
-        return {"": _figure1}
+        from sage.theory.figures import guided_anchors
+
+        return anchors_figure(guided_anchors())
 
 
 class ModesFigure(Shows):
@@ -73,9 +75,11 @@ class ModesFigure(Shows):
         "curves are fitted."
     )
 
-    def figures(self) -> Mapping[str, FigureMaker]:
+    def figure(self, shown: Shown) -> Figure:
         """See `Shows`."""
-        return {"": _figure5}
+        from sage.theory.figures import mode_fits
+
+        return modes_figure(mode_fits())
 
 
 class ToyTable(Shows):
@@ -88,30 +92,14 @@ class ToyTable(Shows):
         "under the reference, under RLVR and under SAGE."
     )
 
-    def tables(self) -> Mapping[str, TableMaker]:
+    def table(self, shown: Shown) -> TableDocument:
         """See `Shows`."""
-        return {"": _toy}
+        from sage.theory.toy import toy_example
 
-
-def _figure1(shown: Shown) -> Figure:
-    from sage.theory.figures import guided_anchors
-
-    return anchors_figure(guided_anchors())
-
-
-def _figure5(shown: Shown) -> Figure:
-    from sage.theory.figures import mode_fits
-
-    return modes_figure(mode_fits())
-
-
-def _toy(shown: Shown) -> TableDocument:
-    from sage.theory.toy import toy_example
-
-    example = toy_example()
-    frame = toy_table(example)
-    titles = {"frequent": "Frequent completion", "rare": "Rare completion"}
-    return TableDocument(frame, plain_table(frame, "Quantity", titles), toy_caption(example))
+        example = toy_example()
+        frame = toy_table(example)
+        titles = {"frequent": "Frequent completion", "rare": "Rare completion"}
+        return TableDocument(frame, plain_table(frame, "Quantity", titles), toy_caption(example))
 
 
 def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
@@ -121,67 +109,60 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
     the anchor (dots). Bottom: the factor q(y) of every completion, with its running mean. Filled
     dots are completions that pass an open state, of at least OPEN nats.
     """
-    import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     from sage.analysis.dynamics import moving_mean
-    from sage.rendering.style import STYLE
 
     ranks = np.arange(1, len(data.reference) + 1)
     first, all_ = slice(0, likeliest), slice(0, len(ranks))
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10.4, 5.0), layout="constrained")
-        grid = figure.subplots(2, len(data.anchors), sharey="row", squeeze=False)
-        for column, (name, anchor) in enumerate(data.anchors.items()):
-            above, below = grid[0, column], grid[1, column]
-            colour, factors = PALETTE[GUIDES[name]][0], data.factors[name]
-            above.bar(ranks[first], data.reference[first], width=0.8, color=_GREY, alpha=0.35, lw=0)
-            above.vlines(ranks[first], data.reference[first], anchor[first], color=colour, lw=1.2)
-            _dots(above, ranks, anchor, data, colour, first)
-            above.set_yscale("log")
-            above.set_ylim(0.5 * data.reference[first].min(), 1.0)
-            above.yaxis.set_minor_locator(NullLocator())
-            above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            above.set(title=_TITLES[name], xlabel=f"the {likeliest} most likely completions")
-            below.axhline(1.0, color=_INK, lw=0.9)
-            _dots(below, ranks, factors, data, colour, all_)
-            below.plot(ranks, moving_mean(factors, len(ranks) // 8), color=colour, lw=1.8)
-            below.set(xlabel="all completions, most likely first")
-        grid[0, 0].set_ylabel("probability")
-        grid[1, 0].set_ylabel("guide q(y)")
-        colour = PALETTE["slate"][0]
-        look: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 5, "color": colour}
-        handles = [
-            Patch(color=_GREY, alpha=0.35, lw=0, label="reference"),
-            Line2D([], [], **look, label="anchor, through an open state"),
-            Line2D([], [], **look, markerfacecolor="none", label="anchor, through no open state"),
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure = Figure(figsize=(10.4, 5.0), layout="constrained")
+    grid = figure.subplots(2, len(data.anchors), sharey="row", squeeze=False)
+    for column, (name, anchor) in enumerate(data.anchors.items()):
+        above, below = grid[0, column], grid[1, column]
+        colour, factors = PALETTE[GUIDES[name]][0], data.factors[name]
+        above.bar(ranks[first], data.reference[first], width=0.8, color=_GREY, alpha=0.35, lw=0)
+        above.vlines(ranks[first], data.reference[first], anchor[first], color=colour, lw=1.2)
+        _dots(above, ranks, anchor, data, colour, first)
+        above.set_yscale("log")
+        above.set_ylim(0.5 * data.reference[first].min(), 1.0)
+        above.yaxis.set_minor_locator(NullLocator())
+        above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        above.set(title=_TITLES[name], xlabel=f"the {likeliest} most likely completions")
+        below.axhline(1.0, color=_INK, lw=0.9)
+        _dots(below, ranks, factors, data, colour, all_)
+        below.plot(ranks, moving_mean(factors, len(ranks) // 8), color=colour, lw=1.8)
+        below.set(xlabel="all completions, most likely first")
+    grid[0, 0].set_ylabel("probability")
+    grid[1, 0].set_ylabel("guide q(y)")
+    colour = PALETTE["slate"][0]
+    look: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 5, "color": colour}
+    handles = [
+        Patch(color=_GREY, alpha=0.35, lw=0, label="reference"),
+        Line2D([], [], **look, label="anchor, through an open state"),
+        Line2D([], [], **look, markerfacecolor="none", label="anchor, through no open state"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 
 
 def modes_figure(data: ModeFits) -> Figure:
     """Figure 5: a normal policy fitted to two modes by reverse KL, forward KL and SAGE."""
-    import matplotlib
     from matplotlib.figure import Figure
-
-    from sage.rendering.style import STYLE
 
     panels: Mapping[str, tuple[Fit, str]] = {
         "Reverse KL seeks a mode": (data.reverse, KL["reverse"]),
         "Forward KL covers both": (data.forward, KL["forward"]),
         "SAGE reaches the chosen mode": (data.guided, GUIDES["branch"]),
     }
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(10.4, 2.9), layout="constrained")
-        row = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
-        for axes, (title, (fit, colour)) in zip(row, panels.items(), strict=True):
-            _fit(axes, data, fit, PALETTE[colour][0])
-            axes.set(title=title)
-        row[0].set_ylabel("density")
+    figure = Figure(figsize=(10.4, 2.9), layout="constrained")
+    row = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
+    for axes, (title, (fit, colour)) in zip(row, panels.items(), strict=True):
+        _fit(axes, data, fit, PALETTE[colour][0])
+        axes.set(title=title)
+    row[0].set_ylabel("density")
     return figure
 
 
@@ -213,22 +194,17 @@ def toy_table(example: ToyExample) -> pd.DataFrame:
     Entropies are in nats; guide factors and probabilities have no unit. Numbers of Theorem 4.3
     concern the rare completion only and are NaN in the other column.
     """
-    both = (example.frequent, example.rare)
+    one, two = (example.frequent, example.rare)
     rows: list[tuple[str, float, float]] = []
-    for place in range(len(example.rare.entropies)):
-        entropies = [completion.entropies[place] for completion in both]
-        rows.append((f"entropy before token {place + 1} (nats)", entropies[0], entropies[1]))
-    for place in range(len(example.rare.factors)):
-        factors = [completion.factors[place] for completion in both]
-        rows.append((f"guide factor of token {place + 1}", factors[0], factors[1]))
-    for name, key in (
-        ("guide q(y)", "guide"),
-        ("probability, reference", "reference"),
-        ("probability, RLVR", "rlvr"),
-        ("probability, SAGE", "sage"),
-    ):
-        rows.append((name, getattr(both[0], key), getattr(both[1], key)))
+    for place, values in enumerate(zip(one.entropies, two.entropies, strict=True), 1):
+        rows.append((f"entropy before token {place} (nats)", *values))
+    for place, values in enumerate(zip(one.factors, two.factors, strict=True), 1):
+        rows.append((f"guide factor of token {place}", *values))
     rows += [
+        ("guide q(y)", one.guide, two.guide),
+        ("probability, reference", one.reference, two.reference),
+        ("probability, RLVR", one.rlvr, two.rlvr),
+        ("probability, SAGE", one.sage, two.sage),
         ("guide ratio q(y) / E[q]", math.nan, example.guide_ratio),
         ("guide ratio required by Theorem 4.3", math.nan, example.required),
     ]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.evaluation.curves import POOLED
-from sage.exhibits.kind import FigureMaker
+from sage.exhibits.kind import Shown
 from sage.exhibits.pass_at_k import (
+    PARTS,
     MeasuredPassAtK,
     OnBenchmarks,
     WithCoverage,
-    pooled_pass_at_k,
+    pooled,
     shown_ks,
+    single_runs,
 )
-from sage.rendering.labels import benchmark_titles, row_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,53 +44,33 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):
         "Right of the base and below it, accuracy was gained and coverage lost."
     )
 
-    def figures(self) -> Mapping[str, FigureMaker]:
-        """The points."""
-        return {
-            "": lambda shown: tradeoff_figure(
-                shown.frame("pass_at_k"), shown.study, shown.name, self.k
-            )
-        }
+    def figure(self, shown: Shown) -> Figure:
+        """Each row at (pass@1, pass@k), pooled and by training run, one panel per benchmark.
 
+        Above DISTINCT rows marks alone cannot be told apart: every row is then a disc with its
+        number in the legend, and thin lines lead from it to its runs.
+        """
+        from matplotlib.ticker import PercentFormatter
 
-def tradeoff_figure(
-    pass_at_k: pd.DataFrame, study: ResolvedStudy, exhibit: str, k: int | None
-) -> Figure:
-    """Each row at (pass@1, pass@k), pooled and by training run, one panel per benchmark.
+        from sage.rendering.style import add_legend, panels_of
 
-    `pass_at_k` has the columns of `metrics/pass_at_k.parquet`. Above DISTINCT rows marks alone
-    cannot be told apart: every row is then a disc with its number in the legend, and thin lines
-    lead from it to its runs. A benchmark without rows has an empty panel.
-    """
-    import matplotlib
-    from matplotlib.ticker import PercentFormatter
-
-    from sage.rendering.style import STYLE, add_legend, grid_of_panels, say
-
-    pooled = pooled_pass_at_k(pass_at_k, study, exhibit)
-    samples = study.evaluation(study.study.exhibits[exhibit].model).samples
-    names = [name for name in study.rows_of(exhibit) if name in set(pooled["algorithm"])]
-    benchmarks, titles = study.benchmarks_of(exhibit), benchmark_titles(study)
-    styles, numbers = line_styles(study), dict.fromkeys(names, "")
-    labels = [row_title(study, name) for name in names]
-    if len(names) > DISTINCT:
-        numbers = {name: str(names.index(name) + (BASE not in names)) for name in names}
-        styles |= {name: replace(styles[name], dashes=(), marker="o") for name in names}
-        labels = [f"{numbers[name]}  {label}" for name, label in zip(names, labels, strict=True)]
-    runs = pass_at_k[(pass_at_k["train_seed"] != POOLED) & pass_at_k["algorithm"].isin(names)]
-    with matplotlib.rc_context(STYLE):
-        figure, panels = grid_of_panels(len(benchmarks), len(names))
+        metrics = shown.frame("pass_at_k")
+        rows = pooled(metrics, shown)
+        names, styles = shown.rows_in(rows), line_styles(shown.study)
+        labels, numbers = [shown.title(name) for name in names], dict.fromkeys(names, "")
+        runs = single_runs(metrics, names)
+        titles = {benchmark: shown.titles[benchmark] for benchmark in shown.benchmarks}
+        figure, panels = panels_of(titles, rows, len(names))
         if len(names) > DISTINCT:
+            numbers = {name: str(names.index(name) + (BASE not in names)) for name in names}
+            styles |= {name: replace(styles[name], dashes=(), marker="o") for name in names}
+            pairs = zip(numbers.values(), labels, strict=True)
+            labels = [f"{number}  {label}" for number, label in pairs]
             width, height = figure.get_size_inches()
             figure.set_size_inches(max(width, 8.0), 1.5 * height)
-        for axes, benchmark in zip(panels, benchmarks, strict=True):
-            here = pooled[pooled["benchmark"] == benchmark]
-            axes.set(title=titles[benchmark])
-            if here.empty:
-                say(axes, "not evaluated")
-                continue
-            largest = k or shown_ks(here, samples)[-1]
-            singles = _points(runs[runs["benchmark"] == benchmark], largest)
+        for axes, here in panels:
+            largest = self.k or shown_ks(here, shown.evaluation.samples)[-1]
+            singles = _points(runs[runs["benchmark"] == here["benchmark"].iloc[0]], largest)
             for name in names:
                 row = _points(here[here["algorithm"] == name], largest)
                 own = singles[singles["algorithm"] == name]
@@ -102,8 +81,8 @@ def tradeoff_figure(
             axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.set(xlabel="pass@1", ylabel=f"pass@{largest}")
-        add_legend(figure, names, styles, study, markers=True, labels=labels)
-    return figure
+        add_legend(figure, names, styles, shown.study, markers=True, labels=labels)
+        return figure
 
 
 def _draw_row(
@@ -145,9 +124,8 @@ def _draw_row(
 def _points(rows: pd.DataFrame, k: int) -> pd.DataFrame:
     """Columns algorithm, train_seed, accuracy and coverage, each of these with low and high."""
     keys = ["algorithm", "train_seed"]
-    parts = ["value", "low", "high"]
     one, many = (
-        rows[rows["k"] == wanted][[*keys, *parts]].rename(
+        rows[rows["k"] == wanted][[*keys, *PARTS]].rename(
             columns={"value": name, "low": f"{name}_low", "high": f"{name}_high"}
         )
         for wanted, name in ((1, "accuracy"), (k, "coverage"))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring
+from sage.exhibits.kind import Kind, Measuring, Shown
 from sage.rendering.lines import line_styles
-from sage.results import Results
-from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
 if TYPE_CHECKING:
@@ -43,6 +40,7 @@ class TrainingFigure(ExhibitOfRows, Kind):
     kind: Literal["training"]
 
     of_training: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("policies",)
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
     contents: ClassVar[str] = (
         "Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the "
@@ -56,53 +54,39 @@ class TrainingFigure(ExhibitOfRows, Kind):
         "are their running mean, averaged over training seeds."
     )
 
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The trained policies, for their histories."""
-        return {"policies": [results.policy(run) for run in self.runs(study)]}
-
     def measure(self, job: Measuring) -> None:
         """Write `histories`: the recorded values, a row for each run and step."""
         from sage.analysis.dynamics import history_frame, read_histories
 
         job.write(histories=history_frame(read_histories(job.files["policies"])))
 
-    def figures(self) -> Mapping[str, FigureMaker]:
-        """The curves."""
-        return {
-            "": lambda shown: training_figure(shown.frame("histories"), shown.study, shown.name)
-        }
+    def figure(self, shown: Shown) -> Figure:
+        """A panel for each recorded quantity; without any history the figure says so.
 
+        Thin lines are single seeds, step by step. Thick lines are their mean, smoothed by a running
+        mean over a twentieth of the steps. A step far above all others does not set the scale and
+        leaves the panel.
+        """
+        from matplotlib.ticker import MaxNLocator
 
-def training_figure(histories: pd.DataFrame, study: ResolvedStudy, exhibit: str) -> Figure:
-    """Training curves: reward, KL, entropy, gradient norm, completion length, guide factor.
+        from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
 
-    `histories` has the columns algorithm, seed, step and the recorded values. Thin lines are
-    single seeds, step by step. Thick lines are their mean, smoothed by a running mean over a
-    twentieth of the steps. A step far above all others does not set the scale and leaves the
-    panel. A quantity that no run recorded has no panel; without any history the figure says so.
-    """
-    import matplotlib
-    from matplotlib.ticker import MaxNLocator
-
-    from sage.rendering.style import STYLE, add_legend, draw_lines, grid_of_panels, say
-
-    order = {name: place for place, name in enumerate(study.rows_of(exhibit))}
-    frame = histories[histories["algorithm"].isin(list(order))]
-    frame = frame.assign(place=frame["algorithm"].map(order))
-    frame = frame.sort_values(["place", "seed", "step"], ignore_index=True)
-    recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
-    if "sampler_gap_mean" in recorded and frame["sampler_gap_mean"].max() < _ROUNDING:
-        recorded = [key for key in recorded if key not in _GAPS]
-    names = list(dict.fromkeys(frame["algorithm"]))
-    styles = line_styles(study)
-    runs = frame[["algorithm", "seed"]].drop_duplicates()
-    faint = min(0.3, 1.5 / max(1, len(runs)))
-    with matplotlib.rc_context(STYLE):
+        order = {name: place for place, name in enumerate(shown.rows)}
+        frame = shown.frame("histories")
+        frame = frame[frame["algorithm"].isin(list(order))]
+        frame = frame.assign(place=frame["algorithm"].map(order))
+        frame = frame.sort_values(["place", "seed", "step"], ignore_index=True)
+        recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
+        if "sampler_gap_mean" in recorded and frame["sampler_gap_mean"].max() < _ROUNDING:
+            recorded = [key for key in recorded if key not in _GAPS]
+        names, styles = shown.rows_in(frame), line_styles(shown.study)
+        faint = min(0.3, 1.5 / max(1, len(frame[["algorithm", "seed"]].drop_duplicates())))
         figure, panels = grid_of_panels(max(1, len(recorded)), len(names))
         if not recorded:
             panels[0].set(title="Training")
             say(panels[0], "no training history")
-        for axes, key in zip(panels, recorded, strict=False):
+            return figure
+        for axes, key in zip(panels, recorded, strict=True):
             known = frame.dropna(subset=[key])
             for (name, _), run in known.groupby(["algorithm", "seed"], sort=False):
                 axes.plot(run["step"], run[key], color=styles[str(name)].hex, lw=0.5, alpha=faint)
@@ -111,9 +95,8 @@ def training_figure(histories: pd.DataFrame, study: ResolvedStudy, exhibit: str)
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
             _cut_spikes(axes, known[key])
             _widen_if_flat(axes, known[key])
-        if recorded:
-            add_legend(figure, names, styles, study, markers=False)
-    return figure
+        add_legend(figure, names, styles, shown.study, markers=False)
+        return figure
 
 
 def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:

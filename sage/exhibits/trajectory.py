@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import FigureMaker, Files, Kind, Measuring, Shown
+from sage.exhibits.kind import Kind, Measuring, Shown
 from sage.fields import Name, Positive, about
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
-from sage.results import Results
 from sage.study import BASE, Evaluation, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
@@ -31,6 +29,8 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
 
     of_training: ClassVar[bool] = True
     with_model: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("base", "policies", "problems")
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.trajectory",
         "sage.analysis.dynamics",
@@ -50,6 +50,10 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         """See `Exhibit`."""
         return self.snapshots
 
+    def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
+        """None: it draws its own samples."""
+        return []
+
     def problem_sets(self, study: ResolvedStudy) -> list[str]:
         """See `Kind`."""
         return [self.benchmark]
@@ -58,22 +62,10 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         """See `Kind`."""
         return self.samples
 
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The parent, the trained policies with their snapshots, and the problems."""
-        return {
-            "base": [results.parent(self.model)],
-            "policies": [results.policy(run) for run in self.runs(study)],
-            "problems": [results.problems(self.benchmark)],
-        }
-
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """See `Kind`."""
         evaluation = study.evaluation(self.model).model_dump()
         return {"evaluation": {**evaluation, "samples": self.samples}}
-
-    def modules(self, study: ResolvedStudy) -> Sequence[str]:
-        """See `Kind`; with the sampling engine."""
-        return [*self.measured_by, f"sage.sampling.{study.evaluation(self.model).engine}_engine"]
 
     def measure(self, job: Measuring) -> None:
         """Write `accuracies` at the snapshots, and `histories` of the same runs."""
@@ -95,72 +87,51 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         )
         histories = history_frame(read_histories(job.files["policies"]))
         job.write(accuracies=accuracies, histories=histories)
-        job.manifest.write(job.folder / "manifest.json", tokens)
+        job.write_manifest(tokens)
 
-    def figures(self) -> Mapping[str, FigureMaker]:
-        """The paths of the runs."""
-        return {"": _figure}
+    def figure(self, shown: Shown) -> Figure:
+        """Each run's path through training reward (x) and test accuracy (y).
 
+        Rewards are means over a twentieth of the run around each checkpoint, see
+        `reward_and_accuracy`, which raises ValueError if the two do not fit. Crosses are the base,
+        before the first step. An arrow points to the last checkpoint. Numbers are the steps of the
+        first and the last checkpoint. Vertical bars are 95 % intervals.
+        """
+        from matplotlib.ticker import FuncFormatter
 
-def _figure(shown: Shown) -> Figure:
-    frames = shown.frame("histories"), shown.frame("accuracies")
-    return trajectory_figure(*frames, shown.study, shown.name)
+        from sage.analysis.dynamics import reward_and_accuracy
+        from sage.rendering.style import add_legend, grid_of_panels
 
-
-def trajectory_figure(
-    histories: pd.DataFrame, accuracies: pd.DataFrame, study: ResolvedStudy, exhibit: str
-) -> Figure:
-    """Figure 2: each run's path through training reward (x) and test accuracy (y).
-
-    `histories` has the columns algorithm, seed, step and reward; `accuracies` has the columns
-    algorithm, train_seed, step, value, low, high. Rewards are means over a twentieth of the run
-    around each checkpoint, see `reward_and_accuracy`, which raises ValueError if the two do not
-    fit. Crosses are the base, before the first step. An arrow points to the last checkpoint.
-    Numbers are the steps of the first and the last checkpoint. Vertical bars are 95 % intervals.
-    """
-    import matplotlib
-    from matplotlib.ticker import FuncFormatter
-
-    from sage.analysis.dynamics import reward_and_accuracy
-    from sage.rendering.style import STYLE, add_legend, grid_of_panels
-
-    names = [name for name in study.rows_of(exhibit) if name in set(accuracies["algorithm"])]
-    shown = accuracies[accuracies["algorithm"].isin(names)]
-    runs: dict[tuple[str, int], Any] = {
-        (str(run["algorithm"].iloc[0]), int(run["seed"].iloc[0])): run.to_dict("records")
-        for _, run in histories.groupby(["algorithm", "seed"])
-    }
-    longest = max((len(history) for history in runs.values()), default=1)
-    points = reward_and_accuracy(runs, shown, max(1, round(longest / 20)))
-    styles = line_styles(study)
-    with matplotlib.rc_context(STYLE):
+        histories, accuracies = shown.frame("histories"), shown.frame("accuracies")
+        names, styles = shown.rows_in(accuracies), line_styles(shown.study)
+        runs: dict[tuple[str, int], Any] = {
+            (str(run["algorithm"].iloc[0]), int(run["seed"].iloc[0])): run.to_dict("records")
+            for _, run in histories.groupby(["algorithm", "seed"])
+        }
+        longest = max((len(history) for history in runs.values()), default=1)
+        of_rows = accuracies[accuracies["algorithm"].isin(names)]
+        points = reward_and_accuracy(runs, of_rows, max(1, round(longest / 20)))
         figure, (axes,) = grid_of_panels(1, len(names) + 1)
         figure.set_size_inches(6.2, 4.2)
         for name in names:
             for _, run in points[points["algorithm"] == name].groupby("train_seed"):
                 _path(axes, run, styles[name])
-        starts = points[points["step"] == 0]
-        look = styles[BASE]
-        axes.scatter(
-            starts["reward"],
-            starts["accuracy"],
-            marker=look.marker,
-            s=60,
-            color=look.hex,
-            edgecolor=PALETTE["paper"][0],
-            linewidth=0.8,
-            zorder=4,
-        )
+        starts, look = points[points["step"] == 0], styles[BASE]
+        edge: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "linewidth": 0.8}
+        places = starts["reward"], starts["accuracy"]
+        axes.scatter(*places, marker=look.marker, s=60, color=look.hex, zorder=4, **edge)
         axes.set(xlabel="training reward", ylabel="test accuracy (pass@1)")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         axes.margins(0.09)
-        add_legend(figure, [BASE, *names], styles, study, markers=True)
-    return figure
+        add_legend(figure, [BASE, *names], styles, shown.study, markers=True)
+        return figure
 
 
 def _path(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
     """One run's path from checkpoint to checkpoint."""
     import numpy as np
+
+    from sage.rendering.style import line_look
 
     run = run.sort_values("step")
     if {"low", "high"} <= set(run):
@@ -168,17 +139,7 @@ def _path(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
         axes.vlines(
             trained["reward"], trained["low"], trained["high"], color=look.hex, alpha=0.25, lw=1
         )
-    axes.plot(
-        run["reward"],
-        run["accuracy"],
-        color=look.hex,
-        linestyle=(0, look.dashes) if look.dashes else "-",
-        linewidth=1.5,
-        marker=look.marker,
-        markersize=5,
-        markeredgecolor=PALETTE["paper"][0],
-        markeredgewidth=0.6,
-    )
+    axes.plot(run["reward"], run["accuracy"], **line_look(look, True) | {"linewidth": 1.5})
     places = run[["reward", "accuracy"]].to_numpy()
     if len(places) > 1 and not np.array_equal(places[-2], places[-1]):
         axes.annotate(

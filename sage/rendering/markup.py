@@ -40,7 +40,7 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
     box = re.search(r'viewBox="([^"]+)"', svg)
     if box is None:
         raise ValueError(
-            "this SVG has no viewBox, so `save_figure` did not write it; make the figure again"
+            "this SVG has no viewBox, so `draw_figure` did not write it; make the figure again"
         )
     body = svg[svg.index(">", svg.index("<svg")) + 1 :].strip()
     body = re.sub(r"<!--.*?-->|<style.*?</style>", "", body, flags=re.DOTALL)

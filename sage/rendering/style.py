@@ -6,7 +6,7 @@ Figures do not touch pyplot's global state, and the same data gives the same byt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,13 @@ _LINE_INCHES, _ENTRY_INCHES, _LETTER_INCHES = 0.24, 0.7, 0.068
 """Of a legend: the height of a line, the width of an entry without its text, and of a letter."""
 
 
-def save_figure(figure: Figure, svg_path: Path) -> None:
-    """Write the figure as SVG and, beside it, as PDF; the same figure gives the same bytes."""
+def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
+    """Draw a figure in this style and write it as SVG and, beside it, as PDF.
+
+    The same figure gives the same bytes.
+    """
     with matplotlib.rc_context(STYLE):
+        figure = draw()
         with atomic_file(svg_path) as temporary:
             nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
             figure.savefig(temporary, format="svg", metadata=nothing)
@@ -83,6 +87,25 @@ def grid_of_panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
     return figure, panels[:count]
 
 
+def panels_of(
+    benchmarks: Mapping[str, str], rows: pd.DataFrame, lines: int
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A figure with a titled panel for each benchmark, by name, and the panels with their rows.
+
+    A panel without rows says so and is left out of the list.
+    """
+    figure, panels = grid_of_panels(len(benchmarks), lines)
+    drawn = []
+    for axes, (benchmark, title) in zip(panels, benchmarks.items(), strict=True):
+        axes.set(title=title)
+        here = rows[rows["benchmark"] == benchmark]
+        if here.empty:
+            say(axes, "not evaluated")
+        else:
+            drawn.append((axes, here))
+    return figure, drawn
+
+
 def draw_lines(
     axes: Axes,
     data: pd.DataFrame,
@@ -96,10 +119,10 @@ def draw_lines(
     for name in names:
         line = data[data["algorithm"] == name].dropna(subset=[x, y]).sort_values([x, y])
         if len(line):
-            axes.plot(line[x], line[y], **_look(styles[name], markers))
+            axes.plot(line[x], line[y], **line_look(styles[name], markers))
 
 
-def _look(style: LineStyle, markers: bool) -> dict[str, Any]:
+def line_look(style: LineStyle, markers: bool) -> dict[str, Any]:
     """How an algorithm's line looks, in a panel and in the legend."""
     return {
         "color": style.hex,
@@ -124,7 +147,7 @@ def add_legend(
 
     It has as many columns, up to 4, as fit into the figure's width, and makes room for its lines.
     """
-    handles = [Line2D([], [], **_look(styles[name], markers)) for name in names]
+    handles = [Line2D([], [], **line_look(styles[name], markers)) for name in names]
     if not handles:
         return
     labels = labels or [row_title(study, name) for name in names]

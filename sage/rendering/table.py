@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from sage.rendering.labels import row_title
 from sage.rendering.latex import latex_table
@@ -83,12 +85,22 @@ class Table:
 
 
 @dataclass(frozen=True)
-class TableDocument:
-    """A stored table: the tidy `frame` for CSV, the `table` for readers, and its caption.
+class PageTable:
+    """A table with its caption, as the page shows it.
 
     If there is a `summary`, the page folds the table behind this line. `flat` names the cells with
     an interval of width zero, for the page's warnings.
     """
+
+    table: Table
+    caption: str
+    summary: str = ""
+    flat: str = ""
+
+
+@dataclass(frozen=True)
+class TableDocument:
+    """A stored table: the tidy `frame` for CSV, and the rest as in `PageTable`."""
 
     frame: pd.DataFrame
     table: Table
@@ -97,53 +109,34 @@ class TableDocument:
     flat: str = ""
 
 
-@dataclass(frozen=True)
-class PageTable:
-    """The parts of a table document that the page shows."""
+Record = Mapping[Any, Any]
+"""A row of a frame, by column."""
 
-    table: Table
-    caption: str
-    summary: str = ""
-    flat: str = ""
+Columns = Mapping[str, Callable[[Record], Cell | str]]
+"""The function that makes a cell of a row, by the column's title."""
+
+_PAGE_TABLE = TypeAdapter(PageTable)
 
 
 def write_document(document: TableDocument, csv: Path) -> None:
     """Write a table as CSV (shares, full precision), with LaTeX and JSON for the page beside it."""
-    text = document.frame.to_csv(index=False, lineterminator="\n")
-    write_text_atomic(csv, text)
-    write_text_atomic(csv.with_suffix(".tex"), latex_table(document.table, document.caption))
     shown = PageTable(document.table, document.caption, document.summary, document.flat)
-    write_text_atomic(
-        csv.with_suffix(".json"), json.dumps(asdict(shown), ensure_ascii=False, indent=1) + "\n"
-    )
+    content = json.dumps(asdict(shown), ensure_ascii=False, indent=1) + "\n"
+    frame = document.frame.to_csv(index=False, lineterminator="\n")
+    write_text_atomic(csv, frame)
+    write_text_atomic(csv.with_suffix(".tex"), latex_table(document.table, document.caption))
+    write_text_atomic(csv.with_suffix(".json"), content)
 
 
 def read_document(path: Path) -> PageTable:
     """Read what `write_document` wrote. Raises ValueError for any other file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return PageTable(_table(content.pop("table")), **content)
-    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        return _PAGE_TABLE.validate_json(path.read_bytes())
+    except ValidationError as error:
         raise ValueError(
-            f"{path}: not a table written by this project ({error!r}); delete the file and make "
+            f"{path}: not a table written by this project ({error}); delete the file and make "
             "the table again"
         ) from error
-
-
-def _table(content: dict[str, Any]) -> Table:
-    heads = tuple(Head(head["title"], tuple(head["columns"])) for head in content["heads"])
-    groups = tuple(
-        Group(group["title"], tuple(_row(row) for row in group["rows"]))
-        for group in content["groups"]
-    )
-    return Table(content["first"], heads, groups, content["words"])
-
-
-def _row(content: dict[str, Any]) -> Row:
-    cells = tuple(Cell(**cell) for cell in content["cells"])
-    key = content["key"]
-    style = LineStyle(key["colour"], tuple(key["dashes"]), key["marker"]) if key else None
-    return Row(content["title"], cells, style, content["base"])
 
 
 def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:
@@ -153,15 +146,54 @@ def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:
     return Cell(percent(value), interval(low, high), mark)
 
 
-def norm_cell(value: float, low: float, high: float) -> Cell:
-    """A gradient norm with the range of runs, if it has one."""
-    return Cell(f"{value:.3f}", "" if math.isnan(low + high) else f"{low:.3f}–{high:.3f}")
-
-
 def algorithm_row(study: ResolvedStudy, algorithm: str, cells: Sequence[Cell]) -> Row:
     """A row with its algorithm's title and line style."""
     key = line_styles(study)[algorithm]
     return Row(row_title(study, algorithm), tuple(cells), key, algorithm == BASE)
+
+
+def algorithm_table(heads: Iterable[Head], rows: Iterable[Row]) -> Table:
+    """A table of algorithms in one group."""
+    return Table("Algorithm", tuple(heads), (Group("", tuple(rows)),))
+
+
+def single_heads(titles: Iterable[str]) -> tuple[Head, ...]:
+    """Columns that stand alone."""
+    return tuple(Head("", (title,)) for title in titles)
+
+
+def columns_table(
+    first: str,
+    columns: Columns,
+    groups: Iterable[tuple[str, pd.DataFrame]],
+    row: Callable[[Record, list[Cell]], Row],
+    words: bool = False,
+) -> Table:
+    """A table with a group for each heading and frame, and a row for each of the frame's rows.
+
+    `row` puts a row's cells under its title.
+    """
+    made = []
+    for heading, frame in groups:
+        rows = []
+        for record in frame.to_dict("records"):
+            cells = [read(record) for read in columns.values()]
+            rows.append(row(record, [Cell(c) if isinstance(c, str) else c for c in cells]))
+        made.append(Group(heading, tuple(rows)))
+    return Table(first, single_heads(columns), tuple(made), words)
+
+
+def columns_of_algorithms(
+    study: ResolvedStudy,
+    columns: Columns,
+    groups: Iterable[tuple[str, pd.DataFrame]],
+) -> Table:
+    """The same for frames with a column `algorithm`, which gives each row its title and style."""
+
+    def row(record: Record, cells: list[Cell]) -> Row:
+        return algorithm_row(study, record["algorithm"], cells)
+
+    return columns_table("Algorithm", columns, groups, row)
 
 
 def plain_table(frame: Any, first: str, titles: dict[str, str] | None = None) -> Table:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -61,13 +61,8 @@ class Candidates:
         return np.asarray(asked[self.problem] & (self.rank < np.array(quota)[self.kind]))
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Rows of one sample file to show, in file order, and counts by problem.
-
-    `rows` has the small columns, indexed by the row's place in the file; `counts` maps a problem
-    to (correct, all).
-    """
+class Choice(NamedTuple):
+    """`rows` of one sample file to show, in file order, and `counts` by problem, as above."""
 
     rows: pd.DataFrame
     counts: Mapping[str, tuple[int, int]]
@@ -80,9 +75,7 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     """
     records = {name: read_problems(path) for name, path in problems.items()}
     light = {path: candidates(read_frame(path, columns=_LIGHT)) for path in samples}
-    by_benchmark: dict[str, int] = {}
-    for path in samples:
-        by_benchmark[path.stem] = len(records.get(path.stem, ()))
+    by_benchmark = {path.stem: len(records.get(path.stem, ())) for path in samples}
     for quota, most in plans(by_benchmark):
         shown = {name: spread(records[name], most) for name in by_benchmark if name in records}
         asked = {path: [p.problem_id for p in shown.get(path.stem, ())] for path in light}
@@ -194,39 +187,23 @@ def excerpts(
             cells[str(places[benchmark][name])] = {"correct": correct, "drawn": drawn, "shown": []}
         rows = choice.rows.to_dict("records")
         for row, (completion, answer) in zip(rows, texts[path], strict=True):
-            shown = [
-                row["status"],
-                completion[:LONGEST],
-                None if answer is None else answer[:200],
-                int(row["n_tokens"]),
-                int(row["eval_seed"]),
-                int(row["sample_index"]),
-                int(row["finish_reason"] == "length"),
-                int(len(completion) > LONGEST),
-            ]
+            said = row["status"], completion[:LONGEST], None if answer is None else answer[:200]
+            numbers = row["n_tokens"], row["eval_seed"], row["sample_index"]
+            cut = row["finish_reason"] == "length", len(completion) > LONGEST
+            shown = [*said, *map(int, numbers + cut)]
             cells[str(places[benchmark][row["problem_id"]])]["shown"].append(shown)
-        runs.append(
-            {
-                "model": model,
-                "algorithm": algorithm,
-                "seed": seed,
-                "benchmark": benchmark,
-                "cells": cells,
-            }
-        )
+        run = {"model": model, "algorithm": algorithm, "seed": seed, "benchmark": benchmark}
+        runs.append({**run, "cells": cells})
+    shown_problems = {name: list(map(_problem, found)) for name, found in problems.items()}
+    return {"problems": shown_problems, "runs": runs}
+
+
+def _problem(problem: Problem) -> dict[str, str]:
+    answer = readable_gold(problem.answer, problem.kind)
     return {
-        "problems": {
-            name: [
-                {
-                    "id": p.problem_id,
-                    "text": p.problem[:LONGEST],
-                    "answer": readable_gold(p.answer, p.kind)[:LONGEST],
-                }
-                for p in of
-            ]
-            for name, of in problems.items()
-        },
-        "runs": runs,
+        "id": problem.problem_id,
+        "text": problem.problem[:LONGEST],
+        "answer": answer[:LONGEST],
     }
 
 

@@ -6,7 +6,7 @@ A missing file leaves its place empty. A file that exists but cannot be read is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,6 @@ from sage.analysis.case_study import CaseStudy, read_case
 from sage.claims import CONTRASTS
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
-from sage.exhibits.paper_values import in_paper
 from sage.problems.record import Problem, read_problems
 from sage.rendering.table import PageTable, read_document
 from sage.results import Results, Run
@@ -30,6 +29,7 @@ METRICS = ("pass_at_k", "rates", "support", "claims")
 
 Manifest = Mapping[str, Any]
 Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,6 @@ class PageFiles:
         """The folder of what was measured for an exhibit."""
         place = self.results if kind_of(study, exhibit).with_model else self.made
         return place.measured(exhibit)
-
-    def tables(self, study: ResolvedStudy, exhibit: str) -> list[str]:
-        """Names of the tables of an exhibit, the study's own or a standing one."""
-        if exhibit in STANDING:
-            return list(tables_of(study, exhibit))
-        compared = in_paper(self.paper, kind_of(study, exhibit))
-        return list(tables_of(study, exhibit, compared))
 
     def parents(self, study: ResolvedStudy) -> dict[tuple[str, str], Path]:
         """Manifests of the stages before RL, by (model, stage)."""
@@ -116,33 +109,25 @@ class PageContent:
 def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     """Read all files that exist; the templates must exist."""
     made, exhibits = files.made, [*study.study.exhibits, *STANDING]
-    contamination, excerpts = made.metrics("contamination", "csv"), made.excerpts
-    tables = [table for name in exhibits for table in files.tables(study, name)]
+    tables = [table for name in exhibits for table in tables_of(study, name, files.paper)]
     figures = [figure for name in exhibits for figure in figures_of(study, name)]
-    figures.append(CONTRASTS)
+    contamination, excerpts = made.metrics("contamination", "csv"), made.excerpts
     return PageContent(
-        metrics={name: read_frame(path) for name, path in _there(METRICS, made.metrics)},
-        tables={
-            name: read_document(path)
-            for name, path in _there(tables, lambda name: made.table(name, "json"))
-        },
-        figures={name: path.read_text("utf-8") for name, path in _there(figures, made.figure)},
-        cases={
-            name: read_case(path)
-            for name, path in _there(
-                study.study.exhibits, lambda name: files.measured(study, name) / CASE
-            )
-        },
+        metrics=_read({name: made.metrics(name) for name in METRICS}, read_frame),
+        tables=_read({name: made.table(name, "json") for name in tables}, read_document),
+        figures=_read({name: made.figure(name) for name in [*figures, CONTRASTS]}, _read_text),
+        cases=_read(
+            {name: files.measured(study, name) / CASE for name in study.study.exhibits}, read_case
+        ),
         contamination=_read_frame(contamination) if contamination.is_file() else None,
-        excerpts=excerpts.read_text("utf-8") if excerpts.is_file() else "",
-        problems={
-            name: read_problems(path)
-            for name, path in _there(study.problem_sets(), files.results.problems)
-        },
-        parents=_manifests(files.parents(study)),
-        policies=_manifests(files.policies(study)),
-        evaluations=_manifests(files.evaluations(study)),
-        measurements=_manifests(files.measurements(study)),
+        excerpts=_read_text(excerpts) if excerpts.is_file() else "",
+        problems=_read(
+            {name: files.results.problems(name) for name in study.problem_sets()}, read_problems
+        ),
+        parents=_read(files.parents(study), _read_manifest),
+        policies=_read(files.policies(study), _read_manifest),
+        evaluations=_read(files.evaluations(study), _read_manifest),
+        measurements=_read(files.measurements(study), _read_manifest),
         sources=read_sources(files.reports),
     )
 
@@ -150,7 +135,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
 def read_sources(folder: Path) -> dict[str, str]:
     """Templates, styles and scripts of the page by their paths inside the folder."""
     paths = [path for end in ("j2", "css", "js") for path in sorted(folder.rglob(f"*.{end}"))]
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return {path.relative_to(folder).as_posix(): _read_text(path) for path in paths}
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
@@ -159,16 +144,18 @@ def _read_frame(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
 
 
-def _there(names: Iterable[str], path_of: Any) -> list[tuple[str, Path]]:
-    return [(name, path) for name in names if (path := path_of(name)).is_file()]
+def _read(paths: Mapping[Key, Path], read: Callable[[Path], Value]) -> dict[Key, Value]:
+    """What the files contain that exist."""
+    return {name: read(path) for name, path in paths.items() if path.is_file()}
 
 
-def _manifests(files: Mapping[Key, Path]) -> dict[Key, Manifest]:
-    found = {}
-    for name, path in files.items():
-        if path.is_file():
-            try:
-                found[name] = json.loads(path.read_text(encoding="utf-8"))
-            except json.JSONDecodeError as error:
-                raise Damaged(path, f"not JSON ({error})") from error
-    return found
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        manifest: Manifest = json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise Damaged(path, f"not JSON ({error})") from error
+    return manifest

@@ -24,7 +24,7 @@ from sage.rendering.labels import row_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
-from sage.report.sections import Part, exhibit_sections, opening
+from sage.report.sections import Part, exhibit_sections
 from sage.report.study_sections import study_sections
 from sage.report.warnings import warnings
 from sage.runtime.files import write_text_atomic
@@ -72,7 +72,7 @@ def render_page(
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
     script = content.sources.get(SCRIPT, "") if excerpts else ""
     claims = ledger_view(content.metrics.get("claims"), study)
-    lead, exhibits = opening(exhibit_sections(study, content, files), study)
+    lead, exhibits = exhibit_sections(study, content, files)
     return environment.get_template(TEMPLATE).render(
         study=study,
         partial_report=partial_report,

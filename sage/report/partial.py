@@ -21,7 +21,6 @@ from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, write_metrics
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.making import measure, write_figure, write_table
-from sage.exhibits.paper_values import in_paper
 from sage.problems.contamination import write_contamination
 from sage.problems.record import read_problem_sets
 from sage.report.browser import write_excerpts
@@ -78,12 +77,8 @@ def comparable(samples: Iterable[Path]) -> list[Path]:
 
 
 def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
-    paths = [
-        results.samples(*pair)
-        for model in study.study.models
-        for pair in study.evaluated_runs(model)
-    ]
-    return comparable([path for path in paths if path.is_file()])
+    pairs = [pair for model in study.study.models for pair in study.evaluated_runs(model)]
+    return comparable([path for pair in pairs if (path := results.samples(*pair)).is_file()])
 
 
 def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
@@ -112,13 +107,12 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
 
 def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     """Tables and figures of one exhibit, if it has been measured."""
-    standing = name in STANDING
-    measured = files.results.folder if standing else files.measured(study, name)
-    if not standing and not measured.is_dir():
-        return
-    part, paper = study.part() if standing else study.part(name), files.paper
-    compared = not standing and in_paper(paper, kind_of(study, name))
-    for table, suffix in tables_of(study, name, compared).items():
+    paper, part, measured = files.paper, study.part(), files.results.folder
+    if name not in STANDING:
+        part, measured = study.part(name), files.measured(study, name)
+        if not measured.is_dir():
+            return
+    for table, suffix in tables_of(study, name, paper).items():
         output = files.made.table(table)
         _attempt(table, partial(write_table, part, name, suffix, measured, paper, output))
     for figure, suffix in figures_of(study, name).items():
@@ -127,23 +121,20 @@ def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
 
 
 def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
-    def there(names: list[str]) -> list[Path]:
-        paths = [files.results.problems(name) for name in names]
-        return [path for path in paths if path.is_file()]
-
-    training, benchmarks = there(study.training_sets()), there(study.benchmark_sets())
+    training, benchmarks = (
+        [path for name in names if (path := files.results.problems(name)).is_file()]
+        for names in (study.training_sets(), study.benchmark_sets())
+    )
     if not training or not benchmarks:
         return
-    rule, made = study.study.contamination, files.made
-    write_contamination(
-        read_problem_sets(training),
-        read_problem_sets(benchmarks),
-        rule.ngram,
-        rule.share,
-        made.metrics("contamination"),
-        made.metrics("contamination", "csv"),
-        made.metrics("contamination_pairs", "csv"),
+    rule, made = study.study.contamination, files.made.metrics
+    sets = read_problem_sets(training), read_problem_sets(benchmarks)
+    outputs = (
+        made("contamination"),
+        made("contamination", "csv"),
+        made("contamination_pairs", "csv"),
     )
+    write_contamination(*sets, rule.ngram, rule.share, *outputs)
 
 
 def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
@@ -169,5 +160,5 @@ def _attempt(name: str, make: Callable[[], None]) -> None:
     """Make a part of the report. If data for it is missing, leave it out and say so."""
     try:
         make()
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, KeyError, FileNotFoundError) as error:
         print(f"{name}: not made, {error}")

@@ -5,18 +5,20 @@ Everything comes from the resolved study, the problem files and the manifests of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from sage.problems.record import Problem
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.rendering.markup import yaml_text
 from sage.rendering.numbers import NONE, duration, grouped
-from sage.rendering.table import Cell, Group, Head, Row, Table
-from sage.report.loader import PageContent, PageFiles
+from sage.rendering.table import Cell, Group, Row, Table, single_heads
+from sage.report.loader import Manifest, PageContent, PageFiles
 from sage.results import Results, Run
 from sage.study import BASE, ResolvedStudy
+
+_Job = tuple[str, str, Path, Manifest | None]
+"""Its title, where it stands, the path of its manifest, and what that has."""
 
 _STAGES = {"pretrained": "Base model", BASE: "Parent of RL"}
 
@@ -25,13 +27,11 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     """The settings a reader should see first, as (term, text)."""
     evaluation = study.study.evaluation
     seeds = len(evaluation.seeds)
+    samples = f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else "")
     return [
         ("Models", ", ".join(model.title for model in study.study.models.values())),
         ("Training seeds", study.seeds_text()),
-        (
-            "Samples per problem",
-            f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else ""),
-        ),
+        ("Samples per problem", samples),
         ("Temperature", f"{evaluation.sampling.temperature:g}"),
         ("Bootstrap draws", grouped(evaluation.bootstrap)),
     ]
@@ -46,11 +46,9 @@ def all_settings(study: ResolvedStudy) -> list[tuple[str, str]]:
         for name, settings in study.study.problems.items()
         if settings.source == "benchmark"
     }
-    texts = [
-        ("Study", yaml_text(study.study.model_dump(mode="json"))),
-        ("Algorithms", yaml_text(algorithms)),
-    ]
-    return [*texts, ("Data sets", yaml_text(benchmarks))] if benchmarks else texts
+    settings = {"Study": study.study.model_dump(mode="json"), "Algorithms": algorithms}
+    settings |= {"Data sets": benchmarks} if benchmarks else {}
+    return [(heading, yaml_text(value)) for heading, value in settings.items()]
 
 
 def problem_sets(
@@ -72,8 +70,7 @@ def problem_sets(
             Cell(results.problems(name).as_posix(), mark="path"),
         )
         rows.append(Row(settings.title, cells))
-    columns = ("Use", "Problems", "Source (revision)", "File")
-    heads = tuple(Head("", (name,)) for name in columns)
+    heads = single_heads(("Use", "Problems", "Source (revision)", "File"))
     return Table("Problem set", heads, (Group("", tuple(rows)),), words=True)
 
 
@@ -82,23 +79,18 @@ def run_tables(
 ) -> list[tuple[str, str, Table]]:
     """The cost of training and sampling, as (heading, sum, table); a row for each manifest."""
     titles = benchmark_titles(study)
+    models = {name: model.title for name, model in study.study.models.items()}
     training = [
-        (_STAGES[stage], study.model(model).title, path, content.parents.get((model, stage)))
+        (_STAGES[stage], models[model], path, content.parents.get((model, stage)))
         for (model, stage), path in files.parents(study).items()
-    ]
-    training += [
-        (
-            run_title(study, run),
-            study.model(run.model).title,
-            path,
-            content.policies.get(run),
-        )
+    ] + [
+        (run_title(study, run), models[run.model], path, content.policies.get(run))
         for run, path in files.policies(study).items()
     ]
     sampling = [
         (
             run_title(study, run),
-            f"{study.model(run.model).title}, {titles[benchmark]}",
+            f"{models[run.model]}, {titles[benchmark]}",
             path,
             content.evaluations.get((run, benchmark)),
         )
@@ -109,7 +101,7 @@ def run_tables(
         for name, path in files.measurements(study).items()
     ]
     parts = (("Training", training), ("Sampling", sampling), ("Further measurements", further))
-    return [(heading, _sum(rows), _runs(rows)) for heading, rows in parts if rows]
+    return [(heading, _sum(jobs), _table(jobs)) for heading, jobs in parts if jobs]
 
 
 def run_title(study: ResolvedStudy, run: Run) -> str:
@@ -120,36 +112,26 @@ def run_title(study: ResolvedStudy, run: Run) -> str:
 
 def recorded(content: PageContent, key: str) -> list[tuple[str, list[str]]]:
     """Every value under `key` in any manifest, by name; for versions, Python comes first."""
-    manifests: Iterable[Mapping[str, Any]] = (
-        *content.parents.values(),
-        *content.policies.values(),
-        *content.evaluations.values(),
-        *content.measurements.values(),
-    )
-    seen: dict[str, list[str]] = {}
-    for manifest in manifests:
+    kinds = (content.parents, content.policies, content.evaluations, content.measurements)
+    seen: dict[str, dict[str, None]] = {}
+    for manifest in (manifest for of_kind in kinds for manifest in of_kind.values()):
         for name, value in (manifest.get(key) or {}).items():
-            text = "none" if value is None else str(value)
-            values = seen.setdefault(str(name), [])
-            if text not in values:
-                values.append(text)
-    return sorted(seen.items(), key=lambda entry: (entry[0] != "python", entry[0]))
+            seen.setdefault(str(name), {})["none" if value is None else str(value)] = None
+    names = sorted(seen, key=lambda name: (name != "python", name))
+    return [(name, list(seen[name])) for name in names]
 
 
-def _runs(rows: Sequence[tuple[str, str, Path, Mapping[str, Any] | None]]) -> Table:
+def _table(jobs: Sequence[_Job]) -> Table:
     groups: dict[str, list[Row]] = {}
-    for title, place, path, manifest in rows:
-        groups.setdefault(place, []).append(Row(title, (*_cost(manifest), _path(path))))
-    columns = ("Commit", "Wall time", "Tokens", "Peak memory", "Manifest")
-    return Table(
-        "Run",
-        tuple(Head("", (name,)) for name in columns),
-        tuple(Group(place, tuple(of)) for place, of in groups.items()),
-        words=True,
-    )
+    for title, place, path, manifest in jobs:
+        cells = (*_cost(manifest), Cell(path.as_posix(), mark="path"))
+        groups.setdefault(place, []).append(Row(title, cells))
+    heads = single_heads(("Commit", "Wall time", "Tokens", "Peak memory", "Manifest"))
+    made = tuple(Group(place, tuple(rows)) for place, rows in groups.items())
+    return Table("Run", heads, made, words=True)
 
 
-def _cost(manifest: Mapping[str, Any] | None) -> tuple[Cell, ...]:
+def _cost(manifest: Manifest | None) -> tuple[Cell, ...]:
     if manifest is None:
         return (Cell("not run", mark="nil"), *(Cell(NONE, mark="nil") for _ in range(3)))
     tokens, memory = manifest.get("tokens"), manifest.get("peak_memory_gib")
@@ -161,14 +143,10 @@ def _cost(manifest: Mapping[str, Any] | None) -> tuple[Cell, ...]:
     )
 
 
-def _path(path: Path) -> Cell:
-    return Cell(path.as_posix(), mark="path")
-
-
-def _sum(rows: Sequence[tuple[str, str, Path, Mapping[str, Any] | None]]) -> str:
+def _sum(jobs: Sequence[_Job]) -> str:
     """``12 of 13 runs, 1 h 02 min, 1 234 567 tokens``."""
-    there = [manifest for *_, manifest in rows if manifest is not None]
-    count = f"{len(there)}" if len(there) == len(rows) else f"{len(there)} of {len(rows)}"
+    there = [manifest for *_, manifest in jobs if manifest is not None]
+    count = f"{len(there)}" if len(there) == len(jobs) else f"{len(there)} of {len(jobs)}"
     seconds = sum(float(manifest.get("wall_seconds") or 0) for manifest in there)
     tokens = sum(int(manifest.get("tokens") or 0) for manifest in there)
     return f"{count} jobs, {duration(seconds)}, {grouped(tokens)} tokens"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from sage.analysis.case_study import CaseStudy
-from sage.exhibits import figures_of, kind_of, shows
+from sage.exhibits import figures_of, kind_of, shows, tables_of
 from sage.exhibits.case_study import CASE
 from sage.exhibits.estimators import NAME as ESTIMATORS
 from sage.exhibits.estimators import guide_effects
@@ -54,16 +54,15 @@ class Section:
     note: str = ""
 
 
-def exhibit_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
-    """The study's exhibits, in its order."""
-    return [exhibit_section(study, name, content, files) for name in study.study.exhibits]
-
-
-def opening(sections: list[Section], study: ResolvedStudy) -> tuple[Section | None, list[Section]]:
+def exhibit_sections(
+    study: ResolvedStudy, content: PageContent, files: PageFiles
+) -> tuple[Section | None, list[Section]]:
     """The section that opens the page, if the study has an exhibit for it, and the others."""
-    for place, section in enumerate(sections):
-        if kind_of(study, section.target).leads:
-            return section, sections[:place] + sections[place + 1 :]
+    names = list(study.study.exhibits)
+    sections = [exhibit_section(study, name, content, files) for name in names]
+    for place, name in enumerate(names):
+        if kind_of(study, name).leads:
+            return sections.pop(place), sections
     return None, sections
 
 
@@ -71,30 +70,28 @@ def exhibit_section(
     study: ResolvedStudy, name: str, content: PageContent, files: PageFiles
 ) -> Section:
     """The section of one exhibit."""
-    title = study.study.exhibits[name].title
-    heading = f"{exhibit_heading(study, name)}. "
+    title, label = study.study.exhibits[name].title, label_of(name)
     rows = listing([row_title(study, row) for row in study.rows_of(name)])
-    label = f"{label_of(name)} {title}, for {rows}.".strip()
-    parts, missing = parts_of(study, name, content, files, heading, label)
-    case_path = files.measured(study, name) / CASE
-    told = not parts and not missing  # an exhibit without tables and figures has a case
-    if told and name not in content.cases:
-        missing = (case_path.as_posix(),)
-    case = content.cases.get(name)
-    unsolved = name in content.cases and case is None
+    spoken = f"{label} {title}, for {rows}.".strip()
+    heading = f"{exhibit_heading(study, name)}. "
+    parts, missing = parts_of(study, name, content, files, heading, spoken)
+    case, case_path = content.cases.get(name), (files.measured(study, name) / CASE).as_posix()
+    note = ""
+    if name in content.cases and case is None:
+        note = "No problem was solved by every method, so there is no case to show."
+    elif not parts and not missing and case is None:
+        missing = (case_path,)  # an exhibit without tables and figures has a case
     return Section(
         anchor=f"exhibit-{name}",
-        label=label_of(name),
+        label=label,
         title=title,
         target=name,
         behind=tuple(behind(study, name, content)),
         parts=parts,
         missing=missing,
         case=case,
-        case_path=case_path.as_posix(),
-        note=("No problem was solved by every method, so there is no case to show.")
-        if unsolved
-        else "",
+        case_path=case_path,
+        note=note,
     )
 
 
@@ -113,30 +110,21 @@ def parts_of(
     the text of a figure for screen readers.
     """
     parts, missing = [], []
+    caption = heading + shows(study, name).caption
     for figure in figures_of(study, name):
         path = files.made.figure(figure).as_posix()
-        if figure not in content.figures:
+        if svg := content.figures.get(figure):
+            drawn = inline_svg(svg, f"svg-{figure}", label)
+            parts.append(Part(f"figure-{figure}", caption, path, name, figure=drawn))
+        else:
             missing.append(path)
-            continue
-        drawn = inline_svg(content.figures[figure], f"svg-{figure}", label)
-        caption = heading + shows(study, name).caption
-        parts.append(Part(f"figure-{figure}", caption, path, name, figure=drawn))
-    for table in files.tables(study, name):
+    for table in tables_of(study, name, files.paper):
         path = files.made.table(table).as_posix()
-        if table not in content.tables:
+        if found := content.tables.get(table):
+            said, summary = table_heading + found.caption, found.summary
+            parts.append(Part(f"table-{table}", said, path, name, found.table, summary=summary))
+        else:
             missing.append(path)
-            continue
-        shown = content.tables[table]
-        parts.append(
-            Part(
-                anchor=f"table-{table}",
-                caption=table_heading + shown.caption,
-                path=path,
-                target=name,
-                table=shown.table,
-                summary=shown.summary,
-            )
-        )
     return tuple(sorted(parts, key=lambda part: bool(part.summary))), tuple(missing)
 
 
@@ -154,17 +142,11 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
     exhibit = kind_of(study, name)
     model, evaluation = study.model(exhibit.model), study.evaluation(exhibit.model)
     facts = [("Model", model.title)]
-    sets = exhibit.problem_sets(study)
+    sets, own = exhibit.problem_sets(study), exhibit.facts(study)
     if sets:
-        titles = benchmark_titles(study)
-        counts = [
-            f"{titles[b]}: {grouped(len(content.problems[b]))}"
-            if b in content.problems
-            else titles[b]
-            for b in sets
-        ]
-        facts.append(("Problems", "; ".join(counts)))
-    own = exhibit.facts(study)
+        titles, known = benchmark_titles(study), content.problems
+        counts = {b: f": {grouped(len(known[b]))}" if b in known else "" for b in sets}
+        facts.append(("Problems", "; ".join(titles[b] + count for b, count in counts.items())))
     facts += own
     if sets and not own:
         seeds = len(evaluation.seeds)
@@ -172,9 +154,8 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
         facts.append(("Samples", text + (f" × {seeds} seeds" if seeds > 1 else "")))
     if sets:
         sampling = evaluation.sampling
-        facts.append(
-            ("Sampling", f"temperature {sampling.temperature:g}, ≤ {sampling.max_tokens} tokens")
-        )
+        text = f"temperature {sampling.temperature:g}, ≤ {sampling.max_tokens} tokens"
+        facts.append(("Sampling", text))
     elif not own:
         facts.append(("Steps", grouped(model.rl.steps)))
     shown = {row: study.algorithms[row] for row in exhibit.rows_of(study) if row != BASE}
@@ -183,8 +164,6 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
     if exhibit.of_policies:
         wanted = exhibit.runs(study)
         have = sum(run in content.policies for run in wanted)
-        facts.append(("Training seeds", study.seeds_text()))
-        facts.append(
-            ("Training runs", str(have) if have == len(wanted) else f"{have} of {len(wanted)}")
-        )
+        runs = str(have) if have == len(wanted) else f"{have} of {len(wanted)}"
+        facts += [("Training seeds", study.seeds_text()), ("Training runs", runs)]
     return facts

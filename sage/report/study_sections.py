@@ -7,25 +7,28 @@ run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from sage.evaluation.curves import POOLED
 from sage.exhibits import shows
-from sage.exhibits.rows import require
-from sage.rendering.labels import benchmark_titles, row_title
-from sage.rendering.lines import line_styles
+from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, grouped, percent
-from sage.rendering.table import Cell, Group, Head, Row, Table
+from sage.rendering.table import (
+    Cell,
+    Columns,
+    Record,
+    Row,
+    Table,
+    columns_of_algorithms,
+    columns_table,
+)
 from sage.report.loader import PageContent, PageFiles
 from sage.report.sections import Part, Section, label_of, parts_of
-from sage.study import BASE, ResolvedStudy
+from sage.study import ResolvedStudy
 
-STATUSES = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated")
-"""The statuses of a completion. A truncated one also has another status."""
-
-_RATES = ("model", "algorithm", "train_seed", "benchmark", "status", "share", "n_samples")
 _STATUS_TITLES = {
     "correct": "Correct",
     "wrong": "Wrong",
@@ -34,38 +37,38 @@ _STATUS_TITLES = {
     "gold_unparsed": "No reference",
     "truncated": "Truncated",
 }
-_SUPPORT = {
-    "preserved": "Kept",
-    "shrunk": "Lost",
-    "expanded": "New",
-    "neither": "Never",
-    "srr": "Retention",
-    "ndr": "Discovery",
-    "sds": "Dynamics",
-    "nscr": "Net change",
-}
+STATUSES = tuple(_STATUS_TITLES)
+"""The statuses of a completion. A truncated one also has another status."""
+
+_THEORY = ("figure1", "figure5", "appendix_c", "estimators")
+_SETTINGS = ("table7", "table8", "readings")
+_ALWAYS = ("correct", "wrong", "unparsed", "truncated")
+"""Statuses whose columns are shown even if they are empty."""
+
+_COUNTS = {"preserved": "Kept", "shrunk": "Lost", "expanded": "New", "neither": "Never"}
+_SHARES = {"srr": "Retention", "ndr": "Discovery", "sds": "Dynamics", "nscr": "Net change"}
 
 
-def theory_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Figures 1 and 5, the toy example, and the gradients of guides: what needs no run."""
-    parts, missing = _standing(
-        study, ("figure1", "figure5", "appendix_c", "estimators"), content, files
-    )
-    return Section("theory", "", "Theory", "theory", parts=parts, missing=missing)
+def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
+    """All of them, in order."""
+    return [
+        standing_section("Theory", "theory", _THEORY, study, content, files),
+        standing_section("Hyperparameters", " ".join(_SETTINGS), _SETTINGS, study, content, files),
+        contamination_section(study, content, files),
+        grading_section(study, content, files),
+        support_section(study, content, files),
+    ]
 
 
-def settings_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Tables 7 and 8, the hyperparameters as used, and how open questions were answered."""
-    names = ("table7", "table8", "readings")
-    parts, missing = _standing(study, names, content, files)
-    title = "Hyperparameters"
-    return Section(title.lower(), "", title, " ".join(names), parts=parts, missing=missing)
-
-
-def _standing(
-    study: ResolvedStudy, names: Sequence[str], content: PageContent, files: PageFiles
-) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """Tables and figures that every report has, and the missing files."""
+def standing_section(
+    title: str,
+    target: str,
+    names: Sequence[str],
+    study: ResolvedStudy,
+    content: PageContent,
+    files: PageFiles,
+) -> Section:
+    """Tables and figures that need no run."""
     parts: list[Part] = []
     missing: list[str] = []
     for name in names:
@@ -74,18 +77,7 @@ def _standing(
         made, lacking = parts_of(study, name, content, files, heading, label, heading)
         parts += made
         missing += lacking
-    return tuple(parts), tuple(missing)
-
-
-def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
-    """All of them, in order."""
-    return [
-        theory_section(study, content, files),
-        settings_section(study, content, files),
-        contamination_section(study, content, files),
-        grading_section(study, content, files),
-        support_section(study, content, files),
-    ]
+    return Section(title.lower(), "", title, target, parts=tuple(parts), missing=tuple(missing))
 
 
 def contamination_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
@@ -96,36 +88,35 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
     if found is None:
         return Section(name, "", "Contamination", name, missing=(path,))
     titles = benchmark_titles(study)
-    groups = []
-    for training, rows in found.groupby("training", sort=False):
-        cells = [
-            Row(
-                titles.get(str(row["benchmark"]), str(row["benchmark"])),
-                (
-                    Cell(grouped(row["problems"])),
-                    Cell(grouped(row["exact"]), mark="" if row["exact"] else "nil"),
-                    Cell(grouped(row["ngram"]), mark="" if row["ngram"] else "nil"),
-                    Cell(percent(row["share"]), mark="" if row["share"] else "nil"),
-                    Cell(grouped(row["training_overlapping"])),
-                ),
-            )
-            for row in rows.to_dict("records")
-        ]
-        size = grouped(int(rows["training_problems"].iloc[0]))
-        heading = f"{titles.get(str(training), str(training))} ({size} problems)"
-        groups.append(Group(heading, tuple(cells)))
-    columns = ("Problems", "Same text", "Near", "Share (%)", "In training")
+
+    def title(name: str) -> str:
+        return titles.get(name, name)
+
+    def row(record: Record, cells: list[Cell]) -> Row:
+        return Row(title(str(record["benchmark"])), tuple(cells))
+
+    def cell(text: str, value: float) -> Cell:
+        return Cell(text, mark="" if value else "nil")
+
+    columns: Columns = {
+        "Problems": lambda row: grouped(row["problems"]),
+        "Same text": lambda row: cell(grouped(row["exact"]), row["exact"]),
+        "Near": lambda row: cell(grouped(row["ngram"]), row["ngram"]),
+        "Share (%)": lambda row: cell(percent(row["share"]), row["share"]),
+        "In training": lambda row: grouped(row["training_overlapping"]),
+    }
+    groups = (
+        (f"{title(str(name))} ({grouped(rows['training_problems'].iloc[0])} problems)", rows)
+        for name, rows in found.groupby("training", sort=False)
+    )
     caption = (
         "Benchmark problems that also occur in the RL training set, with the same text or a "
         f"similar one. Near: at least {rule.share:g} of the problem’s {rule.ngram}-word sequences "
         "also occur in a training problem. The last column counts training problems. "
-        + (
-            "Overlapping training problems were dropped."
-            if rule.drop
-            else ("No training problem was dropped.")
-        )
+        f"{'Overlapping training problems were' if rule.drop else 'No training problem was'} "
+        "dropped."
     )
-    table = Table("Benchmark", tuple(Head("", (name,)) for name in columns), tuple(groups))
+    table = columns_table("Benchmark", columns, groups, row)
     part = Part("table-contamination", caption, path, name, table=table)
     return Section(name, "", "Contamination", name, parts=(part,))
 
@@ -164,7 +155,6 @@ def grading_table(rates: pd.DataFrame, study: ResolvedStudy, model: str) -> pd.D
     for each status, in the order of the study's evaluations. Evaluations that were not sampled are
     left out.
     """
-    require(rates, _RATES, "grading rates")
     rows = rates[(rates["model"] == model) & (rates["train_seed"] != POOLED)]
     pairs = study.evaluated(model)
     order = {name: place for place, name in enumerate(study.study.problems)}
@@ -182,22 +172,21 @@ def grading_table(rates: pd.DataFrame, study: ResolvedStudy, model: str) -> pd.D
 
 def grading_view(grading: pd.DataFrame, study: ResolvedStudy) -> Table:
     """A grading table by benchmark, in percent, without columns of zeros."""
-    titles, styles = benchmark_titles(study), line_styles(study)
-    always = ("correct", "wrong", "unparsed", "truncated")
-    statuses = [name for name in STATUSES if name in always or grading[name].any()]
-    groups = []
-    for benchmark, rows in grading.groupby("benchmark", sort=False):
-        views = []
-        for row in rows.to_dict("records"):
-            texts = [percent(row[status]) for status in statuses]
-            cells = [Cell(text, mark="nil" if text == "0.0" else "") for text in texts]
-            cells.append(Cell(grouped(row["n_samples"])))
-            name = row["algorithm"]
-            title, key = row_title(study, name), styles[name]
-            views.append(Row(title, tuple(cells), key, name == BASE))
-        groups.append(Group(titles[str(benchmark)], tuple(views)))
-    columns = [*(_STATUS_TITLES[status] for status in statuses), "Completions"]
-    return Table("Algorithm", tuple(Head("", (name,)) for name in columns), tuple(groups))
+
+    def share(status: str, row: Record) -> Cell:
+        text = percent(row[status])
+        return Cell(text, mark="nil" if text == "0.0" else "")
+
+    statuses = [name for name in STATUSES if name in _ALWAYS or grading[name].any()]
+    columns: Columns = {_STATUS_TITLES[name]: partial(share, name) for name in statuses}
+    columns = {**columns, "Completions": lambda row: grouped(row["n_samples"])}
+    return columns_of_algorithms(study, columns, by_benchmark(grading, study))
+
+
+def by_benchmark(frame: pd.DataFrame, study: ResolvedStudy) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each benchmark, under its title."""
+    titles = benchmark_titles(study)
+    return [(titles[str(name)], rows) for name, rows in frame.groupby("benchmark", sort=False)]
 
 
 def support_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
@@ -235,18 +224,13 @@ def support_section(study: ResolvedStudy, content: PageContent, files: PageFiles
 
 def support_view(support: pd.DataFrame, study: ResolvedStudy) -> Table:
     """Pooled rows of the support metrics, by benchmark."""
-    titles, styles = benchmark_titles(study), line_styles(study)
-    counts = ("preserved", "shrunk", "expanded", "neither")
-    groups = []
-    for benchmark, rows in support.groupby("benchmark", sort=False):
-        views = []
-        for row in rows.to_dict("records"):
-            cells = [Cell(grouped(row[name])) for name in counts]
-            for name in list(_SUPPORT)[len(counts) :]:
-                known = not pd.isna(row[name])
-                cells.append(Cell(f"{row[name]:.2f}" if known else NONE))
-            key = styles[row["algorithm"]]
-            views.append(Row(row_title(study, row["algorithm"]), tuple(cells), key))
-        groups.append(Group(titles[str(benchmark)], tuple(views)))
-    heads = tuple(Head("", (name,)) for name in _SUPPORT.values())
-    return Table("Algorithm", heads, tuple(groups))
+
+    def count(name: str, row: Record) -> str:
+        return grouped(row[name])
+
+    def share(name: str, row: Record) -> str:
+        return NONE if pd.isna(row[name]) else f"{row[name]:.2f}"
+
+    columns: Columns = {title: partial(count, name) for name, title in _COUNTS.items()}
+    columns = {**columns, **{title: partial(share, name) for name, title in _SHARES.items()}}
+    return columns_of_algorithms(study, columns, by_benchmark(support, study))

@@ -60,8 +60,9 @@ class Exhibit(Strict):
         return study.rows(self.model)
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """Benchmarks whose samples it needs."""
-        return []
+        """Benchmarks whose samples it needs; by default `benchmark`, if that is a setting of it."""
+        benchmark = getattr(self, "benchmark", None)
+        return [benchmark] if benchmark else []
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
         """Rows that it adds to the study: variants of `algorithms` made for it alone."""

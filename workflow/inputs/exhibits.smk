@@ -1,20 +1,13 @@
 # The tables and figures of the study, and what they are made from.
 
-from sage.exhibits import STANDING, figures_of, kind_of, own_file, shows, tables_of
-from sage.exhibits.paper_values import in_paper
+from sage.exhibits import STANDING, figures_of, own_file, shows, tables_of
 
 SHOWN = [*STUDY.study.exhibits, *STANDING]
-
-
-def compared_with_paper(name):
-    """Whether the paper has numbers for an exhibit."""
-    return name not in STANDING and in_paper(PAPER, kind_of(STUDY, name))
-
 
 TABLES = {
     table: (name, suffix)
     for name in SHOWN
-    for table, suffix in tables_of(STUDY, name, compared_with_paper(name)).items()
+    for table, suffix in tables_of(STUDY, name, PAPER).items()
 }
 FIGURES = {
     figure: (name, suffix)

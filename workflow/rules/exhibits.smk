@@ -35,10 +35,10 @@ rule table:
         piece=piece_of,
         contents=contents,
     script:
-        "../scripts/table.py"
+        "../scripts/exhibit.py"
 
 
-rule figure:
+use rule table as figure with:
     input:
         measured=measured_of,
         code=showing_code,
@@ -54,14 +54,3 @@ rule figure:
         log_of("report/figures/{figure}"),
     wildcard_constraints:
         figure=one_of(FIGURES),
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
-    params:
-        study=shown_study,
-        piece=piece_of,
-        contents=contents,
-    script:
-        "../scripts/figure.py"

@@ -5,10 +5,11 @@ from sage.runtime.shared_imports import EXHIBITS
 
 with job(snakemake, EXHIBITS):
     from sage.exhibits import restore_study
-    from sage.exhibits.making import write_table
+    from sage.exhibits.making import write_figure, write_table
 
+    write = write_table if snakemake.rule == "table" else write_figure
     exhibit, suffix = snakemake.params.piece
-    write_table(
+    write(
         restore_study(snakemake.params.study),
         exhibit,
         suffix,
