@@ -158,7 +158,7 @@ class TestOnACluster:
         (metrics,) = runs.of("metrics")
         assert (metrics.gpus, metrics.cpus, metrics.memory, metrics.minutes) == (0, 1, 8000, 60)
         (pretrain,) = runs.of("pretrain")
-        assert (pretrain.gpus, pretrain.cpus, pretrain.memory) == (0, 2, 4000)
+        assert (pretrain.gpus, pretrain.cpus, pretrain.memory) == (0, 1, 4000)
 
     def test_light_rules_do_not_queue(self, runs: Runs) -> None:
         assert (runs.cluster / "problems/arithmetic.jsonl").is_file()
