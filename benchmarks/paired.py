@@ -64,8 +64,7 @@ def speedup(
             times.append((_seconds(ours), second))
         else:
             times.append((_seconds(ours), _seconds(naive)))
-    ratio = statistics.median(other / own for own, other in times)
-    return _comparison(name, ratio, f"at least {limit:g}", times, "s")
+    return compared(name, [other / own for own, other in times], f"at least {limit:g}", times)
 
 
 def overhead(
@@ -76,21 +75,26 @@ def overhead(
     From FEWEST pairs on it has the interval of the sign test.
     """
     ratios = [own / other for own, other in pairs]
-    found = _comparison(name, statistics.median(ratios), f"at most {limit:g}", pairs, unit)
+    found = compared(name, ratios, f"at most {limit:g}", pairs, unit)
     if len(pairs) < FEWEST:
         return found
     interval = quantile_test(ratios, p=0.5).confidence_interval(0.95)
     return replace(found, low=float(interval.low), high=float(interval.high))
 
 
+def compared(
+    name: str,
+    ratios: Sequence[float],
+    limit: str,
+    pairs: Sequence[tuple[float, ...]],
+    unit: str = "s",
+) -> Comparison:
+    """The median of `ratios`, which were made of the `pairs` (ours, other), with their medians."""
+    ours, other = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return Comparison(name, statistics.median(ratios), limit, ours, other, len(pairs), unit)
+
+
 def _seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
-
-
-def _comparison(
-    name: str, ratio: float, limit: str, pairs: Sequence[tuple[float, float]], unit: str
-) -> Comparison:
-    ours, other = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return Comparison(name, ratio, limit, ours, other, len(pairs), unit)

@@ -9,7 +9,6 @@ peak memory of a process of its own.
 from __future__ import annotations
 
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 
 from transformers import PrinterCallback
 
-from benchmarks.paired import Comparison, overhead
+from benchmarks.paired import Comparison, compared, overhead
 from benchmarks.random_policy import random_policy
 from benchmarks.training import ROOT
 from benchmarks.turns import pairs_in_turn
@@ -64,19 +63,11 @@ def comparisons(steps: int = STEPS) -> Iterator[Comparison]:
         times = pairs_in_turn(trainers, steps, WARM_UP)
         speeds = list(zip(*(trainer.speeds[WARM_UP:] for trainer in trainers), strict=True))
         name = "drawing a step's 64 completions, against TRL's generate"
-        yield _comparison(name, [a / b for a, b in speeds], 2.5, speeds, "tokens/s")
+        yield compared(name, [a / b for a, b in speeds], "at least 2.5", speeds, "tokens/s")
         name = "a step with our rollouts, against one with TRL's"
-        yield _comparison(name, [theirs / ours for ours, theirs in times], 1.5, times, "s")
+        yield compared(name, [theirs / ours for ours, theirs in times], "at least 1.5", times)
         peaks = tuple(_peak_in_own_process(kind.__name__, parent, folder) for kind in (Ours, Trls))
         yield overhead("peak memory with our rollouts over TRL's", [peaks], 1.02, "GiB")
-
-
-def _comparison(
-    name: str, ratios: list[float], limit: float, pairs: list[tuple[float, ...]], unit: str
-) -> Comparison:
-    ours, other = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratio = statistics.median(ratios)
-    return Comparison(name, ratio, f"at least {limit:g}", ours, other, len(pairs), unit)
 
 
 def _trainer(kind: type[Ours], parent: Path, scratch: Path, steps: int) -> Ours:

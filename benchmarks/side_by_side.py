@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional as F
 from transformers import PrinterCallback, TrainerCallback
 
-from benchmarks.paired import Comparison
+from benchmarks.paired import Comparison, compared
 from benchmarks.random_policy import random_policy
 from benchmarks.training import ROOT
 from sage.exhibits import load_study
@@ -171,11 +171,11 @@ def comparisons() -> Iterator[Comparison]:
             times.append((one / SEEDS, other / SEEDS))
         times = times[1:]
         name = f"drawing for {SEEDS} seeds in one decode, against one after the other (processor)"
-        yield _comparison(name, [a / b for a, b in times], "at least 1", [t[::-1] for t in times])
+        yield compared(name, [a / b for a, b in times], "at least 1", [t[::-1] for t in times])
         step = statistics.median(steps.seconds[WARM_UP:])
         saved = [(step - a + b, step) for a, b in times]
         name = f"a step of a run that draws with {SEEDS - 1} others, over one alone (processor)"
-        yield _comparison(name, [a / b for a, b in saved], "at most 1", saved)
+        yield compared(name, [a / b for a, b in saved], "at most 1", saved)
         yield _reading(model, size, sampling.max_tokens)
 
 
@@ -210,11 +210,4 @@ def _reading(model: Any, size: int, tokens: int) -> Comparison:
         model(input_ids=ids)
         times.append(((time.process_time() - middle) / SEEDS, (middle - start) / SEEDS))
     name = f"reading the completions of {SEEDS} seeds at once, against one after the other"
-    return _comparison(name, [b / a for a, b in times[1:]], "at most 1.25", times[1:])
-
-
-def _comparison(
-    name: str, ratios: list[float], limit: str, pairs: Sequence[tuple[float, ...]]
-) -> Comparison:
-    ours, other = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return Comparison(name, statistics.median(ratios), limit, ours, other, len(pairs))
+    return compared(name, [b / a for a, b in times[1:]], "at most 1.25", times[1:])

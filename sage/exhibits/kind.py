@@ -139,9 +139,10 @@ class Shown:
 
 
 class Shows:
-    """Makes tables and figures. Most kinds define `table`, `figure` or both.
+    """Makes tables and figures.
 
-    A kind with several tables or figures overrides `tables` or `figures` instead.
+    Most kinds define `table(shown) -> TableDocument`, `figure(shown) -> Figure` or both. One with
+    several tables or figures overrides `tables` or `figures` instead.
     """
 
     contents: ClassVar[str]
@@ -153,21 +154,15 @@ class Shows:
     category: ClassVar[str] = ""
     """The heading in `snakemake --report`; by default Tables or Figures."""
 
-    def table(self, shown: Shown) -> TableDocument:
-        """Its table."""
-        raise NotImplementedError
-
-    def figure(self, shown: Shown) -> Figure:
-        """Its figure."""
-        raise NotImplementedError
-
     def tables(self) -> Mapping[str, Callable[[Shown], TableDocument]]:
         """What makes its tables, by the suffix of each to the exhibit's name."""
-        return {} if type(self).table is Shows.table else {"": self.table}
+        own = getattr(self, "table", None)
+        return {"": own} if own else {}
 
     def figures(self) -> Mapping[str, Callable[[Shown], Figure]]:
         """What makes its figures, by the suffix of each to the exhibit's name."""
-        return {} if type(self).figure is Shows.figure else {"": self.figure}
+        own = getattr(self, "figure", None)
+        return {"": own} if own else {}
 
 
 class Kind(Exhibit, Shows):
