@@ -13,6 +13,7 @@ from report_frames import a_study, comparisons, pass_at_k, table_of
 
 from sage.evaluation.equal_tokens import moments, write_equal_tokens
 from sage.evaluation.samples import evaluate
+from sage.evaluation.snapshots import SnapshotSampler
 from sage.exhibits.equal_tokens import EqualTokensTable
 from sage.policies import build_tiny, load_model, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
@@ -209,14 +210,8 @@ def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> N
         evaluate(**common, policy=policy, train_seed=1, shards=shards, output=output)  # type: ignore[arg-type]
     folder = tmp_path / "methods"
     folder.mkdir()
-    tokens = write_equal_tokens(
-        **common,  # type: ignore[arg-type]
-        samples=samples,
-        policies=policies,
-        count=2,
-        shards=tmp_path / "shards",
-        folder=folder,
-    )
+    sampler = SnapshotSampler(**common, shards=tmp_path / "shards")  # type: ignore[arg-type]
+    tokens = write_equal_tokens(sampler, samples, policies, count=2, folder=folder)
     drawn = list((tmp_path / "shards").rglob("easy.parquet"))
     assert [path.parts[-5:-1] for path in drawn] == [("step1", "tiny", "dapo_full", "seed1")]
     assert tokens == pd.read_parquet(drawn[0])["n_tokens"].sum() > 0

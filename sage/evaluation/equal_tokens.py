@@ -16,12 +16,8 @@ import pandas as pd
 
 from sage.analysis.dynamics import Histories, read_histories
 from sage.evaluation.metrics import write_metrics
-from sage.evaluation.samples import evaluate
-from sage.evaluation.trajectory import snapshots_of
-from sage.problems.record import Problem
-from sage.runtime.manifest import Manifest
+from sage.evaluation.snapshots import SnapshotSampler, run_of, snapshots_of
 from sage.runtime.tables import read_frame
-from sage.study import Evaluation
 
 COLUMNS = ["algorithm", "train_seed", "steps", "tokens", "budget", "step", "step_tokens"]
 
@@ -48,18 +44,11 @@ def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]])
 
 
 def write_equal_tokens(
+    sampler: SnapshotSampler,
     samples: Sequence[Path],
-    base: Path,
     policies: Sequence[Path],
-    problems: Sequence[Problem],
-    settings: Evaluation,
-    device: str,
-    model: str,
-    benchmark: str,
     count: int,
-    shards: Path,
     folder: Path,
-    manifest: Manifest,
 ) -> int:
     """Sample every run at the budget and write the frames into `folder`; the tokens drawn for it.
 
@@ -69,43 +58,22 @@ def write_equal_tokens(
     policies) and `tokens` (at the budget) and the tables `pass_at_k` and `comparisons`.
     """
     histories = read_histories(policies)
-    kept = {_run_of(policy): dict(snapshots_of(policy, count)) for policy in policies}
+    kept = {run_of(policy): dict(snapshots_of(policy, count)) for policy in policies}
     chosen = moments(histories, {run: list(steps) for run, steps in kept.items()})
-    final = {_run_of(path.parent): path for path in samples}
+    final = {run_of(path.parent): path for path in samples}
     at_budget, drawn = dict(final), 0
     for row in chosen.to_dict("records"):
         run = row["algorithm"], row["train_seed"]
-        if row["step"] == row["steps"]:
-            continue
-        algorithm, seed = run
-        drawn_for = shards / f"step{row['step']}" / model / algorithm / f"seed{seed}"
-        output = drawn_for / f"{benchmark}.parquet"
-        evaluate(
-            base=base,
-            policy=kept[run][row["step"]],
-            problems=problems,
-            settings=settings,
-            device=device,
-            model=model,
-            benchmark=benchmark,
-            train_seed=seed,
-            shards=output.with_suffix(""),
-            output=output,
-            manifest=manifest,
-        )
-        drawn += int(read_frame(output, ["n_tokens"])["n_tokens"].sum())
-        at_budget[run] = output
+        if row["step"] != row["steps"]:
+            at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
+            drawn += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
     for moment, files in (("steps", final), ("tokens", at_budget)):
         tables = {
             name: folder / f"{moment}_{name}.parquet" for name in ("pass_at_k", "comparisons")
         }
-        write_metrics(list(files.values()), settings.bootstrap, tables)
+        write_metrics(list(files.values()), sampler.settings.bootstrap, tables)
     chosen.to_parquet(folder / "moments.parquet", index=False)
     return drawn
-
-
-def _run_of(folder: Path) -> tuple[str, int]:
-    return folder.parent.name, int(folder.name.removeprefix("seed"))
 
 
 def _drawn(run: tuple[str, int], history: Sequence[Mapping[str, Any]]) -> dict[int, float]:

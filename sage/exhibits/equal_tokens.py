@@ -36,7 +36,7 @@ from sage.rendering.table import (
     algorithm_row,
     algorithm_table,
 )
-from sage.study import Evaluation, ResolvedStudy
+from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
 MOMENTS = ("steps", "tokens")
@@ -83,21 +83,13 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
     def measure(self, job: Measuring) -> None:
         """Write `moments`, and pass@k and comparisons of both moments."""
         from sage.evaluation.equal_tokens import write_equal_tokens
-        from sage.problems.record import read_problems
 
         tokens = write_equal_tokens(
+            job.snapshot_sampler(self.model, self.benchmark),
             samples=job.files["samples"],
-            base=job.file("base"),
             policies=job.files["policies"],
-            problems=read_problems(job.file("problems")),
-            settings=Evaluation.model_validate(job.settings["evaluation"]),
-            device=job.device,
-            model=self.model,
-            benchmark=self.benchmark,
             count=self.snapshots,
-            shards=job.shards,
             folder=job.folder,
-            manifest=job.manifest,
         )
         job.write_manifest(tokens)
 

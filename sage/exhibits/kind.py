@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from sage.evaluation.snapshots import SnapshotSampler
     from sage.rendering.table import TableDocument
     from sage.runtime.manifest import Manifest
 
@@ -49,6 +50,23 @@ class Measuring:
         """The only file called `name`."""
         (path,) = self.files[name]
         return path
+
+    def snapshot_sampler(self, model: str, benchmark: str) -> SnapshotSampler:
+        """Samples snapshots of the model's runs; needs the inputs `base` and `problems`, and the
+        setting `evaluation`."""
+        from sage.evaluation.snapshots import SnapshotSampler
+        from sage.problems.record import read_problems
+
+        return SnapshotSampler(
+            base=self.file("base"),
+            problems=read_problems(self.file("problems")),
+            settings=Evaluation.model_validate(self.settings["evaluation"]),
+            device=self.device,
+            model=model,
+            benchmark=benchmark,
+            shards=self.shards,
+            manifest=self.manifest,
+        )
 
     def write(self, **frames: pd.DataFrame) -> None:
         """Write each frame as a Parquet file of that name."""

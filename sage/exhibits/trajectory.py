@@ -9,7 +9,7 @@ import pandas as pd
 from sage.exhibits.kind import Kind, Measuring, Shown
 from sage.fields import Name, Positive, about
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
-from sage.study import BASE, Evaluation, ResolvedStudy
+from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
 if TYPE_CHECKING:
@@ -71,20 +71,9 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         """Write `accuracies` at the snapshots, and `histories` of the same runs."""
         from sage.analysis.dynamics import history_frame, read_histories
         from sage.evaluation.trajectory import trajectory_table
-        from sage.problems.record import read_problems
 
-        accuracies, tokens = trajectory_table(
-            base=job.file("base"),
-            policies=job.files["policies"],
-            problems=read_problems(job.file("problems")),
-            settings=Evaluation.model_validate(job.settings["evaluation"]),
-            device=job.device,
-            model=self.model,
-            benchmark=self.benchmark,
-            count=self.snapshots,
-            shards=job.shards,
-            manifest=job.manifest,
-        )
+        sampler = job.snapshot_sampler(self.model, self.benchmark)
+        accuracies, tokens = trajectory_table(sampler, job.files["policies"], self.snapshots)
         histories = history_frame(read_histories(job.files["policies"]))
         job.write(accuracies=accuracies, histories=histories)
         job.write_manifest(tokens)
