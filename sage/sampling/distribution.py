@@ -19,7 +19,9 @@ def next_token_probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.
 
     It is computed in float64 whatever the logits are, so that no likelihood is lost in sums.
     """
-    scaled = logits.double() / sampling.temperature
+    scaled = logits.double()
+    if sampling.temperature != 1.0:
+        scaled = scaled / sampling.temperature
     if 0 < sampling.top_k < scaled.shape[-1]:
         smallest = scaled.topk(sampling.top_k, dim=-1).values[:, -1:]
         scaled = scaled.masked_fill(scaled < smallest, -torch.inf)
@@ -32,7 +34,9 @@ def next_token_probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.
     if sampling.min_p > 0.0:
         highest = probabilities.amax(dim=-1, keepdim=True)
         probabilities = probabilities.masked_fill(probabilities < sampling.min_p * highest, 0.0)
-    return probabilities / probabilities.sum(dim=-1, keepdim=True)
+    if sampling.top_p < 1.0 or sampling.min_p > 0.0:
+        probabilities = probabilities / probabilities.sum(dim=-1, keepdim=True)
+    return probabilities
 
 
 def draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -40,8 +44,10 @@ def draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     cumulative = probabilities.cumsum(dim=-1)
     target = uniforms.to(cumulative)[:, None] * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    last = probabilities.shape[-1] - 1 - (probabilities.flip(-1) > 0).int().argmax(dim=-1)
-    return torch.minimum(tokens, last)
+    if (tokens == probabilities.shape[-1]).any():  # a product rounded up to the sum itself
+        last = probabilities.shape[-1] - 1 - (probabilities.flip(-1) > 0).int().argmax(dim=-1)
+        tokens = torch.minimum(tokens, last)
+    return tokens
 
 
 def stream_uniforms(stream: str, count: int) -> np.ndarray:

@@ -229,6 +229,7 @@ class _FusedRows:
         hidden = torch.zeros(len(owners), self._limit, dtype=decoder.dtype, device=ids.device)
         hidden[:, :width] = hidden[:, :width].masked_fill(~real[owners], -torch.inf)
         self._hidden = self._for_each_head(hidden)
+        self._padded = bool((lengths < width).any())
         return logits[owners]
 
     def _for_each_head(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -252,6 +253,7 @@ class _FusedRows:
                 q.reshape(rows * groups, -1, size),
                 keys.view(rows * groups, size, -1)[..., : column + 1],
                 alpha=size**-0.5,
+                beta=1.0 if self._padded else 0.0,  # saves adding nothing but zeros
             )
             weights = scores.softmax(dim=-1, dtype=torch.float32).to(scores.dtype)
             seen = values.view(rows * groups, -1, size)[:, : column + 1]
