@@ -97,7 +97,7 @@ def claim_page(material: Material, name: str, rows: pd.DataFrame) -> str:
     found = outcome(rows, material.is_toy())
     body = [
         f"**Claim.** {cell(str(first['text']))} ({cell(str(first['source']))})",
-        f"**Outcome: {found}.** The study's verdict is *{first['verdict']}*.",
+        f"**Outcome: {found}.** The study's verdict is **{first['verdict']}**.",
     ]
     if _has(first["because"]):
         body.append(f"Why: {cell(str(first['because']))}")
