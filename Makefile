@@ -12,6 +12,9 @@ PYTEST_ARGS ?=
 TEST_CORES ?= 2
 ONLY ?=
 
+# Without bytecode every job compiles anew all that it imports, for seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Recipes must find the environment's python first; PYTHON itself stays the user's.
 run := PATH="$(abspath $(VENV))/bin:$$PATH"
 pytest = OMP_NUM_THREADS=1 $(run) pytest -n $(TEST_CORES) --dist loadfile \

@@ -69,6 +69,7 @@ def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
         with atomic_file(svg_path) as temporary:
             nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
             figure.savefig(temporary, format="svg", metadata=nothing)
+        figure.set_layout_engine("none")  # it is laid out now; both files have the same places
         with atomic_file(svg_path.with_suffix(".pdf")) as temporary:
             figure.savefig(temporary, format="pdf", metadata={"CreationDate": None})
 

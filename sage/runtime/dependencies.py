@@ -7,7 +7,8 @@ only they need.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -34,7 +35,7 @@ def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
         if file is None:
             raise ValueError(f"no module {name!r} in {PACKAGE}")
         found[name] = file
-        waiting += _imported(file)
+        waiting += _imported(file, file.stat().st_mtime_ns)
         if "." in name:
             waiting.append(name.rpartition(".")[0])
     return sorted(str(file) for file in found.values())
@@ -48,18 +49,28 @@ def _file_of(module: str) -> Path | None:
     return None
 
 
-def _imported(file: Path) -> list[str]:
+@cache
+def _imported(file: Path, _changed: int) -> list[str]:
+    """The modules of this package that a file imports, read once until the file is changed."""
     names: list[str] = []
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    body = ast.parse(file.read_text(encoding="utf-8")).body
     if file.name == "__init__.py":
-        tree.body = [node for node in tree.body if not _is_for_type_checkers(node)]
-    for node in ast.walk(tree):
+        body = [node for node in body if not _is_for_type_checkers(node)]
+    for node in _statements(body):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names.append(node.module)
             names += [f"{node.module}.{alias.name}" for alias in node.names]
     return [name for name in names if name.split(".")[0] == "sage" and _file_of(name)]
+
+
+def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All statements, those of functions and branches among them; expressions hold no imports."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _statements(getattr(node, name, ()))
 
 
 def _is_for_type_checkers(node: ast.stmt) -> bool:
