@@ -154,6 +154,7 @@ def pairs_of(table: dict[str, Any]) -> list[tuple[str, str, bool]]:
     ]
 
 
+@pytest.mark.slow
 def test_tricky_pairs_are_judged_as_mathematics_does_but_for_the_known_ones(
     grader: Grader,
 ) -> None:
@@ -340,6 +341,7 @@ def test_any_thread_may_grade(grader: Grader) -> None:
     assert found == {number: ["correct", "wrong"] for number in range(4)}
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_killed_parent() -> None:
     code = (
         "import psutil, time\nfrom sage.grading import Grader\n"

@@ -107,6 +107,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+@pytest.mark.slow
 def test_jobs_never_share_a_device_whoever_is_killed(place: Path, start: Start) -> None:
     marks, chance = place / "marks", random.Random(7)
     marks.mkdir()

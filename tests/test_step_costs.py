@@ -95,6 +95,7 @@ def test_a_benchmark_replaces_its_own_results_alone(tmp_path: Path) -> None:
     assert ratios == {"one": 3.0, "two": 2.0}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2000)
 def test_rows_draw_the_same_completions_but_for_what_a_planner_adds(tmp_path: Path) -> None:
     """A policy that knows nothing fails on every prompt: DARS then draws 32 of each, not 8."""

@@ -234,6 +234,7 @@ def test_snapshots_are_kept_for_the_exhibits_that_show_them(smoke: Path) -> None
     assert trajectory["value"].between(0.0, 1.0).all()
 
 
+@pytest.mark.slow
 def test_only_a_limit_of_the_users_wakes_the_scheduler_over_and_over(tmp_path: Path) -> None:
     folder = copy_project(tmp_path / "sage")
     snakefile = folder / "Snakefile"
