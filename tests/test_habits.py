@@ -138,6 +138,8 @@ def test_the_citation_has_the_version_and_licence_of_the_project() -> None:
     assert citation["version"] == project["version"]
     assert citation["license"] == project["license"]
     assert {"message", "title", "authors"} <= citation.keys()
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## {citation['version']} ({citation['date-released']})\n" in changes
 
 
 def test_files_that_need_the_smoke_study_come_last_but_for_the_first() -> None:
