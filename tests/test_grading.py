@@ -32,6 +32,7 @@ from sage.grading.quantities import read_quantity
 from sage.grading.serving import MEMORY_BYTES
 from sage.grading.tidy import is_balanced, tidy
 from sage.grading.workers import Workers
+from sage.problems.arithmetic import arithmetic_problems
 from sage.prompting import TAGS
 
 MIRROR = os.environ.get("SAGE_MIRROR")
@@ -198,6 +199,30 @@ def test_each_status_has_its_cause(grader: Grader, gold: str, answer: str, statu
     verdict = grader.grade(block(answer), gold, "math")
     assert verdict == Verdict(status, answer[:MAX_ANSWER])  # type: ignore[arg-type]
     assert verdict.reward == (status == "correct")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        *((right, "correct") for right in ("26", "26.0", "x=26", r"\boxed{26}", "26 apples")),
+        *((right, "correct") for right in ("The answer is 26.", "10+7+10-1=26", "$20+6=26$")),
+        *((wrong, "wrong") for wrong in ("27", "10+7+10-1=27", "26=10+7+10-1", "2*13", "26+0")),
+        ("?!", "unparsed"),
+    ],
+)
+def test_where_a_number_is_asked_for_nothing_is_worked_out(answer: str, status: str) -> None:
+    with Grader(workers=1) as alone:
+        assert alone.grade(block(answer), "26", "number").status == status
+
+
+def test_a_sum_does_not_answer_itself() -> None:
+    sums = arithmetic_problems("sums", 50, 1, 2, 5, 1, "any", "train")
+    with Grader(workers=1) as alone:
+        for problem in sums:
+            expression = problem.problem.removeprefix("Calculate ").rstrip(".")
+            for copied in (problem.problem, expression, rf"\boxed{{{expression}}}"):
+                assert alone.grade(block(copied), problem.answer, problem.kind).reward == 0
+            assert alone.grade(block(problem.answer), problem.answer, problem.kind).reward == 1
 
 
 def test_without_a_solution_block_there_is_no_answer(grader: Grader) -> None:

@@ -1,10 +1,10 @@
 """Grading completions: one grader that is both the RL reward and the score.
 
 The last solution block is compared with the gold answer: numbers, words and choices
-exactly and in this process, other mathematics by Math-Verify in worker processes with
-bounded time and memory, puzzles by their own verifier, tasks of reasoning-gym by their own
-scorers in such processes. A completion can be anything;
-whatever it holds, the outcome is a status, never an exception.
+exactly and in this process, other mathematics by Math-Verify in worker processes with bounded
+time and memory (but where a number is asked for, nothing is worked out), puzzles by their own
+verifier, tasks of reasoning-gym by their own scorers in such processes. A completion can be
+anything; whatever it holds, the outcome is a status, never an exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 from tqdm import tqdm
 
 from sage.grading.assignments import same_assignment
-from sage.grading.exact import settle
+from sage.grading.exact import settle, settle_number
 from sage.grading.workers import MATH_VERIFY, REASONING_GYM, Workers
 from sage.problems.reasoning_gym import check_installed
 from sage.problems.record import Kind
@@ -157,7 +157,7 @@ def _settle(question: _Question) -> Status | tuple[str, str]:
     if kind == "knights":
         same = same_assignment(gold, answer)
         return "unparsed" if same is None else "correct" if same else "wrong"
-    return settle(gold, answer)
+    return settle_number(gold, answer) if kind == "number" else settle(gold, answer)
 
 
 def _module(question: _Question) -> str:

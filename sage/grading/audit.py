@@ -80,7 +80,9 @@ def audit(
     asked = {
         (problem.answer, answer): ""
         for benchmark, name, answer, _ in given
-        if (problem := known[benchmark][name]).kind == "math" and answer and _is_short(answer)
+        if (problem := known[benchmark][name]).kind in ("math", "number")
+        and answer
+        and _is_short(answer)
     }
     pool = Workers(workers, limit_seconds)
     try:

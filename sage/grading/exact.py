@@ -53,6 +53,18 @@ def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
     return _compare(gold, _spaced(tidy(claim)))
 
 
+def settle_number(gold: str, answer: str) -> Settled:
+    """The verdict where a number is asked for; of `5+6=11` the right side counts.
+
+    An answer that leaves something to work out, such as the problem itself, is wrong.
+    """
+    verdict = settle(gold, answer)
+    if isinstance(verdict, tuple):
+        _, sign, right = answer.rpartition("=")
+        verdict = settle(gold, right) if sign else "wrong"
+    return "wrong" if isinstance(verdict, tuple) else verdict
+
+
 def _spaced(text: str) -> str:
     """`text` without idle spaces; `32, 349` stays a list of two and becomes no 32,349."""
     return _IDLE_SPACE.sub("", _LISTED_THOUSANDS.sub(r"\1,+", _exact_side(text)))

@@ -79,7 +79,7 @@ def arithmetic_problems(
                 problem_id=f"{name}-{len(problems):04d}",
                 problem=text,
                 answer=str(sum(terms)),
-                kind="math",
+                kind="number",
                 level=f"{len(terms)} terms",
                 source="sage/arithmetic",
                 revision=f"seed {seed}",

@@ -103,7 +103,10 @@ class Benchmark(Strict):
     as 27.
     """
 
-    kind: Annotated[Literal["math", "knights"], about("how answers are compared")] = "math"
+    kind: Annotated[
+        Literal["math", "number", "knights"],
+        about("how answers are compared; `number`: as `math`, but the sum `5+6` is no answer"),
+    ] = "math"
     hub: Annotated[
         list[HubFiles], about("the repositories on the Hugging Face hub that hold the files")
     ] = Field(default_factory=list)

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
 
-Kind = Literal["math", "knights", "reasoning_gym"]
+Kind = Literal["math", "number", "knights", "reasoning_gym"]
 Split = Literal["train", "test"]
 
 
@@ -24,11 +24,12 @@ Split = Literal["train", "test"]
 class Problem:
     """A problem with a verifiable answer.
 
-    `answer` is the gold answer as text: a mathematical expression for kind `math`,
-    an assignment such as ``Ann knight, Bob knave`` for kind `knights`, JSON that says how to
-    generate the problem again for kind `reasoning_gym`. `revision` pins where the problem came
-    from: a hub commit, or the generator's seed. `hint` is guidance that no prompt holds but that of
-    a second try; empty if there is none, and then left out of files.
+    `answer` is the gold answer as text: a mathematical expression for kind `math`, a number that
+    has to be worked out for kind `number`, an assignment such as ``Ann knight, Bob knave`` for kind
+    `knights`, JSON that says how to generate the problem again for kind `reasoning_gym`.
+    `revision` pins where the problem came from: a hub commit, or the generator's seed. `hint` is
+    guidance that no prompt holds but that of a second try; empty if there is none, and then left
+    out of files.
     """
 
     problem_id: str
