@@ -15,7 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sage.exhibits import kind_of
 from sage.problems.record import read_problems
+from sage.rendering.labels import listed
 from sage.results import Results
 from sage.study import ResolvedStudy
 
@@ -109,7 +111,23 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
             f"The hours do not include {', '.join(unknown)}: throughput is unknown. Run one job, "
             "or set training and sampling in the model's job section."
         )
-    return "\n".join([*lines, *memory_hints(rows), *gpu_hints(study)])
+    return "\n".join([*lines, *uncounted(study), *memory_hints(rows), *gpu_hints(study)])
+
+
+def uncounted(study: ResolvedStudy) -> list[str]:
+    """Lines that say which tokens the plan does not know."""
+    rows = {
+        row: study.algorithms[row] for name in study.study.models for row in study.trained(name)
+    }
+    again = [row for row, settings in rows.items() if settings.filter or settings.planner]
+    drawing = [name for name in study.study.exhibits if kind_of(study, name).draws]
+    parts = (
+        [f"completions that the filters and planners of {listed(again)} may draw again"]
+        if again
+        else []
+    )
+    parts += [f"samples drawn for {listed(drawing)} alone"] if drawing else []
+    return [f"Not counted: {listed(parts)}."] if parts else []
 
 
 def gpu_hints(study: ResolvedStudy) -> list[str]:

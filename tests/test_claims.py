@@ -137,6 +137,8 @@ class TestVerdicts:
         assert of_claim("contradicted", (), ["supported"]) == ("contradicted", "")
         assert of_claim("inconclusive", ["supported"], ["supported"]) == ("inconclusive", "")
         assert of_claim("no difference", ["inconclusive"]) == ("no difference", "")
+        assert of_claim("inconclusive", runs=3) == ("inconclusive", "")
+        assert of_claim("inconclusive", runs=1) == ("inconclusive", "one training run")
         assert of_claim("so in one run") == ("inconclusive", "one training run")
         assert of_claim("not so in one run") == ("inconclusive", "one training run")
         assert of_claim(None, (), ["supported"]) == ("not run", "")
@@ -378,6 +380,10 @@ class TestLedger:
         assert claim.because == "one training run"
         assert claim.rows[0].verdict == "so in one run"
         assert claim.rows[1].over == "41 problems, 1 run"
+        unclear = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(one_run(unclear))), study)
+        assert claim.because == "one training run"
+        assert "detectable" not in claim.found
 
     def test_p_of_a_margin_is_about_the_margin(self, study: ResolvedStudy) -> None:
         test = PassAtK.model_validate(pass_test(1, direction="not up", margin=0.2))
@@ -385,6 +391,9 @@ class TestLedger:
         # 0.13 below it, standard error sqrt(0.02^2 + 0.03^2) / 2 = 0.018
         assert mean.p < 1e-6
         assert of_finding(test, mean, mean.p) == "supported"
+        claim = CLAIM.model_copy(update={"primary": test, "secondary": []})
+        (seen,) = ledger_view(ledger({"bounded": claim}, study, Measured(RAISED)), study)
+        assert "The contrast is significant, and as claimed." in seen.summary
 
     def test_what_was_not_measured_says_why(self, study: ResolvedStudy) -> None:
         frame = ledger({"rise": CLAIM}, study, Measured())

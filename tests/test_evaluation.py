@@ -137,7 +137,11 @@ def test_the_papers_reading_takes_first_and_any_per_evaluation_seed() -> None:
     assert one.loc[2, "std"] == pytest.approx(np.std(any_, ddof=1))
     pooled = table[table["train_seed"] == POOLED].set_index("k")
     assert pooled.loc[1, "value"] == pytest.approx(np.mean(first))
+    assert pooled.loc[1, "std"] == pytest.approx(np.std(first, ddof=1))  # none between runs
     assert pooled["n_eval_seeds"].tolist() == [6, 6]
+    alone = {run: frame[frame["eval_seed"] == run] for run in (0, 1)}
+    single = paper_reading_table({("m", "a", run, "b"): one for run, one in alone.items()})
+    assert single["std"].isna().all()  # runs are no evaluation seeds
 
 
 def study(problems: int = 30) -> dict[tuple[str, str, int, str], pd.DataFrame]:

@@ -169,6 +169,17 @@ def test_no_arm_of_a_difference_is_shorter_than_students() -> None:
     assert high == pytest.approx(bootstrap[1])
 
 
+@pytest.mark.parametrize("zeros", [0, 1, 3])
+def test_the_interval_of_a_difference_does_not_depend_on_its_sign(zeros: int) -> None:
+    values = np.ones((3, 40, 1))
+    values[:, :zeros] = 0.0
+    low, high = interval_of_difference(values, draws=2_000)
+    lower, upper = interval_of_difference(-values, draws=2_000)
+    assert low[0] < 0.95
+    assert high[0] == pytest.approx(1.0, abs=0.01)
+    assert (-upper[0], -lower[0]) == pytest.approx((low[0], high[0]), abs=0.01)
+
+
 def test_skewness_that_goes_with_the_mean_makes_no_differences() -> None:
     """Symmetric differences with heavy tails (Student's t, 5 df) over 40 problems and 8 runs."""
     rng = np.random.default_rng(8)

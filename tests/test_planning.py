@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 from sage.exhibits import load_study
-from sage.planning import Stage, memory_hints, plan, render_plan
+from sage.planning import Stage, memory_hints, plan, render_plan, uncounted
 from sage.results import Results
 
 
@@ -109,3 +109,12 @@ def test_many_gpus_for_few_completions_are_called_wasteful(
     assert bool(found) == bool(hint)
     if hint:
         assert hint in found[0]
+
+
+def test_the_plan_names_the_tokens_that_it_does_not_know(tmp_path: Path) -> None:
+    said = {name: load_study(name, ROOT / "config") for name in ("mini", "methods")}
+    lines = {name: uncounted(study) for name, study in said.items()}
+    assert lines["mini"] == ["Not counted: samples drawn for figure2 alone."]
+    (line,) = lines["methods"]
+    assert " dars, " in line
+    assert line.endswith(" may draw again and samples drawn for methods alone.")

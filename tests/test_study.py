@@ -250,7 +250,18 @@ FAULTS = [
         "arithmetic_train",
         "models.tiny.benchmarks: 'arithmetic_train' is what RL trains on; name another set",
     ),
-    (STUDY, "models.tiny.seeds", {"grpo": [1, 1]}, "models.tiny.seeds.grpo[1]: 1 occurs twice"),
+    (
+        STUDY,
+        "models.tiny.seeds",
+        {"grpo": [3407, 3407]},
+        "models.tiny.seeds.grpo[1]: 3407 occurs twice",
+    ),
+    (
+        STUDY,
+        "models.tiny.seeds",
+        {"grpo": [1, 2]},
+        "models.tiny.seeds: grpo ([1, 2]) and grpo_no_kl ([3407]) have no training seed in common",
+    ),
     (
         STUDY,
         "models.tiny.seeds",

@@ -153,9 +153,25 @@ class TestAccuracy:
         assert "One problem is worth 2.5 points (40 problems per benchmark)" in caption
         unequal = pass_at_k(METRICS)
         unequal.loc[unequal["benchmark"] == "hard", "n_problems"] = 60
-        caption = accuracies(unequal, seeds=(1, 2)).caption
+        caption = accuracies(unequal).caption
         assert "2.5 points on Easy (40 problems) and 1.7 points on Hard (60 problems)" in caption
-        assert "95 % interval: the variances of problems and of training runs added" in caption
+        assert "all comparisons of this table at that k" in caption
+
+    def test_caption_speaks_of_the_runs_that_the_table_has(self) -> None:
+        """Not of those that the study has elsewhere, or will have."""
+        two = accuracies(pass_at_k(METRICS, seeds=(1, 2)), seeds=(1, 2)).caption
+        assert "the variances of problems and of training runs added. Methods are pooled" in two
+        once = accuracies(seeds=(1, 2)).caption
+        assert "Each method was trained once" in once
+        assert "training runs added" not in once
+        mixed = pass_at_k(METRICS, seeds=(1, 2))
+        for place in mixed.index[mixed["algorithm"] == "branch"]:
+            mixed.at[place, "train_seeds"] = [1]
+            mixed.at[place, "by_run"] = [mixed.at[place, "value"]]
+        caption = accuracies(mixed, seeds=(1, 2)).caption
+        assert "added; of problems alone where there is one run. " in caption
+        assert "1 to 2 of them; where there is one, the intervals do not cover" in caption
+        assert "(over problems alone where one of the two was trained once)" in caption
 
     def test_csv_comes_back_as_the_same_frame(self, tmp_path: Path) -> None:
         document = accuracies(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
@@ -357,8 +373,11 @@ class TestMeasures:
         assert "GRPO & 0.056 & -- & 0.053 \\\\\n" in latex  # no line of intervals beneath
         assert r"Branch & 0.040 & 0.030 & 0.050 \\[-2pt]" in latex
         assert r" & {\scriptsize 0.030--0.050} & {\scriptsize 0.020--0.040} &" in latex
-        assert "range of 2 training runs" in latex
-        assert "with probability 0.5" in latex
+        assert "with probability 0.5 with 2 runs." in latex
+        seeds = self.GRADIENTS["algorithm"].map({"branch": 5, "grpo": 1})
+        stages = self.GRADIENTS.assign(n_seeds=seeds, coverage=1.0 - 2.0 ** (1 - seeds))
+        caption = table_of(a_study(), "table5", stages=stages).caption
+        assert "0.9375 with 5 runs. Methods trained once have no range." in caption
 
     def test_costs_are_over_the_first_row(self) -> None:
         document = table_of(a_study(), "overhead", times=self.TIMES)
@@ -421,6 +440,12 @@ class TestSettings:
         assert table.loc["Max completion length (tokens)"].tolist() == ["24", "32", "24"]
         assert table.loc["Clipping ε, high", "tiny"] == "0.2; 0.28 (DAPO (no KL), DAPO + Branch)"
         assert table.loc["Guide branch: threshold", "tiny"] == "1.2"
+        study = load_study("smoke", ROOT / "config")
+        row = study.algorithms["bnpo_branch"]
+        guide = row.guide.model_copy(update={"settings": {**row.guide.settings, "threshold": 0.8}})
+        other = {**study.algorithms, "bnpo_branch": row.model_copy(update={"guide": guide})}
+        named = rl_settings(study.model_copy(update={"algorithms": other})).set_index("parameter")
+        assert named.loc["Guide branch: threshold", "tiny"] == f"1.2; 0.8 ({row.title})"
         assert table.loc["Guide random: periods", "tiny"] == "8"
         assert table.loc["Guide random: periods", "tiny_long"] == NONE
         assert table.loc["Random seed", "tiny"] == "3407"

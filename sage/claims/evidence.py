@@ -212,7 +212,7 @@ def of_estimate(
     (low, high), (low_90, high_90) = (
         (float(end[0]) for end in estimate.interval(level)) for level in (0.95, 0.90)
     )
-    least = detectable(low, high, value, float(estimate.df[0]))
+    least = detectable(low, high, value, float(estimate.df[0])) if runs > 1 else math.nan
     p = float(estimate.p(null)[0])
     return Finding(place, value, low, high, p, n, over, runs, low_90, high_90, least)
 

@@ -157,7 +157,10 @@ def judged(
     ]
     seen = of_secondary(others)
     verdict, because = of_claim(
-        primary[0] if primary else None, seen[: len(places)], seen[len(places) :]
+        primary[0] if primary else None,
+        seen[: len(places)],
+        seen[len(places) :],
+        contrast[0].runs if contrast else None,
     )
     left = [*primary, *seen]
     shown = study.study.exhibits.get(claim.primary.exhibit)

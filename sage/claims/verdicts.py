@@ -86,12 +86,16 @@ def of_secondary(findings: Sequence[tuple[Comparison, Finding]]) -> list[Seen]:
 
 
 def of_claim(
-    primary: Seen | None, places: Sequence[Seen] = (), secondary: Sequence[Seen] = ()
+    primary: Seen | None,
+    places: Sequence[Seen] = (),
+    secondary: Sequence[Seen] = (),
+    runs: int | None = None,
 ) -> tuple[Verdict, str]:
     """The verdict of a claim, and why it is inconclusive where that is known.
 
-    `primary` is the verdict of its primary contrast (None: not run), `places` those of the
-    benchmarks that this is the mean of, `secondary` those of further tests. An effect on one
+    `primary` is the verdict of its primary contrast (None: not run), which rests on `runs` training
+    runs of a row, if any, `places` those of the benchmarks that this is the mean of, `secondary`
+    those of further tests. An effect on one
     benchmark and its opposite on another are no support; nor is a mean of no effect none where
     its benchmarks have one.
     """
@@ -107,5 +111,5 @@ def of_claim(
         case "no difference":
             against = bool({"supported", "contradicted"} & set(places))
         case _:
-            return "inconclusive", ""
+            return "inconclusive", ONE_RUN if runs == 1 else ""
     return ("inconclusive", APART) if against else (primary, "")

@@ -123,9 +123,9 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
     sentences = [f"Primary contrast: {primary}. Found: {found}{interval}, {contrast.over}."]
     match first["verdict"], first["because"]:
         case "supported", _:
-            sentences.append("The difference is significant and in the direction claimed.")
+            sentences.append("The contrast is significant, and as claimed.")
         case "contradicted", _:
-            sentences.append("The difference is significant and against the claim.")
+            sentences.append("The contrast is significant, and against the claim.")
         case "no difference", _:
             sentences.append(f"A difference larger than {margin} is excluded.")
         case _, "one training run":

@@ -315,16 +315,16 @@ def _sides(by_problem: np.ndarray, draws: int, seed: int, ends: Ends | None) -> 
 
 
 def _carriers(by_problem: np.ndarray, ends: Ends) -> np.ndarray:
-    """How many problems carry the distance from 0, or from the upper end if that is nearer.
+    """How many problems carry the distance from 0, or from an end if that is nearer.
 
     (sum d^2)^2 / sum d^4: n where n of the distances d are equal and the others 0.
     """
     counts = []
-    for end in (0.0, ends[1]):
+    for end in (0.0, *ends):
         squares = (by_problem - end) ** 2
         fourth = (squares**2).sum(axis=0)
         counts.append(squares.sum(axis=0) ** 2 / np.maximum(fourth, 1e-300))
-    return np.minimum(counts[0], counts[1])
+    return np.min(counts, axis=0)
 
 
 def _gaffke(by_problem: np.ndarray, ends: Ends, draws: int, seed: int, level: float) -> Interval:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from sage.evaluation.averages import part_columns
@@ -83,7 +84,8 @@ def paper_reading_table(samples: Samples) -> pd.DataFrame:
     Per evaluation seed, pass@1 is the share of problems whose first sample is correct, pass@n
     that of problems with any correct among the seed's n samples. Columns: model, algorithm,
     train_seed (POOLED: over the evaluation seeds of all runs), benchmark, metric, k, value, std
-    (with n - 1; NaN for a single one), n_eval_seeds, n_problems.
+    (within a training run, with n - 1: pooled rows have the root of the mean variance of the runs;
+    NaN for one evaluation seed), n_eval_seeds (of all runs), n_problems.
     """
     readings: dict[tuple[str, str, str], dict[int, pd.DataFrame]] = {}
     problems: dict[tuple[str, str, str], int] = {}
@@ -93,9 +95,11 @@ def paper_reading_table(samples: Samples) -> pd.DataFrame:
         problems[key] = frame["problem_id"].nunique()
     rows = []
     for (model, algorithm, benchmark), by_run in readings.items():
-        groups = {**by_run, POOLED: pd.concat(list(by_run.values()))}
-        for train_seed, reading in groups.items():
-            for k in reading.columns:
+        groups = {**{seed: [run] for seed, run in by_run.items()}, POOLED: list(by_run.values())}
+        for train_seed, runs in groups.items():
+            reading = pd.concat(runs)
+            spread = np.sqrt(np.mean([run.var(ddof=1) for run in runs], axis=0))
+            for place, k in enumerate(reading.columns):
                 rows.append(
                     {
                         "model": model,
@@ -105,7 +109,7 @@ def paper_reading_table(samples: Samples) -> pd.DataFrame:
                         "metric": "pass@k",
                         "k": int(k),
                         "value": float(reading[k].mean()),
-                        "std": float(reading[k].std(ddof=1)),
+                        "std": float(spread[place]),
                         "n_eval_seeds": len(reading),
                         "n_problems": problems[model, algorithm, benchmark],
                     }

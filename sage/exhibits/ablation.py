@@ -13,7 +13,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.kind import Shown
-from sage.exhibits.pass_at_k import MeasuredPassAtK, estimates, pooled, shown_ks
+from sage.exhibits.pass_at_k import MeasuredPassAtK, estimates, numbers_of_runs, pooled, shown_ks
 from sage.fields import Name, about
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import Group, Head, Row, Table, TableDocument, share_cell
@@ -103,21 +103,22 @@ class AblationTable(MeasuredPassAtK):
 
     def table(self, shown: Shown) -> TableDocument:
         """The grid."""
-        frame = self._frame(shown)
-        return TableDocument(frame, self._view(frame), self._caption(frame, shown))
+        rows = pooled(shown.frame("pass_at_k"), shown)
+        frame = self._frame(rows, shown)
+        runs = numbers_of_runs(rows)
+        return TableDocument(frame, self._view(frame), self._caption(frame, runs, shown))
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame:
         """pass@k of each cell."""
-        frame = self._frame(shown)
+        frame = self._frame(pooled(shown.frame("pass_at_k"), shown), shown)
         return frame.assign(benchmark=self.benchmark, quantity=[f"pass@{k}" for k in frame["k"]])
 
-    def _frame(self, shown: Shown) -> pd.DataFrame:
-        """A row for each cell and k; the grid's last key changes fastest.
+    def _frame(self, rows: pd.DataFrame, shown: Shown) -> pd.DataFrame:
+        """A row for each cell and k of pooled pass@k; the grid's last key changes fastest.
 
         Columns: the grid's keys, `algorithm` (the cell's row), `own` (whether these are the
         algorithm's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
         """
-        rows = pooled(shown.frame("pass_at_k"), shown)
         ks = shown_ks(rows, shown.evaluation.samples)
         found = {k: estimates(rows, self.benchmark, k, shown.rows) for k in ks}
         table: list[dict[str, Any]] = []
@@ -127,7 +128,7 @@ class AblationTable(MeasuredPassAtK):
                 table.append({**cell, **name, **found[k].loc[row]})
         return pd.DataFrame(table)
 
-    def _caption(self, table: pd.DataFrame, shown: Shown) -> str:
+    def _caption(self, table: pd.DataFrame, runs: list[int], shown: Shown) -> str:
         first, *second = self.grid
         ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
         layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
@@ -135,7 +136,7 @@ class AblationTable(MeasuredPassAtK):
         return (
             f"{shown.heading}, {shown.title(self.algorithm)} on {shown.titles[self.benchmark]}: "
             f"{ks} in percent. {layout}{own} Beneath each value is its "
-            f"{interval_name(shown.study)}. {seeds_said(shown.study)} Cells are not compared: "
+            f"{interval_name(runs)}. {seeds_said(runs)} Cells are not compared: "
             "some cell is always the highest by chance."
         )
 

@@ -25,6 +25,7 @@ from sage.exhibits.pass_at_k import (
     estimates,
     marks_of,
     marks_said,
+    numbers_of_runs,
     pooled,
     shown_ks,
     sizes,
@@ -127,15 +128,18 @@ def _caption(rows: pd.DataFrame, shown: Shown) -> str:
     samples = f"{evaluation.samples} samples per problem"
     if len(evaluation.seeds) > 1:
         samples += f" and evaluation seed ({len(evaluation.seeds)} seeds)"
+    runs = numbers_of_runs(rows)
     over = " over problems and training runs, whose variances add"
-    if shown.study.numbers_of_runs() == [1]:
+    if runs == [1]:
         over = " over problems, which holds for these training runs only"
+    elif runs[0] == 1:
+        over += " (over problems alone where one of the two was trained once)"
     sentences = [
         f"{shown.heading}: pass@k in percent, the unbiased estimate from {samples}.",
-        f"Below each value: {interval_name(shown.study)}.",
-        seeds_said(shown.study),
+        f"Below each value: {interval_name(runs)}.",
+        seeds_said(runs),
         problems_worth(counts),
-        marks_said(over, "this model at that k"),
+        marks_said(over, "this table at that k"),
         "Averages are compared in the ledger of claims." if len(counts) > 1 else "",
     ]
     return " ".join(filter(None, sentences))

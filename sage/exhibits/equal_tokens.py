@@ -20,6 +20,7 @@ from sage.exhibits.pass_at_k import (
     estimates,
     marks_of,
     marks_said,
+    numbers_of_runs,
     pooled,
     shown_ks,
     sizes,
@@ -111,6 +112,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
         distance = (moments["step_tokens"] / budget - 1.0) * 100
         falling = shown.study.model(self.model).rl.schedule == "linear"
         early = ", and where they come before the end, the learning rate has not yet fallen to 0"
+        runs = numbers_of_runs(rows)
         return (
             f"{shown.heading} on {shown.titles[self.benchmark]}: pass@k in percent, the unbiased "
             f"estimate from {shown.evaluation.samples} samples per problem. Equal steps: the final "
@@ -120,7 +122,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
             f"{_signed(distance.max())} % away from it{early if falling else ''}. Tokens: "
             "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
             "tokens are means over training seeds, with their range. Below each pass@k: "
-            f"{interval_name(shown.study)}. {seeds_said(shown.study)} "
+            f"{interval_name(runs)}. {seeds_said(runs)} "
             f"{problems_worth(sizes(rows, shown))} {marks_said('', 'that column')}"
         )
 

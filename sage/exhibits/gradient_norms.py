@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import pandas as pd
 
 from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.rendering.labels import listed
 from sage.rendering.numbers import NONE
 from sage.rendering.table import (
     Cell,
@@ -47,13 +48,15 @@ class GradientTable(ExhibitOfRows, Kind):
     def table(self, shown: Shown) -> TableDocument:
         """A row for each algorithm and third of training; see `sage.analysis.dynamics`."""
         frame = shown.ordered(shown.frame("stages"))
-        seeds = int(frame["n_seeds"].max())
+        covered = {int(n): p for n, p in zip(frame["n_seeds"], frame["coverage"], strict=True)}
+        once = covered.pop(1, None) is not None
+        each = [f"{p:g} with {n} runs" for n, p in sorted(covered.items())]
         range_ = (
-            f"Beneath each value is the range of {seeds} training runs; it contains the median run "
-            f"with probability {frame['coverage'].max():g}."
-            if seeds > 1
+            "Beneath a value is the range of its training runs; it contains the median run with "
+            f"probability {listed(each)}. " + "Methods trained once have no range." * once
+            if each
             else "Each method was trained once, so the variation between training runs is unknown."
-        )
+        ).strip()
         caption = (
             f"{shown.heading}: norm of the gradient before clipping, mean over each third of "
             f"training. {range_}"

@@ -42,8 +42,9 @@ def _frame(shown: Shown) -> pd.DataFrame:
     """COLUMNS, a row for each benchmark, algorithm and k of the accuracy table.
 
     `value`, `low` and `high` are the unbiased estimate with its interval. `reading` and `std` are
-    the paper's estimate over `n_eval_seeds` evaluation seeds of all training runs (`std` is NaN
-    for one seed). Shares are in [0, 1], NaN if a run is missing.
+    the paper's estimate over `n_eval_seeds` evaluation seeds of all training runs (`std` is that
+    within a run, NaN if a run has one evaluation seed). Shares are in [0, 1], NaN if a run is
+    missing.
     """
     rows = pooled(shown.frame("pass_at_k"), shown)
     read = pooled(shown.frame("paper_reading"), shown)
@@ -65,12 +66,11 @@ def _frame(shown: Shown) -> pd.DataFrame:
 def _caption(shown: Shown) -> str:
     """What the two estimators are."""
     samples = shown.evaluation.samples
-    several = len(shown.evaluation.seeds) * shown.study.numbers_of_runs()[-1] > 1
     spread = (
-        "as mean ± standard deviation over evaluation seeds (not a standard error, and not an "
-        "interval over problems)"
-        if several
-        else "from the only evaluation seed, so without a standard deviation"
+        "as mean ± standard deviation over the evaluation seeds of a training run (not a standard "
+        "error, and not an interval over problems)"
+        if len(shown.evaluation.seeds) > 1
+        else "from one evaluation seed, so without a standard deviation"
     )
     return (
         f"{shown.heading}: two estimators on the same samples, in percent. "

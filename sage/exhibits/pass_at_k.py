@@ -105,6 +105,12 @@ def pooled(metrics: pd.DataFrame, shown: Shown) -> pd.DataFrame:
     return rows[chosen].reset_index(drop=True)
 
 
+def numbers_of_runs(rows: pd.DataFrame) -> list[int]:
+    """How many training runs the methods of pooled rows have, each number once, ascending."""
+    trained = rows.loc[rows["algorithm"] != BASE, "train_seeds"]
+    return sorted({len(seeds) for seeds in trained}) or [1]
+
+
 def single_runs(metrics: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
     """Rows of single training runs of the algorithms in `names`."""
     return metrics[(metrics["train_seed"] != POOLED) & metrics["algorithm"].isin(names)]

@@ -114,10 +114,11 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         )
         base = shown.title(BASE)
         caption = (
-            f"{shown.heading} on {shown.titles[self.benchmark]}: perplexity of {self.responses} "
-            f"responses to each problem under {base}, the policy before RL. Upper: the 95th "
-            "percentile of a method's responses. Above the base: percentage of these responses "
-            f"above the 95th percentile of {base}. The results hold for these problems only."
+            f"{shown.heading} on {shown.titles[self.benchmark]}: perplexity under {base}, the "
+            f"policy before RL, of {self.responses} responses of each run to each problem. Upper: "
+            "the 95th percentile of a method's responses. Above the base: percentage of these "
+            f"responses above the 95th percentile of {base}. The results hold for these problems "
+            "only."
         )
         columns: Columns = {
             "Median": lambda row: f"{row['median']:.3g}",

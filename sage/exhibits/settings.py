@@ -135,11 +135,11 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
         "Clipping ε, low": _by_value(study, {n: _clip(a.clip_low) for n, a in rows.items()}),
         "Clipping ε, high": _by_value(study, {n: _clip(a.clip_high) for n, a in rows.items()}),
     }
-    guides: dict[str, dict[str, None]] = {}
-    for row in rows.values():
+    guides: dict[str, dict[str, str]] = {}
+    for name, row in rows.items():
         for key, value in _guide(row).items():
-            guides.setdefault(key, {})[value] = None
-    found |= {key: "; ".join(values) for key, values in guides.items()}
+            guides.setdefault(key, {})[name] = value
+    found |= {key: _by_value(study, values) for key, values in guides.items()}
     return {key: value for key, value in found.items() if value}
 
 

@@ -36,11 +36,12 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):
     contents: ClassVar[str] = (
         "Accuracy (pass@1) against coverage (pass@k), one panel per benchmark. Large marks are "
         "rows, pooled over training runs; small ones are single runs. Up to eight rows have 95 % "
-        "intervals; more of them are numbered."
+        "intervals; more of them are numbered, with lines to their runs."
     )
     caption: ClassVar[str] = (
         "Accuracy (pass@1, across) against coverage (pass@k, up). Large marks are rows, pooled "
-        "over training runs (up to eight rows with 95 % intervals); small marks are single runs. "
+        "over training runs; small marks are single runs. Up to eight rows have 95 % intervals as "
+        "lines; more of them are numbered, and thin lines lead from a row to its runs. "
         "Right of the base and below it, accuracy was gained and coverage lost."
     )
 

@@ -29,24 +29,23 @@ def exhibit_heading(study: ResolvedStudy, exhibit: str) -> str:
     return f"{shown.title}. {study.model(shown.model).title}"
 
 
-def interval_name(study: ResolvedStudy) -> str:
-    """The kind of interval of pass@k."""
-    if study.numbers_of_runs()[-1] > 1:
-        return "95 % interval: the variances of problems and of training runs added"
-    return "95 % interval over problems (BCa bootstrap)"
+def interval_name(runs: Sequence[int]) -> str:
+    """The kind of interval of pass@k of methods with these numbers of training runs, ascending."""
+    if runs[-1] == 1:
+        return "95 % interval over problems (BCa bootstrap)"
+    alone = "; of problems alone where there is one run" if runs[0] == 1 else ""
+    return f"95 % interval: the variances of problems and of training runs added{alone}"
 
 
-def seeds_said(study: ResolvedStudy) -> str:
-    """What the study's training seeds mean for its intervals, as a sentence."""
-    numbers = study.numbers_of_runs()
+def seeds_said(runs: Sequence[int]) -> str:
+    """What these numbers of training runs, ascending, mean for intervals, as a sentence."""
     uncovered = "the intervals do not cover variation between training runs"
-    if numbers == [1]:
+    if runs[-1] == 1:
         return f"Each method was trained once, so {uncovered}."
-    if len(numbers) == 1:
-        return f"Methods are pooled over {numbers[0]} training seeds."
-    return (
-        f"Methods are pooled over their training seeds, {numbers[0]} to {numbers[-1]} of them; "
-        f"where there is one, {uncovered}."
+    if len(runs) == 1:
+        return f"Methods are pooled over {runs[0]} training seeds."
+    return f"Methods are pooled over their training seeds, {runs[0]} to {runs[-1]} of them" + (
+        f"; where there is one, {uncovered}." if runs[0] == 1 else "."
     )
 
 

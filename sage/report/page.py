@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from sage.claims import CONTRASTS, CONTRASTS_CAPTION
 from sage.claims.view import counted, ledger_view
+from sage.problems.record import readable_gold
 from sage.rendering import markup
 from sage.rendering.labels import row_title
 from sage.report import provenance
@@ -66,6 +67,7 @@ def render_page(
     }
     environment.filters |= {
         "breakable": markup.breakable,
+        "gold": readable_gold,
         "shown": markup.shown,
         "line_key": markup.line_key,
     }

@@ -165,5 +165,6 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
         wanted = exhibit.runs(study)
         have = sum(run in content.policies for run in wanted)
         runs = str(have) if have == len(wanted) else f"{have} of {len(wanted)}"
-        facts += [("Training seeds", study.seeds_text()), ("Training runs", runs)]
+        seeds_of_rows = study.seeds_text(exhibit.model, shown)
+        facts += [("Training seeds", seeds_of_rows), ("Training runs", runs)]
     return facts

@@ -6,6 +6,7 @@ fault of the study and of the algorithms is reported at once, before any job run
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -256,12 +257,20 @@ def _problem_set_faults(
 
 
 def _seed_faults(study: ResolvedStudy) -> Iterator[str]:
-    """Seeds of algorithms that the model is not trained with, and repeated ones."""
+    """Seeds of algorithms that the model is not trained with, repeated ones, and rows apart."""
     for name, model in study.study.models.items():
         for row, seeds in model.seeds.items():
             key, trained = f"models.{name}.seeds", study.trained(name)
             yield from unknown(key, row, "an algorithm that this model is trained with", trained)
             yield from repeated(f"{key}.{row}", seeds)
+        own = {row: set(study.seeds(name, row)) for row in study.trained(name)}
+        apart = [pair for pair in itertools.combinations(own, 2) if not own[pair[0]] & own[pair[1]]]
+        for row, other in apart[:1]:
+            yield (
+                f"models.{name}.seeds: {row} ({shown(sorted(own[row]))}) and {other} "
+                f"({shown(sorted(own[other]))}) have no training seed in common, so they cannot be "
+                "compared; give them one"
+            )
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

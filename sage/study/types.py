@@ -8,6 +8,7 @@ errors; references between sections (an algorithm's name, say) are checked by
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -206,20 +207,21 @@ class ResolvedStudy(Strict):
         pairs = [(model, row) for model in self.study.models for row in self.trained(model)]
         return sorted({len(self.seeds(*pair)) for pair in pairs})
 
-    def seeds_text(self, model: str | None = None) -> str:
-        """The training seeds of all models or of one, as in `1, 2, 3 (GRPO); 1 (others)`."""
-        models = [model] if model else list(self.study.models)
-        titles: dict[str, list[str]] = {}
-        for name in models:
-            for row, seeds in self.model(name).seeds.items():
-                of_seeds = titles.setdefault(", ".join(map(str, seeds)), [])
-                if self.algorithms[row].title not in of_seeds:
-                    of_seeds.append(self.algorithms[row].title)
+    def seeds_text(self, model: str | None = None, rows: Collection[str] | None = None) -> str:
+        """The training seeds of all models or of one, as in `1, 2, 3 (GRPO); 1 (others)`.
+
+        `rows` are those of a model that matter; left out, all that are trained.
+        """
+        titles: dict[str, dict[str, None]] = {}
+        for name in [model] if model else self.study.models:
+            for row in self.trained(name) if rows is None else rows:
+                seeds = ", ".join(map(str, self.seeds(name, row)))
+                titles.setdefault(seeds, {})[self.algorithms[row].title] = None
         general = ", ".join(map(str, self.study.seeds))
-        if not titles:
-            return general
-        own = [f"{seeds} ({', '.join(rows)})" for seeds, rows in titles.items()]
-        return "; ".join([*own, f"{general} (others)"])
+        if len(titles) < 2:
+            return next(iter(titles), general)
+        own = [f"{seeds} ({', '.join(of)})" for seeds, of in titles.items() if seeds != general]
+        return "; ".join([*own, f"{general} (others)"] if general in titles else own)
 
     def trained_runs(self, model: str) -> list[Run]:
         """Every run of RL that the study asks for."""
