@@ -319,9 +319,10 @@ class TestPerplexity:
 
     def test_boxes_hold_the_middle_half_and_the_line_is_the_bases_tail(self) -> None:
         left, _ = figure_of(a_study(), "figure7", **RESPONSES).axes
-        base, branch = left.patches
-        assert (base.get_x(), base.get_x() + base.get_width()) == pytest.approx((1.75, 3.25))
-        assert (branch.get_x(), branch.get_x() + branch.get_width()) == pytest.approx((3.5, 6.5))
+        base, branch = (box.get_path().get_extents() for box in left.patches)
+        assert (base.x0, base.x1) == pytest.approx((1.75, 3.25))
+        assert (branch.x0, branch.x1) == pytest.approx((3.5, 6.5))
+        assert (base.y0 + base.y1, branch.y0 + branch.y1) == pytest.approx((0, 2))
         tail = left.lines[-1]
         assert list(tail.get_xdata()) == pytest.approx([3.85, 3.85])  # 3 + 0.85 of the last gap
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
@@ -135,9 +136,9 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     def figure(self, shown: Shown) -> Figure:
         """Perplexities under the base, a panel for each problem, a row for each algorithm.
 
-        A dot is a response, filled if it is correct. Boxes show the middle half, whiskers the
-        middle 90 percent. The vertical line is the base's 95th percentile. Raises ValueError
-        without rows.
+        A dot is a response, filled if it is correct. Boxes show the middle half with the median,
+        whiskers the middle 90 percent. The vertical line is the base's 95th percentile. Raises
+        ValueError without rows.
         """
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
@@ -157,8 +158,9 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         panels = figure.subplots(1, len(problems), squeeze=False, sharey=True)[0]
         for number, (axes, problem) in enumerate(zip(panels, problems, strict=True), start=1):
             here = responses[responses["problem_id"] == problem]
+            _boxes(axes, here, names, styles)
             for place, name in enumerate(names):
-                _spread(axes, place, here[here["algorithm"] == name], styles[name])
+                _dots(axes, place, here[here["algorithm"] == name], styles[name])
             of_base = here.loc[here["algorithm"] == BASE, "perplexity"]
             if len(of_base):
                 axes.axvline(of_base.quantile(TAIL), **dashed)
@@ -169,6 +171,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             axes.set_xlim(*_with_margins(here["perplexity"]))
             axes.grid(visible=False, axis="y")
             axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
+            axes.set_ylabel("")
         panels[0].set_yticks(range(len(names)), [shown.title(name) for name in names])
         panels[0].set_ylim(len(names) - 0.4, -0.5)
         colour = PALETTE["slate"][0]
@@ -182,27 +185,49 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         return figure
 
 
-def _spread(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
-    """Box and dots of one algorithm's perplexities at height `place`."""
+def _boxes(
+    axes: Axes, rows: pd.DataFrame, names: list[str], styles: Mapping[str, LineStyle]
+) -> None:
+    """A box of each algorithm's perplexities, from the first name down."""
+    import seaborn
+    from matplotlib import MatplotlibDeprecationWarning
+
+    with warnings.catch_warnings():  # seaborn 0.13 still says `vert` to matplotlib
+        warnings.simplefilter("ignore", MatplotlibDeprecationWarning)
+        seaborn.boxplot(
+            rows,
+            x="perplexity",
+            y="algorithm",
+            hue="algorithm",
+            order=names,
+            hue_order=names,
+            palette={name: styles[name].hex for name in names},
+            whis=(5, 95),
+            width=0.3,
+            fliersize=0,
+            saturation=1,
+            linecolor=PALETTE["ink"][0],
+            linewidth=0.8,
+            boxprops={"alpha": 0.45},
+            legend=False,
+            ax=axes,
+        )
+
+
+def _dots(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
+    """The perplexities of one algorithm below height `place`, filled where correct.
+
+    They are spread by rank, not at random, so that the same data gives the same picture.
+    """
     import numpy as np
 
-    values = rows["perplexity"].to_numpy(dtype=float)
-    if not len(values):
-        return
-    low, first, middle, third, high = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
-    axes.plot([low, high], [place, place], color=look.hex, lw=1.2, zorder=2)
-    axes.barh(
-        place, third - first, left=first, height=0.3, color=look.hex, alpha=0.35, lw=0, zorder=2
-    )
-    axes.plot([middle, middle], [place - 0.19, place + 0.19], color=look.hex, lw=2.2, zorder=3)
-    # Spread by rank, not at random, so that the same data gives the same picture.
-    offsets = 0.32 + 0.2 * np.array([(7 * rank) % 11 / 10 - 0.5 for rank in range(len(values))])
-    order = np.argsort(values, kind="stable")
-    correct = (rows["status"] == "correct").to_numpy()[order]
+    rows = rows.sort_values("perplexity", kind="stable")
+    heights = place + 0.32 + 0.2 * ((7 * np.arange(len(rows))) % 11 / 10 - 0.5)
+    correct = (rows["status"] == "correct").to_numpy()
     for chosen, face in ((correct, look.hex), (~correct, "none")):
         axes.scatter(
-            values[order][chosen],
-            place + offsets[chosen],
+            rows["perplexity"].to_numpy(dtype=float)[chosen],
+            heights[chosen],
             s=7,
             facecolor=face,
             edgecolor=look.hex,
