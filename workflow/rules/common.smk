@@ -25,6 +25,7 @@ from sage.runtime.records import FOLDER
 from sage.runtime.survivors import note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
+from sage.study.watch import for_jobs as watch_for_jobs
 
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
@@ -55,6 +56,11 @@ try:
     )
 except ValueError as error:
     raise WorkflowError(str(error)) from None
+
+# Likewise: limits of warnings.
+os.environ.update(
+    watch_for_jobs({name: model.rl.watch for name, model in STUDY.study.models.items()})
+)
 
 
 # What people see after jobs have failed.
