@@ -246,8 +246,9 @@ except MemoryError as error:
     done = subprocess.run(
         [sys.executable, "-c", code, str(ROOT), str(tmp_path)], capture_output=True, text=True
     )
-    assert done.stdout.startswith("memory is short (no more can be had); lower the `batch_size`")
-    assert "raise `memory_gb` in the `job` section of the model" in done.stdout
+    assert done.stdout.startswith("memory is short (no more can be had); run fewer jobs at once")
+    assert "on a cluster raise `memory_gb` in the `job` section of the model" in done.stdout
+    assert "raise `micro_batches` of training, after which all runs of that model" in done.stdout
 
 
 def test_a_bug_is_no_fault(tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ os.environ.update(
 # What people see after jobs have failed.
 ON_ERROR = (
     "The log of a failed job ends with what was wrong. A log that ends in the middle is of a job "
-    "that was killed from outside, most often for lack of memory: raise memory_gb in the job "
-    "section of its model, or run fewer jobs at once (--cores). Then run the same command again: "
-    "it continues where it stopped."
+    "that was killed from outside, most often for lack of memory: run fewer jobs at once "
+    "(--cores); on a cluster raise memory_gb in the job section of its model. Then run the same "
+    "command again: it continues where it stopped."
 )
 
 
