@@ -549,6 +549,27 @@ def test_a_fault_in_a_union_of_plain_types_keeps_its_key() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("models.tiny.algorithms.0", ["grpo"], "models.tiny.algorithms[0]: must be text, not ['g"),
+        ("readings", {"sft_loss": ["text"]}, "readings.sft_loss: must be text, not ['text']"),
+        (
+            "problems.longer",
+            {"source": "benchmark", "title": "A", "benchmark": ["a"]},
+            "problems.longer.benchmark: must be text, not ['a']",
+        ),
+        ("exhibits.table1.kind", ["a"], "exhibits.table1.kind: must be text, not ['a']"),
+        ("exhibits.figure3.algorithms.0", ["a"], "exhibits.figure3.algorithms[0]: must be text, n"),
+    ],
+)
+def test_a_list_in_place_of_a_name_is_refused(
+    config: Path, key: str, value: Any, fault: str
+) -> None:
+    edit(config / STUDY, key, value)
+    assert f"\n  {fault}" in message_of(lambda: load_study("smoke", config))
+
+
 EXHIBIT_FAULTS = [
     ("table1.model", "tony", "exhibits.table1.model: 'tony' is not a model of this study; did"),
     ("table3.algorithms", ["base", "grop"], "exhibits.table3.algorithms[1]: 'grop' is not an alg"),

@@ -21,6 +21,7 @@ from sage.study.choices import REGISTRIES, in_full
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.exhibit_faults import exhibit_faults
 from sage.study.faults import (
+    entry,
     listed,
     mapping,
     nearest,
@@ -172,8 +173,8 @@ def _reference_faults(
             ("benchmarks", sets, "a problem set of this study"),
         ):
             names = sequence(model.get(field))
-            for index, entry in enumerate(names):
-                yield from unknown(f"{key}.{field}[{index}]", entry, what, known)
+            for index, each in enumerate(names):
+                yield from unknown(f"{key}.{field}[{index}]", each, what, known)
             yield from repeated(f"{key}.{field}", names)
         if trained_on in sequence(model.get("benchmarks")):
             yield f"{key}.benchmarks: {trained_on!r} is what RL trains on; name another set"
@@ -211,7 +212,7 @@ def _run_faults(content: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator
             continue
         for index, row in enumerate(sequence(mapping(value).get("algorithms"))):
             try:
-                algorithm = Algorithm.model_validate(rows.get(row))
+                algorithm = Algorithm.model_validate(entry(rows, row))
             except ValidationError:
                 continue
             key = f"models.{name}.algorithms[{index}]: {row!r}"
@@ -240,15 +241,15 @@ def _problem_set_faults(
         chosen = settings.get("benchmark")
         yield from unknown(f"{key}.benchmark", chosen, f"a benchmark of {file}", entries)
         try:
-            entry = Benchmark.model_validate(entries.get(chosen))
+            data = Benchmark.model_validate(entry(entries, chosen))
         except ValidationError:
             continue
-        if settings.get("hints") is True and entry.fields.solution is None:
+        if settings.get("hints") is True and data.fields.solution is None:
             yield (
                 f"{key}.hints: they are taken from solutions, but {chosen!r} names no "
                 f"fields.solution in {file}; add it, or leave hints out"
             )
-        known = entry.levels()
+        known = data.levels()
         for index, level in enumerate(sequence(settings.get("levels"))):
             if known:
                 what = f"a level of {chosen!r}"
