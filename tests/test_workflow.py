@@ -396,6 +396,26 @@ def test_what_changes_no_result_is_no_parameter_of_a_job(smoke_study: ResolvedSt
     assert problems == smoke_study.problem_set("arithmetic") | {"title": ""}
 
 
+def test_a_model_with_another_engine_reruns_no_sampling_of_others(
+    smoke_study: ResolvedStudy,
+) -> None:
+    model = smoke_study.model("tiny")
+    with_vllm = smoke_study.study.evaluation.model_copy(update={"engine": "vllm"})
+    models = smoke_study.study.models | {
+        "other": model.model_copy(update={"evaluation": with_vllm})
+    }
+    study = smoke_study.study.model_copy(update={"models": models})
+    study = smoke_study.model_copy(update={"study": study})
+    inputs = input_functions("evaluate", STUDY=study, code_of=lambda *modules: modules)
+    engines = {
+        name: inputs.sampling_code(SimpleNamespace(model=name))[1:] for name in ("tiny", "other")
+    }
+    assert engines == {
+        "tiny": ("sage.sampling.transformers_engine",),
+        "other": ("sage.sampling.vllm_engine",),
+    }
+
+
 def test_limits_of_warnings_reach_jobs_in_the_environment() -> None:
     watch = Watch(patience=3, stop=["zero_reward"])
     assert of_job("other", for_jobs({"tiny": Watch(), "other": watch})) == watch

@@ -118,12 +118,6 @@ def beside_snakefile(files):
     )
 
 
-def engine_modules(models):
-    """Modules of the sampling engines that models use, which are imported by name."""
-    engines = {STUDY.evaluation(model).engine for model in models}
-    return sorted(f"sage.sampling.{engine}_engine" for engine in engines)
-
-
 def all_samples():
     """Files of all samples of the study."""
     models = STUDY.study.models
