@@ -617,6 +617,44 @@ def test_a_base_that_leads_nowhere_is_refused(
     assert message in message_of(lambda: load_study("smoke", config))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "models.tiny.rl.prompts_per_step",
+            17,
+            "models.tiny.rl.problems: 'arithmetic_train' has 16 problems, but a generation takes",
+        ),
+        (
+            "models.tiny_long.rl.steps_per_generation",
+            5,
+            "models.tiny_long.rl.problems: 'arithmetic_train' has 16 problems, but a generation t",
+        ),
+        (
+            "models.tiny_long.rl.sampling.max_tokens",
+            256,
+            "models.tiny_long.rl.sampling.max_tokens: 256 leaves no room for a prompt in the max_p",
+        ),
+        (
+            "models.tiny_long.evaluation.sampling.max_tokens",
+            300,
+            "models.tiny_long.evaluation.sampling.max_tokens: 300 leaves no room for a prompt in",
+        ),
+        (
+            "evaluation.sampling.max_tokens",
+            256,
+            "evaluation.sampling.max_tokens: 256 leaves no room for a prompt in the max_positions "
+            "256 of the base of 'tiny'; lower it, or raise base.architecture.max_positions",
+        ),
+    ],
+)
+def test_what_training_or_sampling_would_fail_on_is_refused(
+    config: Path, key: str, value: Any, message: str
+) -> None:
+    edit(config / STUDY, key, value)
+    assert f"  {message}" in message_of(lambda: load_study("smoke", config))
+
+
 def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:
     study = load_study("smoke", ROOT / "config")
     assert study.trained("tiny")[:2] == ["grpo", "grpo_no_kl"]

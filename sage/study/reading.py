@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm, needs_hints, run_conflicts
+from sage.study.bases import ScratchBase, SharedBase
 from sage.study.choices import REGISTRIES, in_full
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.exhibit_faults import exhibit_faults
@@ -97,7 +98,7 @@ def load_study(
         variants=list(variants),
         benchmarks={name: Benchmark.model_validate(entries[name]) for name in sorted(data_sets)},
     )
-    _refuse({str(file): list(_seed_faults(resolved))})
+    _refuse({str(file): [*_seed_faults(resolved), *_size_faults(resolved)]})
     return resolved
 
 
@@ -263,6 +264,34 @@ def _seed_faults(study: ResolvedStudy) -> Iterator[str]:
             key, trained = f"models.{name}.seeds", study.trained(name)
             yield from unknown(key, row, "an algorithm that this model is trained with", trained)
             yield from repeated(f"{key}.{row}", seeds)
+
+
+def _size_faults(study: ResolvedStudy) -> Iterator[str]:
+    """Training sets too small for a generation, and completions longer than their model."""
+    for name, model in study.study.models.items():
+        rl, key = model.rl, f"models.{name}"
+        size = study.study.problems[rl.problems].size()
+        needed = rl.prompts_per_step * rl.steps_per_generation
+        if size is not None and size < needed:
+            yield (
+                f"{key}.rl.problems: {rl.problems!r} has {size} problems, but a generation takes "
+                f"{needed} (prompts_per_step x steps_per_generation); lower these, or make the set "
+                "larger"
+            )
+        base = model.base
+        if isinstance(base, SharedBase):
+            base = study.model(base.model).base
+        if not isinstance(base, ScratchBase):
+            continue
+        positions = base.architecture.max_positions
+        of_evaluation = f"{key}.evaluation" if model.evaluation else "evaluation"
+        for section, settings in ((f"{key}.rl", rl), (of_evaluation, study.evaluation(name))):
+            if settings.sampling.max_tokens >= positions:
+                yield (
+                    f"{section}.sampling.max_tokens: {settings.sampling.max_tokens} leaves no room "
+                    f"for a prompt in the max_positions {positions} of the base of {name!r}; lower "
+                    "it, or raise base.architecture.max_positions"
+                )
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
