@@ -28,7 +28,7 @@ SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY")
 LEFT_OUT = ("logs", "scratch", "shards", "partial", "archive", "publish")
 """Folders of the results that are not archived."""
 
-SOURCES = ("sage", "workflow", "config", "profiles", "reports", "docs")
+SOURCES = ("sage", "workflow", "config", "profiles", "locks", "reports", "docs")
 """Folders of the workflow; README, licence and definition files stand beside them."""
 
 _METADATA = "ro-crate-metadata.json"

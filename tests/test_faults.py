@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -92,6 +93,31 @@ def test_weights_on_a_full_disk_leave_nothing(tmpfs: Path) -> None:
     assert left(tmpfs) == []
     message = explained(error.value, tmpfs) or ""
     assert message.startswith(f"{tmpfs}/policy: cannot be written: the disk or quota is full")
+
+
+def test_a_folder_is_flushed_and_whole_whenever_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, flushed = tmp_path / "policy", set()
+
+    def write(text: str) -> None:
+        with atomic_directory(policy) as folder:
+            for name in ("weights", "snapshots/step2/weights"):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
+
+    def killed(folder: Path, **_: object) -> None:
+        (folder / "weights").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.add(os.fstat(file).st_ino))
+    write("old")
+    assert {path.stat().st_ino for path in (policy, *policy.rglob("*"))} <= flushed
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with suppress(KeyboardInterrupt):
+        write("new")
+    files = {path.relative_to(policy): path.read_text() for path in policy.rglob("weights")}
+    assert files == {Path("weights"): "new", Path("snapshots/step2/weights"): "new"}
 
 
 def test_a_disk_without_room_is_named_whatever_a_library_says(tmpfs: Path) -> None:
@@ -246,8 +272,9 @@ except MemoryError as error:
     done = subprocess.run(
         [sys.executable, "-c", code, str(ROOT), str(tmp_path)], capture_output=True, text=True
     )
-    assert done.stdout.startswith("memory is short (no more can be had); lower the `batch_size`")
-    assert "raise `memory_gb` in the `job` section of the model" in done.stdout
+    assert done.stdout.startswith("memory is short (no more can be had); run fewer jobs at once")
+    assert "on a cluster raise `memory_gb` in the `job` section of the model" in done.stdout
+    assert "raise `micro_batches` of training, after which all runs of that model" in done.stdout
 
 
 def test_a_bug_is_no_fault(tmp_path: Path) -> None:

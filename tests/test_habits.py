@@ -49,6 +49,22 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(other), f"{page.name}: {target}"
 
 
+NEED_NO_CORES = (" -n", "--lint", "--report", "--workflow-profile")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_can_be_typed_as_they_stand(page: Path) -> None:
+    """Snakemake runs no target without --cores; the list of changes only names targets."""
+    text = page.read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```.*?^```", text, re.M | re.S))
+    spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    commands = [line for line in blocks.splitlines() if re.search(r"(^|[ /])snakemake -?\w", line)]
+    commands += [span for span in spans if re.match(r"\S*snakemake\s", span)]
+    allowed = ("--cores", *NEED_NO_CORES)
+    if page.name != "CHANGELOG.md":
+        assert [one for one in commands if not any(word in one for word in allowed)] == []
+
+
 @pytest.fixture(scope="module")
 def site() -> Any:
     """The hook that adds pages to the site; it imports MkDocs only where MkDocs runs it."""

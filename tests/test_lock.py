@@ -70,6 +70,11 @@ def test_the_lock_says_where_it_holds(where, said) -> None:
     assert lock.covers(*where) == said
 
 
+def test_missing_locks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "LOCKS", tmp_path)
+    assert lock.covers("3.12", "Linux", "x86_64", []) == "locks/ lacks base.txt, cuda.txt"
+
+
 class Calls:
     """Records commands; those with a word of `failing` fail."""
 

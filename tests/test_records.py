@@ -208,6 +208,7 @@ def test_an_archive_describes_every_file_and_the_run(two_jobs: Path, tmp_path: P
         "results/small/provenance/sums/report/index.html.json",
     }
     assert {"Snakefile", "sage/archive.py", "config/algorithms.yaml", "LICENSE"} <= names
+    assert "locks/base.txt" in names  # which `make` reads
     assert {one["@id"] for one in entities["#run"]["result"]} == results
     assert entities["#run"]["startTime"] <= entities["#run"]["endTime"]
     assert "ComputationalWorkflow" in entities["Snakefile"]["@type"]

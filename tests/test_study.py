@@ -560,6 +560,27 @@ def test_a_fault_in_a_union_of_plain_types_keeps_its_key() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("models.tiny.algorithms.0", ["grpo"], "models.tiny.algorithms[0]: must be text, not ['g"),
+        ("readings", {"sft_loss": ["text"]}, "readings.sft_loss: must be text, not ['text']"),
+        (
+            "problems.longer",
+            {"source": "benchmark", "title": "A", "benchmark": ["a"]},
+            "problems.longer.benchmark: must be text, not ['a']",
+        ),
+        ("exhibits.table1.kind", ["a"], "exhibits.table1.kind: must be text, not ['a']"),
+        ("exhibits.figure3.algorithms.0", ["a"], "exhibits.figure3.algorithms[0]: must be text, n"),
+    ],
+)
+def test_a_list_in_place_of_a_name_is_refused(
+    config: Path, key: str, value: Any, fault: str
+) -> None:
+    edit(config / STUDY, key, value)
+    assert f"\n  {fault}" in message_of(lambda: load_study("smoke", config))
+
+
 EXHIBIT_FAULTS = [
     ("table1.model", "tony", "exhibits.table1.model: 'tony' is not a model of this study; did"),
     ("table3.algorithms", ["base", "grop"], "exhibits.table3.algorithms[1]: 'grop' is not an alg"),
@@ -605,6 +626,44 @@ def test_a_base_that_leads_nowhere_is_refused(
 ) -> None:
     edit(config / STUDY, f"models.{key}", value)
     assert message in message_of(lambda: load_study("smoke", config))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "models.tiny.rl.prompts_per_step",
+            17,
+            "models.tiny.rl.problems: 'arithmetic_train' has 16 problems, but a generation takes",
+        ),
+        (
+            "models.tiny_long.rl.steps_per_generation",
+            5,
+            "models.tiny_long.rl.problems: 'arithmetic_train' has 16 problems, but a generation t",
+        ),
+        (
+            "models.tiny_long.rl.sampling.max_tokens",
+            256,
+            "models.tiny_long.rl.sampling.max_tokens: 256 leaves no room for a prompt in the max_p",
+        ),
+        (
+            "models.tiny_long.evaluation.sampling.max_tokens",
+            300,
+            "models.tiny_long.evaluation.sampling.max_tokens: 300 leaves no room for a prompt in",
+        ),
+        (
+            "evaluation.sampling.max_tokens",
+            256,
+            "evaluation.sampling.max_tokens: 256 leaves no room for a prompt in the max_positions "
+            "256 of the base of 'tiny'; lower it, or raise base.architecture.max_positions",
+        ),
+    ],
+)
+def test_what_training_or_sampling_would_fail_on_is_refused(
+    config: Path, key: str, value: Any, message: str
+) -> None:
+    edit(config / STUDY, key, value)
+    assert f"  {message}" in message_of(lambda: load_study("smoke", config))
 
 
 def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:

@@ -11,14 +11,16 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import JOBS, copy_project, snakemake_in, undisturbed
+from conftest import JOBS, ROOT, copy_project, snakemake_in, undisturbed
 
 from sage.problems.record import read_problems
 from sage.study import ResolvedStudy
+from sage.study.watch import Watch, for_jobs, of_job
 from sage.training.examples import read_solutions
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
@@ -95,7 +97,9 @@ def test_algorithms_share_their_parent_and_end_apart(
 
 def test_manifests_say_how_a_result_was_made(smoke: Path, smoke_study: ResolvedStudy) -> None:
     manifest = json.loads((policies(smoke_study, smoke)["grpo"] / "manifest.json").read_text())
-    assert manifest["settings"]["rl"] == smoke_study.model("tiny").rl.model_dump()
+    settings = smoke_study.model("tiny").rl
+    assert manifest["settings"]["rl"] == settings.model_dump(exclude={"watch"})
+    assert manifest["watch"] == settings.watch.model_dump()
     assert manifest["versions"]["trl"] == "1.16.0"
     assert manifest["tokens"] > 0
     assert 0.1 < manifest["peak_memory_gib"] < 4.0
@@ -373,6 +377,57 @@ def test_editing_a_notice_or_a_claim_reads_no_samples(project: Path) -> None:
     claim = ("claim: ", "claim: Now, ")
     output = planned_after(project, {"config/claims.yaml": claim})
     assert planned_rules(output) == {"claims", "page"}
+
+
+def input_functions(name: str, **names: Any) -> SimpleNamespace:
+    """The functions of a file of workflow/inputs that is plain Python; `names` are what it uses."""
+    exec((ROOT / f"workflow/inputs/{name}.smk").read_text(encoding="utf-8"), names)
+    return SimpleNamespace(**names)
+
+
+def test_what_changes_no_result_is_no_parameter_of_a_job(smoke_study: ResolvedStudy) -> None:
+    of = SimpleNamespace(model="tiny", algorithm="grpo", benchmark="arithmetic")
+    training = input_functions("train", STUDY=smoke_study)
+    settings = smoke_study.model("tiny").rl.model_dump()
+    assert training.rl_settings(of) == {k: v for k, v in settings.items() if k != "watch"}
+    row = smoke_study.algorithms["grpo"].model_dump()
+    assert training.algorithm_settings(of) == row | {"title": ""}
+    problems = input_functions("data", STUDY=smoke_study).problem_set(of)
+    assert problems == smoke_study.problem_set("arithmetic") | {"title": ""}
+
+
+def test_a_model_with_another_engine_reruns_no_sampling_of_others(
+    smoke_study: ResolvedStudy,
+) -> None:
+    model = smoke_study.model("tiny")
+    with_vllm = smoke_study.study.evaluation.model_copy(update={"engine": "vllm"})
+    models = smoke_study.study.models | {
+        "other": model.model_copy(update={"evaluation": with_vllm})
+    }
+    study = smoke_study.study.model_copy(update={"models": models})
+    study = smoke_study.model_copy(update={"study": study})
+    inputs = input_functions("evaluate", STUDY=study, code_of=lambda *modules: modules)
+    engines = {
+        name: inputs.sampling_code(SimpleNamespace(model=name))[1:] for name in ("tiny", "other")
+    }
+    assert engines == {
+        "tiny": ("sage.sampling.transformers_engine",),
+        "other": ("sage.sampling.vllm_engine",),
+    }
+
+
+def test_limits_of_warnings_reach_jobs_in_the_environment() -> None:
+    watch = Watch(patience=3, stop=["zero_reward"])
+    assert of_job("other", for_jobs({"tiny": Watch(), "other": watch})) == watch
+
+
+@pytest.mark.slow
+def test_editing_limits_of_warnings_or_titles_draws_and_trains_nothing(project: Path) -> None:
+    study, rows = "config/studies/smoke.yaml", "config/algorithms.yaml"
+    watch = ("      checkpoint_every: 2\n", "      checkpoint_every: 2\n      watch: {stop: []}\n")
+    assert "Nothing to be done" in planned_after(project, {study: watch})
+    titles = {study: ("title: Sums (2-3 terms)", "title: Sums"), rows: ("title: GRPO", "title: G")}
+    assert not planned_rules(planned_after(project, titles)) & {"problems", "rl", "sample"}
 
 
 @pytest.mark.slow

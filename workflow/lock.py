@@ -100,6 +100,8 @@ def covers(python: str, system: str, machine: str, extras: Iterable[str]) -> str
         return f"it is for Python {', '.join(PYTHONS)}, not {python}"
     if here not in PLATFORMS or (set(OF_VLLM) & set(extras) and here != "linux-x86_64"):
         return f"it is not for {here}"
+    if missing := [name for name in ("base", "cuda") if not (LOCKS / f"{name}.txt").is_file()]:
+        return f"locks/ lacks {', '.join(f'{name}.txt' for name in missing)}"
     if missing := [extra for extra in extras if not (LOCKS / f"{extra}.txt").is_file()]:
         return f"it lacks the extra {', '.join(missing)}"
     if set(OF_VLLM) & set(extras) and "slurm" in extras and python < "3.13":

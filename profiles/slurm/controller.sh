@@ -13,7 +13,7 @@
 PATH="$PWD/.venv/bin:$PATH"
 
 # These variables describe this job, and must not reach the jobs that Snakemake submits. The executor
-# would remove them as well, but with them the place of SLURM's settings.
+# removes these as well, and would also remove SLURM_CONF, the place of SLURM's settings.
 for name in $(compgen -e SLURM_); do
     [[ $name == SLURM_CONF ]] || unset "$name"
 done

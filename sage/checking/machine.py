@@ -207,8 +207,8 @@ def _memory(study: ResolvedStudy, machine: Machine) -> Finding:
         f"{asked} GB for a job",
         f"{there:.0f} GB",
         met(there >= asked),
-        "lower memory_gb in the models' job sections if `snakemake plan` shows that jobs use "
-        "less, or use a larger machine",
+        "lower memory_gb in the models' job sections if `snakemake plan --cores 1` shows that jobs "
+        "use less, or use a larger machine",
     )
 
 

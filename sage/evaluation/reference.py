@@ -48,7 +48,9 @@ def reference_file(folder: Path | None) -> Path:
     for.
     """
     if folder is None:
-        raise ValueError("no reference: name a folder, `snakemake compare --config reference=...`")
+        raise ValueError(
+            "no reference: name a folder, `snakemake compare --cores 1 --config reference=...`"
+        )
     for name in _FILES:
         if (folder / name).is_file():
             return folder / name

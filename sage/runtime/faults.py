@@ -67,9 +67,11 @@ def explained(error: BaseException, folder: Path) -> str | None:
             )
         if isinstance(one, MemoryError) or type(one).__name__ == "OutOfMemoryError":
             return (
-                f"memory is short ({_first_line(one) or 'no more can be had'}); lower the "
-                "`batch_size` of sampling or raise `micro_batches` of training, raise `memory_gb` "
-                f"in the `job` section of the model, or run fewer jobs at once (--cores); {_AGAIN}"
+                f"memory is short ({_first_line(one) or 'no more can be had'}); run fewer jobs at "
+                "once (--cores), or on a cluster raise `memory_gb` in the `job` section of the "
+                f"model; {_AGAIN}. If one job alone needs too much, raise `micro_batches` of "
+                "training, after which all runs of that model train again, or lower `batch_size` "
+                "of sampling, after which its samples are graded again but not drawn again"
             )
     return _no_space(chain, folder) if _free(folder) < _LITTLE else None
 

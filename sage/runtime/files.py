@@ -1,7 +1,7 @@
 """Files that are either complete or absent.
 
-Every result is written beside its final name, flushed to disk and renamed. So a killed job or a
-full disk leaves no partial file.
+Every result is written beside its final name, flushed to disk and renamed. So a killed job, a full
+disk or a power cut leaves no partial file or folder.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+        _flush(temporary)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException as error:
@@ -41,20 +40,27 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder; on success it replaces `path`, on failure it is removed."""
+    """Yield a temporary folder; on success it replaces `path`, on failure it is removed.
+
+    An old folder is renamed before it is deleted, so `path` is never a part of it.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    old = temporary.with_name(f"{temporary.name}.old")
     try:
         yield temporary
         os.chmod(temporary, 0o777 & ~_umask())
+        for inside in (*temporary.rglob("*"), temporary):
+            _flush(inside)
         if path.exists():
-            shutil.rmtree(path)
+            os.replace(path, old)
         os.replace(temporary, path)
     except BaseException as error:
         error.add_note(f"{WRITING}{path}")
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_text_atomic(path: Path, text: str) -> None:
@@ -78,6 +84,15 @@ def file_sums(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file in `folder` and below, by its path inside, sorted."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): file_sum(path) for path in files}
+
+
+def _flush(path: Path) -> None:
+    """Have a file, or the list of names of a folder, written to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:

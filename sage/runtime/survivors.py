@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -84,7 +85,8 @@ def release_stale_lock(folder: Path) -> bool:
     if host not in ("", socket.gethostname()):
         raise Locked(
             f"{folder} is locked by process {pid} on {host}. If Snakemake is not running there, "
-            "run the same command with --unlock added"
+            f"run `{Path(sys.executable).with_name('snakemake')} --cores 1 --unlock`, then the "
+            "same command again"
         )
     if alive := [process.pid for process in psutil.process_iter() if _works_in(process, folder)]:
         raise Locked(

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sage.fields import BASE
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, Surroundings
-from sage.study.faults import mapping, repeated, sequence, type_faults, unknown
+from sage.study.faults import mapping, repeated, sequence, shown, type_faults, unknown
 
 
 def exhibit_faults(
@@ -31,8 +31,12 @@ def exhibit_faults(
         key, exhibit = f"exhibits.{name}", mapping(value)
         if not exhibit:
             continue  # no mapping, which the study's type has said
+        named = exhibit.get("kind") or ""
+        if not isinstance(named, str):
+            yield f"{key}.kind: must be text, not {shown(named)}"
+            continue
         try:
-            kind = exhibit_kind(exhibit.get("kind", ""))
+            kind = exhibit_kind(named)
         except ValueError as error:
             yield f"{key}.kind: {error}"
             continue

@@ -74,6 +74,11 @@ def type_faults(
     return []
 
 
+def entry(of: Mapping[Any, Any], name: Any) -> Any:
+    """What stands under `name`; None if nothing does or `name` is no text."""
+    return of.get(name) if isinstance(name, str) else None
+
+
 def unknown(key: str, name: Any, what: str, known: Collection[Any]) -> Iterator[str]:
     """A fault if `name` is text and not in `known`; values of another type are passed over."""
     if isinstance(name, str) and name not in known:

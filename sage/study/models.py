@@ -285,13 +285,13 @@ class Job(Strict):
     ] = 0
     memory_gb: Annotated[
         Positive,
-        about("host memory; `snakemake plan` shows what runs have used", unit="GB"),
+        about("host memory; `snakemake plan --cores 1` shows what runs have used", unit="GB"),
     ] = 4
     hours: Annotated[Positive, about("longest running time", unit="hours")] = 4
     training: Annotated[
         PositiveFloat | None,
         about(
-            "speed of RL and SFT; `snakemake plan` uses it until a run has been measured",
+            "speed of RL and SFT; `snakemake plan --cores 1` uses it until a run has been measured",
             unit="tokens per second",
         ),
     ] = None

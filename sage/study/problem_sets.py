@@ -65,6 +65,10 @@ class ArithmeticSet(Strict):
         check_order(self.min_terms, self.max_terms)
         return self
 
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.count
+
 
 class KnightsSet(Strict):
     """Knights and Knaves puzzles with exactly one solution, from this project's generator."""
@@ -92,6 +96,10 @@ class KnightsSet(Strict):
                 "never has a single solution"
             )
         return self
+
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.per_size * len(self.people)
 
 
 class ReasoningGymSet(Strict):
@@ -133,6 +141,10 @@ class ReasoningGymSet(Strict):
             )
         return self
 
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.count
+
 
 class BenchmarkSet(Strict):
     """A public data set of `benchmarks.yaml`, or a part of it."""
@@ -156,6 +168,10 @@ class BenchmarkSet(Strict):
         ),
     ] = None
     hints: Hints = False
+
+    def size(self) -> int | None:
+        """How many problems it has at most; None where only its files say."""
+        return self.first
 
 
 ProblemSet = Annotated[

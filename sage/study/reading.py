@@ -18,10 +18,12 @@ from pydantic import ValidationError
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm, needs_hints, run_conflicts
+from sage.study.bases import ScratchBase, SharedBase
 from sage.study.choices import REGISTRIES, in_full
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.exhibit_faults import exhibit_faults
 from sage.study.faults import (
+    entry,
     listed,
     mapping,
     nearest,
@@ -97,7 +99,7 @@ def load_study(
         variants=list(variants),
         benchmarks={name: Benchmark.model_validate(entries[name]) for name in sorted(data_sets)},
     )
-    _refuse({str(file): list(_seed_faults(resolved))})
+    _refuse({str(file): [*_seed_faults(resolved), *_size_faults(resolved)]})
     return resolved
 
 
@@ -173,8 +175,8 @@ def _reference_faults(
             ("benchmarks", sets, "a problem set of this study"),
         ):
             names = sequence(model.get(field))
-            for index, entry in enumerate(names):
-                yield from unknown(f"{key}.{field}[{index}]", entry, what, known)
+            for index, each in enumerate(names):
+                yield from unknown(f"{key}.{field}[{index}]", each, what, known)
             yield from repeated(f"{key}.{field}", names)
         if trained_on in sequence(model.get("benchmarks")):
             yield f"{key}.benchmarks: {trained_on!r} is what RL trains on; name another set"
@@ -212,7 +214,7 @@ def _run_faults(content: Mapping[Any, Any], rows: Mapping[Any, Any]) -> Iterator
             continue
         for index, row in enumerate(sequence(mapping(value).get("algorithms"))):
             try:
-                algorithm = Algorithm.model_validate(rows.get(row))
+                algorithm = Algorithm.model_validate(entry(rows, row))
             except ValidationError:
                 continue
             key = f"models.{name}.algorithms[{index}]: {row!r}"
@@ -241,15 +243,15 @@ def _problem_set_faults(
         chosen = settings.get("benchmark")
         yield from unknown(f"{key}.benchmark", chosen, f"a benchmark of {file}", entries)
         try:
-            entry = Benchmark.model_validate(entries.get(chosen))
+            data = Benchmark.model_validate(entry(entries, chosen))
         except ValidationError:
             continue
-        if settings.get("hints") is True and entry.fields.solution is None:
+        if settings.get("hints") is True and data.fields.solution is None:
             yield (
                 f"{key}.hints: they are taken from solutions, but {chosen!r} names no "
                 f"fields.solution in {file}; add it, or leave hints out"
             )
-        known = entry.levels()
+        known = data.levels()
         for index, level in enumerate(sequence(settings.get("levels"))):
             if known:
                 what = f"a level of {chosen!r}"
@@ -271,6 +273,34 @@ def _seed_faults(study: ResolvedStudy) -> Iterator[str]:
                 f"({shown(sorted(own[other]))}) have no training seed in common, so they cannot be "
                 "compared; give them one"
             )
+
+
+def _size_faults(study: ResolvedStudy) -> Iterator[str]:
+    """Training sets too small for a generation, and completions longer than their model."""
+    for name, model in study.study.models.items():
+        rl, key = model.rl, f"models.{name}"
+        size = study.study.problems[rl.problems].size()
+        needed = rl.prompts_per_step * rl.steps_per_generation
+        if size is not None and size < needed:
+            yield (
+                f"{key}.rl.problems: {rl.problems!r} has {size} problems, but a generation takes "
+                f"{needed} (prompts_per_step x steps_per_generation); lower these, or make the set "
+                "larger"
+            )
+        base = model.base
+        if isinstance(base, SharedBase):
+            base = study.model(base.model).base
+        if not isinstance(base, ScratchBase):
+            continue
+        positions = base.architecture.max_positions
+        of_evaluation = f"{key}.evaluation" if model.evaluation else "evaluation"
+        for section, settings in ((f"{key}.rl", rl), (of_evaluation, study.evaluation(name))):
+            if settings.sampling.max_tokens >= positions:
+                yield (
+                    f"{section}.sampling.max_tokens: {settings.sampling.max_tokens} leaves no room "
+                    f"for a prompt in the max_positions {positions} of the base of {name!r}; lower "
+                    "it, or raise base.architecture.max_positions"
+                )
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from sage.study.algorithms import Algorithm
-from sage.study.faults import nearest
+from sage.study.faults import entry, nearest
 from sage.study.models import RL, Evaluation
 from sage.study.tuning import SFT
 from sage.study.types import ResolvedStudy
@@ -254,13 +254,13 @@ _TYPES: dict[Section, type[BaseModel]] = {
 
 
 def reading_faults(content: Mapping[Any, Any]) -> Iterator[str]:
-    """Readings and answers that there are not."""
+    """Readings and answers that there are not; answers of wrong type are passed over."""
     for name, answer in _mapping(content.get("readings")).items():
         if name not in READINGS:
             yield f"readings.{name}: there is no such reading{nearest(str(name), READINGS)}"
-        elif answer not in READINGS[name].choices:
+        elif isinstance(answer, str) and answer not in READINGS[name].choices:
             known = READINGS[name].choices
-            yield f"readings.{name}: {answer!r} is no answer to it{nearest(str(answer), known)}"
+            yield f"readings.{name}: {answer!r} is no answer to it{nearest(answer, known)}"
 
 
 def with_readings(
@@ -268,14 +268,15 @@ def with_readings(
 ) -> tuple[dict[Any, Any], dict[Any, Any], list[str]]:
     """A study and the algorithms with the answers that its `readings` name, and faults.
 
-    A reading that could change nothing in the study is a fault. Names that lead nowhere are
-    passed over: `reading_faults` has them.
+    A reading that could change nothing in the study is a fault. Names that lead nowhere, and
+    answers of wrong type, are passed over: `reading_faults` and the study's type have them.
     """
     changed, changed_rows = deepcopy(dict(content)), deepcopy(dict(rows))
     faults = []
     for name, answer in _mapping(content.get("readings")).items():
         reading = READINGS.get(name)
-        if reading is None or answer not in reading.choices:
+        choice = entry(reading.choices, answer) if reading else None
+        if reading is None or choice is None:
             continue
         places = [
             section
@@ -285,7 +286,7 @@ def with_readings(
         if not places:
             faults.append(f"readings.{name}: nothing in this study has settings that it switches")
         for section in places:
-            for key, value in reading.choices[answer].sets.items():
+            for key, value in choice.sets.items():
                 *path, last = key.split(".")
                 for part in path:
                     section = section.setdefault(part, {})

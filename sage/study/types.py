@@ -70,7 +70,9 @@ class Study(Strict):
     exhibits: Annotated[
         dict[Name, AnyExhibit],
         Field(min_length=1),
-        about("tables and figures; each name is also a target, such as `snakemake table1`"),
+        about(
+            "tables and figures; each name is also a target, such as `snakemake table1 --cores 1`"
+        ),
     ]
     contamination: Annotated[
         Contamination,
@@ -107,9 +109,9 @@ class Settings(Strict):
     reference: Annotated[
         str | None,
         about(
-            "what `snakemake compare` compares the run with: the results folder of a finished "
-            "study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV file; "
-            "no other file is read",
+            "what `snakemake compare --cores 1` compares the run with: the results folder of a "
+            "finished study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV "
+            "file; no other file is read",
             unit="path",
         ),
     ] = None
@@ -125,9 +127,9 @@ class Settings(Strict):
         str | None,
         Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
         about(
-            "an account or organization of the Hugging Face hub, to which `snakemake publish` "
-            "uploads adapters and samples with their cards, as private repositories; it needs a "
-            "token in `HF_TOKEN`. With `null` nothing is uploaded",
+            "an account or organization of the Hugging Face hub, to which "
+            "`snakemake publish --cores 1` uploads adapters and samples with their cards, as "
+            "private repositories; it needs a token in `HF_TOKEN`. With `null` nothing is uploaded",
             unit="name",
         ),
     ] = None

@@ -1,12 +1,22 @@
-"""When training counts as gone wrong, and which signs of it end the run."""
+"""When training counts as gone wrong, and which signs of it end the run.
+
+The settings reach jobs as an environment variable: they are no parameter of a job, so changing them
+makes none run again.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from sage.fields import NonNegativeFloat, Positive, PositiveFloat, Share, Strict, about
+
+VARIABLE = "SAGE_WATCH"
+"""The environment variable with the settings of every model, as JSON."""
 
 Sign = Literal[
     "not_finite",
@@ -29,7 +39,8 @@ class Watch(Strict):
     advantage is 0, so only the KL term trains. `truncated`: the share of truncated completions is
     at least `truncated_share`. `low_entropy`: the entropy is below `lowest_entropy`.
     `grader_timeouts`: the share of answers on which the grader ran out of time or memory is above
-    `timeout_share`. These settings change no result.
+    `timeout_share`. These settings change no result: after a change no job runs again, and finished
+    runs keep the warnings that they have.
     """
 
     patience: Annotated[
@@ -56,3 +67,13 @@ class Watch(Strict):
             "before it"
         ),
     ] = Field(default=["not_finite"])
+
+
+def for_jobs(watches: Mapping[str, Watch]) -> dict[str, str]:
+    """The environment variable that hands the settings, by model, to jobs."""
+    return {VARIABLE: json.dumps({model: watch.model_dump() for model, watch in watches.items()})}
+
+
+def of_job(model: str, environment: Mapping[str, str] = os.environ) -> Watch:
+    """The settings of `model` that `for_jobs` has handed over; KeyError if it has not."""
+    return Watch.model_validate(json.loads(environment[VARIABLE])[model])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -101,7 +101,7 @@ def train_rl(
         allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
-        claim(scratch, [identity(manifest.settings), seed, (parent / "manifest.json").read_text()])
+        claim(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
     config.distributed_state.wait_for_everyone()
     with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
         trainer = build_trainer(
@@ -127,20 +127,10 @@ def train_rl(
             manifest.write(
                 folder / "manifest.json",
                 int(trainer.state.num_input_tokens_seen),
+                watch=settings.watch.model_dump(),
                 signs=[finding.plain() for finding in found],
             )
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a job without those of `rl.watch`, which change no weights.
-
-    So a run that was stopped continues from its checkpoint after its limits are changed.
-    """
-    rl = settings.get("rl")
-    if not isinstance(rl, Mapping):
-        return dict(settings)
-    return {**settings, "rl": {key: value for key, value in rl.items() if key != "watch"}}
 
 
 def build_trainer(

@@ -1,5 +1,17 @@
 # What the rule of sampling reads.
 
+from functools import cache
+
+
+@cache
+def code_with_engine(engine):
+    """The code that samples and grades, with an engine, which is imported by name."""
+    return code_of("sage.evaluation.samples", f"sage.sampling.{engine}_engine")
+
+
+def sampling_code(wildcards):
+    return code_with_engine(STUDY.evaluation(wildcards.model).engine)
+
 
 def trained_policy(wildcards):
     """The folder of a trained policy; empty for the row `base`."""

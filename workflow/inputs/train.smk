@@ -2,11 +2,13 @@
 
 
 def rl_settings(wildcards):
-    return STUDY.model(wildcards.model).rl.model_dump()
+    """All but `watch`, which changes no result: it reaches jobs in the environment."""
+    return STUDY.model(wildcards.model).rl.model_dump(exclude={"watch"})
 
 
 def algorithm_settings(wildcards):
-    return STUDY.algorithms[wildcards.algorithm].model_dump()
+    """The algorithm's settings without its title, which changes no result."""
+    return {**STUDY.algorithms[wildcards.algorithm].model_dump(), "title": ""}
 
 
 def training_problems(wildcards):

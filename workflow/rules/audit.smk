@@ -1,4 +1,4 @@
-# How often the grader may err on the study's samples: `snakemake audit`.
+# How often the grader may err on the study's samples: `snakemake audit --cores 1`.
 
 
 rule audit_grading:

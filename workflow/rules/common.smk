@@ -25,6 +25,7 @@ from sage.runtime.records import FOLDER
 from sage.runtime.survivors import note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
+from sage.study.watch import for_jobs as watch_for_jobs
 
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
@@ -56,13 +57,18 @@ try:
 except ValueError as error:
     raise WorkflowError(str(error)) from None
 
+# Likewise: limits of warnings.
+os.environ.update(
+    watch_for_jobs({name: model.rl.watch for name, model in STUDY.study.models.items()})
+)
+
 
 # What people see after jobs have failed.
 ON_ERROR = (
     "The log of a failed job ends with what was wrong. A log that ends in the middle is of a job "
-    "that was killed from outside, most often for lack of memory: raise memory_gb in the job "
-    "section of its model, or run fewer jobs at once (--cores). Then run the same command again: "
-    "it continues where it stopped."
+    "that was killed from outside, most often for lack of memory: run fewer jobs at once "
+    "(--cores); on a cluster raise memory_gb in the job section of its model. Then run the same "
+    "command again: it continues where it stopped."
 )
 
 
@@ -110,12 +116,6 @@ def beside_snakefile(files):
         str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
         for path in map(Path, files)
     )
-
-
-def engine_modules(models):
-    """Modules of the sampling engines that models use, which are imported by name."""
-    engines = {STUDY.evaluation(model).engine for model in models}
-    return sorted(f"sage.sampling.{engine}_engine" for engine in engines)
 
 
 def all_samples():

@@ -1,4 +1,4 @@
-# A run held against a reference: `snakemake compare --config reference=FOLDER`.
+# A run held against a reference: `snakemake compare --cores 1 --config reference=FOLDER`.
 
 
 localrules:

@@ -6,7 +6,7 @@ rule sample:
         base=RESULTS.parent("{model}"),
         policy=trained_policy,
         problems=RESULTS.problems("{benchmark}"),
-        code=code_of("sage.evaluation.samples", *engine_modules(STUDY.study.models)),
+        code=sampling_code,
     output:
         samples=RESULTS.samples(RUN, "{benchmark}"),
         manifest=RESULTS.sample_manifest(RUN, "{benchmark}"),
