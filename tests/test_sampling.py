@@ -258,6 +258,16 @@ def test_another_architecture_is_not_fused(base: Path) -> None:
             FusedDecoder(other)
 
 
+def test_an_adapter_with_magnitudes_is_not_fused(base: Path) -> None:
+    targets = ["q_proj", "up_proj"]
+    for dora in (False, True):
+        config = LoraConfig(r=3, target_modules=targets, init_lora_weights=False, use_dora=dora)
+        policy: Any = get_peft_model(load_model(base), config)
+        assert is_fusible(policy) is not dora
+    with pytest.raises(ValueError, match="not plain LoRA"):
+        FusedDecoder(policy)
+
+
 def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_path: Path) -> None:
     """Half of it would be, were it merged; in float32 nothing else differs."""
     short = tmp_path / "base"
