@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -28,11 +28,12 @@ from sage.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids, with_hint
-from sage.runtime.files import atomic_directory, write_json_atomic
-from sage.runtime.manifest import Manifest
+from sage.runtime.dependencies import PACKAGE
+from sage.runtime.files import atomic_directory, file_sum, write_json_atomic
+from sage.runtime.manifest import Manifest, settings_sum
 from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
-from sage.study.algorithms import needs_hints
+from sage.study.algorithms import choice_files, needs_hints
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim
 from sage.training.correction import Correction
@@ -101,7 +102,8 @@ def train_rl(
         allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
-        claim(scratch, [identity(manifest.settings), seed, (parent / "manifest.json").read_text()])
+        made_from = sources(parent, problems, algorithm, reference)
+        claim(scratch, [identity(manifest.settings), seed, made_from])
     config.distributed_state.wait_for_everyone()
     with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
         trainer = build_trainer(
@@ -141,6 +143,23 @@ def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(rl, Mapping):
         return dict(settings)
     return {**settings, "rl": {key: value for key, value in rl.items() if key != "watch"}}
+
+
+def sources(
+    parent: Path, problems: Sequence[Problem], algorithm: Algorithm, reference: Path | None
+) -> dict[str, Any]:
+    """What a run is made from, by content: checkpoints of another are not continued.
+
+    Checkpoints are told apart by their manifests, which say when they were made; of source files
+    the user's own count.
+    """
+    checkpoints = [parent] if reference is None else [parent, reference]
+    own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
+    return {
+        "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in checkpoints],
+        "problems": settings_sum([asdict(problem) for problem in problems]),
+        "code": {file.name: file_sum(file) for file in own},
+    }
 
 
 def build_trainer(
