@@ -324,6 +324,7 @@ def grpo_config(
     sampling = settings.sampling
     accumulated = settings.micro_batches_each(processes)
     completions = settings.prompts_per_step * settings.rollouts // processes
+    clip_high = NO_CLIP if algorithm.clip_high is None else algorithm.clip_high
     return GRPOConfig(
         output_dir=str(scratch),
         seed=seed,
@@ -352,7 +353,8 @@ def grpo_config(
         scale_rewards="none" if algorithm.advantage.kind == "centred" else "group",
         entropy_coef=algorithm.entropy_bonus,
         epsilon=NO_CLIP if algorithm.clip_low is None else algorithm.clip_low,
-        epsilon_high=NO_CLIP if algorithm.clip_high is None else algorithm.clip_high,
+        # Of CISPO's ratio TRL takes the bound itself, of the others' what it lies above 1.
+        epsilon_high=1.0 + clip_high if algorithm.loss == "cispo" else clip_high,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=("linear" if settings.schedule == "linear" else "constant_with_warmup"),
         warmup_steps=round(settings.warmup_ratio * settings.steps),
