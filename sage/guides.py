@@ -251,7 +251,8 @@ def guide_log_factors(
         raise ValueError(f"signals of different shapes: {sorted(map(tuple, shapes))}")
     with torch.no_grad():
         factors = guide.factors(signals, moment).clamp(lowest, highest)
-        return factors.log() * signals.mask
+        # Not a product: a guide may have no number on padding.
+        return torch.where(signals.mask == 0, 0.0, factors.log())
 
 
 def quantile_normalised(

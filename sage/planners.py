@@ -154,6 +154,11 @@ class Dars:
         about("whether hard prompts weigh as much as others, or more the harder they are"),
     ] = "equal"
 
+    def conflicts(self, algorithm: Any) -> Iterator[str]:
+        """Why it does not go with the algorithm's other choices."""
+        if algorithm.advantage.kind == "beta":
+            yield "may keep a single prompt, but advantage beta needs at least two in each step"
+
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
         """Why it does not go with a model's settings of RL."""
         if self.cap < rl.rollouts:

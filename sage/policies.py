@@ -117,25 +117,28 @@ def load_policy(
 ) -> PreTrainedModel:
     """The policy trained from `base` into the folder `trained`, or `base` itself if None.
 
-    An adapter is merged into the weights of `base`; a full checkpoint stands for itself.
+    An adapter is merged into float32 weights of `base`. Beside 16-bit weights it stays as it is:
+    merging would round most of a young one away. A full checkpoint stands for itself.
     """
+    model: Any
     if trained is None:
         model = load_model(base, dtype)
     elif (trained / "adapter_config.json").is_file():
-        model = merge_adapter(load_model(base, dtype), trained)
+        model = load_adapter(load_model(base, dtype), trained)
+        if dtype == torch.float32:
+            model = model.merge_and_unload()
     else:
         model = load_model(trained, dtype)
-    on_device: Any = model
-    return on_device.to(device)
+    on_device: PreTrainedModel = model.to(device)
+    return on_device
 
 
-def merge_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    """`model` with the LoRA adapter saved in `adapter` merged in."""
+def load_adapter(model: PreTrainedModel, adapter: Path) -> Any:
+    """`model` with the LoRA adapter saved in `adapter`, in float32, beside its weights."""
     from peft import PeftModel
 
     with _whole_weights(adapter):
-        merged: Any = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    return merged
+        return PeftModel.from_pretrained(model, str(adapter))
 
 
 @contextmanager

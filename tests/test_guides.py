@@ -51,6 +51,20 @@ def test_factors_are_clamped_and_one_on_padding() -> None:
     torch.testing.assert_close(logs, torch.tensor([[math.log(1.3), math.log(1.4), 0.0]]))
 
 
+def test_a_guide_may_have_no_number_on_padding() -> None:
+    class Relative:
+        def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+            return 1.0 + 0.1 * signals.entropies / -signals.log_probs
+
+    of = Signals(
+        log_probs=torch.tensor([[-0.5, -2.0, 0.0]]),
+        entropies=torch.tensor([[1.0, 2.0, 0.0]]),
+        mask=torch.tensor([[1, 1, 0]]),
+    )
+    logs = guide_log_factors(Relative(), of, moment(), 0.6, 1.4)
+    torch.testing.assert_close(logs, torch.tensor([[math.log(1.2), math.log(1.1), 0.0]]))
+
+
 def test_factors_carry_no_gradient() -> None:
     entropies = torch.tensor([[2.0]], requires_grad=True)
     of = Signals(log_probs=entropies, entropies=entropies, mask=torch.ones(1, 1))

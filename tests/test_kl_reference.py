@@ -1,4 +1,4 @@
-"""What the KL term refers to where all weights are trained: one copy, in the run's precision."""
+"""What the KL term refers to: for all weights one copy, in the run's precision; a given adapter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainers import SMALL, SUMS, write_parent
+from peft import LoraConfig, get_peft_model
+from trainers import SMALL, SUMS, odd_sum, write_parent
 from transformers import Qwen2ForCausalLM
 
 from sage.grading import Grader
@@ -53,3 +54,26 @@ def test_the_reference_of_full_fine_tuning_is_held_once_and_short(
     # A policy that equals its reference but for bfloat16's rounding, or does not at all.
     assert first > 0.01 if named else 0.0 <= first < 1e-3
     assert trainer.beta == config.beta == settings.kl_coefficient
+
+
+def test_the_exact_forward_kl_refers_to_the_adapter_that_the_policy_came_with(
+    tmp_path: Path,
+) -> None:
+    parent = write_parent(tmp_path / "base", SUMS, spread=6.0)
+    forward = Algorithm(title="x", loss="grpo", kl="forward", estimator="exact")
+    settings = RL.model_validate(SMALL.model_dump() | {"lora": None, "steps": 2})
+    config = rl.grpo_config(settings, forward, 1, "cpu", tmp_path / "scratch")
+    config.save_strategy, config.reward_weights = "no", None
+    trained = LoraConfig(r=4, target_modules=["q_proj", "up_proj"], init_lora_weights=False)
+    trainer = SageTrainer(
+        model=get_peft_model(load_model(parent), trained),
+        reward_funcs=[odd_sum],
+        args=config,
+        train_dataset=rl.prompt_dataset(SUMS),
+        processing_class=load_tokenizer(parent),
+        shaping=rl.shaping_of(forward),
+    )
+    trainer.train()
+    first, second = (row["kl"] for row in trainer.state.log_history if "kl" in row)
+    assert first == pytest.approx(0.0, abs=1e-5)
+    assert second > 1e-5

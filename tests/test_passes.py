@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from accelerate.data_loader import prepare_data_loader, skip_first_batches
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerState
 from trl.trainer.utils import RepeatSampler
 
 from sage.training.passes import PassSampler
+from sage.training.trainer import SageTrainer
 
 
 def sampler() -> RepeatSampler:
@@ -21,3 +28,35 @@ def test_a_resumed_run_takes_the_order_of_its_own_pass() -> None:
         assert list(resumed) == expected
         resumed.set_epoch(number)  # told twice, as accelerate does
         assert list(resumed) == expected
+
+
+def batches(loader: Any) -> list[list[int]]:
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_resumed_within_a_pass_takes_the_order_of_that_pass(
+    processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loader() -> Any:
+        order = RepeatSampler(range(24), mini_repeat_count=1, batch_size=4, seed=5)
+        plain: Any = DataLoader(range(24), sampler=PassSampler.like(order), batch_size=2)
+        return prepare_data_loader(
+            plain, num_processes=processes, process_index=0, put_on_device=False
+        )
+
+    taken: list[list[int]] = []
+
+    def resume(_: Trainer, *, train_dataloader: Any, epoch: int) -> None:
+        rest = skip_first_batches(train_dataloader, 2)  # as transformers does
+        rest.set_epoch(epoch)
+        taken.extend(batches(rest))
+
+    monkeypatch.setattr(Trainer, "_run_epoch", resume)
+    whole = loader()
+    first, second = batches(whole), batches(whole)
+    assert first != second
+    trainer = object.__new__(SageTrainer)
+    trainer.state = TrainerState(global_step=8, max_steps=12)
+    trainer._run_epoch(train_dataloader=loader(), epoch=1)
+    assert taken == second[2:]

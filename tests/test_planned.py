@@ -177,6 +177,25 @@ def test_dars_draws_more_of_hard_prompts_and_centres_over_all(parent: Path) -> N
     assert seen == tokens + (32 + extra) * prompts[0]
 
 
+def test_tokens_of_generations_that_are_not_logged_yet_are_added_up(parent: Path) -> None:
+    trainer = build(parent, "dars")
+    generation(trainer)
+    generation(trainer)
+    assert isinstance(trainer._drawer, Noted)
+    tokens = sum(map(len, trainer._drawer.drawn.values()))
+    assert trainer._metrics["train"]["drawn_tokens"] == [tokens]
+
+
+def test_the_kl_of_a_micro_batch_without_a_token_is_zero(parent: Path) -> None:
+    trainer = build(parent, "grpo_k2")
+    batch = generation(trainer)
+    trainer.current_gradient_accumulation_steps = 1
+    for _ in range(2):
+        trainer.compute_loss(trainer.model, batch)
+        batch["completion_mask"] = batch["completion_mask"] * 0
+    assert trainer._metrics["train"]["kl"] == [pytest.approx(0.0, abs=1e-5), 0.0]
+
+
 @pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "bnpo", "dapo"])
 def test_rows_that_fill_up_leave_the_loss_as_it_is(parent: Path, loss: str) -> None:
     trainer = build(parent, "grpo_branch", row={"loss": loss, "entropy_bonus": 0.5})

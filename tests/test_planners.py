@@ -16,7 +16,7 @@ import yaml
 from conftest import ROOT
 from pydantic import ValidationError
 
-from sage.advantages import Centred, GroupNormalised
+from sage.advantages import BetaNormalised, Centred, GroupNormalised
 from sage.exhibits import load_study
 from sage.planners import Dars, Draw, Drawn, DynamicSampling, GuidedRetry, extra_rollouts
 from sage.problems.arithmetic import arithmetic_problems, signed_terms
@@ -224,6 +224,10 @@ def test_choices_that_do_not_go_with_a_planner_are_refused() -> None:
         Shaping(filter=Mixed(), planner=Dars())
     with pytest.raises(ValidationError, match="needs groups of one size, which planner: dars"):
         Algorithm.model_validate({**ROWS["pacs"], "planner": "dars"})
+    with pytest.raises(ValidationError, match="planner: dars may keep a single prompt"):
+        Algorithm.model_validate({**row, "advantage": "beta"})
+    with pytest.raises(ValueError, match="Dars may keep a single prompt"):
+        Shaping(advantage=BetaNormalised(), planner=Dars())
     with pytest.raises(ValidationError, match="which clip_high must bound"):
         Algorithm.model_validate({**ROWS["guided_retry"], "clip_high": None})
 

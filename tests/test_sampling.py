@@ -33,6 +33,7 @@ from sage.evaluation.samples import evaluate
 from sage.policies import (
     build_tiny,
     load_model,
+    load_policy,
     load_tokenizer,
     save_checkpoint,
     train_tokenizer,
@@ -255,6 +256,43 @@ def test_another_architecture_is_not_fused(base: Path) -> None:
         assert not is_fusible(other)
         with pytest.raises(ValueError, match="not an architecture"):
             FusedDecoder(other)
+
+
+def test_an_adapter_with_magnitudes_is_not_fused(base: Path) -> None:
+    targets = ["q_proj", "up_proj"]
+    for dora in (False, True):
+        config = LoraConfig(r=3, target_modules=targets, init_lora_weights=False, use_dora=dora)
+        policy: Any = get_peft_model(load_model(base), config)
+        assert is_fusible(policy) is not dora
+    with pytest.raises(ValueError, match="not plain LoRA"):
+        FusedDecoder(policy)
+
+
+def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_path: Path) -> None:
+    """Half of it would be, were it merged; in float32 nothing else differs."""
+    short = tmp_path / "base"
+    save_checkpoint(load_model(base, torch.bfloat16), load_tokenizer(base), short)
+    config = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
+    adapted: Any = get_peft_model(load_model(short), config).eval()
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=2.5e-4)
+    adapted.save_pretrained(tmp_path / "adapter")
+    policy: Any = load_policy(short, tmp_path / "adapter", torch.bfloat16, "cpu")
+    assert policy.dtype == torch.bfloat16
+    sampler = TransformersSampler.of(policy, load_tokenizer(short), 64, consume=True)
+    policy.float()  # what the sampler draws from is the policy itself, and no copy
+    prompt = (5, 6, 7)
+    requests = [Request(prompt, str(i)) for i in range(16)]
+    for one in sampler.sample(requests, LETTERS, log_probs=True):
+        ids = torch.tensor([[*prompt, *one.token_ids]])
+        drawn = ids[0, len(prompt) :, None]
+        with torch.no_grad():
+            logits = adapted(ids).logits[0, len(prompt) - 1 : -1]
+        expected = logits.double().log_softmax(-1).gather(-1, drawn)[:, 0]
+        torch.testing.assert_close(
+            torch.tensor(one.log_probs).double(), expected, rtol=0, atol=1e-5
+        )
 
 
 def test_both_decoders_draw_the_same(base: Path, requests: list[Request]) -> None:

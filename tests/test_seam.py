@@ -106,6 +106,8 @@ def assert_same(left: Any, right: Any) -> None:
 def test_a_guide_of_one_is_plain_grpo_to_the_last_bit(build: Build, loss: str) -> None:
     row = {"title": "x", "loss": loss, "kl": "reverse", "estimator": "k3"}
     row["importance"] = "sequence" if loss == "luspo" else "token"
+    if loss in ("cispo", "sapo", "vespo"):
+        row |= {"clip_low": None, "clip_high": 0.2 if loss == "cispo" else None}
     plain = trained(build(GRPOTrainer, row=row))
     assert any(row["kl"] > 0 for row in plain[0])
     assert_same(plain, trained(build(SageTrainer, ONE_EVERYWHERE, row)))
@@ -141,7 +143,9 @@ def test_accumulated_parts_give_the_gradient_of_the_whole(build: Build) -> None:
 
 def test_the_anchor_does_not_compound_over_iterations(build: Build) -> None:
     # With no learning rate the policy stays, so each pass over the rollouts must log the same.
-    trainer = build(SageTrainer, BRANCH, iterations=3, trl={"learning_rate": 0.0})
+    trainer = build(
+        SageTrainer, BRANCH, iterations=3, checkpoint_every=3, trl={"learning_rate": 0.0}
+    )
     trainer.train()
     passes = [row for row in trainer.state.log_history if "kl" in row]
     assert len(passes) == 3

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import get_peft_model
+from pydantic import ValidationError
 from safetensors.torch import load_file
+from trainers import SMALL, SUMS, write_parent
 from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTTrainer
 
-from sage.problems.record import read_problems
+from sage.problems.record import Problem, read_problems
 from sage.runtime.manifest import Manifest
-from sage.study import Algorithm, Guide, LoRA, ResolvedStudy
+from sage.study import RL, Algorithm, Guide, LoRA, ResolvedStudy
 from sage.training import rl, sft
 from sage.training.adapters import PROJECTIONS, lora_config
 from sage.training.checkpoints import claim
@@ -27,6 +33,9 @@ from sage.training.trainer import SageTrainer
 from sage.training.watching import TrainingStopped
 
 pytestmark = [pytest.mark.timeout(4000)]
+
+
+GRPO = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
 
 
 def train(
@@ -190,6 +199,98 @@ def test_checkpoints_of_other_settings_are_not_resumed(tmp_path: Path) -> None:
     assert not (scratch / "checkpoint-1").exists()
 
 
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS)
+
+
+def train_on_sums(
+    parent: Path,
+    output: Path,
+    problems: Sequence[Problem] = SUMS,
+    reference: Path | None = None,
+    **row: Any,
+) -> dict[str, torch.Tensor]:
+    """Train three steps, fewer than a pass, and return the adapter's weights."""
+    rl.train_rl(
+        parent,
+        problems,
+        RL.model_validate(SMALL.model_dump() | {"steps": 3, "checkpoint_every": 2}),
+        Algorithm.model_validate(GRPO | row),
+        seed=1,
+        device="cpu",
+        scratch=output.with_name(output.name + "_scratch"),
+        output=output,
+        manifest=Manifest({}, 1, time.time()),
+        reference=reference,
+    )
+    return load_file(output / "adapter_model.safetensors")
+
+
+def full_disk(*_: Any) -> None:
+    raise OSError("No space left on device")
+
+
+def test_a_run_that_failed_after_its_last_step_takes_no_further_one(
+    parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train_on_sums(parent, tmp_path / "whole")
+
+    monkeypatch.setattr(rl, "write_history", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        train_on_sums(parent, tmp_path / "failed")
+    monkeypatch.undo()
+    assert (tmp_path / "failed_scratch/checkpoint-3").is_dir()
+    assert same(whole, train_on_sums(parent, tmp_path / "failed"))
+    rows = [(tmp_path / run / "history.jsonl").open().readlines() for run in ("whole", "failed")]
+    assert len(rows[0]) == len(rows[1]) == 3
+
+
+GUIDE = """
+class Flat:
+    def factors(self, signals, moment):
+        return signals.entropies * 0.0 + {factor}
+"""
+
+
+def test_a_run_of_other_sources_starts_anew(
+    parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Begun(Exception):
+        pass
+
+    def begin(*_: Any) -> None:
+        raise Begun
+
+    def goes_on(problems: Sequence[Problem] = SUMS) -> bool:
+        """Whether a run keeps the checkpoint; it leaves one of its own."""
+        guide = {"kind": "flat_guides:Flat"}
+        with pytest.raises(Begun):
+            train_on_sums(parent, tmp_path / "run", problems, reference=reference, guide=guide)
+        kept = get_last_checkpoint(str(checkpoint.parent)) is not None
+        checkpoint.mkdir(exist_ok=True)
+        (checkpoint / "sums.json").write_text("{}")
+        return kept
+
+    code, reference = tmp_path / "flat_guides.py", tmp_path / "reference"
+    checkpoint = tmp_path / "run_scratch/checkpoint-2"
+    shutil.copytree(parent, reference)
+    code.write_text(GUIDE.format(factor=1.0))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "flat_guides", raising=False)
+    monkeypatch.setattr(rl, "build_trainer", begin)
+    assert not goes_on()
+    assert goes_on()
+    other = [replace(SUMS[0], answer="7"), *SUMS[1:]]
+    assert not goes_on(other)
+    assert goes_on(other)
+    (reference / "manifest.json").write_text('{"ended": "later"}')
+    assert not goes_on(other)
+    assert goes_on(other)
+    code.write_text(GUIDE.format(factor=1.1))
+    assert not goes_on(other)
+
+
 def test_every_row_translates_into_trl_settings(smoke_study: ResolvedStudy, tmp_path: Path) -> None:
     settings = smoke_study.model("tiny").rl
     configs = {
@@ -203,6 +304,40 @@ def test_every_row_translates_into_trl_settings(smoke_study: ResolvedStudy, tmp_
     assert configs["grpo"].epsilon == configs["grpo"].epsilon_high == 0.2
     assert configs["grpo"].seed == 7
     assert configs["grpo"].warmup_steps == round(settings.warmup_ratio * settings.steps)
+
+
+def test_cispo_is_bounded_as_far_above_one_as_the_others(tmp_path: Path) -> None:
+    for loss, clip_high, expected in (
+        ("cispo", 0.2, 1.2),
+        ("grpo", 0.2, 0.2),
+        ("cispo", None, 1.0 + rl.NO_CLIP),
+    ):
+        clip_low = None if loss == "cispo" else 0.2
+        clips = {"clip_low": clip_low, "clip_high": clip_high}
+        row = Algorithm.model_validate(GRPO | {"loss": loss} | clips)
+        assert rl.grpo_config(SMALL, row, 7, "cpu", tmp_path).epsilon_high == expected
+
+
+@pytest.mark.parametrize(
+    ("loss", "unused"), [("cispo", ["low"]), ("sapo", ["low", "high"]), ("vespo", ["low", "high"])]
+)
+def test_a_clip_that_a_loss_does_not_use_is_refused(loss: str, unused: list[str]) -> None:
+    clips = {f"clip_{end}": None for end in unused}
+    Algorithm.model_validate(GRPO | {"loss": loss} | clips)
+    for clip in clips:
+        with pytest.raises(ValidationError, match=f"does not use .*; write .*{clip}: null"):
+            Algorithm.model_validate(GRPO | {"loss": loss} | clips | {clip: 0.2})
+
+
+def test_a_checkpoint_within_a_generation_is_refused() -> None:
+    def settings(**changes: int) -> RL:
+        return RL.model_validate(SMALL.model_dump() | {"steps": 12} | changes)
+
+    several = {"steps_per_generation": 2, "iterations": 3}
+    assert settings(checkpoint_every=6, **several).checkpoint_every == 6
+    assert settings(checkpoint_every=100, **several).steps == 12  # there is none but the last
+    with pytest.raises(ValidationError, match=r"every 4 must be a multiple .* = 6:"):
+        settings(checkpoint_every=4, **several)
 
 
 def test_trls_vllm_draws_rollouts_with_the_same_meaning(

@@ -29,11 +29,15 @@ _STATIC_ROTATIONS = {"default", "linear", "llama3", "yarn"}
 
 
 def is_fusible(model: Any) -> bool:
-    """Whether `model`, with or without an adapter, is one that FusedDecoder computes exactly."""
+    """Whether `model`, with or without an adapter, is one that FusedDecoder computes exactly.
+
+    It does not for an adapter that is more than two matrices a layer, such as DoRA's magnitudes.
+    """
     plain = _without_adapter(model)
     config = plain.config
     return (
-        any(kind.__name__ in _ARCHITECTURES for kind in type(plain).__mro__)
+        not any(getattr(module, "lora_variant", None) for module in plain.modules())
+        and any(kind.__name__ in _ARCHITECTURES for kind in type(plain).__mro__)
         and config.model_type in _MODEL_TYPES
         and config.hidden_act == "silu"
         and not getattr(config, "mlp_bias", False)
@@ -67,7 +71,10 @@ class FusedDecoder:
 
     def __init__(self, model: Any, dtype: torch.dtype | None = None, consume: bool = False) -> None:
         if not is_fusible(model):
-            raise ValueError(f"{type(model).__name__}: not an architecture that is known here")
+            raise ValueError(
+                f"{type(model).__name__}: not an architecture that is known here, or its adapter "
+                "is not plain LoRA"
+            )
         self._model = _without_adapter(model)
         config = self._model.config
         self.config, self.device = config, torch.device(self._model.device)

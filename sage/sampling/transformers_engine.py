@@ -68,10 +68,12 @@ class TransformersSampler:
     ) -> TransformersSampler:
         """A sampler of `model`, which is fused where it can be.
 
-        That copies its weights; with `consume` they move, and `model` is of no further use.
+        That copies its weights; with `consume` they move, and `model` is of no further use. An
+        adapter beside 16-bit weights is not fused, for merging would round most of it away.
         """
         ends = end_ids(model.generation_config, tokenizer)
-        fused = is_fusible(model)
+        rounded = hasattr(model, "peft_config") and model.dtype != torch.float32
+        fused = is_fusible(model) and not rounded
         decoder = FusedDecoder(model, consume=consume) if fused else ModuleDecoder(model.eval())
         return cls(decoder, tokenizer, ends, batch_size)
 

@@ -14,6 +14,8 @@ from pydantic import Field, model_validator
 from sage.fields import NonNegativeFloat, PositiveFloat, Strict, about
 from sage.study.choices import REGISTRIES, AnyChoice, AnyFilter, AnyGuide, Choice
 
+_CLIPS = ["clip_low", "clip_high"]
+
 
 class Algorithm(Strict):
     """A method: one entry per row of the tables, under the name that studies use.
@@ -73,7 +75,8 @@ class Algorithm(Strict):
     clip_low: Annotated[
         PositiveFloat | None,
         about(
-            "probability ratios are clipped below 1 − this; `null` never",
+            "probability ratios are clipped below 1 − this; `null` never. It must be `null` with "
+            "`cispo`, `sapo` and `vespo`, which have no such clip",
             unit="ratio",
             trl="epsilon",
         ),
@@ -81,7 +84,8 @@ class Algorithm(Strict):
     clip_high: Annotated[
         PositiveFloat | None,
         about(
-            "probability ratios are clipped above 1 + this; `null` never",
+            "probability ratios are clipped above 1 + this; `null` never. It must be `null` with "
+            "`sapo` and `vespo`, which have no such clip",
             unit="ratio",
             trl="epsilon_high",
         ),
@@ -124,6 +128,16 @@ class Algorithm(Strict):
             raise ValueError(
                 f"importance {self.importance!r} does not go with loss {self.loss!r}; "
                 f"allowed: {', '.join(of_loss)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _clips_suit_the_loss(self) -> Algorithm:
+        unused = {"cispo": ["clip_low"], "sapo": _CLIPS, "vespo": _CLIPS}.get(self.loss, [])
+        if any(getattr(self, clip) is not None for clip in unused):
+            nulls = " and ".join(f"{clip}: null" for clip in unused)
+            raise ValueError(
+                f"loss {self.loss!r} does not use {' or '.join(unused)}; write {nulls}"
             )
         return self
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from trl import GRPOTrainer
+from trl.trainer.utils import use_adapter
 
 from sage.anchors import LogProbs, forward_kl_exact, shaped_anchor
 from sage.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
@@ -58,7 +59,9 @@ class AnchoredLoss(GRPOTrainer):
         finally:
             self._loss_inputs, self._entropies, self._log_factors = {}, torch.empty(0), None
         if self._shaping.replaces_k3:
-            self._metrics[self._mode(model)]["kl"][-1] -= _LINEAR - 1.0
+            logged = self._metrics[self._mode(model)]["kl"]
+            if logged[-1] != 0.0:  # TRL's mean over no token
+                logged[-1] -= _LINEAR - 1.0
         return loss
 
     def _over_real_rows(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
@@ -157,7 +160,10 @@ class AnchoredLoss(GRPOTrainer):
             if self.ref_model is not None:
                 reference = logits(self.ref_model)
             else:
-                with self.accelerator.unwrap_model(model).disable_adapter():
+                unwrapped = self.accelerator.unwrap_model(model)
+                # Where the policy came with an adapter, TRL keeps a copy of it.
+                kept = "ref" if "ref" in unwrapped.peft_config else None
+                with use_adapter(unwrapped, adapter_name=kept):
                     reference = logits(model)
         return forward_kl_exact(policy, reference)
 

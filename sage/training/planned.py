@@ -127,7 +127,8 @@ class PlannedRollouts(ScoredRollouts):
         if training:
             # The log is in every checkpoint, so a resumed run goes on counting.
             logged = [entry[DRAWN] for entry in self.state.log_history if DRAWN in entry]
-            self._metrics["train"][DRAWN] = [(logged or [0.0])[-1] + self._drawn_tokens]
+            before = self._metrics["train"][DRAWN] or logged or [0.0]  # not logged yet, or logged
+            self._metrics["train"][DRAWN] = [before[-1] + self._drawn_tokens]
         self._drawn_tokens = 0.0
         return batch
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -28,11 +28,12 @@ from sage.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids, with_hint
-from sage.runtime.files import atomic_directory, write_json_atomic
-from sage.runtime.manifest import Manifest
+from sage.runtime.dependencies import PACKAGE
+from sage.runtime.files import atomic_directory, file_sum, write_json_atomic
+from sage.runtime.manifest import Manifest, settings_sum
 from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
-from sage.study.algorithms import needs_hints
+from sage.study.algorithms import choice_files, needs_hints
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.checkpoints import KEPT, Sealing, claim
 from sage.training.correction import Correction
@@ -101,7 +102,8 @@ def train_rl(
         allow_numbered_cpus()
         manifest = replace(manifest, settings={**manifest.settings, "processes": processes})
     if rank() == 0:
-        claim(scratch, [manifest.settings, seed, (parent / "manifest.json").read_text()])
+        made_from = sources(parent, problems, algorithm, reference)
+        claim(scratch, [manifest.settings, seed, made_from])
     config.distributed_state.wait_for_everyone()
     with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
         trainer = build_trainer(
@@ -131,6 +133,23 @@ def train_rl(
                 signs=[finding.plain() for finding in found],
             )
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def sources(
+    parent: Path, problems: Sequence[Problem], algorithm: Algorithm, reference: Path | None
+) -> dict[str, Any]:
+    """What a run is made from, by content: checkpoints of another are not continued.
+
+    Checkpoints are told apart by their manifests, which say when they were made; of source files
+    the user's own count.
+    """
+    checkpoints = [parent] if reference is None else [parent, reference]
+    own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
+    return {
+        "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in checkpoints],
+        "problems": settings_sum([asdict(problem) for problem in problems]),
+        "code": sorted(map(file_sum, own)),
+    }
 
 
 def build_trainer(
@@ -295,6 +314,7 @@ def grpo_config(
     sampling = settings.sampling
     accumulated = settings.micro_batches_each(processes)
     completions = settings.prompts_per_step * settings.rollouts // processes
+    clip_high = NO_CLIP if algorithm.clip_high is None else algorithm.clip_high
     return GRPOConfig(
         output_dir=str(scratch),
         seed=seed,
@@ -323,7 +343,8 @@ def grpo_config(
         scale_rewards="none" if algorithm.advantage.kind == "centred" else "group",
         entropy_coef=algorithm.entropy_bonus,
         epsilon=NO_CLIP if algorithm.clip_low is None else algorithm.clip_low,
-        epsilon_high=NO_CLIP if algorithm.clip_high is None else algorithm.clip_high,
+        # Of CISPO's ratio TRL takes the bound itself, of the others' what it lies above 1.
+        epsilon_high=1.0 + clip_high if algorithm.loss == "cispo" else clip_high,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=("linear" if settings.schedule == "linear" else "constant_with_warmup"),
         warmup_steps=round(settings.warmup_ratio * settings.steps),

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import torch
 
+from sage.advantages import BetaNormalised
 from sage.anchors import LogProbs
 from sage.credit import CreditRule
 from sage.guides import GuideFunction
-from sage.planners import DynamicSampling, Filter, Planner
+from sage.planners import Dars, DynamicSampling, Filter, Planner
 
 Divergence = Callable[[LogProbs], torch.Tensor]
 
@@ -46,8 +47,8 @@ class Shaping:
     `schedule_per_call` schedules advance with every loss call, as in the official release, and
     not once per optimizer step.
 
-    Raises ValueError for an estimator and a credit rule that both set advantages of tokens, and
-    for a filter beside a planner.
+    Raises ValueError for an estimator and a credit rule that both set advantages of tokens, for a
+    filter beside a planner, and for `Dars` with `BetaNormalised`.
     """
 
     guide: GuideFunction | None = None
@@ -71,6 +72,11 @@ class Shaping:
             raise ValueError(
                 f"filter {type(self.filter).__name__} and planner {type(self.planner).__name__} "
                 "both choose what is trained on; choose one"
+            )
+        if isinstance(self.planner, Dars) and isinstance(self.advantage, BetaNormalised):
+            raise ValueError(
+                "the planner Dars may keep a single prompt, but the advantage BetaNormalised needs "
+                "at least two in each step; choose another of the two"
             )
 
     @property

@@ -132,6 +132,16 @@ class SageTrainer(
         """TRL's, made to keep its order when a run is resumed after its first pass."""
         return PassSampler.like(super()._get_train_sampler(*args, **kwargs))
 
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """A pass over the problems; none where a run is resumed that has taken its last step.
+
+        transformers takes a step before it looks at their number. And where it skips the first
+        batches of a pass it does not reach the sampler of several processes: it is told here.
+        """
+        if self.state.global_step < self.state.max_steps:
+            kwargs["train_dataloader"].set_epoch(kwargs["epoch"])
+            super()._run_epoch(*args, **kwargs)
+
     def _prepared_reference(self, reference: PreTrainedModel) -> Any:
         if self.is_fsdp_enabled:
             return prepare_fsdp(reference, self.accelerator)
