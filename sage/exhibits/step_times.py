@@ -74,8 +74,10 @@ class StepTimesTable(ExhibitOfRows, Kind):
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """See `Kind`."""
-        rows = {row: study.algorithms[row].model_dump() for row in self.algorithms}
-        return {"rl": study.model(self.model).rl.model_dump(), "algorithms": rows}
+        untitled = {"title": ""}  # neither titles nor limits of warnings change what is measured
+        rows = {row: study.algorithms[row].model_dump() | untitled for row in self.algorithms}
+        rl = study.model(self.model).rl.model_dump(exclude={"watch"})
+        return {"rl": rl, "algorithms": rows}
 
     def measure(self, job: Measuring) -> None:
         """Write `times`."""
