@@ -15,9 +15,6 @@ rule problems:
         log_of("problems/{benchmark}"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(10),
     params:
         problem_set=problem_set,
     script:
@@ -37,9 +34,6 @@ rule contamination:
         log_of("contamination"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(10),
     params:
         ngram=STUDY.study.contamination.ngram,
         share=STUDY.study.contamination.share,
@@ -58,9 +52,6 @@ rule decontaminate:
         log_of("problems/decontaminated/{benchmark}"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(10),
     params:
         ngram=STUDY.study.contamination.ngram,
         share=STUDY.study.contamination.share,

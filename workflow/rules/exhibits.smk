@@ -27,9 +27,6 @@ rule table:
         table=one_of(TABLES),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
     params:
         study=shown_study,
         piece=piece_of,

@@ -32,9 +32,6 @@ rule archive:
         log_of("archive"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(60),
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,

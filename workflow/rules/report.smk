@@ -29,9 +29,6 @@ rule claims:
         log_of("metrics/claims"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
     params:
         study=STUDY.part().model_dump(mode="json"),
     script:
@@ -82,9 +79,6 @@ rule page:
         log_of("report/page"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,

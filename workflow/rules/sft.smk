@@ -17,9 +17,6 @@ rule examples:
         model=one_of(models_with_sft()),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(4000),
-        runtime=growing(30),
     params:
         examples=example_settings,
         source=sft_source,
