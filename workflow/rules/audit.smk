@@ -22,10 +22,6 @@ rule audit_grading:
         "../scripts/audit.py"
 
 
-localrules:
-    audit,
-
-
 # Prints what was found; the files stay.
 rule audit:
     input:

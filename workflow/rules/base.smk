@@ -23,12 +23,6 @@ rule pretrain:
         "../scripts/pretrain.py"
 
 
-# These run where Snakemake runs: one may need the network, which compute nodes often lack.
-localrules:
-    fetch,
-    adopt,
-
-
 rule fetch:
     input:
         code=code_of("sage.bases"),

@@ -1,10 +1,6 @@
 # A run held against a reference: `snakemake compare --config reference=FOLDER`.
 
 
-localrules:
-    compare,
-
-
 # The table says what lies outside of what the reference's runs let expect; the rule fails if more
 # does than chance allows.
 rule compare:

@@ -1,9 +1,4 @@
-# On a cluster these run where Snakemake runs: the first may need the network, which compute nodes
-# often lack; the others take seconds.
-localrules:
-    problems,
-    contamination,
-    decontaminate,
+# Problem sets, and which training problems are also in benchmarks.
 
 
 rule problems:

@@ -1,12 +1,6 @@
 # Tables and figures of measured exhibits. The registry of `sage.exhibits` knows what a kind makes.
 
 
-# They take seconds: on a cluster they run where Snakemake runs, not in the queue.
-localrules:
-    table,
-    figure,
-
-
 rule table:
     input:
         measured=measured_of,

@@ -1,12 +1,6 @@
 # Checks results against their records, packs a finished study, and prepares it for publication.
 
 
-localrules:
-    verify,
-    archive,
-    publish,
-
-
 # Computes the sums of all results again and fails if one does not match. It has no inputs, because
 # it must not start other jobs.
 rule verify:

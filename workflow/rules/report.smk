@@ -1,13 +1,6 @@
 # The ledger of claims, the samples that the page shows, and the page.
 
 
-# `excerpts` is not among them: it reads every sample.
-localrules:
-    claims,
-    page,
-    report_partial,
-
-
 rule claims:
     input:
         claims="config/claims.yaml",

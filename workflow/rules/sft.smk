@@ -1,11 +1,6 @@
 # Supervised fine-tuning to the answer format, for models with an `sft` section.
 
 
-# This runs where Snakemake runs: it may need the network, which compute nodes often lack.
-localrules:
-    examples,
-
-
 rule examples:
     input:
         code=code_of("sage.training.examples"),

@@ -14,11 +14,6 @@ rule report:
         RESULTS.page,
 
 
-localrules:
-    plan,
-    check,
-
-
 # Prints the cost of the study, from runs on disk or from the throughput in its models' `job`.
 rule plan:
     log:
