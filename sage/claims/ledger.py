@@ -43,34 +43,9 @@ from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
-COLUMNS = [
-    "claim",
-    "text",
-    "source",
-    "verdict",
-    "test",
-    "says",
-    "unit",
-    "test_verdict",
-    "place",
-    "effect",
-    "low",
-    "high",
-    "p",
-    "n",
-    "over",
-    "runs",
-    "place_verdict",
-    "reason",
-    "role",
-    "margin",
-    "low_90",
-    "high_90",
-    "detectable",
-    "because",
-    "strength",
-    "headline",
-]
+COLUMNS = ["claim", "text", "source", "verdict", "test", "says", "unit", "test_verdict"]
+COLUMNS += ["place", "effect", "low", "high", "p", "n", "over", "runs", "place_verdict", "reason"]
+COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "strength", "headline"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
