@@ -696,8 +696,8 @@ class TestPaper:
 class TestBrowser:
     def test_the_first_of_each_status_are_chosen(self) -> None:
         choice = browser.choose(browser.candidates(sample_rows()), ["p0", "p2"], (1, 2, 1))
-        assert choice.rows.index.tolist() == [0, 1, 3, 4, 12, 13, 15, 16]
-        assert choice.counts == {"p0": (2, 6), "p2": (2, 6)}
+        assert choice.index.tolist() == [0, 1, 3, 4, 12, 13, 15, 16]
+        assert {*zip(choice["correct"], choice["drawn"], strict=True)} == {(2, 6)}
 
     def test_only_the_chosen_texts_are_read(self, tmp_path: Path) -> None:
         path = write_samples(tmp_path)[0]
