@@ -616,7 +616,10 @@ class TestWarnings:
 
 class TestPaper:
     def test_the_papers_numbers_are_found_by_model_and_benchmark(self) -> None:
-        values = paper_values(ROOT / "reports/paper", load_study("paper", ROOT / "config"))
+        study = load_study("paper", ROOT / "config")
+        values = paper_values(ROOT / "reports/paper", study)
+        assert {*values["benchmark"]} <= {"", *study.study.problems}
+        assert not values[["algorithm", "quantity", "value"]].isna().any(axis=None)
         found = values.set_index(["kind", "model", "benchmark", "algorithm", "quantity"])["value"]
         model = "qwen_math_7b"
         assert found["accuracy", model, "minerva", "grpo", "pass@256"] == 0.477
@@ -664,11 +667,9 @@ class TestPaper:
         study, results = a_study(), Results(tmp_path / "results")
         paper = tmp_path / "reports/paper"
         paper.mkdir(parents=True)
-        (paper / "mapping.yaml").write_text(
-            "tiny:\n  - {file: t.csv, kind: accuracy, seeds: 5, benchmarks: {E: easy}}\n"
-        )
+        (paper / "mapping.yaml").write_text("tiny:\n  - {file: t.csv, kind: accuracy, seeds: 5}\n")
         (paper / "t.csv").write_text(
-            "benchmark,algorithm,metric,mean,std\nE,grpo,pass@1,0.55,0.01\n"
+            "benchmark,algorithm,quantity,value,std\neasy,grpo,pass@1,0.55,0.01\n"
         )
         a_table(study, "table1", tmp_path)
         reading = pd.DataFrame(
