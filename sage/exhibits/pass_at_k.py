@@ -33,7 +33,6 @@ class MeasuredPassAtK(Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.metrics",)
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
@@ -52,7 +51,6 @@ class OnBenchmarks(ExhibitOfRows):
     ] = None
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
         return list(self.benchmarks or study.model(self.model).benchmarks)
 
 

@@ -54,7 +54,6 @@ class PatternTable(ExhibitOfRows, Kind):
     )
 
     def samples_shown(self, study: ResolvedStudy) -> int:
-        """See `Kind`."""
         drawn = study.evaluation(self.model).samples
         return min(drawn, self.samples or drawn)
 
@@ -72,7 +71,6 @@ class PatternTable(ExhibitOfRows, Kind):
         return {**super().inputs(study, results, name), "phrases": [PHRASES]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:

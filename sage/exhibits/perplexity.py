@@ -78,11 +78,9 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             )
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """See `Kind`."""
         return [("Responses", f"{self.responses} per problem and run")]
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"algorithms": self.rows_of(study)}
 
     def measure(self, job: Measuring) -> None:

@@ -73,7 +73,6 @@ class StepTimesTable(ExhibitOfRows, Kind):
         }
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         rows = {row: study.algorithms[row].model_dump() for row in self.algorithms}
         return {"rl": study.model(self.model).rl.model_dump(), "algorithms": rows}
 

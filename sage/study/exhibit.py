@@ -89,7 +89,6 @@ class ExhibitOfRows(Exhibit):
     ] = None
 
     def named(self) -> list[str]:
-        """See `Exhibit`."""
         return list(self.algorithms or ())
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
