@@ -19,8 +19,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.kind import Kind, Shown
@@ -28,6 +27,7 @@ from sage.fields import Name, Strict
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import Cell, Columns, Record, Table, TableDocument, columns_of_algorithms
 from sage.study import ResolvedStudy
+from sage.study.reading import read_as
 
 COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
 """`quantity` is ``pass@k`` with its k, the name of a pattern or a stage of training. `algorithm`
@@ -75,16 +75,9 @@ class PaperTable(Strict):
     seeds: Annotated[int, Field(ge=2)] | None = None
 
 
-_MAPPING = TypeAdapter(dict[Name, list[PaperTable]])
-
-
 def read_mapping(folder: Path) -> dict[str, list[PaperTable]]:
     """`mapping.yaml` of a folder. Raises ValueError that names the file and the fault."""
-    path = folder / "mapping.yaml"
-    try:
-        return _MAPPING.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValidationError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    return read_as(dict[Name, list[PaperTable]], folder / "mapping.yaml")
 
 
 def in_paper(folder: Path, exhibit: Kind) -> bool:
