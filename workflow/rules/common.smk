@@ -113,11 +113,6 @@ localrules:
     publish,
 
 
-def log_of(name):
-    """The log file of a job, named after its result."""
-    return RESULTS.log(name)
-
-
 def code_of(*modules):
     """The source files that the given modules depend on."""
     return beside_snakefile(

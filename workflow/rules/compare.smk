@@ -8,7 +8,7 @@ rule compare:
         metrics=rules.metrics.output.pass_at_k,
         reference=file_of_reference,
     log:
-        log_of("compare"),
+        RESULTS.log("compare"),
     retries: 0
     conda:
         ENVIRONMENT

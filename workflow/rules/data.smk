@@ -7,7 +7,7 @@ rule problems:
     output:
         problems=RESULTS.problems("{benchmark}"),
     log:
-        log_of("problems/{benchmark}"),
+        RESULTS.log("problems/{benchmark}"),
     conda:
         ENVIRONMENT
     params:
@@ -26,7 +26,7 @@ rule contamination:
         csv=RESULTS.metrics("contamination", "csv"),
         pairs=RESULTS.metrics("contamination_pairs", "csv"),
     log:
-        log_of("contamination"),
+        RESULTS.log("contamination"),
     conda:
         ENVIRONMENT
     params:
@@ -44,7 +44,7 @@ rule decontaminate:
     output:
         problems=RESULTS.decontaminated("{benchmark}"),
     log:
-        log_of("problems/decontaminated/{benchmark}"),
+        RESULTS.log("problems/decontaminated/{benchmark}"),
     conda:
         ENVIRONMENT
     params:

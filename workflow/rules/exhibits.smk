@@ -16,7 +16,7 @@ rule table:
         tex=RESULTS.table("{table}", "tex"),
         page=RESULTS.table("{table}", "json"),
     log:
-        log_of("report/tables/{table}"),
+        RESULTS.log("report/tables/{table}"),
     wildcard_constraints:
         table=one_of(TABLES),
     conda:
@@ -42,6 +42,6 @@ use rule table as figure with:
         ),
         pdf=RESULTS.figure("{figure}", "pdf"),
     log:
-        log_of("report/figures/{figure}"),
+        RESULTS.log("report/figures/{figure}"),
     wildcard_constraints:
         figure=one_of(FIGURES),

@@ -5,7 +5,7 @@
 # it must not start other jobs.
 rule verify:
     log:
-        log_of("verify"),
+        RESULTS.log("verify"),
     retries: 0
     conda:
         ENVIRONMENT
@@ -23,7 +23,7 @@ rule archive:
     output:
         archive=RESULTS.archive,
     log:
-        log_of("archive"),
+        RESULTS.log("archive"),
     conda:
         ENVIRONMENT
     params:
@@ -41,7 +41,7 @@ rule publish:
         metrics=RESULTS.metrics("pass_at_k"),
         claims=RESULTS.metrics("claims"),
     log:
-        log_of("publish"),
+        RESULTS.log("publish"),
     retries: 0
     conda:
         ENVIRONMENT

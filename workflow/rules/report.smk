@@ -19,7 +19,7 @@ rule claims:
         svg=RESULTS.figure("claims"),
         pdf=RESULTS.figure("claims", "pdf"),
     log:
-        log_of("metrics/claims"),
+        RESULTS.log("metrics/claims"),
     conda:
         ENVIRONMENT
     params:
@@ -36,7 +36,7 @@ rule excerpts:
     output:
         excerpts=RESULTS.excerpts,
     log:
-        log_of("report/samples"),
+        RESULTS.log("report/samples"),
     conda:
         ENVIRONMENT
     resources:
@@ -53,8 +53,8 @@ rule page:
         contamination=rules.contamination.output.csv,
         excerpts=rules.excerpts.output.excerpts,
         measured=[RESULTS.measured(name) for name in STUDY.study.exhibits],
-        tables=table_files(),
-        figures=figure_files(),
+        tables=[RESULTS.table(name) for name in TABLES],
+        figures=[RESULTS.figure(name) for name in FIGURES],
         problems=problem_files(STUDY.problem_sets()),
         policies=all_policies(),
         parents=[RESULTS.parent(model) for model in STUDY.study.models],
@@ -69,7 +69,7 @@ rule page:
             labels={"page": "the whole report"},
         ),
     log:
-        log_of("report/page"),
+        RESULTS.log("report/page"),
     conda:
         ENVIRONMENT
     params:
@@ -83,7 +83,7 @@ rule page:
 # outputs, so that it is made again whenever it is requested.
 rule report_partial:
     log:
-        log_of("report/partial"),
+        RESULTS.log("report/partial"),
     conda:
         ENVIRONMENT
     params:

@@ -7,7 +7,7 @@ rule examples:
     output:
         examples=RESULTS.examples("{model}"),
     log:
-        log_of("models/{model}/examples"),
+        RESULTS.log("models/{model}/examples"),
     wildcard_constraints:
         model=one_of(models_with_sft()),
     conda:
@@ -27,7 +27,7 @@ rule sft:
     output:
         checkpoint=directory(RESULTS.parent("{model}")),
     log:
-        log_of("models/{model}/base"),
+        RESULTS.log("models/{model}/base"),
     wildcard_constraints:
         model=one_of(models_with_sft()),
     priority: 1
