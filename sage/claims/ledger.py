@@ -14,10 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from sage.analysis.dynamics import read_histories
+from sage.analysis.dynamics import History, read_histories
 from sage.claims.evidence import (
     Finding,
-    History,
     Pair,
     by_pair,
     of_histories,

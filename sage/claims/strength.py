@@ -8,15 +8,12 @@ completion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from sage.analysis.dynamics import STAGES, stage_means
+from sage.analysis.dynamics import STAGES, History, stage_means
 from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
-
-History = Sequence[Mapping[str, Any]]
 
 
 def strength_text(
