@@ -70,13 +70,7 @@ class WithCoverage(Exhibit):
         """A k that is no power of two, or above what is drawn."""
         if self.k and self.k & (self.k - 1):
             yield "k", f"{self.k} is not a power of two, for which pass@k is measured"
-        drawn = (around.drawn or 0) * (around.eval_seeds or 0)
-        if self.k and drawn and self.k > drawn:
-            yield (
-                "k",
-                f"{self.k}, but only {drawn} samples of a problem are drawn; lower it, or raise "
-                "evaluation.samples",
-            )
+        yield from around.too_many("k", self.k, around.eval_seeds)
 
 
 def pooled(metrics: pd.DataFrame, shown: Shown) -> pd.DataFrame:

@@ -59,12 +59,7 @@ class PatternTable(ExhibitOfRows, Kind):
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """More samples than are drawn."""
-        if self.samples and around.drawn and self.samples > around.drawn:
-            yield (
-                "samples",
-                f"{self.samples}, but only {around.drawn} samples of a problem are drawn; lower "
-                "`samples`, or raise evaluation.samples",
-            )
+        yield from around.too_many("samples", self.samples)
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Samples, and the lists of phrases."""
