@@ -49,7 +49,7 @@ from sage.rendering.style import draw_figure
 from sage.rendering.table import PageTable, read_document
 from sage.report import browser
 from sage.report.loader import PageContent, PageFiles, read_sources
-from sage.report.page import json_block, render_page
+from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
 from sage.report.study_sections import grading_table
 from sage.report.warnings import (
@@ -337,7 +337,7 @@ class TestPage:
 
     def test_text_that_is_not_json_is_refused(self) -> None:
         with pytest.raises(ValueError, match="Expecting value"):
-            json_block("</script>")
+            browser.with_titles("</script>", a_study())
 
     def test_titles_are_escaped(self, tmp_path: Path) -> None:
         page = a_page(with_a_case(a_study(title="<i>alert</i>")), tmp_path)
