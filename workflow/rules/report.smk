@@ -50,7 +50,7 @@ rule page:
     input:
         metrics=rules.metrics.output,
         claims=[rules.claims.output.table, rules.claims.output.svg],
-        contamination=rules.contamination.output.csv,
+        contamination=rules.contamination.output.table,
         excerpts=rules.excerpts.output.excerpts,
         measured=[RESULTS.measured(name) for name in STUDY.study.exhibits],
         tables=[RESULTS.table(name) for name in TABLES],
