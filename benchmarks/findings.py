@@ -46,17 +46,15 @@ def paper_differences() -> list[dict[str, Any]]:
     found = []
     for name in ("table1", "table3", "table4", "table9"):
         table = pd.read_csv(ROOT / f"reports/paper/{name}.csv")
-        if "benchmark" not in table:
-            table = table.assign(benchmark="Minerva")
         rows = []
-        for (benchmark, metric), of in table.groupby(["benchmark", "metric"], sort=False):
+        for (benchmark, quantity), of in table.groupby(["benchmark", "quantity"], sort=False):
             cells = of.set_index("algorithm")
             for row in cells.index.difference(["base", "grpo", "bnpo_no_kl", "dapo_no_kl"]):
                 other = "grpo" if "grpo" in cells.index else f"{row.split('_')[0]}_no_kl"
-                ours, theirs = (cells.loc[key, ["mean", "std"]] for key in (row, other))
+                ours, theirs = (cells.loc[key, ["value", "std"]] for key in (row, other))
                 sizes = (*ours, EVALUATION_SEEDS), (*theirs, EVALUATION_SEEDS)
                 p = ttest_ind_from_stats(*sizes[0], *sizes[1], equal_var=False).pvalue
-                rows.append((row, f"{benchmark} {metric}", ours["mean"] - theirs["mean"], p))
+                rows.append((row, f"{benchmark} {quantity}", ours["value"] - theirs["value"], p))
         adjusted = holm(np.array([row[-1] for row in rows]))
         clear = [
             f"{row}, {place}: {100 * difference:+.1f} points"

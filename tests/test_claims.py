@@ -168,12 +168,24 @@ class TestLoader:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("{test: pass_at_k, row: a, other: b, k: 1, direction: up}", "exhibit"),
-            ("{test: pass_at_k, exhibit: t, row: a, other: b, k: 0, direction: up}", "k"),
-            ("{test: pass_at_k, exhibit: t, row: a, other: b, k: 1, direction: more}", "more"),
-            ("{test: tail, exhibit: t, row: a, other: b, direction: not up}", "margin"),
-            ("{test: tail, exhibit: t, row: a, other: b, direction: up, verdict: yes}", "verdict"),
-            ("{test: taste, exhibit: t, row: a, other: b, direction: up}", "taste"),
+            ("{test: pass_at_k, row: a, other: b, k: 1, direction: up}", ".exhibit: missing"),
+            (
+                "{test: pass_at_k, exhibit: t, row: a, other: b, k: 0, direction: up}",
+                ".k: .*allowed: half",
+            ),
+            (
+                "{test: pass_at_k, exhibit: t, row: a, other: b, k: 1, direction: more}",
+                ".direction: 'more' is not",
+            ),
+            ("{test: tail, exhibit: t, row: a, other: b, direction: not up}", ": .*needs a margin"),
+            (
+                "{test: tail, exhibit: t, row: a, other: b, direction: up, verdict: yes}",
+                ".verdict: unknown key",
+            ),
+            (
+                "{test: taste, exhibit: t, row: a, other: b, direction: up}",
+                ".test: 'taste' is not .*tail",
+            ),
         ],
     )
     def test_a_faulty_test_is_an_error_that_names_file_and_fault(
@@ -181,7 +193,15 @@ class TestLoader:
     ) -> None:
         path = tmp_path / "claims.yaml"
         path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
-        with pytest.raises(ValueError, match=rf"claims.yaml: one.primary.*{message}"):
+        with pytest.raises(
+            ValueError, match=rf"(?s)claims.yaml: \d faults?\n  one.primary{message}"
+        ):
+            load_claims(path)
+
+    def test_a_name_that_occurs_twice_is_an_error(self, tmp_path: Path) -> None:
+        path = tmp_path / "claims.yaml"
+        path.write_text("one: {claim: c}\none: {claim: d}\n")
+        with pytest.raises(ValueError, match=r"claims.yaml, line 2, .*'one' occurs twice"):
             load_claims(path)
 
     def test_a_primary_test_states_its_margin(self, tmp_path: Path) -> None:

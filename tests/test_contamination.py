@@ -20,6 +20,7 @@ from sage.problems.contamination import (
 )
 from sage.problems.entries import Benchmark
 from sage.problems.record import Problem
+from sage.runtime.tables import read_frame
 
 ROOT = Path(__file__).resolve().parents[1]
 MIRROR = os.environ.get("SAGE_MIRROR")
@@ -92,10 +93,10 @@ def test_overlapping_training_problems_are_dropped_and_none_left_is_an_error() -
 
 def test_the_table_and_the_pairs_are_written(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("table.parquet", "table.csv", "pairs.csv")]
-    write_contamination({"train": problems(LONG)}, {"test": problems(LONG)}, 13, 0.5, *paths)
-    (row,) = pd.read_parquet(paths[0]).to_dict("records")
-    assert pd.read_csv(paths[1]).to_dict("records") == [row]
-    assert (row["exact"], row["share"]) == (1, 1.0)
+    write_contamination({"NA": problems(LONG)}, {"test": problems(LONG)}, 13, 0.5, *paths)
+    (row,) = read_frame(paths[0]).to_dict("records")
+    assert pd.read_csv(paths[1], keep_default_na=False).to_dict("records") == [row]
+    assert (row["training"], row["exact"], row["share"]) == ("NA", 1, 1.0)
     assert list(pd.read_csv(paths[2])["problem_id"]) == ["p-0"]
 
 

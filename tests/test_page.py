@@ -49,7 +49,7 @@ from sage.rendering.style import draw_figure
 from sage.rendering.table import PageTable, read_document
 from sage.report import browser
 from sage.report.loader import PageContent, PageFiles, read_sources
-from sage.report.page import json_block, render_page
+from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
 from sage.report.study_sections import grading_table
 from sage.report.warnings import (
@@ -337,7 +337,7 @@ class TestPage:
 
     def test_text_that_is_not_json_is_refused(self) -> None:
         with pytest.raises(ValueError, match="Expecting value"):
-            json_block("</script>")
+            browser.with_titles("</script>", a_study())
 
     def test_titles_are_escaped(self, tmp_path: Path) -> None:
         page = a_page(with_a_case(a_study(title="<i>alert</i>")), tmp_path)
@@ -616,7 +616,10 @@ class TestWarnings:
 
 class TestPaper:
     def test_the_papers_numbers_are_found_by_model_and_benchmark(self) -> None:
-        values = paper_values(ROOT / "reports/paper", load_study("paper", ROOT / "config"))
+        study = load_study("paper", ROOT / "config")
+        values = paper_values(ROOT / "reports/paper", study)
+        assert {*values["benchmark"]} <= {"", *study.study.problems}
+        assert not values[["algorithm", "quantity", "value"]].isna().any(axis=None)
         found = values.set_index(["kind", "model", "benchmark", "algorithm", "quantity"])["value"]
         model = "qwen_math_7b"
         assert found["accuracy", model, "minerva", "grpo", "pass@256"] == 0.477
@@ -664,11 +667,9 @@ class TestPaper:
         study, results = a_study(), Results(tmp_path / "results")
         paper = tmp_path / "reports/paper"
         paper.mkdir(parents=True)
-        (paper / "mapping.yaml").write_text(
-            "tiny:\n  - {file: t.csv, kind: accuracy, seeds: 5, benchmarks: {E: easy}}\n"
-        )
+        (paper / "mapping.yaml").write_text("tiny:\n  - {file: t.csv, kind: accuracy, seeds: 5}\n")
         (paper / "t.csv").write_text(
-            "benchmark,algorithm,metric,mean,std\nE,grpo,pass@1,0.55,0.01\n"
+            "benchmark,algorithm,quantity,value,std\neasy,grpo,pass@1,0.55,0.01\n"
         )
         a_table(study, "table1", tmp_path)
         reading = pd.DataFrame(
@@ -696,8 +697,8 @@ class TestPaper:
 class TestBrowser:
     def test_the_first_of_each_status_are_chosen(self) -> None:
         choice = browser.choose(browser.candidates(sample_rows()), ["p0", "p2"], (1, 2, 1))
-        assert choice.rows.index.tolist() == [0, 1, 3, 4, 12, 13, 15, 16]
-        assert choice.counts == {"p0": (2, 6), "p2": (2, 6)}
+        assert choice.index.tolist() == [0, 1, 3, 4, 12, 13, 15, 16]
+        assert {*zip(choice["correct"], choice["drawn"], strict=True)} == {(2, 6)}
 
     def test_only_the_chosen_texts_are_read(self, tmp_path: Path) -> None:
         path = write_samples(tmp_path)[0]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from sage.fields import Name, Strict, about
 from sage.prompting import TAGS
+from sage.study.reading import read_as
 
 GAP = 80
 """The most characters that ``...`` can match."""
@@ -79,16 +79,8 @@ def load_patterns(path: Path) -> list[Pattern]:
 
     Raises ValueError that names the file, the pattern and the faulty phrase.
     """
-    try:
-        lists = TypeAdapter(dict[Name, PhraseList]).validate_python(
-            yaml.safe_load(path.read_text(encoding="utf-8"))
-        )
-    except (yaml.YAMLError, ValidationError) as error:
-        raise ValueError(
-            f"{path}: not a file of phrase lists ({error}); config/README.md shows its form"
-        ) from error
     patterns = []
-    for name, listed in lists.items():
+    for name, listed in read_as(dict[Name, PhraseList], path).items():
         try:
             unless = compile_phrases(listed.unless) if listed.unless else None
             patterns.append(Pattern(name, listed.title, compile_phrases(listed.phrases), unless))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.analysis.dynamics import STAGES
+from sage.analysis.dynamics import STAGES, History
 from sage.analysis.patterns import shares_compared
 from sage.analysis.step_times import time_ratio
 from sage.analysis.tails import tail_shares
@@ -31,7 +31,6 @@ from sage.evaluation.intervals import (
 from sage.rendering.labels import AVERAGE
 from sage.study import BASE
 
-History = Sequence[Mapping[str, Any]]
 Pair = tuple[Any, ...]
 
 

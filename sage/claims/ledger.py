@@ -14,10 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from sage.analysis.dynamics import read_histories
+from sage.analysis.dynamics import History, read_histories
 from sage.claims.evidence import (
     Finding,
-    History,
     Pair,
     by_pair,
     of_histories,
@@ -43,34 +42,9 @@ from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
-COLUMNS = [
-    "claim",
-    "text",
-    "source",
-    "verdict",
-    "test",
-    "says",
-    "unit",
-    "test_verdict",
-    "place",
-    "effect",
-    "low",
-    "high",
-    "p",
-    "n",
-    "over",
-    "runs",
-    "place_verdict",
-    "reason",
-    "role",
-    "margin",
-    "low_90",
-    "high_90",
-    "detectable",
-    "because",
-    "strength",
-    "headline",
-]
+COLUMNS = ["claim", "text", "source", "verdict", "test", "says", "unit", "test_verdict"]
+COLUMNS += ["place", "effect", "low", "high", "p", "n", "over", "runs", "place_verdict", "reason"]
+COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "strength", "headline"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
@@ -274,13 +248,8 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
         third = {None: "", "early": ", first third", "mid": ", second third"}
         what = test.key.replace("_", " ") + third.get(test.stage, ", last third")
     sign = {"up": ">", "down": "<", "not up": "≤"}[test.direction]
-    bound = f" + {margin_text(test)}" if test.direction == "not up" else ""
+    bound = f" + {amount(test.null, unit(test))}" if test.direction == "not up" else ""
     return f"{what}: {row} {sign} {other}{bound}"
-
-
-def margin_text(test: Comparison) -> str:
-    """The margin of a test with its unit; empty without one."""
-    return "" if test.margin is None else amount(test.margin, unit(test))
 
 
 def amount(size: float, unit_: str) -> str:

@@ -8,15 +8,12 @@ completion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from sage.analysis.dynamics import STAGES, stage_means
+from sage.analysis.dynamics import STAGES, History, stage_means
 from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
-
-History = Sequence[Mapping[str, Any]]
 
 
 def strength_text(
@@ -29,33 +26,24 @@ def strength_text(
 
     Empty if no row has a guide, or none was trained for at least three steps.
     """
-    return " ".join(
-        text
-        for row in dict.fromkeys(rows)
-        if row in study.algorithms and study.algorithms[row].guide
-        for text in [_of_row(study, model, row, histories)]
-        if text
-    )
-
-
-def _of_row(
-    study: ResolvedStudy,
-    model: str,
-    row: str,
-    histories: Mapping[tuple[str, str, int], History],
-) -> str:
-    runs = [found for (of, name, _), found in histories.items() if (of, name) == (model, row)]
-    shares, logs = (_first_and_last_third(runs, key) for key in ("amplified_share", "log_q"))
-    if shares is None or logs is None:
-        return ""
-    beta = study.algorithms[row].kl_coefficient or study.model(model).rl.kl_coefficient
-    count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
-    return (
-        f"{row_title(study, row)} ({count}; first and last third of training): q > 1 on "
-        f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a completion "
-        f"{_signed(logs[0])} and {_signed(logs[1])} nats, times β {_signed(beta * logs[0])} and "
-        f"{_signed(beta * logs[1])}, where a correct answer is worth 1."
-    )
+    sentences = []
+    for row in dict.fromkeys(rows):
+        if row not in study.algorithms or not study.algorithms[row].guide:
+            continue
+        runs = [found for (of, name, _), found in histories.items() if (of, name) == (model, row)]
+        shares, logs = (_first_and_last_third(runs, key) for key in ("amplified_share", "log_q"))
+        if shares is None or logs is None:
+            continue
+        beta = study.algorithms[row].kl_coefficient or study.model(model).rl.kl_coefficient
+        count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
+        sentences.append(
+            f"{row_title(study, row)} ({count}; first and last third of training): q > 1 on "
+            f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
+            f"completion {_signed(logs[0])} and {_signed(logs[1])} nats, times β "
+            f"{_signed(beta * logs[0])} and {_signed(beta * logs[1])}, where a correct answer is "
+            "worth 1."
+        )
+    return " ".join(sentences)
 
 
 def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, float] | None:

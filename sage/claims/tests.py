@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from sage.fields import Name, Positive, PositiveFloat, Strict
+from sage.study.reading import read_as
 
 Direction = Literal["up", "down", "not up"]
 
@@ -117,21 +117,9 @@ class Claim(Strict):
         return self
 
 
-_LEDGER = TypeAdapter(dict[Name, Claim])
-
-
 def load_claims(path: Path) -> dict[str, Claim]:
     """The ledger by the claims' names. Raises ValueError naming the file, the key and the fault."""
-    try:
-        claims = _LEDGER.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not YAML ({error})") from error
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']} (seen: {fault['input']!r})"
-            for fault in error.errors()
-        )
-        raise ValueError(f"{path}: {faults}") from error
+    claims = read_as(dict[Name, Claim], path)
     headlines = [name for name, claim in claims.items() if claim.headline]
     if len(headlines) > HEADLINES:
         raise ValueError(

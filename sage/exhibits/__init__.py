@@ -83,11 +83,6 @@ def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
     return ResolvedStudy.model_validate(dump, context=reading.context_of(kind_class))
 
 
-def exhibit_of(settings: Mapping[str, Any]) -> Kind:
-    """An exhibit from its own `model_dump`."""
-    return kind_class(settings["kind"]).model_validate(settings)
-
-
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
     """The object that makes the tables and figures of an exhibit, the study's own or a standing
     one."""

@@ -59,7 +59,6 @@ class AblationTable(MeasuredPassAtK):
         return "-".join([self.algorithm, *(f"{key}{value:g}" for key, value in cell.items())])
 
     def named(self) -> list[str]:
-        """See `Exhibit`."""
         return [self.algorithm]
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:

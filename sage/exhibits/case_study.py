@@ -26,7 +26,6 @@ class CaseStudyText(ExhibitOfRows, Kind):
     )
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"algorithms": self.rows_of(study)}
 
     def measure(self, job: Measuring) -> None:

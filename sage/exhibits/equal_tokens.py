@@ -74,11 +74,9 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
     )
 
     def snapshots_kept(self) -> int:
-        """See `Exhibit`."""
         return self.snapshots
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"evaluation": study.evaluation(self.model).model_dump()}
 
     def measure(self, job: Measuring) -> None:

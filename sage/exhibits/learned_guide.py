@@ -54,7 +54,6 @@ class LearnedGuideFigure(ExhibitOfRows, Kind):
                 yield "algorithms", f"{name!r} has {kind or 'no guide'}, not the guide 'learned'"
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         guides = {row: study.algorithms[row].guide for row in self.algorithms}
         return {"clamps": {row: guide.clamp for row, guide in guides.items() if guide}}
 

@@ -5,9 +5,11 @@ The rules and the partial report call the same functions, so both show the same 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from sage.exhibits import PAPER, exhibit_of, kind_of, shows
+from sage.exhibits import PAPER, kind_class, kind_of, shows
 from sage.exhibits.kind import Files, Measuring, Shown
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
@@ -15,8 +17,8 @@ from sage.study import ResolvedStudy
 
 
 def measure(
-    exhibit: dict[str, object],
-    settings: dict[str, object],
+    exhibit: Mapping[str, Any],
+    settings: Mapping[str, Any],
     files: Files,
     folder: Path,
     device: str,
@@ -25,7 +27,7 @@ def measure(
 ) -> None:
     """Measure an exhibit, given as plain data, into `folder`. The folder is written completely or
     not at all."""
-    kind = exhibit_of(exhibit)
+    kind = kind_class(exhibit["kind"]).model_validate(exhibit)
     with atomic_directory(folder) as temporary:
         kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
 

@@ -1,10 +1,13 @@
 """The paper's numbers beside measured ones, for models that the paper used.
 
-The tables are CSV files in `reports/paper`. `mapping.yaml` there says which model and benchmark
-each table belongs to. Both sides were measured on the same problems, so the interval of a
-difference is not over problems. It covers the noise of evaluation only, from the standard
-deviations over evaluation seeds (Welch's t), if both sides have them. It does not cover variation
-between training runs, because the paper has one run.
+The tables are CSV files in `reports/paper`, with the columns benchmark, algorithm, quantity, value
+and std as in COLUMNS; an ablation has the settings of its cells in place of algorithm.
+`mapping.yaml` there says which model each table belongs to.
+
+Both sides were measured on the same problems, so the interval of a difference is not over problems.
+It covers the noise of evaluation only, from the standard deviations over evaluation seeds (Welch's
+t), if both sides have them. It does not cover variation between training runs, because the paper
+has one run.
 """
 
 from __future__ import annotations
@@ -16,8 +19,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-import yaml
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field
 
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.kind import Kind, Shown
@@ -25,6 +27,7 @@ from sage.fields import Name, Strict
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import Cell, Columns, Record, Table, TableDocument, columns_of_algorithms
 from sage.study import ResolvedStudy
+from sage.study.reading import read_as
 
 COLUMNS = ["kind", "model", "benchmark", "algorithm", "quantity", "value", "std", "seeds"]
 """`quantity` is ``pass@k`` with its k, the name of a pattern or a stage of training. `algorithm`
@@ -65,31 +68,16 @@ _INSIDE = {True: Cell("yes"), False: Cell("no"), None: Cell(NONE, mark="nil")}
 
 
 class PaperTable(Strict):
-    """One table of the paper: its file, models and benchmarks."""
+    """One table of the paper: its file, and what it is compared with."""
 
     file: Annotated[str, Field(pattern=r"^\w+\.csv$")]
     kind: Literal["accuracy", "patterns", "gradient_norms", "ablation"]
     seeds: Annotated[int, Field(ge=2)] | None = None
-    benchmark: Name | None = None
-    benchmarks: dict[str, Name] | None = None
-
-    @model_validator(mode="after")
-    def _about_one_thing(self) -> PaperTable:
-        if self.benchmark and self.benchmarks:
-            raise ValueError(f"{self.file}: give either benchmark or benchmarks")
-        return self
-
-
-_MAPPING = TypeAdapter(dict[Name, list[PaperTable]])
 
 
 def read_mapping(folder: Path) -> dict[str, list[PaperTable]]:
     """`mapping.yaml` of a folder. Raises ValueError that names the file and the fault."""
-    path = folder / "mapping.yaml"
-    try:
-        return _MAPPING.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValidationError) as error:
-        raise ValueError(f"{path}: {error}") from error
+    return read_as(dict[Name, list[PaperTable]], folder / "mapping.yaml")
 
 
 def in_paper(folder: Path, exhibit: Kind) -> bool:
@@ -122,7 +110,7 @@ def paper_values(folder: Path, study: ResolvedStudy) -> pd.DataFrame:
     """
     mapping = read_mapping(folder)
     tables = [
-        _values(pd.read_csv(folder / table.file), table, model, study)
+        _values(pd.read_csv(folder / table.file, dtype={"benchmark": str}), table, model, study)
         for model in study.study.models
         for table in mapping.get(model, ())
     ]
@@ -157,22 +145,9 @@ def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> 
 def _values(
     frame: pd.DataFrame, table: PaperTable, model: str, study: ResolvedStudy
 ) -> pd.DataFrame:
-    if table.kind == "accuracy":
-        named = frame.rename(columns={"metric": "quantity", "mean": "value"})
-        found = pd.Series(table.benchmark or "", index=named.index)
-        if table.benchmarks:
-            found = named["benchmark"].map(table.benchmarks)
-        named = named.assign(benchmark=found).dropna(subset=["benchmark"])
-    elif table.kind == "patterns":
-        named = frame.rename(columns={"pattern": "quantity", "frequency": "value"})
-    elif table.kind == "gradient_norms":
-        named = frame.melt("algorithm", var_name="quantity", value_name="value")
-    else:
-        named = _of_cells(frame, model, study)
-    fixed = {"kind": table.kind, "model": model, "seeds": table.seeds}
-    if table.kind != "accuracy":
-        fixed["benchmark"] = table.benchmark or ""
-    return named.assign(**fixed).reindex(columns=COLUMNS)
+    named = _of_cells(frame, model, study) if table.kind == "ablation" else frame
+    named = named.assign(kind=table.kind, model=model, seeds=table.seeds)
+    return named.reindex(columns=COLUMNS).fillna({"benchmark": ""})
 
 
 def _beside(frame: pd.DataFrame, shown: Shown, in_percent: bool) -> Table:
@@ -205,13 +180,11 @@ def _beside(frame: pd.DataFrame, shown: Shown, in_percent: bool) -> Table:
 
 
 def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataFrame:
-    """An ablation's grid with a row for each cell and k; no rows if there is no such exhibit."""
-    keys = [name for name in frame.columns if not name.startswith("pass@")]
-    long = frame.melt(keys, var_name="quantity", value_name="value")
+    """An ablation's table with the row of each cell; empty if there is no such exhibit."""
+    keys = frame.columns.difference(COLUMNS)
     for shown in study.exhibits(model).values():
         if isinstance(shown, AblationTable) and set(shown.grid) == set(keys):
-            cells = long[list(shown.grid)].to_dict("records")
+            cells = frame[list(shown.grid)].to_dict("records")
             named = [{str(key): float(value) for key, value in cell.items()} for cell in cells]
-            rows = [shown.row(cell, study.algorithms) for cell in named]
-            return long.assign(algorithm=rows)
-    return long.assign(algorithm="").iloc[:0]
+            return frame.assign(algorithm=[shown.row(cell, study.algorithms) for cell in named])
+    return frame.assign(algorithm="").iloc[:0]

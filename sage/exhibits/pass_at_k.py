@@ -33,7 +33,6 @@ class MeasuredPassAtK(Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.metrics",)
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
@@ -52,7 +51,6 @@ class OnBenchmarks(ExhibitOfRows):
     ] = None
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`."""
         return list(self.benchmarks or study.model(self.model).benchmarks)
 
 
@@ -72,13 +70,7 @@ class WithCoverage(Exhibit):
         """A k that is no power of two, or above what is drawn."""
         if self.k and self.k & (self.k - 1):
             yield "k", f"{self.k} is not a power of two, for which pass@k is measured"
-        drawn = (around.drawn or 0) * (around.eval_seeds or 0)
-        if self.k and drawn and self.k > drawn:
-            yield (
-                "k",
-                f"{self.k}, but only {drawn} samples of a problem are drawn; lower it, or raise "
-                "evaluation.samples",
-            )
+        yield from around.too_many("k", self.k, around.eval_seeds)
 
 
 def pooled(metrics: pd.DataFrame, shown: Shown) -> pd.DataFrame:

@@ -54,25 +54,18 @@ class PatternTable(ExhibitOfRows, Kind):
     )
 
     def samples_shown(self, study: ResolvedStudy) -> int:
-        """See `Kind`."""
         drawn = study.evaluation(self.model).samples
         return min(drawn, self.samples or drawn)
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """More samples than are drawn."""
-        if self.samples and around.drawn and self.samples > around.drawn:
-            yield (
-                "samples",
-                f"{self.samples}, but only {around.drawn} samples of a problem are drawn; lower "
-                "`samples`, or raise evaluation.samples",
-            )
+        yield from around.too_many("samples", self.samples)
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Samples, and the lists of phrases."""
         return {**super().inputs(study, results, name), "phrases": [PHRASES]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:

@@ -70,20 +70,12 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """More responses than are drawn."""
-        drawn = (around.drawn or 0) * (around.eval_seeds or 0)
-        if drawn and self.responses > drawn:
-            yield (
-                "responses",
-                f"{self.responses}, but only {drawn} samples of a problem are drawn; lower "
-                "`responses`, or raise evaluation.samples",
-            )
+        yield from around.too_many("responses", self.responses, around.eval_seeds)
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """See `Kind`."""
         return [("Responses", f"{self.responses} per problem and run")]
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         return {"algorithms": self.rows_of(study)}
 
     def measure(self, job: Measuring) -> None:

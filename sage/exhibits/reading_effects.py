@@ -71,7 +71,6 @@ class ReadingEffects(Kind):
         }
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         from sage.study.readings import READINGS
 
         model = study.model(self.model)

@@ -73,7 +73,6 @@ class StepTimesTable(ExhibitOfRows, Kind):
         }
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         untitled = {"title": ""}  # neither titles nor limits of warnings change what is measured
         rows = {row: study.algorithms[row].model_dump() | untitled for row in self.algorithms}
         rl = study.model(self.model).rl.model_dump(exclude={"watch"})

@@ -54,7 +54,7 @@ class GuidedAnchorsFigure(Shows):
     )
 
     def figure(self, shown: Shown) -> Figure:
-        """See `Shows`."""
+        """The anchor of each guide, a column for each; see `anchors_figure`."""
         from sage.theory.figures import guided_anchors
 
         return anchors_figure(guided_anchors())
@@ -76,7 +76,7 @@ class ModesFigure(Shows):
     )
 
     def figure(self, shown: Shown) -> Figure:
-        """See `Shows`."""
+        """The mixture and the three policies fitted to it; see `modes_figure`."""
         from sage.theory.figures import mode_fits
 
         return modes_figure(mode_fits())
@@ -93,7 +93,7 @@ class ToyTable(Shows):
     )
 
     def table(self, shown: Shown) -> TableDocument:
-        """See `Shows`."""
+        """A row for each quantity, a column for each completion."""
         from sage.theory.toy import toy_example
 
         example = toy_example()

@@ -47,7 +47,6 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     )
 
     def snapshots_kept(self) -> int:
-        """See `Exhibit`."""
         return self.snapshots
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
@@ -55,15 +54,12 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         return []
 
     def problem_sets(self, study: ResolvedStudy) -> list[str]:
-        """See `Kind`."""
         return [self.benchmark]
 
     def samples_shown(self, study: ResolvedStudy) -> int:
-        """See `Kind`."""
         return self.samples
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """See `Kind`."""
         evaluation = study.evaluation(self.model).model_dump()
         return {"evaluation": {**evaluation, "samples": self.samples}}
 

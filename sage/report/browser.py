@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,36 +37,6 @@ _LIGHT = ["problem_id", "eval_seed", "sample_index", "status", "n_tokens", "fini
 _CHARACTERS_PER_TOKEN = 4
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The candidates of one sample file: all rows that the largest quota could take.
-
-    `rows` has the small columns, indexed by the row's place in the file. For each row, `problem`
-    is a place in `names`, `kind` is correct, wrong or other, and `rank` counts the earlier rows of
-    that kind. `counts` maps a problem to (correct, all).
-    """
-
-    rows: pd.DataFrame
-    names: Sequence[str]
-    problem: np.ndarray
-    kind: np.ndarray
-    rank: np.ndarray
-    counts: Mapping[str, tuple[int, int]]
-
-    def taken(self, problems: Sequence[str], quota: tuple[int, int, int]) -> np.ndarray:
-        """Which rows are among the first of their kind for one of `problems`; booleans `[N]`."""
-        wanted = set(problems)
-        asked = np.array([name in wanted for name in self.names], dtype=bool)
-        return np.asarray(asked[self.problem] & (self.rank < np.array(quota)[self.kind]))
-
-
-class Choice(NamedTuple):
-    """`rows` of one sample file to show, in file order, and `counts` by problem, as above."""
-
-    rows: pd.DataFrame
-    counts: Mapping[str, tuple[int, int]]
-
-
 def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output: Path) -> None:
     """Choose completions of the sample files and write them as JSON of at most BUDGET bytes.
 
@@ -79,14 +48,10 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     for quota, most in plans(by_benchmark):
         shown = {name: spread(records[name], most) for name in by_benchmark if name in records}
         asked = {path: [p.problem_id for p in shown.get(path.stem, ())] for path in light}
-        lengths = [
-            of.rows["n_tokens"].to_numpy()[of.taken(asked[path], quota)]
-            for path, of in light.items()
-        ]
-        if estimated_bytes(np.concatenate(lengths)) > BUDGET:
+        chosen = {path: choose(rows, asked[path], quota) for path, rows in light.items()}
+        if estimated_bytes(np.concatenate([rows["n_tokens"] for rows in chosen.values()])) > BUDGET:
             continue
-        chosen = {path: choose(of, asked[path], quota) for path, of in light.items()}
-        texts = {path: read_texts(path, choice.rows.index) for path, choice in chosen.items()}
+        texts = {path: read_texts(path, rows.index) for path, rows in chosen.items()}
         text = json.dumps(excerpts(chosen, texts, shown), ensure_ascii=False, separators=(",", ":"))
         if len(text.encode()) <= BUDGET:
             break
@@ -116,26 +81,31 @@ def spread(problems: Sequence[Problem], most: int) -> list[Problem]:
     return [problems[place] for place in places]
 
 
-def candidates(frame: pd.DataFrame) -> Candidates:
-    """The candidates in a frame of small columns, in its order."""
-    codes, names = pd.factorize(frame["problem_id"], sort=True)
-    kinds = frame["status"].map({"correct": 0, "wrong": 1}).fillna(2).to_numpy(dtype=int)
-    ranks = frame.groupby([codes, kinds], sort=False).cumcount().to_numpy()
-    drawn = np.bincount(codes, minlength=len(names))
-    correct = np.bincount(codes[kinds == 0], minlength=len(names))
-    counts = {
-        str(name): (int(right), int(all_))
-        for name, right, all_ in zip(names, correct, drawn, strict=True)
-    }
-    kept = ranks < np.array(QUOTAS[0])[kinds]
-    return Candidates(frame[kept], list(counts), codes[kept], kinds[kept], ranks[kept], counts)
+def candidates(frame: pd.DataFrame) -> pd.DataFrame:
+    """All rows of a frame of small columns that the largest quota could take, in its order.
+
+    The index is the row's place in the sample file. Added columns: `kind` is the place in a quota,
+    `rank` counts the earlier rows of the same problem and kind; `correct` and `drawn` count the
+    problem's correct completions and all of them.
+    """
+    correct, wrong = frame["status"] == "correct", frame["status"] == "wrong"
+    kind = np.select([correct, wrong], [0, 1], default=2)
+    problem = pd.factorize(frame["problem_id"])[0]
+    rows = frame.assign(
+        kind=kind,
+        rank=frame.groupby([problem, kind]).cumcount(),
+        correct=correct.groupby(problem).transform("sum"),
+        drawn=correct.groupby(problem).transform("size"),
+    )
+    return rows[rows["rank"] < np.array(QUOTAS[0])[kind]]
 
 
-def choose(of: Candidates, problems: Sequence[str], quota: tuple[int, int, int]) -> Choice:
-    """The first correct, wrong and other completions of each problem, up to `quota`."""
-    wanted = set(problems)
-    counts = {name: count for name, count in of.counts.items() if name in wanted}
-    return Choice(of.rows[of.taken(problems, quota)], counts)
+def choose(
+    rows: pd.DataFrame, problems: Sequence[str], quota: tuple[int, int, int]
+) -> pd.DataFrame:
+    """The first correct, wrong and other candidates of each problem, up to `quota`."""
+    early = rows["rank"] < np.array(quota)[rows["kind"]]
+    return rows[early & rows["problem_id"].isin(problems)]
 
 
 def estimated_bytes(tokens: np.ndarray) -> int:
@@ -164,7 +134,7 @@ def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:
 
 
 def excerpts(
-    chosen: Mapping[Path, Choice],
+    chosen: Mapping[Path, pd.DataFrame],
     texts: Mapping[Path, Sequence[tuple[str, str | None]]],
     problems: Mapping[str, Sequence[Problem]],
 ) -> dict[str, Any]:
@@ -180,18 +150,16 @@ def excerpts(
         for benchmark, of in problems.items()
     }
     runs = []
-    for path, choice in chosen.items():
+    for path, rows in chosen.items():
         model, algorithm, seed, benchmark = run_of(path)
         cells: dict[str, dict[str, Any]] = {}
-        for name, (correct, drawn) in choice.counts.items():
-            cells[str(places[benchmark][name])] = {"correct": correct, "drawn": drawn, "shown": []}
-        rows = choice.rows.to_dict("records")
-        for row, (completion, answer) in zip(rows, texts[path], strict=True):
+        for row, (completion, answer) in zip(rows.to_dict("records"), texts[path], strict=True):
             said = row["status"], completion[:LONGEST], None if answer is None else answer[:200]
             numbers = row["n_tokens"], row["eval_seed"], row["sample_index"]
             cut = row["finish_reason"] == "length", len(completion) > LONGEST
-            shown = [*said, *map(int, numbers + cut)]
-            cells[str(places[benchmark][row["problem_id"]])]["shown"].append(shown)
+            counts = {"correct": row["correct"], "drawn": row["drawn"], "shown": []}
+            cell = cells.setdefault(str(places[benchmark][row["problem_id"]]), counts)
+            cell["shown"].append([*said, *map(int, numbers + cut)])
         run = {"model": model, "algorithm": algorithm, "seed": seed, "benchmark": benchmark}
         runs.append({**run, "cells": cells})
     shown_problems = {name: list(map(_problem, found)) for name, found in problems.items()}

@@ -24,7 +24,7 @@ from sage.runtime.faults import Damaged
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
-METRICS = ("pass_at_k", "rates", "support", "claims")
+METRICS = ("pass_at_k", "rates", "support", "claims", "contamination")
 """Metrics of the whole study that the page reads."""
 
 Manifest = Mapping[str, Any]
@@ -96,7 +96,6 @@ class PageContent:
     tables: Mapping[str, PageTable] = field(default_factory=dict)
     figures: Mapping[str, str] = field(default_factory=dict)
     cases: Mapping[str, CaseStudy | None] = field(default_factory=dict)
-    contamination: pd.DataFrame | None = None
     excerpts: str = ""
     problems: Mapping[str, Sequence[Problem]] = field(default_factory=dict)
     parents: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
@@ -111,7 +110,6 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     made, exhibits = files.made, [*study.study.exhibits, *STANDING]
     tables = [table for name in exhibits for table in tables_of(study, name, files.paper)]
     figures = [figure for name in exhibits for figure in figures_of(study, name)]
-    contamination, excerpts = made.metrics("contamination", "csv"), made.excerpts
     return PageContent(
         metrics=_read({name: made.metrics(name) for name in METRICS}, read_frame),
         tables=_read({name: made.table(name, "json") for name in tables}, read_document),
@@ -119,8 +117,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
         cases=_read(
             {name: files.measured(study, name) / CASE for name in study.study.exhibits}, read_case
         ),
-        contamination=_read_frame(contamination) if contamination.is_file() else None,
-        excerpts=_read_text(excerpts) if excerpts.is_file() else "",
+        excerpts=_read_text(made.excerpts) if made.excerpts.is_file() else "",
         problems=_read(
             {name: files.results.problems(name) for name in study.problem_sets()}, read_problems
         ),
@@ -136,12 +133,6 @@ def read_sources(folder: Path) -> dict[str, str]:
     """Templates, styles and scripts of the page by their paths inside the folder."""
     paths = [path for end in ("j2", "css", "js") for path in sorted(folder.rglob(f"*.{end}"))]
     return {path.relative_to(folder).as_posix(): _read_text(path) for path in paths}
-
-
-def _read_frame(path: Path) -> pd.DataFrame:
-    """A CSV file. Only an empty field is missing, because a problem set may be called NA."""
-    words = dict.fromkeys(("training", "benchmark"), str)
-    return pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
 
 
 def _read(paths: Mapping[Key, Path], read: Callable[[Path], Value]) -> dict[Key, Value]:

@@ -84,7 +84,7 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
     """Training problems that also occur in benchmarks."""
     rule = study.study.contamination
     path = files.made.metrics("contamination", "csv").as_posix()
-    name, found = "contamination", content.contamination
+    name, found = "contamination", content.metrics.get("contamination")
     if found is None:
         return Section(name, "", "Contamination", name, missing=(path,))
     titles = benchmark_titles(study)

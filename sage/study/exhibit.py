@@ -40,6 +40,18 @@ class Surroundings:
     drawn: int | None
     eval_seeds: int | None
 
+    def too_many(
+        self, setting: str, asked: int | None, seeds: int | None = 1
+    ) -> Iterator[tuple[str, str]]:
+        """A fault if more samples of a problem are asked for than `seeds` evaluation seeds draw."""
+        drawn = (self.drawn or 0) * (seeds or 0)
+        if asked and drawn and asked > drawn:
+            yield (
+                setting,
+                f"{asked}, but only {drawn} samples of a problem are drawn; lower it, or raise "
+                "evaluation.samples",
+            )
+
 
 class Exhibit(Strict):
     """What every exhibit has."""
@@ -89,7 +101,6 @@ class ExhibitOfRows(Exhibit):
     ] = None
 
     def named(self) -> list[str]:
-        """See `Exhibit`."""
         return list(self.algorithms or ())
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:

@@ -33,7 +33,7 @@ _WANTED = {
     "too_short": "must have {min_length} or more entries",
     "too_long": "must have {max_length} or fewer entries",
 }
-_TAGS = ("source", "kind")  # the keys that tell the members of a union apart
+_TAGS = ("source", "kind", "test")  # the keys that tell the members of a union apart
 _NUMBER = re.compile(r"([+-]?\d+)(\.\d*)?(?:[eE]([+-]?\d+))?")
 _LONGEST_VALUE = 60
 
@@ -154,7 +154,7 @@ def _locate(
     for part in location[:-2] if _is_key(location) else location:
         members = _members(current)
         if len(members) > 1:
-            current = next((m for m in members if _is_model(m) and part in _tags(m)), None)
+            current = next((m for m in members if _has_label(m, part)), None)
             continue
         path.append(part)
         if _is_model(members[0]):
@@ -178,6 +178,13 @@ def _members(annotation: Any) -> list[Any]:
     if origin in (typing.Union, types.UnionType):
         return [inner for part in parts if part is not types.NoneType for inner in _members(part)]
     return [annotation]
+
+
+def _has_label(member: Any, label: int | str) -> bool:
+    """Whether `label` is Pydantic's for this member of a union."""
+    if _is_model(member):
+        return label in _tags(member)
+    return typing.get_origin(member) is typing.Literal and str(label).startswith("literal[")
 
 
 def _is_model(annotation: Any) -> bool:

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
@@ -36,6 +36,8 @@ from sage.study.faults import (
 from sage.study.models import RL
 from sage.study.readings import reading_faults, with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
+
+Content = TypeVar("Content")
 
 
 class StudyError(ValueError):
@@ -331,3 +333,11 @@ def _read_yaml(file: Path) -> dict[Any, Any]:
     if not isinstance(content, dict):
         raise StudyError(f"{file}: must be a mapping of keys to values, not {shown(content)}")
     return content
+
+
+def read_as(kind: type[Content], file: Path) -> Content:
+    """The YAML file `file` as a `kind`. Raises StudyError, which lists every fault."""
+    content = _read_yaml(file)
+    if faults := type_faults(kind, content):
+        raise StudyError(listed(str(file), faults))
+    return TypeAdapter(kind).validate_python(content)

@@ -17,14 +17,6 @@ FIGURES = {
 PIECES = TABLES | FIGURES
 
 
-def table_files():
-    return [RESULTS.table(name) for name in TABLES]
-
-
-def figure_files():
-    return [RESULTS.figure(name) for name in FIGURES]
-
-
 def exhibit_files(name):
     """The files of an exhibit: its tables and figures, or its measurement if it has none."""
     files = [RESULTS.table(table) for table, (of, _) in TABLES.items() if of == name]

@@ -10,7 +10,7 @@ rule audit_grading:
         counts=RESULTS.audit("counts"),
         suspects=RESULTS.audit("suspects"),
     log:
-        log_of("audit"),
+        RESULTS.log("audit"),
     conda:
         ENVIRONMENT
     resources:
@@ -22,17 +22,13 @@ rule audit_grading:
         "../scripts/audit.py"
 
 
-localrules:
-    audit,
-
-
 # Prints what was found; the files stay.
 rule audit:
     input:
         counts=rules.audit_grading.output.counts,
         suspects=rules.audit_grading.output.suspects,
     log:
-        log_of("audit_shown"),
+        RESULTS.log("audit_shown"),
     conda:
         ENVIRONMENT
     script:

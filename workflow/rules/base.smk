@@ -7,7 +7,7 @@ rule pretrain:
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
-        log_of("models/{model}/pretrained"),
+        RESULTS.log("models/{model}/pretrained"),
     wildcard_constraints:
         model=one_of(models_of("scratch")),
     # All else waits for this.
@@ -23,19 +23,13 @@ rule pretrain:
         "../scripts/pretrain.py"
 
 
-# These run where Snakemake runs: one may need the network, which compute nodes often lack.
-localrules:
-    fetch,
-    adopt,
-
-
 rule fetch:
     input:
         code=code_of("sage.bases"),
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
-        log_of("models/{model}/pretrained"),
+        RESULTS.log("models/{model}/pretrained"),
     wildcard_constraints:
         model=one_of(models_of("hub", "package")),
     conda:
@@ -56,7 +50,7 @@ rule adopt:
     output:
         checkpoint=directory(RESULTS.parent("{model}")),
     log:
-        log_of("models/{model}/base"),
+        RESULTS.log("models/{model}/base"),
     wildcard_constraints:
         model=one_of(set(STUDY.study.models) - set(models_with_sft())),
     conda:

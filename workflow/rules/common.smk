@@ -93,9 +93,30 @@ wildcard_constraints:
     exhibit=one_of(STUDY.study.exhibits),
 
 
-def log_of(name):
-    """The log file of a job, named after its result."""
-    return RESULTS.log(name)
+# On a cluster these run where Snakemake runs, not in the queue. `excerpts` is not among them,
+# because it reads every sample.
+localrules:
+    # They may need the network, which compute nodes often lack.
+    problems,
+    fetch,
+    examples,
+    # They take seconds.
+    contamination,
+    decontaminate,
+    adopt,
+    table,
+    figure,
+    claims,
+    page,
+    report_partial,
+    # They are asked for by name, and print or pack what is there.
+    plan,
+    check,
+    compare,
+    audit,
+    verify,
+    archive,
+    publish,
 
 
 def code_of(*modules):

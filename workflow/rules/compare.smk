@@ -1,10 +1,6 @@
 # A run held against a reference: `snakemake compare --cores 1 --config reference=FOLDER`.
 
 
-localrules:
-    compare,
-
-
 # The table says what lies outside of what the reference's runs let expect; the rule fails if more
 # does than chance allows.
 rule compare:
@@ -12,7 +8,7 @@ rule compare:
         metrics=rules.metrics.output.pass_at_k,
         reference=file_of_reference,
     log:
-        log_of("compare"),
+        RESULTS.log("compare"),
     retries: 0
     conda:
         ENVIRONMENT

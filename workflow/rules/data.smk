@@ -1,9 +1,4 @@
-# On a cluster these run where Snakemake runs: the first may need the network, which compute nodes
-# often lack; the others take seconds.
-localrules:
-    problems,
-    contamination,
-    decontaminate,
+# Problem sets, and which training problems are also in benchmarks.
 
 
 rule problems:
@@ -12,12 +7,9 @@ rule problems:
     output:
         problems=RESULTS.problems("{benchmark}"),
     log:
-        log_of("problems/{benchmark}"),
+        RESULTS.log("problems/{benchmark}"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(10),
     params:
         problem_set=problem_set,
     script:
@@ -34,12 +26,9 @@ rule contamination:
         csv=RESULTS.metrics("contamination", "csv"),
         pairs=RESULTS.metrics("contamination_pairs", "csv"),
     log:
-        log_of("contamination"),
+        RESULTS.log("contamination"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(10),
     params:
         ngram=STUDY.study.contamination.ngram,
         share=STUDY.study.contamination.share,
@@ -55,12 +44,9 @@ rule decontaminate:
     output:
         problems=RESULTS.decontaminated("{benchmark}"),
     log:
-        log_of("problems/decontaminated/{benchmark}"),
+        RESULTS.log("problems/decontaminated/{benchmark}"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(10),
     params:
         ngram=STUDY.study.contamination.ngram,
         share=STUDY.study.contamination.share,

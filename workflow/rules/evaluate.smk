@@ -11,7 +11,7 @@ rule sample:
         samples=RESULTS.samples(RUN, "{benchmark}"),
         manifest=RESULTS.sample_manifest(RUN, "{benchmark}"),
     log:
-        log_of("samples/{model}/{algorithm}/seed{seed}/{benchmark}"),
+        RESULTS.log("samples/{model}/{algorithm}/seed{seed}/{benchmark}"),
     conda:
         ENVIRONMENT
     resources:
@@ -42,7 +42,7 @@ rule metrics:
         diversity=RESULTS.metrics("diversity"),
         paper_reading=RESULTS.metrics("paper_reading"),
     log:
-        log_of("metrics"),
+        RESULTS.log("metrics"),
     conda:
         ENVIRONMENT
     resources:

@@ -1,12 +1,6 @@
 # Tables and figures of measured exhibits. The registry of `sage.exhibits` knows what a kind makes.
 
 
-# They take seconds: on a cluster they run where Snakemake runs, not in the queue.
-localrules:
-    table,
-    figure,
-
-
 rule table:
     input:
         measured=measured_of,
@@ -22,14 +16,11 @@ rule table:
         tex=RESULTS.table("{table}", "tex"),
         page=RESULTS.table("{table}", "json"),
     log:
-        log_of("report/tables/{table}"),
+        RESULTS.log("report/tables/{table}"),
     wildcard_constraints:
         table=one_of(TABLES),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
     params:
         study=shown_study,
         piece=piece_of,
@@ -51,6 +42,6 @@ use rule table as figure with:
         ),
         pdf=RESULTS.figure("{figure}", "pdf"),
     log:
-        log_of("report/figures/{figure}"),
+        RESULTS.log("report/figures/{figure}"),
     wildcard_constraints:
         figure=one_of(FIGURES),

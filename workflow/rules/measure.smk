@@ -9,7 +9,7 @@ rule measure:
     output:
         folder=directory(RESULTS.measured("{exhibit}")),
     log:
-        log_of("metrics/{exhibit}"),
+        RESULTS.log("metrics/{exhibit}"),
     wildcard_constraints:
         exhibit=one_of(WITHOUT_MODEL),
     conda:

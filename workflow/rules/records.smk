@@ -1,17 +1,11 @@
 # Checks results against their records, packs a finished study, and prepares it for publication.
 
 
-localrules:
-    verify,
-    archive,
-    publish,
-
-
 # Computes the sums of all results again and fails if one does not match. It has no inputs, because
 # it must not start other jobs.
 rule verify:
     log:
-        log_of("verify"),
+        RESULTS.log("verify"),
     retries: 0
     conda:
         ENVIRONMENT
@@ -29,12 +23,9 @@ rule archive:
     output:
         archive=RESULTS.archive,
     log:
-        log_of("archive"),
+        RESULTS.log("archive"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(60),
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
@@ -50,7 +41,7 @@ rule publish:
         metrics=RESULTS.metrics("pass_at_k"),
         claims=RESULTS.metrics("claims"),
     log:
-        log_of("publish"),
+        RESULTS.log("publish"),
     retries: 0
     conda:
         ENVIRONMENT

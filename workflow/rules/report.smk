@@ -1,13 +1,6 @@
 # The ledger of claims, the samples that the page shows, and the page.
 
 
-# `excerpts` is not among them: it reads every sample.
-localrules:
-    claims,
-    page,
-    report_partial,
-
-
 rule claims:
     input:
         claims="config/claims.yaml",
@@ -26,12 +19,9 @@ rule claims:
         svg=RESULTS.figure("claims"),
         pdf=RESULTS.figure("claims", "pdf"),
     log:
-        log_of("metrics/claims"),
+        RESULTS.log("metrics/claims"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
     params:
         study=STUDY.part().model_dump(mode="json"),
     script:
@@ -46,7 +36,7 @@ rule excerpts:
     output:
         excerpts=RESULTS.excerpts,
     log:
-        log_of("report/samples"),
+        RESULTS.log("report/samples"),
     conda:
         ENVIRONMENT
     resources:
@@ -60,11 +50,11 @@ rule page:
     input:
         metrics=rules.metrics.output,
         claims=[rules.claims.output.table, rules.claims.output.svg],
-        contamination=rules.contamination.output.csv,
+        contamination=rules.contamination.output.table,
         excerpts=rules.excerpts.output.excerpts,
         measured=[RESULTS.measured(name) for name in STUDY.study.exhibits],
-        tables=table_files(),
-        figures=figure_files(),
+        tables=[RESULTS.table(name) for name in TABLES],
+        figures=[RESULTS.figure(name) for name in FIGURES],
         problems=problem_files(STUDY.problem_sets()),
         policies=all_policies(),
         parents=[RESULTS.parent(model) for model in STUDY.study.models],
@@ -79,12 +69,9 @@ rule page:
             labels={"page": "the whole report"},
         ),
     log:
-        log_of("report/page"),
+        RESULTS.log("report/page"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(2000),
-        runtime=growing(30),
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
@@ -96,7 +83,7 @@ rule page:
 # outputs, so that it is made again whenever it is requested.
 rule report_partial:
     log:
-        log_of("report/partial"),
+        RESULTS.log("report/partial"),
     conda:
         ENVIRONMENT
     params:

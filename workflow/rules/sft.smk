@@ -1,25 +1,17 @@
 # Supervised fine-tuning to the answer format, for models with an `sft` section.
 
 
-# This runs where Snakemake runs: it may need the network, which compute nodes often lack.
-localrules:
-    examples,
-
-
 rule examples:
     input:
         code=code_of("sage.training.examples"),
     output:
         examples=RESULTS.examples("{model}"),
     log:
-        log_of("models/{model}/examples"),
+        RESULTS.log("models/{model}/examples"),
     wildcard_constraints:
         model=one_of(models_with_sft()),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(4000),
-        runtime=growing(30),
     params:
         examples=example_settings,
         source=sft_source,
@@ -35,7 +27,7 @@ rule sft:
     output:
         checkpoint=directory(RESULTS.parent("{model}")),
     log:
-        log_of("models/{model}/base"),
+        RESULTS.log("models/{model}/base"),
     wildcard_constraints:
         model=one_of(models_with_sft()),
     priority: 1

@@ -14,15 +14,10 @@ rule report:
         RESULTS.page,
 
 
-localrules:
-    plan,
-    check,
-
-
 # Prints the cost of the study, from runs on disk or from the throughput in its models' `job`.
 rule plan:
     log:
-        log_of("plan"),
+        RESULTS.log("plan"),
     conda:
         ENVIRONMENT
     params:
@@ -36,7 +31,7 @@ rule plan:
 # request to its limit of `gpu`, so the script can see the limit.
 rule check:
     log:
-        log_of("check"),
+        RESULTS.log("check"),
     retries: 0
     conda:
         ENVIRONMENT

@@ -11,7 +11,7 @@ rule rl:
     output:
         policy=directory(RESULTS.policy(RUN)),
     log:
-        log_of("models/{model}/{algorithm}/seed{seed}"),
+        RESULTS.log("models/{model}/{algorithm}/seed{seed}"),
     conda:
         ENVIRONMENT
     resources:
