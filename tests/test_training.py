@@ -329,6 +329,17 @@ def test_a_clip_that_a_loss_does_not_use_is_refused(loss: str, unused: list[str]
             Algorithm.model_validate(GRPO | {"loss": loss} | clips | {clip: 0.2})
 
 
+def test_a_checkpoint_within_a_generation_is_refused() -> None:
+    def settings(**changes: int) -> RL:
+        return RL.model_validate(SMALL.model_dump() | {"steps": 12} | changes)
+
+    several = {"steps_per_generation": 2, "iterations": 3}
+    assert settings(checkpoint_every=6, **several).checkpoint_every == 6
+    assert settings(checkpoint_every=100, **several).steps == 12  # there is none but the last
+    with pytest.raises(ValidationError, match=r"every 4 must be a multiple .* = 6:"):
+        settings(checkpoint_every=4, **several)
+
+
 def test_trls_vllm_draws_rollouts_with_the_same_meaning(
     smoke_study: ResolvedStudy, tmp_path: Path
 ) -> None:

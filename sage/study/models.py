@@ -176,7 +176,8 @@ class RL(Strict):
     checkpoint_every: Annotated[
         Positive,
         about(
-            "how often a checkpoint is kept, from which an interrupted run continues",
+            "how often a checkpoint is kept, from which an interrupted run continues; a multiple "
+            "of `steps_per_generation` × `iterations`",
             unit="optimizer steps",
             trl="save_steps",
         ),
@@ -191,6 +192,17 @@ class RL(Strict):
             raise ValueError(
                 f"micro_batches {self.micro_batches} must divide the completions of a step, "
                 f"prompts_per_step x rollouts = {self.prompts_per_step * self.rollouts}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _checkpoints_between_generations(self) -> RL:
+        served = self.steps_per_generation * self.iterations
+        if self.checkpoint_every < self.steps and self.checkpoint_every % served:
+            raise ValueError(
+                f"checkpoint_every {self.checkpoint_every} must be a multiple of the steps that a "
+                f"generation serves, steps_per_generation x iterations = {served}: a checkpoint "
+                "does not hold rollouts, so a run that goes on within a generation would differ"
             )
         return self
 
