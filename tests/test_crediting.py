@@ -81,7 +81,7 @@ def test_a_rule_sees_whole_groups_in_every_micro_batch_and_iteration(build: Buil
     rule = Watched()
     trainer = build(
         ROWS["grpo_no_kl"], credit=rule, micro_batches=2, iterations=2, steps_per_generation=2,
-        steps=4,
+        steps=4, checkpoint_every=4,
     )  # fmt: skip
     trainer.train()
     assert len(rule.shown) == 4 * 2
