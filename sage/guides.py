@@ -252,7 +252,7 @@ def guide_log_factors(
     with torch.no_grad():
         factors = guide.factors(signals, moment).clamp(lowest, highest)
         # Not a product: a guide may have no number on padding.
-        return torch.where(signals.mask == 0, 0.0, factors.log())
+        return torch.where(signals.mask == 0, torch.zeros_like(signals.mask), factors.log())
 
 
 def quantile_normalised(

@@ -637,8 +637,8 @@ def test_a_base_that_leads_nowhere_is_refused(
             "models.tiny.rl.problems: 'arithmetic_train' has 16 problems, but a generation takes",
         ),
         (
-            "models.tiny_long.rl.steps_per_generation",
-            5,
+            "models.tiny_long.rl.prompts_per_step",
+            17,
             "models.tiny_long.rl.problems: 'arithmetic_train' has 16 problems, but a generation t",
         ),
         (
