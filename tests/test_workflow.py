@@ -425,7 +425,7 @@ def test_limits_of_warnings_reach_jobs_in_the_environment() -> None:
 def test_editing_limits_of_warnings_or_titles_draws_and_trains_nothing(project: Path) -> None:
     study, rows = "config/studies/smoke.yaml", "config/algorithms.yaml"
     watch = ("      checkpoint_every: 2\n", "      checkpoint_every: 2\n      watch: {stop: []}\n")
-    assert "Nothing to be done" in planned_after(project, {study: watch})
+    assert planned_rules(planned_after(project, {study: watch})) == {"page"}  # lists all settings
     titles = {study: ("title: Sums (2-3 terms)", "title: Sums"), rows: ("title: GRPO", "title: G")}
     assert not planned_rules(planned_after(project, titles)) & {"problems", "rl", "sample"}
 

@@ -22,6 +22,7 @@ from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
 from sage.study.models import Evaluation, Model
 from sage.study.problem_sets import BenchmarkSet, Contamination, ProblemSet
+from sage.study.watch import Watch
 
 AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
 """An exhibit of any kind that the validation context knows."""
@@ -269,7 +270,7 @@ class ResolvedStudy(Strict):
         return [name for name in self.study.problems if name in used]
 
     def part(self, *exhibits: str) -> ResolvedStudy:
-        """The study as some exhibits see it: without the others, and without title and notice.
+        """The study as some exhibits see it: without the others, title, notice and `rl.watch`.
 
         Of none in particular: with all exhibits, but without their titles. What is made from a
         part is made again only when something changes that it can show.
@@ -278,5 +279,10 @@ class ResolvedStudy(Strict):
             name: exhibit.model_copy(update={"title": ""})
             for name, exhibit in self.study.exhibits.items()
         }
-        study = self.study.model_copy(update={"title": "", "notice": "", "exhibits": kept})
+        models = {
+            name: model.model_copy(update={"rl": model.rl.model_copy(update={"watch": Watch()})})
+            for name, model in self.study.models.items()
+        }
+        hidden = {"title": "", "notice": "", "exhibits": kept, "models": models}
+        study = self.study.model_copy(update=hidden)
         return self.model_copy(update={"study": study})

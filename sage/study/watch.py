@@ -1,7 +1,7 @@
 """When training counts as gone wrong, and which signs of it end the run.
 
 The settings reach jobs as an environment variable: they are no parameter of a job, so changing them
-makes none run again.
+makes none run again but the page, which lists all settings.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Watch(Strict):
     advantage is 0, so only the KL term trains. `truncated`: the share of truncated completions is
     at least `truncated_share`. `low_entropy`: the entropy is below `lowest_entropy`.
     `grader_timeouts`: the share of answers on which the grader ran out of time or memory is above
-    `timeout_share`. These settings change no result: after a change no job runs again, and finished
-    runs keep the warnings that they have.
+    `timeout_share`. These settings change no result: after a change only the page is made again,
+    and finished runs keep the warnings that they have.
     """
 
     patience: Annotated[
