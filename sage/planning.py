@@ -239,12 +239,8 @@ def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
     if file.is_file():
         return len(read_problems(file))
     settings = study.study.problems[name]
-    if settings.source == "arithmetic" or settings.source == "reasoning_gym":
-        return settings.count
-    if settings.source == "knights":
-        return settings.per_size * len(settings.people)
-    whole = study.benchmarks[settings.benchmark].kept
-    return min(filter(None, (settings.first, whole)), default=None)
+    whole = study.benchmarks[settings.benchmark].kept if settings.source == "benchmark" else None
+    return min(filter(None, (settings.size(), whole)), default=None)
 
 
 def _large(number: float | None) -> str:

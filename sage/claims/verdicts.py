@@ -95,9 +95,8 @@ def of_claim(
 
     `primary` is the verdict of its primary contrast (None: not run), which rests on `runs` training
     runs of a row, if any, `places` those of the benchmarks that this is the mean of, `secondary`
-    those of further tests. An effect on one
-    benchmark and its opposite on another are no support; nor is a mean of no effect none where
-    its benchmarks have one.
+    those of further tests. An effect on one benchmark and its opposite on another are no support;
+    nor is a mean of no effect none where its benchmarks have one.
     """
     match primary:
         case None:

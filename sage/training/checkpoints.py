@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,12 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import safe_globals
 
-from sage.runtime.files import file_sums, write_json_atomic, write_text_atomic
+from sage.problems.record import Problem
+from sage.runtime.dependencies import PACKAGE
+from sage.runtime.files import file_sum, file_sums, write_json_atomic, write_text_atomic
+from sage.runtime.manifest import settings_sum
+from sage.study import Algorithm
+from sage.study.algorithms import choice_files
 from sage.training.processes import rank
 
 KEPT = 2
@@ -48,6 +55,23 @@ def claim(scratch: Path, identity: Any) -> None:
                 flush=True,
             )
             shutil.rmtree(checkpoint)
+
+
+def sources(
+    parent: Path, problems: Sequence[Problem], algorithm: Algorithm, reference: Path | None
+) -> dict[str, Any]:
+    """What a run is made from, by content: checkpoints of another are not continued.
+
+    Checkpoints are told apart by their manifests, which say when they were made; of source files
+    the user's own count.
+    """
+    checkpoints = [parent] if reference is None else [parent, reference]
+    own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
+    return {
+        "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in checkpoints],
+        "problems": settings_sum([asdict(problem) for problem in problems]),
+        "code": sorted(map(file_sum, own)),
+    }
 
 
 def checkpoints(scratch: Path) -> list[tuple[int, Path]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -28,14 +28,13 @@ from sage.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids, with_hint
-from sage.runtime.dependencies import PACKAGE
-from sage.runtime.files import atomic_directory, file_sum, write_json_atomic
-from sage.runtime.manifest import Manifest, settings_sum
+from sage.runtime.files import atomic_directory, write_json_atomic
+from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
-from sage.study.algorithms import choice_files, needs_hints
+from sage.study.algorithms import needs_hints
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
-from sage.training.checkpoints import KEPT, Sealing, claim
+from sage.training.checkpoints import KEPT, Sealing, claim, sources
 from sage.training.correction import Correction
 from sage.training.drawers import drawer_for
 from sage.training.history import history_rows, write_history
@@ -133,23 +132,6 @@ def train_rl(
                 signs=[finding.plain() for finding in found],
             )
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def sources(
-    parent: Path, problems: Sequence[Problem], algorithm: Algorithm, reference: Path | None
-) -> dict[str, Any]:
-    """What a run is made from, by content: checkpoints of another are not continued.
-
-    Checkpoints are told apart by their manifests, which say when they were made; of source files
-    the user's own count.
-    """
-    checkpoints = [parent] if reference is None else [parent, reference]
-    own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
-    return {
-        "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in checkpoints],
-        "problems": settings_sum([asdict(problem) for problem in problems]),
-        "code": sorted(map(file_sum, own)),
-    }
 
 
 def build_trainer(
