@@ -258,12 +258,24 @@ def test_another_architecture_is_not_fused(base: Path) -> None:
             FusedDecoder(other)
 
 
-def test_an_adapter_with_magnitudes_is_not_fused(base: Path) -> None:
-    targets = ["q_proj", "up_proj"]
-    for dora in (False, True):
-        config = LoraConfig(r=3, target_modules=targets, init_lora_weights=False, use_dora=dora)
-        policy: Any = get_peft_model(load_model(base), config)
-        assert is_fusible(policy) is not dora
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"use_dora": True},
+        {"lora_bias": True},
+        {"target_modules": ["q_proj", "lm_head"]},
+        {"target_modules": ["q_proj", "embed_tokens"]},
+        {"modules_to_save": ["norm"]},
+        {"trainable_token_indices": [3]},
+    ],
+)
+def test_an_adapter_that_is_more_than_plain_lora_is_not_fused(
+    base: Path, more: dict[str, Any]
+) -> None:
+    plain = {"r": 3, "target_modules": ["q_proj", "up_proj"], "init_lora_weights": False}
+    assert is_fusible(get_peft_model(load_model(base), LoraConfig(**plain)))
+    policy: Any = get_peft_model(load_model(base), LoraConfig(**plain | more))
+    assert not is_fusible(policy)
     with pytest.raises(ValueError, match="not plain LoRA"):
         FusedDecoder(policy)
 

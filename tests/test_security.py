@@ -19,7 +19,7 @@ import yaml
 from conftest import ROOT, TOKENS
 from hostile import hostile_texts
 from html5lib import HTMLParser
-from test_page import opened
+from pages import opened
 
 from sage.archive import write_archive
 from sage.exhibits import KINDS, figures_of, kind_of, load_study, tables_of

@@ -70,7 +70,8 @@ class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
         evaluation seeds."""
         names = {"reading": "value", "std": "measured_std", "n_eval_seeds": "measured_seeds"}
         named = reading_table(shown).frame.drop(columns="value").rename(columns=names)
-        return named.assign(quantity=[f"pass@{k}" for k in named["k"]])
+        runs = named["measured_seeds"] / len(shown.evaluation.seeds)
+        return named.assign(quantity=[f"pass@{k}" for k in named["k"]], measured_runs=runs)
 
 
 def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, shown: Shown) -> pd.DataFrame:

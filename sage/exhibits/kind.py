@@ -240,7 +240,7 @@ class Kind(Exhibit, Shows):
         """Its values under the paper's names, if the paper has a table of this kind.
 
         Columns `benchmark` (empty if there is none), `algorithm`, `quantity`, `value`, and
-        `measured_std` over `measured_seeds` if known.
+        `measured_std` over `measured_seeds` of `measured_runs` if known.
         """
         return None
 

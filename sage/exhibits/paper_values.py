@@ -120,9 +120,9 @@ def paper_values(folder: Path, study: ResolvedStudy) -> pd.DataFrame:
 def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
     """Rows of `paper` (COLUMNS) that `measured` also has, with COMPARED.
 
-    `measured` has the columns `on` and value, and may have measured_std over measured_seeds
-    evaluation seeds; shares in [0, 1]. If either side has no standard deviation, the interval is
-    NaN and `inside` is None.
+    `measured` has the columns `on` and value, and may have measured_std (within a run) over
+    measured_seeds evaluation seeds of measured_runs runs (by default 1); shares in [0, 1]. If
+    either side has no standard deviation, the interval is NaN and `inside` is None.
     """
     from scipy.special import stdtrit
 
@@ -132,9 +132,10 @@ def compared(paper: pd.DataFrame, measured: pd.DataFrame, on: Sequence[str]) -> 
     for name in ("std", "seeds", "measured_std", "measured_seeds"):
         both[name] = both[name].astype(float) if name in both else math.nan
     seeds, own_seeds = both["seeds"], both["measured_seeds"]
+    runs = both.get("measured_runs", 1)
     noise, own_noise = both["std"] ** 2 / seeds, both["measured_std"] ** 2 / own_seeds
     variance = noise + own_noise
-    degrees = variance**2 / (noise**2 / (seeds - 1) + own_noise**2 / (own_seeds - 1))
+    degrees = variance**2 / (noise**2 / (seeds - 1) + own_noise**2 / (own_seeds - runs))
     half = np.sqrt(variance) * stdtrit(degrees, 0.975)
     both["difference"], both["low"], both["high"] = difference, difference - half, difference + half
     holds = ((both["low"] <= 0) & (both["high"] >= 0)).astype(object)

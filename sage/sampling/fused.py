@@ -25,18 +25,20 @@ _FIRST_ROOM = 128
 
 _ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM"}
 _MODEL_TYPES = {"llama", "qwen2"}
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _STATIC_ROTATIONS = {"default", "linear", "llama3", "yarn"}
 
 
 def is_fusible(model: Any) -> bool:
     """Whether `model`, with or without an adapter, is one that FusedDecoder computes exactly.
 
-    It does not for an adapter that is more than two matrices a layer, such as DoRA's magnitudes.
+    Of adapters it knows two matrices beside a projection, and no more: not DoRA's magnitudes, not
+    biases, embeddings or whole modules of the adapter's own.
     """
     plain = _without_adapter(model)
     config = plain.config
     return (
-        not any(getattr(module, "lora_variant", None) for module in plain.modules())
+        all(_is_plain(name, module) for name, module in plain.named_modules())
         and any(kind.__name__ in _ARCHITECTURES for kind in type(plain).__mro__)
         and config.model_type in _MODEL_TYPES
         and config.hidden_act == "silu"
@@ -44,6 +46,16 @@ def is_fusible(model: Any) -> bool:
         and "sliding_attention" not in (getattr(config, "layer_types", None) or ())
         and config.rope_parameters["rope_type"] in _STATIC_ROTATIONS
     )
+
+
+def _is_plain(name: str, module: Any) -> bool:
+    """Whether an adapter changes nothing in the module that FusedDecoder does not read."""
+    if hasattr(module, "original_module"):  # peft put another in its place
+        return False
+    if not hasattr(module, "lora_A"):
+        return True
+    biases = any(getattr(module, "lora_bias", {}).values())
+    return name.endswith(_PROJECTIONS) and not module.lora_variant and not biases
 
 
 def _without_adapter(model: Any) -> Any:

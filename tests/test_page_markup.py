@@ -1,0 +1,239 @@
+"""The page as a browser and a screen reader take it: markup, colours, its script at work."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from pages import (
+    HOSTILE,
+    SVG,
+    Markings,
+    a_page,
+    a_page_with_claims,
+    heading_levels,
+    not_skipping,
+    opened,
+    parsed,
+    svgs,
+    with_a_case,
+    words_of,
+)
+from report_frames import (
+    ROOT,
+    a_study,
+)
+
+from sage.claims.tests import load_claims
+from sage.rendering.lines import PALETTE
+from sage.rendering.markup import inline_svg
+
+DRIVER = """
+const pick = (name) => document.querySelector(`#browser [name=${name}]`);
+const change = (element) => element.dispatchEvent(new Event("change", { bubbles: true }));
+const count = () => document.querySelectorAll("#browser .completion").length;
+const seen = [count()];
+const box = document.querySelector("#browser [value=correct]");
+box.checked = false;
+change(box);
+seen.push(count());
+pick("problem").selectedIndex = 2;
+change(pick("problem"));
+seen.push(document.querySelector("#browser .statement pre").textContent);
+seen.push(document.querySelector("#browser .side pre").textContent);
+seen.push([...document.querySelectorAll("#browser h3")].map((head) => head.textContent));
+seen.push(document.querySelectorAll("#browser img, #browser script").length);
+seen.push([...document.querySelectorAll("#browser pre")].every((text) => text.tabIndex === 0));
+seen.push(performance.getEntriesByType("resource").length);
+seen.push(document.title);
+document.body.dataset.seen = JSON.stringify(seen);
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return a_page(with_a_case(a_study()), tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        pytest.skip("no chromium is installed to open the page with")
+    return found
+
+
+def css_colours(style: str) -> dict[str, dict[str, str]]:
+    """The colours that the style names, on light ground and on dark."""
+    found: dict[str, dict[str, str]] = {"light": {}, "dark": {}}
+    for dark, block in re.findall(r"(dark\)\s*\{\s*)?:root\s*\{([^}]*)\}", style):
+        names = dict(re.findall(r"--([\w-]+):\s*([^;]+);", block))
+        found["dark"] |= names
+        found["light"] |= {} if dark else names
+    for names in found.values():
+        for name, value in names.items():
+            names[name] = names[value[6:-1]] if value.startswith("var(") else value
+    return found
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours such as #25292e, 1 to 21 (WCAG 2.2)."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+class TestMarkup:
+    def test_it_is_valid_html(self, page: str) -> None:
+        assert len(parsed(page).findall(".//section")) > 10
+
+    def test_a_figure_is_xml_by_itself(self) -> None:
+        for svg in svgs().values():
+            assert ElementTree.fromstring(svg).tag == f"{SVG}svg"
+
+    def test_ids_are_unique_and_every_reference_finds_one(self, page: str) -> None:
+        markings = Markings(page)
+        ids = markings.values("id")
+        assert len(ids) == len(set(ids))
+        links = {link[1:] for link in markings.values("href")}
+        links |= set(re.findall(r"url\(#([^)]*)\)", page))
+        named = "aria-labelledby", "aria-describedby", "aria-controls", "for", "headers"
+        links |= {word for value in markings.values(*named) for word in value.split()}
+        assert links <= set(ids)
+
+    def test_headings_skip_no_level(self, page: str) -> None:
+        levels = heading_levels(page)
+        assert levels.count(1) == 1
+        assert not_skipping(levels)
+
+    def test_every_figure_is_told_or_hidden(self, page: str) -> None:
+        figures = parsed(page).findall(f".//{SVG}svg")
+        told = [svg for svg in figures if svg.get("aria-hidden") != "true"]
+        assert len(told) == len(svgs())
+        assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in told)
+
+    def test_every_table_has_a_caption_and_heads_that_say_of_what(self, page: str) -> None:
+        tables = parsed(page).findall(".//table")
+        assert tables
+        for table in tables:
+            assert words_of(table.find("caption"))
+            heads = table.findall(".//th")
+            assert all(head.get("scope") and words_of(head) for head in heads)
+
+    def test_claims_that_were_not_tested_take_one_line(self, page: str) -> None:
+        claims = load_claims(ROOT / "config/claims.yaml")
+        tree = parsed(page)
+        opening = words_of(tree.find(".//section[@id='findings']"))
+        assert "None of the paper's main claims has been tested in this study." in opening
+        assert not tree.findall(".//table[@class='ledger']")
+        (line,) = tree.findall(".//ul[@class='untested']")
+        assert [item.get("id") for item in line] == [f"claim-{name}" for name in claims]
+        assert all("not run" in words_of(item) for item in line)
+
+    def test_the_rows_of_a_claim_are_as_wide_as_its_head(self, tmp_path: Path) -> None:
+        page = a_page_with_claims(with_a_case(a_study()), tmp_path)
+        tables = parsed(page).findall(".//table[@class='ledger']")
+        assert len(tables) == len(load_claims(ROOT / "config/claims.yaml"))
+        for table in tables:
+            columns = len(table.findall("thead/tr/*"))
+            assert columns > 6
+            (body,) = table.findall("tbody")
+            spans = [int(cell.get("rowspan", 1)) - 1 for cell in body.findall("tr/th")]
+            cells = sum(int(cell.get("colspan", 1)) for cell in body.findall("tr/*"))
+            assert cells + sum(spans) == columns * len(body.findall("tr"))
+
+    def test_what_scrolls_is_reached_by_keyboard_and_named(self, page: str) -> None:
+        tree = parsed(page)
+        boxes = tree.findall(".//div[@class='scroll']")
+        names = [box.get("aria-labelledby") for box in boxes]
+        assert boxes
+        assert len(names) == len(set(names) - {None})
+        for box in [*boxes, *tree.findall(".//pre")]:
+            assert box.get("tabindex") == "0"
+        assert set(Markings(page).values("tabindex")) == {"0"}
+
+    def test_every_control_has_a_label(self, page: str) -> None:
+        tree = parsed(page)
+        for control in ("select", "input"):
+            labelled = tree.findall(f".//label/{control}")
+            assert labelled
+            assert len(labelled) == len(tree.findall(f".//{control}"))
+        assert tree.get("lang") == "en"
+
+    @pytest.mark.parametrize("ground", ["light", "dark"])
+    def test_all_text_stands_out_from_its_ground(self, page: str, ground: str) -> None:
+        style = page[page.index("<style>") : page.index("</style>")]
+        colours = css_colours(style)[ground]
+        used = set(re.findall(r"(?<![-\w])color:\s*var\(--([\w-]+)\)", style))
+        figure_texts = re.findall(r"<text [^>]*>", page)
+        fills = [re.search(r"fill: var\(--([\w-]+)\)", text) for text in figure_texts]
+        assert fills
+        assert all(fills)  # text without a colour is black, on dark ground too
+        used |= {fill[1] for fill in fills if fill}
+        grounds = set(re.findall(r"background:\s*var\(--([\w-]+)\)", style))
+        assert {"ink", "muted", "link"} <= used
+        assert {"paper", "wash"} <= grounds
+        low = {
+            (text, below): ratio
+            for text in used
+            for below in grounds
+            if (ratio := contrast(colours[text], colours[below])) < 4.5
+        }
+        assert low == {}
+        assert "#" not in re.sub(r":root\s*\{[^}]*\}", "", style)  # no colour but these
+
+
+class TestInABrowser:
+    def test_the_browser_filters_and_compares_and_nothing_runs_or_loads(
+        self, chromium: str, page: str, tmp_path: Path
+    ) -> None:
+        digest = base64.b64encode(hashlib.sha256(DRIVER.encode()).digest()).decode()
+        driven = page.replace("script-src ", f"script-src &#39;sha256-{digest}&#39; ")
+        driven = driven.replace("</body>", f"<script>{DRIVER}</script></body>")
+        markup, complaints = opened(chromium, driven, tmp_path)
+        assert complaints == ""
+        (seen,) = [
+            json.loads(value)
+            for _, name, value in Markings(markup).attributes
+            if name == "data-seen"
+        ]
+        all_, without_correct, problem, completion, heads, inside, reached, loaded, title = seen
+        assert (all_, without_correct) == (12, 8)
+        assert problem == f"2 + 1 {HOSTILE}"
+        assert completion == f"try 1 of p2 {HOSTILE}"
+        assert heads == ["Base", "GRPO"]
+        assert (inside, loaded, reached) == (0, 0, True)
+        assert title == "A study · SAGE report"
+        assert not_skipping(heading_levels(markup))
+
+    def test_a_script_that_is_not_the_pages_own_is_refused(
+        self, chromium: str, page: str, tmp_path: Path
+    ) -> None:
+        injected = page.replace("</body>", "<script>document.title='taken'</script></body>")
+        markup, complaints = opened(chromium, injected, tmp_path)
+        assert "Content Security Policy" in complaints
+        assert "<title>taken" not in markup
+
+
+def test_inlined_figures_follow_the_theme_and_keep_their_text() -> None:
+    svg = (
+        '<?xml version="1.0"?><svg viewBox="0 0 100 50" xmlns="http://www.w3.org/2000/svg">'
+        f'<path id="a" d="M 1.23456 2" style="stroke: {PALETTE["ink"][0]}"/>'
+        '<use xlink:href="#a"/><text>0.00125 #25292e</text></svg>'
+    )
+    assert inline_svg(svg, "p", 'a "label"') == (
+        '<svg viewBox="0 0 100 50" role="img" aria-label="a &#34;label&#34;" '
+        'style="min-width:95px;max-width:155px">'
+        '<path id="p-a" d="M 1.23 2" style="stroke: var(--fig-ink)"/>'
+        '<use href="#p-a"/><text>0.00125 #25292e</text></svg>'
+    )

@@ -1,0 +1,92 @@
+"""What the page warns of."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pages import GRPO, MANIFEST, RATES, a_content, with_a_case
+from report_frames import (
+    a_study,
+)
+
+from sage.report.study_sections import grading_table
+from sage.report.warnings import (
+    changes,
+    commit_notices,
+    grading_notices,
+    twin_notices,
+    warnings,
+)
+
+
+class TestWarnings:
+    def test_missing_runs_are_named(self, tmp_path: Path) -> None:
+        study = with_a_case(a_study())
+        content = replace(a_content(study, tmp_path), policies={GRPO: MANIFEST})
+        untrained, unseen = warnings(study, content)[:2]
+        assert untrained.text == "Not trained yet: 4 runs."  # branch and three cells
+        assert "Branch, seed 1" in untrained.lines[0]
+        assert unseen.lines[0].startswith("Tiny, Easy: Base, GRPO, seed 1")
+
+    def test_other_settings_than_the_studys_are_named(self, tmp_path: Path) -> None:
+        study = with_a_case(a_study())
+        rl = study.model("tiny").rl.model_dump(mode="json")
+        then = {
+            "rl": rl | {"steps": 7, "checkpoint_every": 9},  # the latter changes no result
+            "algorithm": study.algorithms["grpo"].model_dump(mode="json") | {"title": "Old"},
+        }
+        manifest = MANIFEST | {"settings": then}
+        content = replace(a_content(study, tmp_path), policies={GRPO: manifest})
+        found = warnings(study, content)
+        (stale,) = [one for one in found if "settings that differ" in one.text]
+        assert stale.lines == [f"tiny/grpo/seed1: rl.steps 7 → {rl['steps']}"]
+
+    def test_changes_are_found_at_any_depth(self) -> None:
+        then = {"a": {"b": 1, "c": [1, 2]}, "gone": 1}
+        now = {"a": {"b": 2, "c": [1, 2]}, "new": None}
+        assert changes(then, now) == ["a.b 1 → 2", "gone 1 → none"]
+
+    def test_shares_above_the_limits_are_warned_of(self) -> None:
+        study = a_study(seeds=(1, 2))
+        table = grading_table(RATES, study, "tiny")
+        assert table.set_index("algorithm").loc["grpo", "correct"] == pytest.approx(0.5)
+        found = grading_notices(table, study, "tiny")
+        assert [notice.lines for notice in found] == [
+            ["Easy: GRPO 6.0\u202f%"],
+            ["Easy: Base 30.0\u202f%"],
+        ]
+
+    def test_a_single_training_seed_is_warned_of(self, tmp_path: Path) -> None:
+        for seeds, said in (((1,), True), ((1, 2), False)):
+            study = with_a_case(a_study(seeds=seeds))
+            content = a_content(study, tmp_path / str(len(seeds)))
+            texts = [one.text for one in warnings(study, content)]
+            assert any("trained once" in text for text in texts) is said
+
+    def test_rows_that_are_one_computation_are_named(self) -> None:
+        rows = [
+            (row, seed, "easy", k, value)
+            for row, values in {
+                "grpo": (0.5, 0.7),
+                "bnpo": (0.5, 0.7),
+                "branch": (0.5, 0.8),
+            }.items()
+            for seed in (1, -1)
+            for k, value in zip((1, 4), values, strict=True)
+        ]
+        columns = ["algorithm", "train_seed", "benchmark", "k", "value"]
+        frame = pd.DataFrame(rows, columns=columns).assign(model="tiny")
+        study = a_study(algorithms=("grpo", "bnpo", "branch"))
+        (notice,) = twin_notices(frame, study)
+        assert notice.lines == ["Tiny: GRPO = BNPO"]
+        apart = frame.assign(value=frame["value"].where(frame["k"] != 4, frame.index / 100))
+        assert twin_notices(apart, study) == []
+        nothing = frame.assign(value=0.0)  # where none solves anything, no wonder
+        assert twin_notices(nothing, study) == []
+
+    def test_commits_that_differ_and_changes_are_named(self) -> None:
+        one, two = {"git_commit": "aaa"}, {"git_commit": "bbb+changes"}
+        differ, changed = commit_notices({"x": one, "y": two})
+        assert differ.lines == ["aaa, bbb"]
+        assert changed.lines == ["y"]
