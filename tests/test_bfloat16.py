@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from trainers import SMALL, SUMS, write_parent
 
 from sage.runtime.manifest import Manifest
@@ -63,6 +64,22 @@ def test_else_they_differ_by_a_rounding_at_most() -> None:
         assert ours.dtype == theirs.dtype
         largest = float(theirs.abs().max())
         torch.testing.assert_close(ours, theirs, rtol=2**-7, atol=largest * 2**-7)
+
+
+def gradients(checkpointed: bool) -> list[torch.Tensor]:
+    model, inputs = layers(2), torch.randn(3, 24)
+    with fast_bfloat16(True):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            computed = (
+                checkpoint(model, inputs, use_reentrant=False) if checkpointed else model(inputs)
+            )
+        computed.sum().backward()
+    return [each.grad for each in model.parameters() if each.requires_grad]  # type: ignore[misc]
+
+
+def test_gradient_checkpointing_computes_the_same_anew() -> None:
+    for ours, plain in zip(gradients(True), gradients(False), strict=True):
+        assert torch.equal(ours, plain)
 
 
 @pytest.fixture

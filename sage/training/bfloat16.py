@@ -7,14 +7,13 @@ in float32 from the same rounded factors: that differs in the order of the sums 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 _ARITHMETIC = ("avx512_bf16", "amx_bf16")
 
@@ -36,21 +35,18 @@ def fast_bfloat16(wanted: bool) -> Iterator[None]:
     if not (wanted and lacks_bfloat16()):
         yield
         return
-    with _InFloat32():
+    plain = F.linear
+
+    def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        product = _linear if _is_autocast(input) else plain
+        return product(input, weight, bias)
+
+    # Not a TorchFunctionMode: those are off in `backward`, where checkpoints compute layers anew.
+    F.linear = linear
+    try:
         yield
-
-
-class _InFloat32(TorchFunctionMode):
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if function is F.linear and args and _is_autocast(args[0]):
-            return _linear(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
+    finally:
+        F.linear = plain
 
 
 def _is_autocast(inputs: Tensor) -> bool:
