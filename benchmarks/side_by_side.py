@@ -28,8 +28,8 @@ from sage.grading import Grader
 from sage.policies import load_model, save_checkpoint
 from sage.problems.sets import draw_problems
 from sage.prompting import prompt_ids
-from sage.sampling.decoders import Decoding, Prompts, unique_prompts
-from sage.sampling.fused import FusedDecoder, _FusedRows
+from sage.sampling.decoders import Decoding, Prompts, padded
+from sage.sampling.fused import FusedDecoder, FusedRows
 from sage.sampling.interface import Completion, Request
 from sage.sampling.stops import end_ids
 from sage.sampling.transformers_engine import TransformersSampler
@@ -63,26 +63,16 @@ class StackedDecoder(FusedDecoder):
         y = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias, rows, weight)
         return y.view(*x.shape[:-1], -1)
 
-    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
-        size = len(prompts) // self._policies
-        parts = [prompts[i : i + size] for i in range(0, len(prompts), size)]
-        ids, lengths, owners = zip(
-            *(unique_prompts(part, 0, self.device) for part in parts), strict=True
-        )
-        width = max(each.shape[1] for each in ids)
-        rows = _FusedRows(self, room)
-        logits = rows.read(
-            torch.cat([F.pad(each, (width - each.shape[1], 0)) for each in ids]),
-            torch.cat(lengths),
-            torch.cat([each + i * len(ids[0]) for i, each in enumerate(owners)]),
-        )
-        return _EqualRows(rows, self._policies, size), logits
+    def start(self, prompts: Prompts, room: int, rows: int) -> tuple[Decoding, torch.Tensor]:
+        decoding = FusedRows(self, room, rows * self._policies)
+        logits = decoding.read(*padded(prompts, self.device))
+        return _EqualRows(decoding, self._policies, len(prompts) // self._policies), logits
 
 
 class _EqualRows:
-    """As many rows of each policy: of one with fewer left, some that have ended go on."""
+    """As many rows of each policy: of one with fewer, a row of its own is taken more than once."""
 
-    def __init__(self, rows: _FusedRows, policies: int, size: int) -> None:
+    def __init__(self, rows: FusedRows, policies: int, size: int) -> None:
         self._rows, self._policies, self._size = rows, policies, size
         self._places = torch.arange(policies * size)  # of the rows that are wanted
 
@@ -92,17 +82,15 @@ class _EqualRows:
         return self._rows.step(filled)[self._places]
 
     def keep(self, rows: torch.Tensor) -> None:
-        self._places = self._places[rows]
-        wanted = torch.zeros(self._policies, self._size, dtype=torch.long)
-        wanted.view(-1)[self._places] = 1
-        size = int(wanted.sum(dim=1).max())
-        if size < self._size:
-            first = wanted.argsort(dim=1, descending=True, stable=True)[:, :size]
-            kept = (first + self._size * torch.arange(self._policies)[:, None]).flatten()
-            self._rows.keep(kept)
-            moved = torch.zeros(wanted.numel(), dtype=torch.long)
-            moved[kept] = torch.arange(len(kept))
-            self._places, self._size = moved[self._places], size
+        wanted = self._places[rows]
+        policy = F.one_hot(wanted // self._size, self._policies)
+        size = int(policy.sum(dim=0).max())
+        rank = (policy.cumsum(dim=0) * policy).sum(dim=1) - 1
+        places = wanted // self._size * size + rank
+        kept = (torch.arange(self._policies) * self._size).repeat_interleave(size)
+        kept[places] = wanted
+        self._rows.keep(kept)
+        self._places, self._size = places, size
 
 
 class Steps(TrainerCallback):

@@ -49,6 +49,7 @@ from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.identity import checkpoint_digest, code_digest
 from sage.sampling.memory import bytes_per_row, is_out_of_memory
 from sage.sampling.shards import Sample, Shards
+from sage.sampling.transformers_engine import branched
 from sage.study import Architecture, Evaluation, Sampling
 
 P = [0.5, 0.3, 0.15, 0.05]
@@ -103,6 +104,17 @@ def test_draw_inverts_the_distribution_function() -> None:
     p = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]], dtype=torch.double).expand(5, -1)
     uniforms = torch.tensor([0.0, 0.2499, 0.25, 0.9, 1.0 - 1e-16], dtype=torch.double)
     assert draw(p, uniforms).tolist() == [1, 1, 3, 3, 3]
+
+
+def test_draws_from_shared_rows_are_those_from_copies() -> None:
+    random = torch.Generator().manual_seed(0)
+    p = torch.rand(5, 9, generator=random, dtype=torch.float64)
+    p[1, 4:] = 0.0
+    p = p / p.sum(dim=-1, keepdim=True)
+    rows = torch.randint(5, (4000,), generator=random)
+    uniforms = torch.rand(4000, generator=random, dtype=torch.float64)
+    uniforms[0], rows[0] = 1.0 - 2.0**-53, 1
+    assert torch.equal(draw(p, uniforms, rows), draw(p[rows], uniforms))
 
 
 def test_a_stream_depends_on_its_name_alone() -> None:
@@ -198,9 +210,13 @@ def llama() -> PreTrainedModel:
     ).eval()
 
 
+KEPT = {3: [0, 1, 2, 3, 1], 20: [4, 1, 2, 3, 1, 0, 0, 2, 2], 60: [0, 1, 7, 3], 80: [3, 1]}
+"""After which step which rows go on."""
+
+
 @pytest.mark.parametrize("adapted", [False, True])
 def test_the_fused_decoder_computes_what_the_model_does(base: Path, adapted: bool) -> None:
-    """Prompts of several lengths, rows dropped on the way, a cache that has to grow."""
+    """Prompts of several lengths, rows that branch or are dropped, a cache that has to grow."""
     for model in (load_model(base).eval(), llama()):
         policy: Any = model
         if adapted:
@@ -209,18 +225,72 @@ def test_the_fused_decoder_computes_what_the_model_does(base: Path, adapted: boo
             policy = get_peft_model(model, config).eval()
         prompts = [(5, 6, 7), tuple(range(9, 40)), (5, 6, 7), (8,)]
         with torch.inference_mode():
-            fused, logits = FusedDecoder(policy).start(prompts, 200)
-            plain, expected = ModuleDecoder(policy).start(prompts, 200)
+            fused, logits = FusedDecoder(policy).start(prompts, 200, 9)
+            plain, expected = ModuleDecoder(policy).start(prompts, 200, 9)
             for step in range(200):
                 torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
                 tokens = (torch.arange(len(logits)) * 7 + step * 3) % 80
                 logits, expected = fused.step(tokens), plain.step(tokens)
-                if step == 60:
-                    kept = torch.tensor([1, 3])
+                if step in KEPT:
+                    kept = torch.tensor(KEPT[step])
                     fused.keep(kept)
                     plain.keep(kept)
                     logits, expected = logits[kept], expected[kept]
         assert expected.std() > 0.1
+
+
+def test_rows_branch_where_completions_draw_different_tokens() -> None:
+    rows, tokens = torch.tensor([1, 0, 1, 0, 3, 1]), torch.tensor([7, 5, 7, 6, 5, 2])
+    sources, following, after = branched(rows, tokens, 4, 10)
+    # Row 2 has nobody left: a branch of another row takes its place.
+    assert (sources[0], sources[1], sources[3]) == (0, 1, 3)
+    assert sources[after].tolist() == rows.tolist()
+    assert following[after].tolist() == tokens.tolist()
+    assert len({*after.tolist()}) == len(sources) == 5  # 1 drew 7 twice
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 64])
+def test_branches_follow_their_completions(count: int) -> None:
+    random = torch.Generator().manual_seed(count)
+    for completions in (1, 7, 48, 49, 64):
+        rows = torch.randint(count, (completions,), generator=random)
+        tokens = torch.randint(3, (completions,), generator=random)
+        sources, following, after = branched(rows, tokens, count, 3)
+        assert torch.equal(sources[after], rows)
+        assert torch.equal(following[after], tokens)
+        different = len({*zip(rows.tolist(), tokens.tolist(), strict=True)})
+        assert len({*after.tolist()}) == different <= len(sources)
+        # Rows of nobody stay while they are few, since dropping them moves others.
+        assert len(sources) == different or 0.75 * count <= different < count == len(sources)
+        assert sources.max() < count
+        own = sources == torch.arange(len(sources))
+        kept = {*rows.tolist()} & set(range(len(sources)))
+        assert own[list(kept)].all()
+
+
+def test_completions_share_a_row_while_they_are_the_same(base: Path) -> None:
+    class Counting(FusedDecoder):
+        def logits(self, ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+            rows.append(len(ids))
+            return super().logits(ids, *rest)
+
+    rows: list[int] = []
+    tokenizer = load_tokenizer(base)
+    sampler = TransformersSampler(Counting(load_model(base)), tokenizer, [], 64)
+    requests = [Request(prompt, f"{prompt}{i}") for prompt in [(5, 6), (7,)] for i in range(32)]
+    cold = Sampling(temperature=1e-5, max_tokens=6)
+    drawn = sampler.sample(requests, cold)
+    assert rows == [2] * 6
+    assert len({one.token_ids for one in drawn}) == 2
+    rows.clear()
+    warm = sampler.sample(requests, Sampling(temperature=1.0, max_tokens=6))
+    for step, batch in enumerate(rows):
+        begun = {  # with what has been drawn so far, and whether more is
+            (request.prompt_ids, one.token_ids[:step]): one.n_tokens > step
+            for request, one in zip(requests, warm, strict=True)
+        }
+        assert sum(begun.values()) <= batch <= len(begun)
+    assert rows[0] == 2 < rows[1] < rows[-1] <= 64
 
 
 def test_a_fused_decoder_follows_training_and_writes_nothing_back(base: Path) -> None:
@@ -231,7 +301,7 @@ def test_a_fused_decoder_follows_training_and_writes_nothing_back(base: Path) ->
 
     def first_logits() -> torch.Tensor:
         with torch.inference_mode():
-            return decoder.start([(5, 6, 7)], 1)[1]
+            return decoder.start([(5, 6, 7)], 1, 1)[1]
 
     untrained = first_logits()
     for name, weight in policy.named_parameters():
@@ -410,11 +480,11 @@ class Cramped:
         self.config, self.device, self.dtype = model.config, model.device, model.dtype
         self.seen: list[int] = []
 
-    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
-        self.seen.append(len(prompts))
-        if len(prompts) > self._rows:
+    def start(self, prompts: Prompts, room: int, rows: int) -> tuple[Decoding, torch.Tensor]:
+        self.seen.append(rows)
+        if rows > self._rows:
             raise self._error
-        return self._decoder.start(prompts, room)
+        return self._decoder.start(prompts, room, rows)
 
 
 def cramped_sampler(base: Path, decoder: Cramped, batch_size: int) -> TransformersSampler:

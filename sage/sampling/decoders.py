@@ -18,14 +18,17 @@ Prompts = Sequence[tuple[int, ...]]
 
 
 class Decoding(Protocol):
-    """Rows that are being continued; row i belongs to the i-th prompt still kept."""
+    """Rows that are being continued."""
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Append `tokens` `[B]`; the next tokens' logits `[B, V]`."""
         ...
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Go on with the given rows `[K]` alone."""
+        """Go on with K rows, each a copy of the one that `rows` `[K]` names.
+
+        Cheapest where most stay in their place: `rows[i]` is i.
+        """
         ...
 
 
@@ -36,25 +39,19 @@ class Decoder(Protocol):
     device: torch.device
     dtype: torch.dtype
 
-    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
-        """Read the prompts, equal ones once: a row each, and the first tokens' logits `[B, V]`.
+    def start(self, prompts: Prompts, room: int, rows: int) -> tuple[Decoding, torch.Tensor]:
+        """Read the prompts, a row each, and give the first tokens' logits `[B, V]`.
 
-        `room` is the most tokens that a row will take.
+        `room` is the most tokens that a row will take, `rows` the most rows there will be.
         """
         ...
 
 
-def unique_prompts(
-    prompts: Prompts, padding: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Different prompts, left-padded `[U, P]`, their lengths `[U]`, which each row has `[B]`."""
-    unique = list(dict.fromkeys(prompts))
-    longest = max(map(len, unique))
-    rows = [[padding] * (longest - len(prompt)) + list(prompt) for prompt in unique]
-    places = {prompt: place for place, prompt in enumerate(unique)}
-    lengths = [len(prompt) for prompt in unique]
-    owners = [places[prompt] for prompt in prompts]
-    return tuple(torch.tensor(part, device=device) for part in (rows, lengths, owners))  # type: ignore[return-value]
+def padded(prompts: Prompts, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The prompts, padded with 0 on the left, `[B, P]`, and their lengths `[B]`."""
+    lengths = [len(prompt) for prompt in prompts]
+    rows = [[0] * (max(lengths) - len(prompt)) + list(prompt) for prompt in prompts]
+    return torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
 
 
 class ModuleDecoder:
@@ -68,9 +65,9 @@ class ModuleDecoder:
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
 
-    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
+    def start(self, prompts: Prompts, room: int, rows: int) -> tuple[Decoding, torch.Tensor]:
         """Rows of the prompts; see `Decoder`."""
-        ids, lengths, owners = unique_prompts(prompts, 0, self.device)
+        ids, lengths = padded(prompts, self.device)
         width = ids.shape[1]
         mask = (torch.arange(width, device=self.device) >= width - lengths[:, None]).long()
         cache = DynamicCache(config=self.config)
@@ -81,8 +78,7 @@ class ModuleDecoder:
             past_key_values=cache,
             logits_to_keep=1,
         )
-        cache.batch_select_indices(owners)
-        return _ModuleRows(self, cache, mask[owners], lengths[owners]), logits[owners]
+        return _ModuleRows(self, cache, mask, lengths), logits
 
     def logits(self, **inputs: Any) -> torch.Tensor:
         """Logits of the last position, `[B, V]`."""

@@ -39,14 +39,24 @@ def next_token_probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.
     return probabilities
 
 
-def draw(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Tokens `[B]` by inverting the distribution function at `uniforms` `[B]` in [0, 1)."""
+def draw(
+    probabilities: torch.Tensor, uniforms: torch.Tensor, rows: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Tokens `[B]` by inverting the distribution function at `uniforms` `[B]` in [0, 1).
+
+    `probabilities` are `[B, V]`, or `[N, V]` with the row of each draw in `rows` `[B]`.
+    """
+    count, vocabulary = probabilities.shape
+    own = torch.arange(count, device=probabilities.device)
+    rows = own if rows is None else rows
     cumulative = probabilities.cumsum(dim=-1)
-    target = uniforms.to(cumulative)[:, None] * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    if (tokens == probabilities.shape[-1]).any():  # a product rounded up to the sum itself
-        last = probabilities.shape[-1] - 1 - (probabilities.flip(-1) > 0).int().argmax(dim=-1)
-        tokens = torch.minimum(tokens, last)
+    target = uniforms.to(cumulative) * cumulative[rows, -1]
+    # One ascending sequence of all rows, which lie 2 apart, so that a draw copies no row.
+    ascending = (cumulative + 2.0 * own[:, None]).flatten()
+    tokens = torch.searchsorted(ascending, target + 2.0 * rows, right=True) - rows * vocabulary
+    if (tokens == vocabulary).any():  # a product rounded up to the sum itself
+        last = vocabulary - 1 - (probabilities.flip(-1) > 0).int().argmax(dim=-1)
+        tokens = torch.minimum(tokens, last[rows])
     return tokens
 
 

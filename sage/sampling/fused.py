@@ -16,7 +16,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
-from sage.sampling.decoders import Decoding, Prompts, unique_prompts
+from sage.sampling.decoders import Decoding, Prompts, padded
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -161,10 +161,10 @@ class FusedDecoder:
             return None
         return torch.cat([self._taken(bias) for bias in biases])
 
-    def start(self, prompts: Prompts, room: int) -> tuple[Decoding, torch.Tensor]:
+    def start(self, prompts: Prompts, room: int, rows: int) -> tuple[Decoding, torch.Tensor]:
         """Rows of the prompts; see `Decoder`."""
-        rows = _FusedRows(self, room)
-        return rows, rows.read(*unique_prompts(prompts, 0, self.device))
+        decoding = FusedRows(self, room, rows)
+        return decoding, decoding.read(*padded(prompts, self.device))
 
     def rotations(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and signed sines `[positions, D]` of the rotary embedding."""
@@ -204,36 +204,37 @@ class FusedDecoder:
         return F.linear(x, weight, bias)
 
 
-class _FusedRows:
+class FusedRows:
     """Rows of a FusedDecoder, left-padded: all write the same column of the cache next.
 
-    Keys are kept as `[B, G, D, C]` and values as `[B, G, C, D]`, G key-value heads and C columns,
-    so that both products of the attention are batched products of whole matrices.
+    Keys are kept as `[R, G, D, C]` and values as `[R, G, C, D]`, G key-value heads, C columns and
+    room for R rows, of which the first are in use, so that both products of the attention are
+    batched products of whole matrices. `room` is the most tokens a row will take, `most` the most
+    rows there will be.
     """
 
-    def __init__(self, decoder: FusedDecoder, room: int) -> None:
-        self._decoder, self._room = decoder, room
+    def __init__(self, decoder: FusedDecoder, room: int, most: int) -> None:
+        self._decoder, self._room, self._most = decoder, room, most
         self._keys: list[torch.Tensor] = []
         self._values: list[torch.Tensor] = []
 
-    def read(self, ids: torch.Tensor, lengths: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
-        """Fill the cache with different prompts, a copy for each of the rows; logits `[B, V]`."""
-        decoder, width = self._decoder, ids.shape[1]
+    def read(self, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Fill the cache with padded prompts `[B, P]` of these lengths `[B]`; logits `[B, V]`."""
+        decoder, (count, width) = self._decoder, ids.shape
         self._cosines, self._sines = decoder.rotations(width + self._room)
         self._limit, self._column = width + self._room, width
         capacity = min(self._limit, width + _FIRST_ROOM)
         places = torch.arange(width, device=ids.device)
-        real = places >= width - lengths[:, None]  # [U, P]
+        real = places >= width - lengths[:, None]  # [B, P]
         seen = (real[:, None] & (places <= places[:, None])) | torch.eye(
             width, dtype=torch.bool, device=ids.device
         )  # a padded query sees itself, for the softmax of nothing is no number
 
         def attend(_: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-            keys = k.new_zeros(len(owners), *k.shape[1:2], k.shape[3], capacity)
-            values = v.new_zeros(len(owners), *v.shape[1:2], capacity, v.shape[3])
-            keys[..., :width] = k.transpose(2, 3)[owners]
-            values[:, :, :width] = v[owners]
+            keys = k.new_empty(count, decoder.groups, decoder.size, capacity)
+            values = v.new_empty(count, decoder.groups, capacity, decoder.size)
+            keys[..., :width], values[:, :, :width] = k.transpose(2, 3), v
             self._keys.append(keys)
             self._values.append(values)
             grouped = decoder.heads != decoder.groups
@@ -244,27 +245,24 @@ class _FusedRows:
         logits = decoder.logits(
             ids, self._cosines[positions][:, :, None], self._sines[positions][:, :, None], attend
         )
-        self._positions = lengths[owners]
-        hidden = torch.zeros(len(owners), self._limit, dtype=decoder.dtype, device=ids.device)
-        hidden[:, :width] = hidden[:, :width].masked_fill(~real[owners], -torch.inf)
-        self._hidden = self._for_each_head(hidden)
+        self._positions = lengths
+        self._hidden = torch.zeros(count, self._limit, dtype=decoder.dtype, device=ids.device)
+        self._hidden[:, :width].masked_fill_(~real, -torch.inf)
         self._padded = bool((lengths < width).any())
-        return logits[owners]
-
-    def _for_each_head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """`hidden` `[B, C]`, added to the scores, as `[B * G, 1, C]`."""
-        return hidden.repeat_interleave(self._decoder.groups, dim=0)[:, None]
+        return logits
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Append `tokens` `[B]`; the next tokens' logits `[B, V]`."""
         decoder, column = self._decoder, self._column
         if column == self._keys[0].shape[-1]:
-            self._grow()
+            self._widen()
         rows, groups, size = len(tokens), decoder.groups, decoder.size
-        hidden = self._hidden[..., : column + 1]
+        hidden = self._hidden[:1, :1, None]  # without padding nothing is added to the scores
+        if self._padded:
+            hidden = self._hidden[:, : column + 1].repeat_interleave(groups, dim=0)[:, None]
 
         def attend(n: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            keys, values = self._keys[n], self._values[n]
+            keys, values = self._keys[n][:rows], self._values[n][:rows]
             keys[..., column] = k[:, 0]
             values[:, :, column] = v[:, 0]
             scores = torch.baddbmm(
@@ -272,7 +270,7 @@ class _FusedRows:
                 q.reshape(rows * groups, -1, size),
                 keys.view(rows * groups, size, -1)[..., : column + 1],
                 alpha=size**-0.5,
-                beta=1.0 if self._padded else 0.0,  # saves adding nothing but zeros
+                beta=1.0 if self._padded else 0.0,
             )
             weights = scores.softmax(dim=-1, dtype=torch.float32).to(scores.dtype)
             seen = values.view(rows * groups, -1, size)[:, : column + 1]
@@ -286,14 +284,27 @@ class _FusedRows:
         return decoder.logits(tokens[:, None], cosines, sines, attend)
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Go on with the given rows `[K]` alone."""
-        self._keys = [keys[rows] for keys in self._keys]
-        self._values = [values[rows] for values in self._values]
+        """Go on with K rows, each a copy of the one that `rows` `[K]` names; see `Decoding`."""
+        targets = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         self._positions = self._positions[rows]
-        groups = self._decoder.groups
-        self._hidden = self._hidden.view(-1, groups, 1, self._limit)[rows].flatten(0, 1)
+        if self._padded:
+            self._hidden = self._hidden[rows]
+        if len(rows) > len(self._keys[0]):
+            self._lengthen(min(self._most, 2 * len(rows)))
+        if len(targets):
+            sources, column = rows[targets], self._column
+            for keys, values in zip(self._keys, self._values, strict=True):
+                keys[targets, ..., :column] = keys[sources, ..., :column]
+                values[targets, :, :column] = values[sources, :, :column]
 
-    def _grow(self) -> None:
+    def _lengthen(self, rows: int) -> None:
+        """Room for so many rows."""
+        for cache in (self._keys, self._values):
+            for number, old in enumerate(cache):
+                cache[number] = old.new_empty(rows, *old.shape[1:])
+                cache[number][: len(old)] = old
+
+    def _widen(self) -> None:
         """Twice as many columns, or as many as there is room for."""
         more = min(self._limit - self._column, self._column)
         self._keys = [F.pad(keys, (0, more)) for keys in self._keys]

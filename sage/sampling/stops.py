@@ -47,20 +47,19 @@ class Stops:
     def new_ends(
         self,
         tokens: torch.Tensor,
-        done: torch.Tensor,
         sampled: torch.Tensor,
         rows: torch.Tensor,
         position: int,
     ) -> torch.Tensor | None:
-        """Which rows end with `tokens` `[B]` that had not before, `[B]`; None if none can.
+        """Which completions end with `tokens` `[B]`, `[B]`; None if none can.
 
-        `sampled` `[N, T]` holds the tokens of row `rows[i]` up to `position`.
+        The i-th has its tokens up to `position` in row `rows[i]` of `sampled` `[N, T]`.
         """
         marks = self._marks[tokens]
         if not marks.any():
             return None
-        new = (marks == _ENDS) & ~done
-        for place in ((marks == _CLOSES) & ~done).nonzero()[:, 0].tolist():
+        new = marks == _ENDS
+        for place in (marks == _CLOSES).nonzero()[:, 0].tolist():
             new[place] = self.written(sampled[rows[place], : position + 1].tolist())
         return new
 

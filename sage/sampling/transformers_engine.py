@@ -1,8 +1,9 @@
 """The transformers engine: batched decoding in which finished rows stop costing.
 
-Requests are sorted by length, longest first, and decoded in batches of any problems. A
-prompt that several requests of a batch share is read once and its cache copied; rows that
-have ended are dropped once they are a quarter of the batch. Batches shrink to what memory holds.
+Requests are sorted by length, longest first, and decoded in batches of any problems. Completions
+of a batch share a row of the decoder for as long as they are the same: a prompt is read once, and
+a row branches where its completions draw different tokens. Rows that nobody has any more are
+dropped once they are a quarter. Batches shrink to what memory holds.
 
 What is drawn does not depend on the batch but for floating-point ties: a batch of another
 size sums in another order, and a uniform number that falls into that gap picks the
@@ -33,7 +34,7 @@ from sage.sampling.memory import is_out_of_memory, rows_that_fit
 from sage.sampling.stops import Stops, end_ids
 from sage.study import Evaluation, Sampling
 
-_COMPACT_ABOVE = 0.25  # share of ended rows at which they are dropped
+_IDLE = 0.25  # share of rows that may go on for no completion, before they are dropped
 
 
 class TransformersSampler:
@@ -166,34 +167,58 @@ class TransformersSampler:
         device, count = self._decoder.device, sampling.max_tokens
         streams = np.stack([stream_uniforms(r.stream, count) for r in requests], axis=1)
         uniforms = torch.from_numpy(streams).to(device)  # [T, B]
-        rows = torch.arange(len(requests), device=device)
         sampled = torch.zeros(len(requests), count, dtype=torch.long, device=device)
         scores = torch.zeros(len(requests), count if log_probs else 0, device=device)
         lengths = torch.full((len(requests),), count, device=device)
         ended = torch.zeros(len(requests), dtype=torch.bool, device=device)
-        done, left = ended.clone(), len(requests)
-        decoding, logits = self._decoder.start([r.prompt_ids for r in requests], count)
+        prompts = {r.prompt_ids: 0 for r in requests}
+        prompts = {prompt: row for row, prompt in enumerate(prompts)}
+        decoding, logits = self._decoder.start(list(prompts), count, len(requests))
+        left = torch.arange(len(requests), device=device)  # completions that go on
+        rows = torch.tensor([prompts[r.prompt_ids] for r in requests], device=device)
         for position in range(count):
             probabilities = next_token_probabilities(logits, sampling)
-            tokens = draw(probabilities, uniforms[position, rows])
-            sampled[rows, position] = tokens
+            tokens = draw(probabilities, uniforms[position, left], rows)
+            sampled[left, position] = tokens
             if log_probs:
-                drawn = probabilities.gather(-1, tokens[:, None])[:, 0]
-                scores[rows, position] = drawn.log().to(scores.dtype)
-            new = stops.new_ends(tokens, done, sampled, rows, position)
+                scores[left, position] = probabilities[rows, tokens].log().to(scores.dtype)
+            new = stops.new_ends(tokens, sampled, left, position)
             if new is not None:
-                lengths[rows[new]] = position + 1
-                ended[rows[new]] = True
-                done = done | new
-                left = len(done) - int(done.sum())
-            if left == 0 or position + 1 == count:
+                lengths[left[new]] = position + 1
+                ended[left[new]] = True
+                left, rows, tokens = left[~new], rows[~new], tokens[~new]
+            if not len(left) or position + 1 == count:
                 break
-            if left < (1.0 - _COMPACT_ABOVE) * len(done):
-                kept = (~done).nonzero()[:, 0]
-                decoding.keep(kept)
-                rows, tokens, done = rows[kept], tokens[kept], done[kept]
-            logits = decoding.step(tokens)
+            sources, following, rows = branched(rows, tokens, *logits.shape)
+            decoding.keep(sources)
+            logits = decoding.step(following)
         return sampled.cpu(), lengths.cpu(), ended.cpu(), scores.cpu()
+
+
+def branched(
+    rows: torch.Tensor, tokens: torch.Tensor, count: int, vocabulary: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The rows of completions that shared `count` rows and have drawn `tokens`.
+
+    Completion i `[B]` had the row `rows[i]`; those of one row go on sharing where they drew the
+    same token. Returns of which old row each new one `[K]` is a copy, its token `[K]`, and each
+    completion's new row `[B]`. Most rows keep their place, with some that nobody has any more.
+    """
+    drawn, branch = (rows * vocabulary + tokens).unique(return_inverse=True)
+    parents, following = drawn // vocabulary, drawn % vocabulary
+    wanted = len(parents)
+    size = count if (1.0 - _IDLE) * count <= wanted <= count else wanted
+    stays = parents < size
+    stays[1:] &= parents[1:] != parents[:-1]  # the first of a row's branches
+    free = torch.ones(size, dtype=torch.bool, device=rows.device)
+    free[parents[stays]] = False
+    places = torch.where(stays, parents, 0)
+    places[~stays] = free.nonzero()[: wanted - int(stays.sum()), 0]
+    sources = torch.arange(size, device=rows.device)
+    sources[places] = parents
+    appended = torch.zeros_like(sources)
+    appended[places] = following
+    return sources, appended, places[branch]
 
 
 def versions() -> dict[str, str]:
