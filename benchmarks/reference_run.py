@@ -2,9 +2,11 @@
 
     python -m benchmarks.reference_run results/mini reports/reference/mini --figure tradeoff
 
-The folder gets every table as CSV, the figures that it names as SVG, the claims, pass@k of every
-training run (`pass_at_k.csv`, which `snakemake compare` reads), and `run.json`: the commit, the
-machine, the versions, and the number and seconds of jobs by stage, from the jobs' own manifests.
+The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
+pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `histories.csv`
+has the steps of training, if a table or figure `training` was made. The manifests of all jobs are
+in `manifests.jsonl`; `run.json` has what they say together: the commit, the machine, the versions,
+and the number and seconds of jobs by stage.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     if not places.page.exists():
         raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
     target.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(places.page, target / "index.html")
     for table in sorted(places.table("*").parent.glob("*.csv")):
         shutil.copyfile(table, target / table.name)
     for name in figures:
@@ -46,6 +49,12 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     curves = pd.read_parquet(places.metrics("pass_at_k"), columns=CURVES)
     text = curves.to_csv(index=False, lineterminator="\n", float_format="%.6g")
     write_text_atomic(target / "pass_at_k.csv", text)
+    for histories in results.glob("metrics/training/histories.parquet"):
+        steps = pd.read_parquet(histories)
+        text = steps.to_csv(index=False, lineterminator="\n", float_format="%.5g")
+        write_text_atomic(target / "histories.csv", text)
+    lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
+    write_text_atomic(target / "manifests.jsonl", "".join(lines))
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
 
 

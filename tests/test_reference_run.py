@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from benchmarks.reference_run import keep
@@ -18,11 +19,17 @@ def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path)
     assert (tmp_path / "training.svg").read_bytes() == (
         smoke / "report/figures/training.svg"
     ).read_bytes()
+    assert (tmp_path / "index.html").read_bytes() == (smoke / "report/index.html").read_bytes()
+    lines = (tmp_path / "manifests.jsonl").read_text().splitlines()
+    stages = [json.loads(line)["stage"] for line in lines]
+    assert stages.count("sample") == len(list(smoke.glob("samples/*/*/seed*/*.json"))) > 0
     run = json.loads((tmp_path / "run.json").read_text())
     assert run["stages"]["rl"]["jobs"] == len(list(smoke.glob("models/*/*/seed*/manifest.json")))
     assert run["hardware"]["cores"] >= 1
     assert run["versions"]["torch"]
     assert run["note"] == "One run of each method."
+    steps = pd.read_csv(tmp_path / "histories.csv")
+    assert {"step", "reward", "algorithm", "seed"} <= {*steps}
     kept, whole = (read_reference(reference_file(folder)) for folder in (tmp_path, smoke))
     assert len(kept) == len(whole) > 0
 
