@@ -3,10 +3,10 @@
     python -m benchmarks.reference_run results/mini reports/reference/mini --figure tradeoff
 
 The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
-pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `histories.csv`
-has the steps of training, if a table or figure `training` was made. The manifests of all jobs are
-in `manifests.jsonl`; `run.json` has what they say together: the commit, the machine, the versions,
-and the number and seconds of jobs by stage.
+pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `comparisons.csv`
+has the differences of its methods, `histories.csv` the steps of training, if a table or figure
+`training` was made. The manifests of all jobs are in `manifests.jsonl`; `run.json` has what they
+say together: the commit, the machine, the versions, and the number and seconds of jobs by stage.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ CURVES = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value
 CURVES += ["n_problems", "n_samples"]
 """Columns of pass_at_k.csv."""
 
+DIFFERENCES = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "low", "high"]
+DIFFERENCES += ["p", "p_holm", "n_problems", "n_seeds"]
+"""Columns of comparisons.csv."""
+
 OF_ALL = ("git_commit", "hardware", "versions")
 """What the manifests of one run agree on; where they do not, `run.json` lists each value."""
 
@@ -46,16 +50,19 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     for name in figures:
         shutil.copyfile(places.figure(name), target / f"{name}.svg")
     shutil.copyfile(places.metrics("claims", "csv"), target / "claims.csv")
-    curves = pd.read_parquet(places.metrics("pass_at_k"), columns=CURVES)
-    text = curves.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-    write_text_atomic(target / "pass_at_k.csv", text)
+    _write(target / "pass_at_k.csv", pd.read_parquet(places.metrics("pass_at_k"), columns=CURVES))
+    compared = pd.read_parquet(places.metrics("comparisons"), columns=DIFFERENCES)
+    _write(target / "comparisons.csv", compared)
     for histories in results.glob("metrics/training/histories.parquet"):
-        steps = pd.read_parquet(histories)
-        text = steps.to_csv(index=False, lineterminator="\n", float_format="%.5g")
-        write_text_atomic(target / "histories.csv", text)
+        _write(target / "histories.csv", pd.read_parquet(histories))
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
     write_text_atomic(target / "manifests.jsonl", "".join(lines))
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
+
+
+def _write(path: Path, table: pd.DataFrame) -> None:
+    text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    write_text_atomic(path, text)
 
 
 def summary(results: Path) -> dict[str, Any]:
