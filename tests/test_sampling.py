@@ -16,9 +16,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, PeftConfig, PromptTuningConfig, get_peft_model
 from scipy.stats import chisquare
 from transformers import (
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MinPLogitsWarper,
@@ -115,6 +117,18 @@ def test_draws_from_shared_rows_are_those_from_copies() -> None:
     uniforms = torch.rand(4000, generator=random, dtype=torch.float64)
     uniforms[0], rows[0] = 1.0 - 2.0**-53, 1
     assert torch.equal(draw(p, uniforms, rows), draw(p[rows], uniforms))
+
+
+def test_a_row_that_is_not_a_number_spoils_no_other() -> None:
+    p = torch.full((4, 8), 1 / 8, dtype=torch.float64)
+    uniforms = torch.tensor([0.1, 0.3, 0.5, 0.99])
+    clean = draw(p, uniforms)
+    for bad in ([0], [1], [2, 3], [0, 1, 2, 3]):
+        broken = p.clone()
+        broken[bad] = torch.nan
+        expected = clean.clone()
+        expected[bad] = 7
+        assert torch.equal(draw(broken, uniforms), expected)
 
 
 def test_a_stream_depends_on_its_name_alone() -> None:
@@ -348,6 +362,47 @@ def test_an_adapter_that_is_more_than_plain_lora_is_not_fused(
     assert not is_fusible(policy)
     with pytest.raises(ValueError, match="not plain LoRA"):
         FusedDecoder(policy)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3),
+        IA3Config(task_type="CAUSAL_LM"),
+    ],
+)
+def test_an_adapter_of_another_kind_is_not_fused(base: Path, config: PeftConfig) -> None:
+    assert not is_fusible(get_peft_model(load_model(base), config))
+
+
+def test_a_model_with_recurrent_layers_is_decoded(base: Path) -> None:
+    """Its rows hold states as well as keys and values: all of them follow a row that moves."""
+    torch.manual_seed(0)
+    config = Lfm2Config(
+        vocab_size=48,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        layer_types=["conv", "full_attention", "conv", "full_attention"],
+        initializer_range=0.3,
+    )
+    model = Lfm2ForCausalLM(config).eval()
+    texts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
+    with torch.inference_mode():
+        decoding, _ = ModuleDecoder(model).start([tuple(text) for text in texts], 5, 4)
+        for kept, tokens in (
+            ([0, 1, 1], [1, 2, 3]),
+            ([2, 1, 0, 0], [4, 5, 6, 7]),
+            ([3, 0], [8, 9]),
+        ):
+            decoding.keep(torch.tensor(kept))
+            texts = [[*texts[row], token] for row, token in zip(kept, tokens, strict=True)]
+            expected = model(torch.tensor(texts)).logits[:, -1]
+            torch.testing.assert_close(
+                decoding.step(torch.tensor(tokens)), expected, rtol=1e-3, atol=1e-4
+            )
 
 
 def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_path: Path) -> None:

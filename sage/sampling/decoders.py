@@ -111,5 +111,7 @@ class _ModuleRows:
         return logits
 
     def keep(self, rows: torch.Tensor) -> None:
-        self._cache.batch_select_indices(rows)
+        if torch.equal(rows, torch.arange(len(self._mask), device=rows.device)):
+            return
+        self._cache.reorder_cache(rows)  # of recurrent layers too, unlike batch_select_indices
         self._mask, self._positions = self._mask[rows], self._positions[rows]

@@ -44,12 +44,13 @@ def draw(
 ) -> torch.Tensor:
     """Tokens `[B]` by inverting the distribution function at `uniforms` `[B]` in [0, 1).
 
-    `probabilities` are `[B, V]`, or `[N, V]` with the row of each draw in `rows` `[B]`.
+    `probabilities` are `[B, V]`, or `[N, V]` with the row of each draw in `rows` `[B]`. Of a row
+    that is not a number the last token is drawn; it leaves other rows as they are.
     """
     count, vocabulary = probabilities.shape
     own = torch.arange(count, device=probabilities.device)
     rows = own if rows is None else rows
-    cumulative = probabilities.cumsum(dim=-1)
+    cumulative = probabilities.cumsum(dim=-1).nan_to_num_()
     target = uniforms.to(cumulative) * cumulative[rows, -1]
     # One ascending sequence of all rows, which lie 2 apart, so that a draw copies no row.
     ascending = (cumulative + 2.0 * own[:, None]).flatten()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from peft import PeftType
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
@@ -33,12 +34,14 @@ def is_fusible(model: Any) -> bool:
     """Whether `model`, with or without an adapter, is one that FusedDecoder computes exactly.
 
     Of adapters it knows two matrices beside a projection, and no more: not DoRA's magnitudes, not
-    biases, embeddings or whole modules of the adapter's own.
+    biases, embeddings or whole modules of the adapter's own, and no other kind than LoRA.
     """
     plain = _without_adapter(model)
     config = plain.config
+    adapters = getattr(model, "peft_config", {}).values()
     return (
-        all(_is_plain(name, module) for name, module in plain.named_modules())
+        all(one.peft_type == PeftType.LORA for one in adapters)
+        and all(_is_plain(name, module) for name, module in plain.named_modules())
         and any(kind.__name__ in _ARCHITECTURES for kind in type(plain).__mro__)
         and config.model_type in _MODEL_TYPES
         and config.hidden_act == "silu"
