@@ -215,6 +215,19 @@ def test_where_a_number_is_asked_for_nothing_is_worked_out(answer: str, status: 
         assert alone.grade(block(answer), "26", "number").status == status
 
 
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        *((right, "correct") for right in ("0", "x=0", "5-5=0", "3-5+2=0", "$10-9-1=0$")),
+        *((wrong, "wrong") for wrong in ("5-5", "0=5-5", "3-5=-2", "5-4=1=0", r"5 \geq 0")),
+        *((wrong, "wrong") for wrong in ("5>=0", "5!=0", "4<5=0")),
+    ],
+)
+def test_where_the_number_is_0_an_equation_may_end_in_it(answer: str, status: str) -> None:
+    with Grader(workers=1) as alone:
+        assert alone.grade(block(answer), "0", "number").status == status
+
+
 def test_a_sum_does_not_answer_itself() -> None:
     sums = arithmetic_problems("sums", 50, 1, 2, 5, 1, "any", "train")
     with Grader(workers=1) as alone:

@@ -59,9 +59,10 @@ def settle_number(gold: str, answer: str) -> Settled:
     An answer that leaves something to work out, such as the problem itself, is wrong.
     """
     verdict = settle(gold, answer)
-    if isinstance(verdict, tuple):
-        _, sign, right = answer.rpartition("=")
-        verdict = settle(gold, right) if sign else "wrong"
+    _, equals, right = answer.rpartition("=")
+    is_equation = equals and not any(sign in answer for sign in "<>!")
+    if verdict != "correct" and is_equation and not _contradicts_itself(answer):
+        verdict = settle(gold, right)
     return "wrong" if isinstance(verdict, tuple) else verdict
 
 
