@@ -82,6 +82,21 @@ def test_gradient_checkpointing_computes_the_same_anew() -> None:
         assert torch.equal(ours, plain)
 
 
+def test_doubles_and_single_rows_are_as_without_it() -> None:
+    weight = torch.randn(4, 8, requires_grad=True)
+    for inputs in (torch.randn(2, 8).double(), torch.randn(8)):
+        found = []
+        for fast in (True, False):
+            with fast_bfloat16(fast), torch.autocast("cpu", dtype=torch.bfloat16):
+                output = nn.functional.linear(inputs, weight.to(inputs.dtype))
+            weight.grad = None
+            output.sum().backward()
+            found.append((output.detach(), weight.grad))
+        for ours, plain in zip(*found, strict=True):
+            assert ours.dtype == plain.dtype
+            torch.testing.assert_close(ours, plain, rtol=2**-7, atol=2**-6)
+
+
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """The products that were taken in float32."""

@@ -52,6 +52,7 @@ def fast_bfloat16(wanted: bool) -> Iterator[None]:
 def _is_autocast(inputs: Tensor) -> bool:
     return (
         inputs.device.type == "cpu"
+        and inputs.dtype != torch.float64  # which autocast leaves as it is
         and torch.is_autocast_enabled("cpu")
         and torch.get_autocast_dtype("cpu") == torch.bfloat16
     )
@@ -81,9 +82,10 @@ class _Linear(torch.autograd.Function):
         of_inputs = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
             of_inputs = (slope @ weight.float()).to(torch.bfloat16)
-        rows = slope.flatten(0, -2)
+        rows = slope.reshape(-1, slope.shape[-1])
         if ctx.needs_input_grad[1]:
-            of_weight = (rows.T @ inputs.float().flatten(0, -2)).to(torch.bfloat16)
+            read = inputs.float().reshape(-1, inputs.shape[-1])
+            of_weight = (rows.T @ read).to(torch.bfloat16)
         if ctx.needs_input_grad[2]:
             of_bias = rows.sum(0).to(torch.bfloat16)
         return of_inputs, of_weight, of_bias
