@@ -151,7 +151,7 @@ def tokens_per_step(trainer: SageTrainer) -> float:
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """The kept comparisons as a Markdown table, in the order of the study."""
     titles = load_study("methods", ROOT / "config").algorithms
-    lines = ["| method | row | time of a step | 95 % interval | tokens drawn |"]
+    lines = ["| method | in `algorithms.yaml` | time of a step | 95 % interval | tokens drawn |"]
     lines.append("| --- | --- | --- | --- | --- |")
     for record in records:
         row, drawn = record["row"], record["tokens"] / record["other_tokens"]
