@@ -62,7 +62,7 @@ lint: install-test
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
-	$(run-vllm) pytest -m vllm tests/test_vllm.py $(PYTEST_ARGS)
+	$(run-vllm) pytest -m vllm tests/test_vllm.py tests/test_vllm_training.py $(PYTEST_ARGS)
 
 ## make test-gpu            run what only a GPU can show, in at most 9 minutes; prints a table and
 ##                          keeps it in benchmarks/gpu.json. Without a GPU it says so and fails

@@ -19,6 +19,7 @@ from sage.study import ResolvedStudy
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "environment.yml")
+SMOKE = ("--config", "study=smoke")
 
 JOBS = "jobs.jsonl"
 """What each job of the smoke study took (`recorder/sitecustomize.py`)."""
@@ -114,7 +115,7 @@ def undisturbed(project: Path) -> Iterator[None]:
 def run_smoke(folder: Path) -> None:
     """Run the smoke study in a copy of the project; what its jobs took stands in JOBS."""
     recorder = {"PYTHONPATH": str(ROOT / "tests/recorder"), "SAGE_JOB_RECORD": str(folder / JOBS)}
-    done = snakemake_in(folder, **recorder, **TOKENS)("--cores", "2", "--config", "study=smoke")
+    done = snakemake_in(folder, **recorder, **TOKENS)("--cores", "2", *SMOKE)
     assert done.returncode == 0, done.stdout
 
 

@@ -8,80 +8,42 @@ for a moment, so that it closes its answers and ends its texts by itself.
 from __future__ import annotations
 
 import json
-import math
-import os
-import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from conftest import ROOT
 from peft import LoraConfig, get_peft_model
-from scipy.stats import chisquare, ks_2samp
-from transformers import PreTrainedModel, TrainerCallback
+from scipy.stats import chisquare
+from transformers import PreTrainedModel
+from with_vllm import (
+    ARCHITECTURE,
+    PROBLEMS,
+    SUMS,
+    both_engines,
+    needs_vllm,
+    open_and_keep,
+    write_base,
+)
 
 from sage.evaluation import samples as samples_module
 from sage.evaluation.samples import evaluate
-from sage.policies import (
-    build_tiny,
-    load_model,
-    load_policy,
-    load_tokenizer,
-    save_checkpoint,
-    train_tokenizer,
-)
+from sage.policies import build_tiny, load_model, load_policy, load_tokenizer, save_checkpoint
 from sage.problems.record import Problem
 from sage.prompting import SOLUTION_CLOSE, prompt_ids
 from sage.runtime.manifest import Manifest
 from sage.sampling import Completion, Request, Sampler, vllm_engine
 from sage.sampling.distribution import next_token_probabilities
-from sage.sampling.engines import engine_versions, open_sampler
-from sage.study import RL, Algorithm, Architecture, Evaluation, LoRA, Sampling
-from sage.training import rl
-from sage.training.adapters import lora_config
-from sage.training.drawers import drawer_for
-from sage.training.trainer import SageTrainer
+from sage.sampling.engines import engine_versions
+from sage.study import Evaluation, Sampling
 
-_MARKS = [
-    pytest.mark.vllm,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make test-vllm"),
-]
-both_engines = pytest.mark.parametrize(
-    "engine", ["transformers", pytest.param("vllm", marks=_MARKS)]
-)
-
-
-def needs_vllm(test: Callable[..., None]) -> Callable[..., None]:
-    """Skip a test, with the reason, where vLLM is not installed."""
-    for mark in _MARKS:
-        test = mark(test)
-    return test
-
-
-ARCHITECTURE = Architecture(
-    hidden_size=64,
-    intermediate_size=128,
-    layers=2,
-    heads=2,
-    key_value_heads=1,
-    max_positions=128,
-    vocab_size=300,
-)
-SUMS = {f"{a}+{b}": str(a + b) for a in range(10) for b in range(10)}
-PROBLEMS = list(SUMS)
 DRAWS = 4_000
 
 
@@ -91,24 +53,7 @@ def settings_with(**changes: object) -> Sampling:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint whose completions end with the closing tag and the end of text, mostly."""
-    texts = [f"{p[0]}{p[2]}: {total}. </SOLUTION><|endoftext|>" for p, total in SUMS.items()]
-    tokenizer = train_tokenizer(texts, ARCHITECTURE.vocab_size)
-    model = build_tiny(ARCHITECTURE, tokenizer, seed=0)
-    rows = [
-        [*prompt_ids(tokenizer, problem), *tokenizer.encode(text, add_special_tokens=False)]
-        for problem, text in zip(PROBLEMS, texts, strict=True)
-    ]
-    batch = tokenizer.pad({"input_ids": rows}, return_tensors="pt")
-    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    for _ in range(60):
-        model(**batch, labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    folder = tmp_path_factory.mktemp("vllm") / "base"
-    save_checkpoint(model, tokenizer, folder)
-    return folder
+    return write_base(tmp_path_factory.mktemp("vllm") / "base")
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +65,6 @@ def adapter(base: Path) -> Path:
     folder = base.with_name("adapter")
     get_peft_model(load_model(base), config).save_pretrained(folder)
     return folder
-
-
-# Several engines in one process are a thing of tests: vLLM takes down what they share when one of
-# them is collected, so all are kept.
-_KEPT: list[Sampler] = []
-
-
-def open_and_keep(*arguments: Any) -> Sampler:
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    _KEPT.append(open_sampler(*arguments))
-    return _KEPT[-1]
 
 
 @cache
@@ -373,187 +307,6 @@ def test_evaluation_writes_graded_samples(
     more = samples(8)
     kept = more[more["sample_index"] < 6].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, frame)
-
-
-TRAINING = {"problems": "sums", "steps": 4, "prompts_per_step": 16, "rollouts": 8} | {
-    "sampling": {"temperature": 1.0, "max_tokens": 16},
-    "learning_rate": 1e-3,
-    "schedule": "linear",
-    "warmup_ratio": 0.0,
-    "weight_decay": 0.0,
-    "kl_coefficient": 0.05,
-    "lora": {"rank": 4, "alpha": 8},
-    "checkpoint_every": 100,
-}
-
-
-class Preferring(TrainerCallback):
-    """Before each step makes an adapter under which completions begin with that step's letter."""
-
-    def __init__(self, base: Path) -> None:
-        tokenizer = load_tokenizer(base)
-        self.letters = tokenizer.convert_tokens_to_ids(list("robl"))
-        self._prompts = torch.tensor([prompt_ids(tokenizer, problem) for problem in PROBLEMS])
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        model, letter = kwargs["model"], self.letters[state.global_step]
-        ups = [weight for name, weight in model.named_parameters() if "lora_B" in name]
-        for weight in ups:
-            weight.data.zero_()
-        optimizer, loss = torch.optim.Adam(ups, lr=0.05), torch.tensor(1.0)
-        for _ in range(200):
-            if loss < 0.05:
-                break
-            logits = model(self._prompts).logits[:, -1]
-            loss = -logits.log_softmax(dim=-1)[:, letter].mean()
-            model.zero_grad()
-            loss.backward()
-            optimizer.step()
-        model.zero_grad()
-
-
-def trained(
-    base: Path, engine: str
-) -> tuple[list[dict[str, Any]], list[list[list[int]]], SageTrainer]:
-    """Steps of training with the engine: what was logged, and each step's rollouts."""
-    settings = RL.model_validate(TRAINING | {"engine": engine})
-    row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
-    config = rl.grpo_config(settings, row, 1, "cpu", base.with_name("scratch"), longest_prompt=40)
-    config.save_strategy = "no"
-    problems = [Problem(p, p, SUMS[p], "math", "1", "test", "0") for p in PROBLEMS]
-    rollouts: list[list[list[int]]] = []
-
-    def closed(completions: list[Any], completion_ids: list[list[int]], **_: Any) -> list[float]:
-        rollouts.append(completion_ids)
-        return [float(c[0]["content"].endswith(SOLUTION_CLOSE)) for c in completions]
-
-    model = load_model(base)
-    trainer = SageTrainer(
-        model=model,
-        reward_funcs=[closed],
-        args=config,
-        train_dataset=rl.prompt_dataset(problems),
-        processing_class=load_tokenizer(base),
-        peft_config=lora_config(LoRA(rank=4, alpha=8)),
-        stop_texts=settings.sampling.stop,
-        make_drawer=drawer_for(settings, model, base, sharded=False, longest_prompt=40),
-        correction=rl.correction_of(settings),
-        callbacks=[Preferring(base)],
-    )
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    trainer.train()
-    _KEPT.append(trainer._drawer._sampler)  # type: ignore[union-attr, arg-type]
-    return [row for row in trainer.state.log_history if "loss" in row], rollouts, trainer
-
-
-@needs_vllm
-def test_vllm_draws_each_step_from_the_adapter_of_that_step(base: Path) -> None:
-    """Completions begin as that step's adapter prefers; their log-probs are the policy's then."""
-    rows, rollouts, trainer = trained(base, "vllm")
-    assert len(rows) == 4
-    for row, drawn, letter in zip(rows, rollouts, Preferring(base).letters, strict=True):
-        assert len(drawn) == 128
-        assert sum(ids[0] == letter for ids in drawn) > 110  # of 122 expected
-        assert row["kl"] > 0.01  # nats: what the adapter does is much larger than the gap
-        assert row["sampler/gap_mean"] < 1e-5
-        assert row["sampler/gap_max"] < 1e-3
-    kept, policy = load_model(base).state_dict(), trainer.model.get_base_model().state_dict()
-    weights = {name.replace("base_layer.", ""): weight for name, weight in policy.items()}
-    assert all(torch.equal(weights[name], weight) for name, weight in kept.items())
-    # The same policies, drawn by transformers: the same lengths and rewards but for chance.
-    others, other_rollouts, _ = trained(base, "transformers")
-    for step in range(4):
-        lengths = [[*map(len, drawn[step])] for drawn in (rollouts, other_rollouts)]
-        assert ks_2samp(*lengths).pvalue > 1e-3
-        shares = rows[step]["reward"], others[step]["reward"]
-        assert abs(shares[0] - shares[1]) < 4 * math.sqrt(2 * 0.25 / 128)
-
-
-JOB = """
-import json, sys, time
-from pathlib import Path
-from sage.evaluation.samples import evaluate
-from sage.problems.record import Problem
-from sage.runtime.manifest import Manifest
-from sage.study import RL, Algorithm, Evaluation
-from sage.training.rl import train_rl
-
-kind, settings, base, folder = sys.argv[1], json.loads(sys.argv[2]), *map(Path, sys.argv[3:])
-sums = [(f"{a}+{b}", str(a + b)) for a in range(8) for b in range(8)]
-problems = [Problem(text, text, answer, "math", "1", "test", "0") for text, answer in sums]
-manifest = Manifest({}, 1, time.time())
-if kind == "rl":
-    row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
-    settings, scratch = RL.model_validate(settings), folder / "scratch"
-    train_rl(base, problems, settings, row, 1, "cpu", scratch, folder / "policy", manifest)
-else:
-    settings, parts = Evaluation.model_validate(settings), ("tiny", "sums", 0)
-    shards, output = folder / "shards", folder / "samples.parquet"
-    evaluate(base, None, problems[:32], settings, "cpu", *parts, shards, output, manifest)
-"""
-KILLED = {
-    "rl": TRAINING | {"engine": "vllm", "steps": 8, "checkpoint_every": 1},
-    "sample": {
-        "samples": 16,
-        "seeds": [0],
-        "sampling": {"temperature": 1.0, "max_tokens": 24, "stop": []},
-        "engine": "vllm",
-        "batch_size": 64,
-        "shard_size": 64,
-    },
-}
-"""Settings of two jobs of 8 parts each: steps with a checkpoint, or shards of 32 x 2 samples."""
-
-
-def started_job(kind: str, base: Path, folder: Path) -> subprocess.Popen[bytes]:
-    folder.mkdir(exist_ok=True)
-    with (folder / "log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-c", JOB, kind, json.dumps(KILLED[kind]), str(base), str(folder)],
-            env={"VLLM_CPU_KVCACHE_SPACE": "1", **os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=log,
-            stderr=log,
-        )
-
-
-def parts_done(folder: Path) -> int:
-    """The step of the newest whole checkpoint, or how many shards are there."""
-    steps = [int(path.parent.name[11:]) for path in folder.glob("scratch/checkpoint-*/sums.json")]
-    return max([*steps, len([*folder.glob("shards/*/[!.]*.parquet")])])
-
-
-def results_of(folder: Path) -> list[Any]:
-    """The weights and history of a training job, or the samples of the other."""
-    if (samples := folder / "samples.parquet").exists():
-        return [samples.read_bytes()]
-    policy = folder / "policy"
-    history = [json.loads(line) for line in (policy / "history.jsonl").open()]
-    weights = (policy / "adapter_model.safetensors").read_bytes()
-    return [weights, [{**row, "seconds": 0} for row in history]]
-
-
-@needs_vllm
-@pytest.mark.parametrize("kind", KILLED)
-def test_a_job_killed_anywhere_ends_with_the_same_bytes(
-    base: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (base / "manifest.json").write_text("{}")
-    calm, chaos = tmp_path / "calm", tmp_path / "chaos"
-    assert started_job(kind, base, calm).wait() == 0, (calm / "log").read_text()
-    rng = random.Random(seed := random.SystemRandom().randrange(2**32))
-    part, delay = rng.randint(1, 4), rng.uniform(0.0, 0.5)
-    process = started_job(kind, base, chaos)
-    while parts_done(chaos) < part:
-        assert process.poll() is None, (chaos / "log").read_text()
-        time.sleep(0.02)
-    time.sleep(delay)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    done = parts_done(chaos)
-    with capsys.disabled():
-        print(f"\n{kind}: seed {seed}, SIGKILL {delay:.2f} s after part {part}; {done} of 8 done")
-    assert started_job(kind, base, chaos).wait() == 0, (chaos / "log").read_text()
-    assert results_of(chaos) == results_of(calm)
 
 
 def test_missing_vllm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,182 @@
+"""The ledger of claims: its rows, verdicts, text and figure, and how strongly a guide acted."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from claim_frames import RAISED, compared
+from report_frames import ROOT, a_study, history
+
+from sage.claims.figure import contrasts_figure
+from sage.claims.ledger import COLUMNS, Measured, findings, ledger, resolved_k, says
+from sage.claims.strength import strength_text
+from sage.claims.tests import Claim, PassAtK, load_claims
+from sage.claims.verdicts import APART, of_finding
+from sage.claims.view import counted, ledger_view
+from sage.exhibits import load_study
+from sage.rendering.labels import row_title
+from sage.study import ResolvedStudy
+
+
+def one_run(frame: pd.DataFrame) -> pd.DataFrame:
+    by_run = [[value] for value in frame["value"]]
+    return frame.assign(n_seeds=1, train_seeds=[[1]] * len(frame), by_run=by_run)
+
+
+def pass_test(k: int | str, **more: object) -> dict[str, object]:
+    names = {"test": "pass_at_k", "exhibit": "table1", "row": "branch", "other": "grpo"}
+    return {**names, "k": k, "direction": "up", **more}
+
+
+CLAIM = Claim.model_validate(
+    {
+        "claim": "It rises.",
+        "source": "Table 1",
+        "primary": pass_test("half", margin=0.02),
+        "secondary": [pass_test(1)],
+    }
+)
+
+
+class TestLedger:
+    @pytest.fixture
+    def study(self) -> ResolvedStudy:
+        return a_study()
+
+    def test_a_row_per_place_and_one_verdict_for_the_claim(self, study: ResolvedStudy) -> None:
+        frame = ledger({"rise": CLAIM}, study, Measured(comparisons=RAISED))
+        assert list(frame.columns) == COLUMNS
+        assert frame["place"].tolist() == ["average", "easy", "hard"] * 2
+        assert frame["role"].tolist() == ["primary", "place", "place", *["secondary"] * 3]
+        assert frame["test_verdict"].tolist() == ["supported"] * 6
+        assert set(frame["verdict"]) == {"supported"}
+        # 0.002 and 0.06 at k = 2, 0.001 and 0.2 at k = 1, and the mean there: five tests
+        assert frame["place_verdict"].tolist()[1:3] == ["supported", "inconclusive"]
+
+    def test_half_leaves_two_samples_for_each_of_k(self, study: ResolvedStudy) -> None:
+        test = CLAIM.primary
+        assert isinstance(test, PassAtK)
+        assert resolved_k(test, study) == 2  # four samples, one seed
+        paper = load_study("paper", ROOT / "config")
+        assert resolved_k(test, paper) == 256  # five seeds of 256
+
+    def test_opposite_effects_on_two_benchmarks_are_no_support(self, study: ResolvedStudy) -> None:
+        rows = [("easy", 0.30, 0.001), ("hard", -0.10, 0.001)]
+        frame = compared(
+            [("branch", "grpo", on, k, d, 0.01, p) for on, d, p in rows for k in (1, 2)]
+        )
+        judged = ledger({"rise": CLAIM}, study, Measured(frame))
+        assert judged["place_verdict"].tolist()[:3] == ["supported", "supported", "contradicted"]
+        assert set(judged["verdict"]) == {"inconclusive"}
+        assert set(judged["because"]) == {APART}
+
+    def test_small_differences_closely_measured_are_none(self, study: ResolvedStudy) -> None:
+        frame = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
+        frame = frame.assign(var_below=1e-5, var_above=1e-5, var_problems=1e-5)
+        judged = ledger({"rise": CLAIM}, study, Measured(frame))
+        assert set(judged["verdict"]) == {"no difference"}
+        (claim,) = ledger_view(judged, study)
+        assert claim.verdict_text == "no difference larger than 2.0 points"
+        assert claim.found.startswith("pass@2 +0.1 points (95 % interval ")
+        assert claim.found.endswith("), mean of 2 benchmarks")
+        assert counted([claim]) == "Claims: 1 without a difference that matters."
+        assert "A difference larger than 2.0 points is excluded." in claim.summary
+
+    def test_one_training_run_decides_no_claim_and_says_so(self, study: ResolvedStudy) -> None:
+        judged = ledger({"rise": CLAIM}, study, Measured(one_run(RAISED)))
+        assert set(judged["verdict"]) == {"inconclusive"}
+        (claim,) = ledger_view(judged, study)
+        assert claim.because == "one training run"
+        assert claim.rows[0].verdict == "so in one run"
+        assert claim.rows[1].over == "41 problems, 1 run"
+        unclear = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(one_run(unclear))), study)
+        assert claim.because == "one training run"
+        assert "detectable" not in claim.found
+
+    def test_p_of_a_margin_is_about_the_margin(self, study: ResolvedStudy) -> None:
+        test = PassAtK.model_validate(pass_test(1, direction="not up", margin=0.2))
+        (mean, *_), _ = findings(test, study, Measured(RAISED))
+        # 0.13 below it, standard error sqrt(0.02^2 + 0.03^2) / 2 = 0.018
+        assert mean.p < 1e-6
+        assert of_finding(test, mean, mean.p) == "supported"
+        claim = CLAIM.model_copy(update={"primary": test, "secondary": []})
+        (seen,) = ledger_view(ledger({"bounded": claim}, study, Measured(RAISED)), study)
+        assert "The contrast is significant, and as claimed." in seen.summary
+
+    def test_what_was_not_measured_says_why(self, study: ResolvedStudy) -> None:
+        frame = ledger({"rise": CLAIM}, study, Measured())
+        assert frame["verdict"].tolist() == ["not run", "not run"]
+        assert set(frame["reason"]) == {"there are no comparisons yet"}
+        elsewhere = CLAIM.primary.model_copy(update={"exhibit": "table4"})
+        assert findings(elsewhere, study, Measured(comparisons=RAISED)) == (
+            [],
+            "the study has no table4",
+        )
+
+    def test_the_frame_survives_parquet_and_is_shown_as_text(
+        self, study: ResolvedStudy, tmp_path: Path
+    ) -> None:
+        wide = RAISED.assign(var_below=0.01, var_above=0.01, var_problems=0.01, p=0.5)
+        frame = ledger({"rise": CLAIM, "none": CLAIM}, study, Measured(comparisons=wide))
+        frame.to_parquet(tmp_path / "claims.parquet", index=False)
+        (claim, _) = ledger_view(pd.read_parquet(tmp_path / "claims.parquet"), study)
+        assert (claim.text, claim.verdict) == ("It rises.", "inconclusive")
+        first, second = claim.rows[:2]
+        assert (first.says, second.says) == ("pass@2: Branch > GRPO", "")
+        assert (first.place, first.effect) == ("Average", "+6.0")
+        assert first.interval == "\u22128.3 to +20.3"
+        assert first.over == "82 problems, 3 runs"
+        # 14.3 (1 + 0.846 / 1.990), Student's t with 80 degrees of freedom
+        assert first.detectable == "20.4 points"
+        assert claim.summary == (
+            "Primary contrast: pass@2: Branch > GRPO, mean over 2 benchmarks. Found: +6.0 points "
+            "(95 % interval \u22128.3 to +20.3), 82 problems, 3 runs.",
+            "Inconclusive: a study of this size finds a difference of 20.4 points in 80 % of "
+            "cases, and smaller ones less often.",
+            "No secondary finding is decided.",
+        )
+
+    def test_all_contrasts_are_drawn_with_the_margin_behind_the_primary(
+        self, study: ResolvedStudy
+    ) -> None:
+        judged = ledger({"rise": CLAIM}, study, Measured(RAISED))
+        (axes,) = contrasts_figure(judged, study).axes
+        labels = [label.get_text() for label in axes.get_yticklabels()]
+        assert labels[:3] == ["pass@2: Branch > GRPO, Average", "Easy", "Hard"]
+        (band,) = axes.patches
+        assert (band.get_x(), band.get_width()) == pytest.approx((-2.0, 4.0))
+        ends = [line.get_xdata() for line in axes.lines if len(line.get_xdata()) == 2]
+        drawn = [100 * judged.loc[0, name] for name in ("low", "high")]
+        assert any(list(end) == pytest.approx(drawn) for end in ends)
+        nothing = contrasts_figure(ledger({"rise": CLAIM}, study, Measured()), study)
+        assert nothing.axes[0].texts[0].get_text() == "No contrast has been measured yet."
+
+    def test_every_test_of_the_paper_can_be_said(self) -> None:
+        mini = load_study("mini", ROOT / "config")
+        claims = load_claims(ROOT / "config/claims.yaml").values()
+        texts = [says(test, mini) for c in claims for test in (c.primary, *c.secondary)]
+        assert all(": " in text for text in texts)
+        time = "time to learn from the same completions"
+        assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
+        assert "pass@1: GRPO + Forward KL ≤ GRPO + 1.0 points" in texts
+        assert "pass@64: GRPO + Branch > GRPO" in texts
+        assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
+
+
+def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:
+    study = a_study()
+    rising = [row | {"amplified_share": 0.3, "log_q": 0.5} for row in history(3)]
+    rising[2] |= {"amplified_share": 0.1, "log_q": -0.25}
+    runs = {("tiny", "branch", seed): rising for seed in (1, 2)}
+    beta = study.model("tiny").rl.kl_coefficient
+    assert beta == 0.05
+    text = strength_text(study, "tiny", ["grpo", "branch"], runs)
+    assert text == (
+        f"{row_title(study, 'branch')} (2 runs; first and last third of training): q > 1 on 30.0 "
+        "and 10.0 % of tokens; mean log q of a completion 0.5 and \u22120.25 nats, times β 0.025 "
+        "and \u22120.0125, where a correct answer is worth 1."
+    )
+    assert strength_text(study, "tiny", ["grpo", "base"], runs) == ""
+    short = {("tiny", "branch", 1): rising[:2]}
+    assert strength_text(study, "tiny", ["branch"], short) == ""

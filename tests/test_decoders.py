@@ -1,0 +1,278 @@
+"""Both decoders compute what the model does, while rows branch, move and end.
+
+The fused one refuses what it cannot compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import IA3Config, LoraConfig, PeftConfig, PromptTuningConfig, get_peft_model
+from sampled import LETTERS, in_one_thread, requests_of, sample, write_base
+from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint
+from sage.sampling import Request, TransformersSampler
+from sage.sampling.decoders import ModuleDecoder
+from sage.sampling.fused import FusedDecoder, is_fusible
+from sage.sampling.transformers_engine import branched
+from sage.study import Sampling
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    with in_one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_base(tmp_path_factory.mktemp("model") / "base")
+
+
+@pytest.fixture(scope="module")
+def requests(base: Path) -> list[Request]:
+    return requests_of(base)
+
+
+def llama() -> PreTrainedModel:
+    """Llama with biases, grouped heads of another size, an untied head and scaled rotations."""
+    torch.manual_seed(2)
+    scaled = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0}
+    scaled |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaled |= {"original_max_position_embeddings": 32}
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=90,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            max_position_embeddings=512,
+            initializer_range=0.3,
+            rope_parameters=scaled,
+        )
+    ).eval()
+
+
+KEPT = {3: [0, 1, 2, 3, 1], 20: [4, 1, 2, 3, 1, 0, 0, 2, 2], 60: [0, 1, 7, 3], 80: [3, 1]}
+"""After which step which rows go on."""
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_the_fused_decoder_computes_what_the_model_does(base: Path, adapted: bool) -> None:
+    """Prompts of several lengths, rows that branch or are dropped, a cache that has to grow."""
+    for model in (load_model(base).eval(), llama()):
+        policy: Any = model
+        if adapted:
+            targets = ["q_proj", "v_proj", "o_proj", "gate_proj", "down_proj"]
+            config = LoraConfig(r=3, lora_alpha=7, target_modules=targets, init_lora_weights=False)
+            policy = get_peft_model(model, config).eval()
+        prompts = [(5, 6, 7), tuple(range(9, 40)), (5, 6, 7), (8,)]
+        with torch.inference_mode():
+            fused, logits = FusedDecoder(policy).start(prompts, 200, 9)
+            plain, expected = ModuleDecoder(policy).start(prompts, 200, 9)
+            for step in range(200):
+                torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+                tokens = (torch.arange(len(logits)) * 7 + step * 3) % 80
+                logits, expected = fused.step(tokens), plain.step(tokens)
+                if step in KEPT:
+                    kept = torch.tensor(KEPT[step])
+                    fused.keep(kept)
+                    plain.keep(kept)
+                    logits, expected = logits[kept], expected[kept]
+        assert expected.std() > 0.1
+
+
+def test_rows_branch_where_completions_draw_different_tokens() -> None:
+    rows, tokens = torch.tensor([1, 0, 1, 0, 3, 1]), torch.tensor([7, 5, 7, 6, 5, 2])
+    sources, following, after = branched(rows, tokens, 4, 10)
+    # Row 2 has nobody left: a branch of another row takes its place.
+    assert (sources[0], sources[1], sources[3]) == (0, 1, 3)
+    assert sources[after].tolist() == rows.tolist()
+    assert following[after].tolist() == tokens.tolist()
+    assert len({*after.tolist()}) == len(sources) == 5  # 1 drew 7 twice
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 64])
+def test_branches_follow_their_completions(count: int) -> None:
+    random = torch.Generator().manual_seed(count)
+    for completions in (1, 7, 48, 49, 64):
+        rows = torch.randint(count, (completions,), generator=random)
+        tokens = torch.randint(3, (completions,), generator=random)
+        sources, following, after = branched(rows, tokens, count, 3)
+        assert torch.equal(sources[after], rows)
+        assert torch.equal(following[after], tokens)
+        different = len({*zip(rows.tolist(), tokens.tolist(), strict=True)})
+        assert len({*after.tolist()}) == different <= len(sources)
+        # Rows of nobody stay while they are few, since dropping them moves others.
+        assert len(sources) == different or 0.75 * count <= different < count == len(sources)
+        assert sources.max() < count
+        own = sources == torch.arange(len(sources))
+        kept = {*rows.tolist()} & set(range(len(sources)))
+        assert own[list(kept)].all()
+
+
+def test_completions_share_a_row_while_they_are_the_same(base: Path) -> None:
+    class Counting(FusedDecoder):
+        def logits(self, ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+            rows.append(len(ids))
+            return super().logits(ids, *rest)
+
+    rows: list[int] = []
+    tokenizer = load_tokenizer(base)
+    sampler = TransformersSampler(Counting(load_model(base)), tokenizer, [], 64)
+    requests = [Request(prompt, f"{prompt}{i}") for prompt in [(5, 6), (7,)] for i in range(32)]
+    cold = Sampling(temperature=1e-5, max_tokens=6)
+    drawn = sampler.sample(requests, cold)
+    assert rows == [2] * 6
+    assert len({one.token_ids for one in drawn}) == 2
+    rows.clear()
+    warm = sampler.sample(requests, Sampling(temperature=1.0, max_tokens=6))
+    for step, batch in enumerate(rows):
+        begun = {  # with what has been drawn so far, and whether more is
+            (request.prompt_ids, one.token_ids[:step]): one.n_tokens > step
+            for request, one in zip(requests, warm, strict=True)
+        }
+        assert sum(begun.values()) <= batch <= len(begun)
+    assert rows[0] == 2 < rows[1] < rows[-1] <= 64
+
+
+def test_a_fused_decoder_follows_training_and_writes_nothing_back(base: Path) -> None:
+    config = LoraConfig(r=3, lora_alpha=7, target_modules=["q_proj", "up_proj"])
+    policy: Any = get_peft_model(load_model(base), config).eval()
+    before = {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+    decoder = FusedDecoder(policy)
+
+    def first_logits() -> torch.Tensor:
+        with torch.inference_mode():
+            return decoder.start([(5, 6, 7)], 1, 1)[1]
+
+    untrained = first_logits()
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            weight.data += 0.1
+            before[name] += 0.1
+    torch.testing.assert_close(first_logits(), untrained, rtol=0, atol=0)
+    decoder.refresh()
+    with torch.no_grad():
+        expected = policy(torch.tensor([[5, 6, 7]])).logits[:, -1]
+    torch.testing.assert_close(first_logits(), expected, rtol=1e-4, atol=1e-5)
+    assert (expected - untrained).abs().max() > 1e-3
+    assert all(torch.equal(before[name], weight) for name, weight in policy.named_parameters())
+
+
+def test_another_architecture_is_not_fused(base: Path) -> None:
+    model = load_model(base)
+    assert is_fusible(model)
+    for key, value in (("hidden_act", "gelu"), ("model_type", "qwen3")):
+        other = load_model(base)
+        setattr(other.config, key, value)
+        assert not is_fusible(other)
+        with pytest.raises(ValueError, match="not an architecture"):
+            FusedDecoder(other)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"use_dora": True},
+        {"lora_bias": True},
+        {"target_modules": ["q_proj", "lm_head"]},
+        {"target_modules": ["q_proj", "embed_tokens"]},
+        {"modules_to_save": ["norm"]},
+        {"trainable_token_indices": [3]},
+    ],
+)
+def test_an_adapter_that_is_more_than_plain_lora_is_not_fused(
+    base: Path, more: dict[str, Any]
+) -> None:
+    plain = {"r": 3, "target_modules": ["q_proj", "up_proj"], "init_lora_weights": False}
+    assert is_fusible(get_peft_model(load_model(base), LoraConfig(**plain)))
+    policy: Any = get_peft_model(load_model(base), LoraConfig(**plain | more))
+    assert not is_fusible(policy)
+    with pytest.raises(ValueError, match="not plain LoRA"):
+        FusedDecoder(policy)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3),
+        IA3Config(task_type="CAUSAL_LM"),
+    ],
+)
+def test_an_adapter_of_another_kind_is_not_fused(base: Path, config: PeftConfig) -> None:
+    assert not is_fusible(get_peft_model(load_model(base), config))
+
+
+def test_a_model_with_recurrent_layers_is_decoded(base: Path) -> None:
+    """Its rows hold states as well as keys and values: all of them follow a row that moves."""
+    torch.manual_seed(0)
+    config = Lfm2Config(
+        vocab_size=48,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        layer_types=["conv", "full_attention", "conv", "full_attention"],
+        initializer_range=0.3,
+    )
+    model = Lfm2ForCausalLM(config).eval()
+    texts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
+    with torch.inference_mode():
+        decoding, _ = ModuleDecoder(model).start([tuple(text) for text in texts], 5, 4)
+        for kept, tokens in (
+            ([0, 1, 1], [1, 2, 3]),
+            ([2, 1, 0, 0], [4, 5, 6, 7]),
+            ([3, 0], [8, 9]),
+        ):
+            decoding.keep(torch.tensor(kept))
+            texts = [[*texts[row], token] for row, token in zip(kept, tokens, strict=True)]
+            expected = model(torch.tensor(texts)).logits[:, -1]
+            torch.testing.assert_close(
+                decoding.step(torch.tensor(tokens)), expected, rtol=1e-3, atol=1e-4
+            )
+
+
+def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_path: Path) -> None:
+    """Half of it would be, were it merged; in float32 nothing else differs."""
+    short = tmp_path / "base"
+    save_checkpoint(load_model(base, torch.bfloat16), load_tokenizer(base), short)
+    config = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
+    adapted: Any = get_peft_model(load_model(short), config).eval()
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=2.5e-4)
+    adapted.save_pretrained(tmp_path / "adapter")
+    policy: Any = load_policy(short, tmp_path / "adapter", torch.bfloat16, "cpu")
+    assert policy.dtype == torch.bfloat16
+    sampler = TransformersSampler.of(policy, load_tokenizer(short), 64, consume=True)
+    policy.float()  # what the sampler draws from is the policy itself, and no copy
+    prompt = (5, 6, 7)
+    requests = [Request(prompt, str(i)) for i in range(16)]
+    for one in sampler.sample(requests, LETTERS, log_probs=True):
+        ids = torch.tensor([[*prompt, *one.token_ids]])
+        drawn = ids[0, len(prompt) :, None]
+        with torch.no_grad():
+            logits = adapted(ids).logits[0, len(prompt) - 1 : -1]
+        expected = logits.double().log_softmax(-1).gather(-1, drawn)[:, 0]
+        torch.testing.assert_close(
+            torch.tensor(one.log_probs).double(), expected, rtol=0, atol=1e-5
+        )
+
+
+def test_both_decoders_draw_the_same(base: Path, requests: list[Request]) -> None:
+    tokenizer = load_tokenizer(base)
+    decoder = ModuleDecoder(load_model(base).eval())
+    plain = TransformersSampler(decoder, tokenizer, [tokenizer.eos_token_id], 64)
+    assert plain.sample(requests, LETTERS) == sample(base, requests, 64)

@@ -1,0 +1,142 @@
+"""A study's files: YAML that is at fault, names that do not do, and every fault in one message."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from study_edits import ALGORITHMS, ROOT, STUDIES, STUDY, edit, message_of
+
+from sage.exhibits import load_study
+from sage.study import load_settings
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A copy of `config/` to edit."""
+    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("1e-3", "'1e-3', which YAML reads as text; write 1.0e-3"),
+        ("1.5e3", "'1.5e3', which YAML reads as text; write 1.5e+3"),
+        ("'0.001'", "'0.001', which YAML reads as text; write 0.001"),
+        ("fast", "'fast'"),
+    ],
+)
+def test_a_number_that_yaml_reads_as_text_is_told_how_to_be_written(
+    config: Path, written: str, remedy: str
+) -> None:
+    file = config / STUDY
+    lines = file.read_text().splitlines()
+    index = next(i for i, line in enumerate(lines) if "learning_rate:" in line)
+    lines[index] = f"{lines[index].partition(':')[0]}: {written}"
+    file.write_text("\n".join(lines))
+    message = message_of(lambda: load_study("smoke", config))
+    assert re.search(rf"learning_rate: must be a number, not {re.escape(remedy)}$", message, re.M)
+    suggested = remedy.rpartition("write ")[2]
+    assert (suggested == "'fast'") or isinstance(yaml.safe_load(suggested), float)
+
+
+def test_faults_of_every_kind_and_file_are_reported_at_once(config: Path) -> None:
+    edit(config / STUDY, "models.tiny.rl.stepz", 4)
+    edit(config / STUDY, "models.tiny.rl.rollouts", 0)
+    edit(config / STUDY, "models.tiny.benchmarks.0", "arithmetik")
+    edit(config / STUDY, "seeds", [1, 1])
+    edit(config / ALGORITHMS, "grpo.clip_low", 0)
+    lines = message_of(lambda: load_study("smoke", config)).splitlines()
+    assert [line.split(":")[0].strip() for line in lines] == [
+        str(config / STUDY),
+        "models.tiny.rl.rollouts",
+        "models.tiny.rl.stepz",
+        "models.tiny.benchmarks[0]",
+        "seeds[1]",
+        str(config / ALGORITHMS),
+        "grpo.clip_low",
+        "Every key is explained in config/README.md.",
+    ]
+    assert lines[0].endswith("4 faults")
+    assert lines[5].endswith("1 fault")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("title: [Smoke\nnotice: x\n", ", line 2, column 7: not valid YAML: "),
+        ("title: a\n\tnotice: b\n", ", line 2, column 1: not valid YAML: "),
+        ("title: a\ntitle: b\n", ", line 2, column 1: not valid YAML: key 'title' occurs twice"),
+        ("- a\n- b\n", ": must be a mapping of keys to values, not ['a', 'b']"),
+        ("", ": must be a mapping of keys to values, not empty"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_named_with_the_place(
+    config: Path, text: str, fault: str
+) -> None:
+    (config / STUDY).write_text(text)
+    assert message_of(lambda: load_study("smoke", config)).startswith(f"{config / STUDY}{fault}")
+
+
+def test_a_file_that_is_not_text_is_named(config: Path) -> None:
+    (config / STUDY).write_bytes(b"title: \x00\xff\n")
+    message = message_of(lambda: load_study("smoke", config))
+    assert message.startswith(f"{config / STUDY}: not valid YAML: ")
+
+
+def test_a_missing_file_is_named(config: Path) -> None:
+    (config / ALGORITHMS).unlink()
+    assert message_of(lambda: load_study("smoke", config)) == (
+        f"{config / ALGORITHMS}: cannot be read: No such file or directory"
+    )
+
+
+def test_an_unknown_study_brings_the_nearest_name(config: Path) -> None:
+    assert message_of(lambda: load_study("smok", config)) == (
+        f"config/config.yaml: study: 'smok' is neither a study in {config / 'studies'} nor a YAML "
+        f"file; did you mean 'smoke'? Allowed: {', '.join(STUDIES)}"
+    )
+
+
+def test_a_model_whose_name_cannot_be_a_folder_is_refused(config: Path) -> None:
+    content = yaml.safe_load((config / STUDY).read_text())
+    content["models"]["my model"] = content["models"].pop("tiny")
+    (config / STUDY).write_text(yaml.safe_dump(content))
+    message = message_of(lambda: load_study("smoke", config))
+    assert message.splitlines()[1].startswith("  models: a key must match ^[A-Za-z0-9]")
+    assert "not 'my model'" in message
+
+
+def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> None:
+    mine = config / "my study.yaml"
+    shutil.copy(config / STUDY, mine)
+    assert "the name of the file: must match ^[A-Za-z0-9]" in message_of(
+        lambda: load_study(str(mine), config)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (
+            {"study": "mini", "studdy": "smoke"},
+            "studdy: unknown key; did you mean 'study'? Allowed: device, mirror, publish_to, "
+            "reference, results, study, tracking",
+        ),
+        (
+            {"study": "mini", "device": "gpu"},
+            "device: 'gpu' is not allowed; did you mean 'cpu'? Allowed: auto, cpu, cuda",
+        ),
+        ({"study": 3}, "study: must be text, not 3"),
+        ({}, "study: missing"),
+    ],
+)
+def test_settings_of_the_machine_are_checked_too(content: dict[str, Any], fault: str) -> None:
+    assert message_of(lambda: load_settings(content)).splitlines()[:2] == [
+        "config/config.yaml: 1 fault",
+        f"  {fault}",
+    ]

@@ -1,0 +1,29 @@
+"""What tests of the grader share: real files, answers in a block, their statuses, its processes."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+
+from sage.grading import Grader
+
+MIRROR = os.environ.get("SAGE_MIRROR")
+needs_mirror = pytest.mark.skipif(
+    MIRROR is None, reason="SAGE_MIRROR names no folder of benchmark files"
+)
+
+
+def block(answer: str) -> str:
+    return f"so it is<end_working_out><SOLUTION>{answer}</SOLUTION>"
+
+
+def statuses(grader: Grader, pairs: list[tuple[str, str]], **options: bool) -> list[str]:
+    """The status of each (gold, answer)."""
+    samples = [(block(answer), gold, "math") for gold, answer in pairs]
+    return [verdict.status for verdict in grader.grade_many(samples, **options)]  # type: ignore[arg-type]
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
