@@ -113,5 +113,6 @@ class _ModuleRows:
     def keep(self, rows: torch.Tensor) -> None:
         if torch.equal(rows, torch.arange(len(self._mask), device=rows.device)):
             return
-        self._cache.reorder_cache(rows)  # of recurrent layers too, unlike batch_select_indices
+        # Of recurrent layers too, unlike batch_select_indices.
+        self._cache.reorder_cache(rows)  # type: ignore[arg-type]
         self._mask, self._positions = self._mask[rows], self._positions[rows]
