@@ -1,10 +1,12 @@
 """The report's figures: drawn from the rows given, alike in every study, the same bytes twice."""
 
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -22,7 +24,7 @@ from sage.exhibits.making import write_figure
 from sage.exhibits.theory import OPEN, anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
 from sage.rendering.lines import PALETTE, line_styles
-from sage.rendering.style import draw_figure
+from sage.rendering.style import STYLE, draw_figure
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 from sage.theory.figures import GuidedAnchors, ModeFits, guided_anchors, mode_fits
@@ -366,3 +368,22 @@ class TestTheory:
             assert to_rgba(policy.get_color()) == to_rgba(PALETTE[colour][0])
         assert len(guided.lines) == 2
         np.testing.assert_array_equal(guided.lines[0].get_ydata(), modes.anchor)
+
+
+def test_paths_have_two_decimals_and_stay_in_their_place(tmp_path: Path) -> None:
+    def draw() -> Figure:
+        figure = Figure(figsize=(3, 2))
+        figure.subplots().plot([0, 1, 2, 3], [0.123456, 0.9, -0.3, 1 / 3])
+        return figure
+
+    draw_figure(draw, tmp_path / "short.svg")
+    with matplotlib.rc_context(STYLE):
+        draw().savefig(tmp_path / "long.svg", format="svg")
+    found = []
+    for name in ("short.svg", "long.svg"):
+        paths = re.findall(r' d="([^"]+)"', (tmp_path / name).read_text())
+        found.append([float(n) for path in paths for n in re.findall(r"-?\d+(?:\.\d+)?", path)])
+        decimals = [len(n) for path in paths for n in re.findall(r"\.(\d+)", path)]
+        assert (max(decimals) <= 2) == (name == "short.svg")
+    assert len(found[0]) == len(found[1]) > 20
+    assert all(abs(ours - theirs) < 0.006 for ours, theirs in zip(*found, strict=True))

@@ -5,7 +5,9 @@ Figures do not touch pyplot's global state, and the same data gives the same byt
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,15 @@ _LINE_INCHES, _ENTRY_INCHES, _LETTER_INCHES = 0.24, 0.7, 0.068
 """Of a legend: the height of a line, the width of an entry without its text, and of a letter."""
 
 
+_PATH = re.compile(r' d="[^"]+"')
+_LONG_NUMBER = re.compile(r"\d+\.\d{3,}")
+
+
+def _with_short_numbers(path: re.Match[str]) -> str:
+    """A path of an SVG file with two decimals, a hundredth of a point, instead of six."""
+    return _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.2f}", path[0])
+
+
 def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
     """Draw a figure in this style and write it as SVG and, beside it, as PDF.
 
@@ -68,7 +79,10 @@ def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
         figure = draw()
         with atomic_file(svg_path) as temporary:
             nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            figure.savefig(temporary, format="svg", metadata=nothing)
+            text = io.StringIO()
+            figure.savefig(text, format="svg", metadata=nothing)
+            short = _PATH.sub(_with_short_numbers, text.getvalue())
+            temporary.write_text(short, encoding="utf-8")
         figure.set_layout_engine("none")  # it is laid out now; both files have the same places
         with atomic_file(svg_path.with_suffix(".pdf")) as temporary:
             figure.savefig(temporary, format="pdf", metadata={"CreationDate": None})
