@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from sage.rendering.numbers import NONE, interval_of_points, points
 
@@ -23,12 +24,22 @@ BASES = {
     ("mini_again", "tiny"): "`mini_again`, other seeds",
     ("bases", "tiny_second"): "`bases`, second base",
     ("bases", "tiny_third"): "`bases`, third base",
+    ("reference", "tiny"): "`reference`",
 }
 """Folder and model of each comparison from one base, with its name in the table."""
 
 TRADE = [("grpo", "base", 1), ("grpo", "base", None), ("grpo_no_kl", "grpo", None)]
 BRANCH = [("grpo_branch", "grpo", None), ("grpo_branch_k1_reward", "grpo_k1_reward", None)]
 """Method, the one it is compared with, and k; None is the study's primary k."""
+
+GUIDES = [
+    *((f"grpo_{guide}", "grpo") for guide in ("random", "token", "branch")),
+    *((f"grpo_{guide}_k1_reward", "grpo_k1_reward") for guide in ("random", "token", "branch")),
+    ("grpo_branch_k3_corrected", "grpo_k3_corrected"),
+    ("grpo_forward_kl", "grpo"),
+    ("grpo_no_kl", "grpo"),
+]
+"""Methods of `reference`, each with what it differs from in its guide or KL term alone."""
 
 CLAIMS = {
     TRADE[0]: ("gains_of_grpo", 2),
@@ -74,9 +85,17 @@ def cell(found: pd.Series | None) -> str:
 
 
 def tables() -> Iterator[str]:
-    """The tables, as Markdown."""
+    """The two tables, as Markdown."""
     yield _by_base("GRPO − base, pass@1 | GRPO − base, pass@k | without KL − GRPO, pass@k", TRADE)
     yield _by_base("branch guide, KL in the loss | branch guide, KL in the reward", BRANCH)
+    titles = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text(encoding="utf-8"))
+    lines = ["| method | compared with | pass@1 | pass@128 |", "|---|---|---|---|"]
+    for method, other in GUIDES:
+        values = [cell(contrast("reference", "tiny", method, other, k)) for k in (1, None)]
+        lines.append(
+            f"| {titles[method]['title']} | {titles[other]['title']} | {' | '.join(values)} |"
+        )
+    yield "\n".join(lines)
 
 
 def _by_base(columns: str, contrasts: list[tuple[str, str, int | None]]) -> str:

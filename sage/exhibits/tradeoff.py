@@ -29,19 +29,19 @@ DISTINCT = 8
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):
-    """Accuracy against coverage: pass@1 and pass@k of every row, one panel per benchmark."""
+    """Accuracy against coverage: pass@1 and pass@k of every method, one panel per benchmark."""
 
     kind: Literal["tradeoff"]
     leads: ClassVar[bool] = True
     contents: ClassVar[str] = (
         "Accuracy (pass@1) against coverage (pass@k), one panel per benchmark. Large marks are "
-        "rows, pooled over training runs; small ones are single runs. Up to eight rows have 95 % "
-        "intervals; more of them are numbered, with lines to their runs."
+        "methods, pooled over training runs; small ones are single runs. Up to eight methods have "
+        "95 % intervals; more of them are numbered, with lines to their runs."
     )
     caption: ClassVar[str] = (
-        "Accuracy (pass@1, across) against coverage (pass@k, up). Large marks are rows, pooled "
-        "over training runs; small marks are single runs. Up to eight rows have 95 % intervals as "
-        "lines; more of them are numbered, and thin lines lead from a row to its runs. "
+        "Accuracy (pass@1, across) against coverage (pass@k, up). Large marks are methods, pooled "
+        "over training runs; small marks are single runs. Up to eight methods have 95 % intervals "
+        "as lines; more of them are numbered, and thin lines lead from a method to its runs. "
         "Right of the base and below it, accuracy was gained and coverage lost."
     )
 
