@@ -11,7 +11,7 @@ import torch
 from peft import get_peft_model
 from report_frames import a_study, comparisons, pass_at_k, table_of
 
-from sage.evaluation.equal_tokens import moments, write_equal_tokens
+from sage.analysis.equal_tokens import moments, write_equal_tokens
 from sage.evaluation.samples import evaluate
 from sage.evaluation.snapshots import SnapshotSampler
 from sage.exhibits.equal_tokens import EqualTokensTable

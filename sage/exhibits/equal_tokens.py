@@ -1,7 +1,7 @@
 """Accuracy and coverage of every method at equal steps and at equal drawn tokens, in one table.
 
 Equal steps are the final policies. Equal tokens are the snapshots nearest to the largest number of
-completion tokens that every run has drawn (`sage.evaluation.equal_tokens`), so a method that
+completion tokens that every run has drawn (`sage.analysis.equal_tokens`), so a method that
 draws more than others, as dynamic sampling does, gets no more of them.
 """
 
@@ -63,7 +63,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("samples", "base", "policies", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.equal_tokens",)
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.equal_tokens",)
     contents: ClassVar[str] = (
         "Pass@1 and pass@k of every method at equal optimizer steps (`steps`: the final policy) "
         "and at equal drawn tokens (`tokens`: the snapshot nearest to `budget`, the largest "
@@ -81,7 +81,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         """Write `moments`, and pass@k and comparisons of both moments."""
-        from sage.evaluation.equal_tokens import write_equal_tokens
+        from sage.analysis.equal_tokens import write_equal_tokens
 
         tokens = write_equal_tokens(
             job.snapshot_sampler(self.model, self.benchmark),
@@ -133,7 +133,7 @@ def _frame(
 ) -> pd.DataFrame:
     """A row for each algorithm, in the exhibit's order.
 
-    `rows` are pooled pass@k by moment, `moments` as `sage.evaluation.equal_tokens` writes them.
+    `rows` are pooled pass@k by moment, `moments` as `sage.analysis.equal_tokens` writes them.
     Columns: `algorithm`, `title`; for each of MOMENTS and each k (1 and the exhibit's)
     ``{moment} pass@{k} value``, ``… low``, ``… high`` (shares; NaN if a run is missing) and
     ``… mark``; for `steps`, `tokens`, `step` and `step_tokens` the mean over training seeds,
