@@ -106,9 +106,9 @@ class ReasoningGymSet(Strict):
     """Problems that a task of reasoning-gym generates, graded by the task's own scorer.
 
     It needs a C compiler and the extra of that name,
-    `python3 workflow/install.py .venv --extra reasoning-gym`. The
-    scorer runs in a process with bounded time and memory. Where it evaluates the answer, one that
-    holds more than a list or a formula counts as `unparsed`.
+    `python3 workflow/install.py .venv --extra reasoning-gym`. The scorer runs in a process with
+    bounded time and memory. Where it evaluates the answer, one that holds more than a list or a
+    formula counts as `unparsed`.
     """
 
     source: Annotated[Literal["reasoning_gym"], about("a task of reasoning-gym")]
