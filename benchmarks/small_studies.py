@@ -41,6 +41,10 @@ GUIDES = [
 ]
 """Methods of `reference`, each with what it differs from in its guide or KL term alone."""
 
+AGAINST = ("grpo", "grpo_no_kl")
+RIVALRY = [("grpo", 1), ("grpo", None), ("grpo_no_kl", None)]
+"""What each method of `rivals` is compared with, and k; they all train without a KL term."""
+
 CLAIMS = {
     TRADE[0]: ("gains_of_grpo", 2),
     TRADE[1]: ("gains_of_grpo", 1),
@@ -85,17 +89,45 @@ def cell(found: pd.Series | None) -> str:
 
 
 def tables() -> Iterator[str]:
-    """The two tables, as Markdown."""
+    """The four tables, as Markdown."""
     yield _by_base("GRPO − base, pass@1 | GRPO − base, pass@k | without KL − GRPO, pass@k", TRADE)
     yield _by_base("branch guide, KL in the loss | branch guide, KL in the reward", BRANCH)
-    titles = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text(encoding="utf-8"))
-    lines = ["| method | compared with | pass@1 | pass@128 |", "|---|---|---|---|"]
+    yield _of_guides()
+    yield _of_rivals()
+
+
+def _of_guides() -> str:
+    lines = [
+        f"| method | compared with | pass@1 | pass@{primary_k('reference')} |",
+        "|---|---|---|---|",
+    ]
     for method, other in GUIDES:
-        values = [cell(contrast("reference", "tiny", method, other, k)) for k in (1, None)]
-        lines.append(
-            f"| {titles[method]['title']} | {titles[other]['title']} | {' | '.join(values)} |"
-        )
-    yield "\n".join(lines)
+        found = [contrast("reference", "tiny", method, other, k) for k in (1, None)]
+        lines.append(_line(_title(method), _title(other), *map(cell, found)))
+    return "\n".join(lines)
+
+
+def _of_rivals() -> str:
+    k = primary_k("rivals")
+    lines = [
+        f"| method | − GRPO, pass@1 | − GRPO, pass@{k} | − GRPO w/o KL, pass@{k} |",
+        "|---|---|---|---|",
+    ]
+    kept = pd.read_csv(REFERENCES / "rivals/comparisons.csv")["algorithm"].unique()
+    for method in kept:
+        if method not in AGAINST:
+            found = [contrast("rivals", "tiny", method, *each) for each in RIVALRY]
+            lines.append(_line(_title(method), *map(cell, found)))
+    return "\n".join(lines)
+
+
+def _title(algorithm: str) -> str:
+    titles = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text(encoding="utf-8"))
+    return str(titles[algorithm]["title"])
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _by_base(columns: str, contrasts: list[tuple[str, str, int | None]]) -> str:
