@@ -50,7 +50,7 @@ COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "str
 `p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
 on, if any. `role` is that of a finding: `primary`, `place` (a benchmark of the primary contrast)
 or `secondary`; `margin` the test's, `because` why a claim is inconclusive, where
-known, `strength` how strongly the guides of its rows acted, and `headline` whether
+known, `strength` how strongly the guides of its methods acted, and `headline` whether
 the claim opens the report."""
 
 _NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")

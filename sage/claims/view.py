@@ -42,7 +42,7 @@ class LedgerClaim:
     """A claim with its verdict and its findings as text; the first row is the primary contrast.
 
     `because` says why it is inconclusive where more problems or samples would not help, `summary`
-    says all of it in plain words, and `strength` how strongly the guides of its rows acted. A
+    says all of it in plain words, and `strength` how strongly the guides of its methods acted. A
     `headline` claim opens the report, with `found`: what its primary contrast found.
     """
 

@@ -16,7 +16,7 @@ Of differences, each arm over problems is at least Student's as well:
 
     arm = max(BCa's arm, t_{P - 1} s_p / sqrt(P)).
 
-Differences of two rows that differ by chance are symmetric, so Student's t holds. BCa corrects
+Differences of two methods that differ by chance are symmetric, so Student's t holds. BCa corrects
 for the skewness of the sample, and that goes with its mean: the covariance of a mean and a third
 moment is (mu_4 - 3 sigma^4) / P (Cramer 1946, 27.4), positive for heavy tails. The correction
 then shortens the arm towards 0. Where differences are skewed, its longer arm is needed and stays.

@@ -1,4 +1,4 @@
-"""Accuracy tables (Tables 1, 3, 4, 9): pass@1 and pass@K of every row on every benchmark.
+"""Accuracy tables (Tables 1, 3, 4, 9): pass@1 and pass@K of every method on every benchmark.
 
 They are built from pass@k metrics and from paired comparisons. Only the comparisons decide what is
 bold. The frame and the CSV file hold shares in [0, 1]; text for readers is in percent. A second
@@ -36,7 +36,7 @@ from sage.rendering.table import Head, Table, TableDocument, algorithm_row, algo
 
 
 class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
-    """pass@1 and pass@k of every row on every benchmark, with their average (Tables 1, 3, 4, 9)."""
+    """pass@1 and pass@k of every method on every benchmark, and their mean (Tables 1, 3, 4, 9)."""
 
     kind: Literal["accuracy"]
 

@@ -1,4 +1,4 @@
-"""One problem that all rows solve, their solutions side by side (App. H)."""
+"""One problem that all methods solve, their solutions side by side (App. H)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CASE = "case.json"
 
 
 class CaseStudyText(ExhibitOfRows, Kind):
-    """One problem that all rows solve, their solutions side by side (App. H)."""
+    """One problem that all methods solve, their solutions side by side (App. H)."""
 
     kind: Literal["case_study"]
     benchmark: Annotated[Name, about("the problem set")]

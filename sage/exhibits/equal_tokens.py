@@ -47,7 +47,7 @@ _COUNTS = ("steps", "tokens", "step", "step_tokens")
 
 
 class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
-    """pass@1 and pass@k of every row at equal optimizer steps and at equal drawn tokens."""
+    """pass@1 and pass@k of every method at equal optimizer steps and at equal drawn tokens."""
 
     kind: Literal["equal_tokens"]
     benchmark: Annotated[Name, about("the problem set")]

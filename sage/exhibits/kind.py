@@ -134,7 +134,7 @@ class Shown:
         return read_frame(self.measured / f"{name}.parquet")
 
     def rows_in(self, frame: pd.DataFrame) -> list[str]:
-        """Its rows that `frame` has, by column `algorithm`."""
+        """Its methods that `frame` has, by column `algorithm`."""
         there = set(frame["algorithm"])
         return [row for row in self.rows if row in there]
 
@@ -187,8 +187,8 @@ class Kind(Exhibit, Shows):
     """A kind of exhibit that a study can name. Subclasses override what they need."""
 
     needs: ClassVar[tuple[str, ...]] = ("samples",)
-    """What it is measured from: `samples` of its rows on its benchmarks, the trained `policies` of
-    its rows, the `base` before RL, `problems` of its problem sets."""
+    """What it is measured from: `samples` of its methods on its benchmarks, the trained `policies`
+    of its methods, the `base` before RL, `problems` of its problem sets."""
 
     measured_by: ClassVar[tuple[str, ...]] = ()
     """Modules that decide what is measured. If one of them changes, it is measured again."""
@@ -257,6 +257,6 @@ class Kind(Exhibit, Shows):
         return study.evaluation(self.model).samples
 
     def runs(self, study: ResolvedStudy) -> list[Run]:
-        """The trained policies of its rows."""
+        """The trained policies of its methods."""
         rows = [row for row in self.rows_of(study) if row != BASE]
         return [run for row in rows for run in study.runs_of(self.model, row)]

@@ -28,7 +28,7 @@ class LearnedGuideFigure(ExhibitOfRows, Kind):
 
     kind: Literal["learned_guide"]
     algorithms: Annotated[
-        list[Name], Field(min_length=1), about("rows whose guide is `learned`, in order")
+        list[Name], Field(min_length=1), about("methods whose guide is `learned`, in order")
     ]
 
     of_training: ClassVar[bool] = True

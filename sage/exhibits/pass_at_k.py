@@ -25,7 +25,7 @@ PARTS = ("value", "low", "high")
 
 
 class MeasuredPassAtK(Kind):
-    """A kind that measures pass@k of its rows on its benchmarks."""
+    """A kind that measures pass@k of its methods on its benchmarks."""
 
     frames: ClassVar[tuple[str, ...]] = ("pass_at_k",)
     """Tables of `sage.evaluation.metrics` that it needs."""

@@ -27,10 +27,10 @@ class StepTimesTable(ExhibitOfRows, Kind):
     algorithms: Annotated[
         list[Name],
         Field(min_length=2),
-        about("rows that differ in their guide alone; the others are compared with the first"),
+        about("methods that differ in their guide alone; the others are compared with the first"),
     ]
     rounds: Annotated[
-        int, Field(ge=6), about("how often each row is timed, in turn", unit="rounds")
+        int, Field(ge=6), about("how often each method is timed, in turn", unit="rounds")
     ] = 40
 
     of_training: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class StepTimesTable(ExhibitOfRows, Kind):
             if differing := [k for k, value in settings.items() if value != plain[first][k]]:
                 yield (
                     "algorithms",
-                    f"{name!r} and {first!r} differ in {', '.join(differing)}; name rows that "
+                    f"{name!r} and {first!r} differ in {', '.join(differing)}; name methods that "
                     "differ in their guide alone",
                 )
 

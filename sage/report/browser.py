@@ -1,4 +1,4 @@
-"""The sample browser's data: a limited choice of completions of every row, as JSON.
+"""The sample browser's data: a limited choice of completions of every method, as JSON.
 
 Paper-sized studies have gigabytes of completions. So the choice is made from small columns, and
 only the chosen texts are read. What exceeds the budget is left out evenly: first completions of a

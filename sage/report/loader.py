@@ -87,9 +87,9 @@ class PageFiles:
 class PageContent:
     """The content of a page's files. Frames have the columns of their files; figures are SVG text.
 
-    `cases` maps exhibits to their case, or to None if no problem is solved by all rows. `excerpts`
-    is the text of the sample browser's JSON, empty if there is none. `sources` are the page's
-    templates, style and script by file name.
+    `cases` maps exhibits to their case, or to None if no problem is solved by all methods.
+    `excerpts` is the text of the sample browser's JSON, empty if there is none. `sources` are the
+    page's templates, style and script by file name.
     """
 
     metrics: Mapping[str, pd.DataFrame] = field(default_factory=dict)

@@ -57,7 +57,7 @@ def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims:
 
 
 def comparable(samples: Iterable[Path]) -> list[Path]:
-    """Sample files of rows that share a training seed, as comparisons need.
+    """Sample files of methods that share a training seed, as comparisons need.
 
     For each model and benchmark this is the seed that most rows have. Rows without it are left
     out.

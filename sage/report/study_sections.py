@@ -122,7 +122,7 @@ def contamination_section(study: ResolvedStudy, content: PageContent, files: Pag
 
 
 def grading_section(study: ResolvedStudy, content: PageContent, files: PageFiles) -> Section:
-    """Statuses of every row's completions, folded by model."""
+    """Statuses of every method's completions, folded by model."""
     path = files.made.metrics("rates").as_posix()
     rates = content.metrics.get("rates")
     if rates is None:

@@ -81,7 +81,7 @@ class Exhibit(Strict):
         return {}
 
     def snapshots_kept(self) -> int:
-        """At how many moments of training it needs the policy of each of its rows."""
+        """At how many moments of training it needs the policy of each of its methods."""
         return 0
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
@@ -90,12 +90,12 @@ class Exhibit(Strict):
 
 
 class ExhibitOfRows(Exhibit):
-    """An exhibit that may name its rows."""
+    """An exhibit that may name its methods."""
 
     algorithms: Annotated[
         Rows | None,
         about(
-            "its rows, in order; left out, those of its model. `base` comes first where samples "
+            "its methods, in order; left out, those of its model. `base` comes first where samples "
             "are shown"
         ),
     ] = None

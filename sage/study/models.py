@@ -321,8 +321,8 @@ class Model(Strict):
     sft: Annotated[
         SFT | None,
         about(
-            "fine-tuning to the answer format. Its result is the row `base` and the start of "
-            "every RL run; with `null` the base itself is both"
+            "fine-tuning to the answer format. Its result is `base`, the start of "
+            "every RL run; with `null` that is the base itself"
         ),
     ] = None
     rl: Annotated[RL, about("settings of RL that all algorithms share")]

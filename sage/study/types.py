@@ -140,7 +140,7 @@ class ResolvedStudy(Strict):
     """A study with its name and the definitions of the algorithms and data sets it uses.
 
     `option` is what `--config study=` takes: the name, or the path of a file elsewhere.
-    `algorithms` also holds the rows that exhibits add (`variants`).
+    `algorithms` also holds the methods that exhibits add (`variants`).
     """
 
     name: Name
