@@ -8,7 +8,7 @@ study, which was kept without it, `claims.csv`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -36,13 +36,14 @@ GUIDES = [
     *((f"grpo_{guide}", "grpo") for guide in ("random", "token", "branch")),
     *((f"grpo_{guide}_k1_reward", "grpo_k1_reward") for guide in ("random", "token", "branch")),
     ("grpo_branch_k3_corrected", "grpo_k3_corrected"),
+    ("grpo_k1_reward", "grpo"),
+    ("grpo_k3_corrected", "grpo"),
     ("grpo_forward_kl", "grpo"),
     ("grpo_no_kl", "grpo"),
 ]
 """Methods of `reference`, each with what it differs from in its guide or KL term alone."""
 
-AGAINST = ("grpo", "grpo_no_kl")
-RIVALRY = [("grpo", 1), ("grpo", None), ("grpo_no_kl", None)]
+AGAINST = [("grpo", 1), ("grpo", None), ("grpo_no_kl", None)]
 """What each method of `rivals` is compared with, and k; they all train without a KL term."""
 
 CLAIMS = {
@@ -92,53 +93,47 @@ def tables() -> Iterator[str]:
     """The four tables, as Markdown."""
     yield _by_base("GRPO − base, pass@1 | GRPO − base, pass@k | without KL − GRPO, pass@k", TRADE)
     yield _by_base("branch guide, KL in the loss | branch guide, KL in the reward", BRANCH)
-    yield _of_guides()
-    yield _of_rivals()
-
-
-def _of_guides() -> str:
-    lines = [
-        f"| method | compared with | pass@1 | pass@{primary_k('reference')} |",
-        "|---|---|---|---|",
-    ]
-    for method, other in GUIDES:
-        found = [contrast("reference", "tiny", method, other, k) for k in (1, None)]
-        lines.append(_line(_title(method), _title(other), *map(cell, found)))
-    return "\n".join(lines)
-
-
-def _of_rivals() -> str:
-    k = primary_k("rivals")
-    lines = [
-        f"| method | − GRPO, pass@1 | − GRPO, pass@{k} | − GRPO w/o KL, pass@{k} |",
-        "|---|---|---|---|",
-    ]
-    kept = pd.read_csv(REFERENCES / "rivals/comparisons.csv")["algorithm"].unique()
-    for method in kept:
-        if method not in AGAINST:
-            found = [contrast("rivals", "tiny", method, *each) for each in RIVALRY]
-            lines.append(_line(_title(method), *map(cell, found)))
-    return "\n".join(lines)
-
-
-def _title(algorithm: str) -> str:
     titles = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text(encoding="utf-8"))
-    return str(titles[algorithm]["title"])
+    k = primary_k("reference")
+    yield _markdown(
+        f"method | compared with | pass@1 | pass@{k}",
+        (
+            [titles[method]["title"], titles[other]["title"]]
+            + [cell(contrast("reference", "tiny", method, other, at)) for at in (1, None)]
+            for method, other in GUIDES
+        ),
+    )
+    k = primary_k("rivals")
+    yield _markdown(
+        f"method | − GRPO, pass@1 | − GRPO, pass@{k} | − GRPO w/o KL, pass@{k}",
+        (
+            [titles[rival]["title"]]
+            + [cell(contrast("rivals", "tiny", rival, *each)) for each in AGAINST]
+            for rival in rivals()
+        ),
+    )
 
 
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+def rivals() -> list[str]:
+    """The methods of the study `rivals`, without those that they are compared with."""
+    kept = pd.read_csv(REFERENCES / "rivals/comparisons.csv", usecols=["algorithm"])
+    others = {other for other, _ in AGAINST}
+    return [name for name in kept["algorithm"].unique() if name not in others]
 
 
 def _by_base(columns: str, contrasts: list[tuple[str, str, int | None]]) -> str:
-    lines = [f"| study | runs | k | {columns} |", "|---" * (3 + len(contrasts)) + "|"]
+    rows = []
     for (folder, model), name in BASES.items():
         found = [contrast(folder, model, *each) for each in contrasts]
         first = next(each for each in found if each is not None)
-        runs = first.get("n_seeds", first.get("runs"))
-        cells = " | ".join(cell(each) for each in found)
-        lines.append(f"| {name} | {int(runs)} | {primary_k(folder)} | {cells} |")
-    return "\n".join(lines)
+        runs = int(first.get("n_seeds", first.get("runs")))
+        rows.append([name, str(runs), str(primary_k(folder)), *map(cell, found)])
+    return _markdown(f"study | runs | k | {columns}", rows)
+
+
+def _markdown(head: str, rows: Iterable[list[str]]) -> str:
+    rule = "|---" * len(head.split("|")) + "|"
+    return "\n".join([f"| {head} |", rule, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 if __name__ == "__main__":

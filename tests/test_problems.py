@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
-import operator
 import random
 import re
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
+from solved import expression_of, solutions_of_text, value_of
 
 from sage.grading.assignments import parse_assignment, same_assignment
 from sage.problems import knights
 from sage.problems.arithmetic import arithmetic_problems, running_totals, signed_terms
-from sage.problems.corpus import LINKS, OPENINGS, Slips, Worked, work_arithmetic, worked_solutions
 from sage.problems.knights import knights_problems
 from sage.problems.record import Problem, read_problems, split_of, write_problems
 from sage.problems.sets import draw_problems
@@ -33,28 +29,7 @@ SUMS = {
     "running_total": "any",
     "split": "test",
 }
-NO_SLIPS = Slips(direct=0.0, steps=0.0, group=0.0, below_zero=0.0, knights=0.0)
-STYLES = {"direct": 0.3, "steps": 0.4, "let": 0.1, "group": 0.15, "contradiction": 0.05}
 PROBLEM = Problem("a-0", "Calculate 1+1.", "2", "math", "2 terms", "by hand", "1")
-
-
-def value_of(expression: str) -> int:
-    """The value of a sum, by Python's own parser."""
-
-    def value(node: ast.expr) -> int:
-        if isinstance(node, ast.BinOp):
-            operation = {ast.Add: operator.add, ast.Sub: operator.sub}[type(node.op)]
-            return operation(value(node.left), value(node.right))
-        assert isinstance(node, ast.Constant)
-        return int(node.value)
-
-    return value(ast.parse(re.sub(r"\b0+(?=\d)", "", expression), mode="eval").body)
-
-
-def expression_of(problem: str) -> str:
-    match = re.fullmatch(r"Calculate ([\d+-]+)\.", problem)
-    assert match, problem
-    return match[1]
 
 
 # Sums
@@ -123,35 +98,6 @@ def test_more_sums_than_there_are_is_an_error() -> None:
 
 
 # Knights and Knaves
-
-
-def solutions_of_text(puzzle: str) -> list[dict[str, str]]:
-    """Every consistent assignment, found from the text alone with Python as the logic."""
-    sayings = dict(re.findall(r"(\w+): (.+?)\.", puzzle))
-    found = []
-    for roles in itertools.product(("knight", "knave"), repeat=len(sayings)):
-        who = dict(zip(sayings, roles, strict=True))
-
-        def is_true(saying: str, who: dict[str, str] = who) -> bool:
-            if match := re.fullmatch(r"if (.+) then (.+)", saying):
-                return not is_true(match[1]) or is_true(match[2])
-            for joiner, joined in (
-                (" exactly if ", operator.eq),
-                (" and ", operator.and_),
-                (" or ", operator.or_),
-            ):
-                if joiner in saying:
-                    left, right = saying.split(joiner)
-                    return bool(joined(is_true(left), is_true(right)))
-            if " is not a " in saying:
-                name, role = saying.split(" is not a ")
-                return who[name] != role
-            name, role = saying.split(" is a ")
-            return who[name] == role
-
-        if all(is_true(said) == (who[name] == "knight") for name, said in sayings.items()):
-            found.append(who)
-    return found
 
 
 @pytest.mark.parametrize("people", [2, 3, 4, 5])
@@ -314,108 +260,6 @@ def test_hedged_and_contradictory_answers_state_nothing(answer: str) -> None:
 )
 def test_partial_and_wrong_answers_are_wrong(answer: str) -> None:
     assert same_assignment("Ann knight, Bob knave", answer) is False
-
-
-# The corpus
-
-
-def corpus(count: int, slips: Slips = NO_SLIPS, **changes: Any) -> list[Worked]:
-    settings = {
-        "seed": 7,
-        "styles": STYLES,
-        "slips": slips,
-        "min_terms": 2,
-        "max_terms": 5,
-        "max_value": 10,
-        "knights_share": 0.1,
-        "knights_people": [3],
-    }
-    return list(itertools.islice(worked_solutions(**{**settings, **changes}), count))
-
-
-def is_right(worked: Worked) -> bool:
-    if worked.style == "knights":
-        (solution,) = solutions_of_text(worked.problem)
-        return worked.answer == ", ".join(f"{name} {role}" for name, role in solution.items())
-    return int(worked.answer) == value_of(expression_of(worked.problem))
-
-
-def test_styles_are_as_frequent_as_asked() -> None:
-    counts = Counter(worked.style for worked in corpus(4_000))
-    expected = {**{style: 0.9 * share for style, share in STYLES.items()}, "knights": 0.1}
-    assert counts.keys() == expected.keys()
-    for style, share in expected.items():  # four standard deviations
-        assert counts[style] / 4_000 == pytest.approx(share, abs=4 * (share / 4_000) ** 0.5)
-
-
-def test_without_slips_every_solution_is_right() -> None:
-    assert all(is_right(worked) for worked in corpus(1_000))
-
-
-def test_steps_of_a_solution_without_slips_are_right() -> None:
-    for worked in corpus(300, knights_share=0.0):
-        for left, right in re.findall(r"(-?\d[\d+-]*)=(-?\d+)", worked.working):
-            assert value_of(left.lstrip("-")) == value_of(left.lstrip("-"))
-            assert signed_sum(left) == int(right)
-
-
-def signed_sum(expression: str) -> int:
-    return eval(expression)
-
-
-@pytest.mark.parametrize(
-    ("slip", "style"),
-    [("direct", "direct"), ("steps", "steps"), ("steps", "let"), ("steps", "contradiction")],
-)
-def test_a_sure_slip_makes_a_solution_of_one_step_wrong(slip: str, style: str) -> None:
-    slips = Slips(**{**vars(NO_SLIPS), slip: 1.0})
-    wrong = corpus(200, slips, styles={style: 1.0}, max_terms=2, knights_share=0.0)
-    assert {worked.style for worked in wrong} == {style}
-    assert not any(is_right(worked) for worked in wrong)
-
-
-def test_below_zero_slips_lose_the_sign_and_spare_grouping() -> None:
-    slips = Slips(**{**vars(NO_SLIPS), "below_zero": 1.0})
-    rng = random.Random(0)
-    assert work_arithmetic("3-5", "steps", slips, rng) == Worked(
-        "Calculate 3-5.", "3-5=2", "2", "steps"
-    )
-    assert work_arithmetic("5-3", "steps", slips, rng).answer == "2"
-    assert work_arithmetic("3-5+1", "group", slips, rng) == Worked(
-        "Calculate 3-5+1.", "decompose into plus 3+1=4 and minus 5=5, 4-5=-1", "-1", "group"
-    )
-
-
-def test_every_place_of_a_solution_has_as_many_wordings_as_asked() -> None:
-    worked = corpus(600, styles={"steps": 1.0}, knights_share=0.0, min_terms=3, wordings=4)
-    assert all(is_right(one) for one in worked)
-    steps = [one.working.split(", ") for one in worked]
-    assert Counter(part[0].split()[0] for part in steps).keys() == set(OPENINGS[:4])
-    links = Counter(step.split()[0] for part in steps for step in part[1:])
-    assert links.keys() == set(LINKS[:4])
-    total = sum(links.values())  # equally likely: four standard deviations
-    assert all(abs(n / total - 0.25) < 4 * (0.25 * 0.75 / total) ** 0.5 for n in links.values())
-
-
-def test_puzzles_that_slip_are_mostly_wrong() -> None:
-    slips = Slips(**{**vars(NO_SLIPS), "knights": 1.0})
-    puzzles = corpus(400, slips, knights_share=1.0)
-    right = sum(is_right(worked) for worked in puzzles) / 400
-    assert right == pytest.approx(1 / 8, abs=0.07)  # 2^3 assignments, guessed
-
-
-def test_every_problem_of_the_corpus_is_for_training() -> None:
-    assert {split_of(worked.problem) for worked in corpus(500)} == {"train"}
-
-
-def test_the_same_seed_gives_the_same_corpus() -> None:
-    assert corpus(50) == corpus(50)
-    assert corpus(50) != corpus(50, seed=8)
-
-
-def test_an_unknown_style_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"unknown styles \['stepz'\]; known: .*'steps'"):
-        corpus(1, styles={"stepz": 1.0})
 
 
 # Records

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DISTINCT = 8
-"""The most rows whose colours and marks are surely different from each other at a glance."""
+"""The most methods whose colours and marks are surely different from each other at a glance."""
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 
 from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, LineStyle
-from sage.runtime.files import atomic_file
+from sage.runtime.files import atomic_file, write_text_atomic
 from sage.study import ResolvedStudy
 
 STYLE: Any = {
@@ -77,12 +77,10 @@ def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
     """
     with matplotlib.rc_context(STYLE):
         figure = draw()
-        with atomic_file(svg_path) as temporary:
-            nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            text = io.StringIO()
-            figure.savefig(text, format="svg", metadata=nothing)
-            short = _PATH.sub(_with_short_numbers, text.getvalue())
-            temporary.write_text(short, encoding="utf-8")
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=nothing)
+        write_text_atomic(svg_path, _PATH.sub(_with_short_numbers, text.getvalue()))
         figure.set_layout_engine("none")  # it is laid out now; both files have the same places
         with atomic_file(svg_path.with_suffix(".pdf")) as temporary:
             figure.savefig(temporary, format="pdf", metadata={"CreationDate": None})

@@ -59,8 +59,8 @@ def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims:
 def comparable(samples: Iterable[Path]) -> list[Path]:
     """Sample files of methods that share a training seed, as comparisons need.
 
-    For each model and benchmark this is the seed that most rows have. Rows without it are left
-    out.
+    For each model and benchmark this is the seed that most methods have. Methods without it are
+    left out.
     """
     groups: dict[tuple[str, str], list[Path]] = {}
     for path in samples:
