@@ -35,7 +35,7 @@ study: install
 
 ## make watch               how far the study is, with time left, beside a run of it; STUDY=NAME
 watch: install
-	$(run) python -m sage.progress $(if $(STUDY),--study $(STUDY))
+	$(run) python -m sage.tools.watch $(if $(STUDY),--study $(STUDY))
 
 ## make docs                build the documentation as a site in site/, in an environment of its own
 docs:
@@ -91,7 +91,7 @@ bench-vllm: install-vllm
 
 ## make reference           write config/README.md's tables and the editors' schemas from the types
 reference: install
-	$(run) python -m sage.reference
+	$(run) python -m sage.tools.settings_reference
 
 ## make lock                resolve the pins anew with uv and write locks/*.txt
 lock:

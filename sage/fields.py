@@ -1,7 +1,7 @@
 """The ground of every type that people write in YAML: what a field means, numbers, names.
 
 Every field says what it means in its annotation, so that one text serves the tables of
-config/README.md and the schemas that editors use (`sage.reference` writes both):
+config/README.md and the schemas that editors use (`sage.tools.settings_reference` writes both):
 
     steps: Annotated[Positive, about("length of training", unit="optimizer steps")]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import beta
 
-from sage.advantages import (
+from sage.method.advantages import (
     BetaNormalised,
     Centred,
     GroupNormalised,

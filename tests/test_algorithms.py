@@ -14,10 +14,10 @@ import yaml
 from conftest import ROOT
 from trainers import trainer_of
 
-from sage.anchors import forward_kl_sampled, k2, k3
 from sage.grading import Grader
+from sage.method.anchors import forward_kl_sampled, k2, k3
+from sage.method.rewards import Completion, Mixed, Overlong
 from sage.problems.record import read_problems
-from sage.rewards import Completion, Mixed, Overlong
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl

@@ -11,12 +11,12 @@ import pytest
 from conftest import ROOT, copy_project, snakemake_in
 from huggingface_hub import constants
 
-from sage.checking import Finding, Machine, check, render_findings
-from sage.checking.sources import _silence
 from sage.exhibits import load_study
 from sage.problems.fetching import MIRROR
 from sage.results import Results
 from sage.study import ResolvedStudy
+from sage.tools.check import Finding, Machine, check, render_findings
+from sage.tools.check.sources import _silence
 
 NVIDIA_SMI = """#!/bin/sh
 case "$1" in

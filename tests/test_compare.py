@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.evaluation.reference import (
+from sage.tools.compare import (
     compare,
     compared_with_reference,
     passes,

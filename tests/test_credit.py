@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
-from sage.anchors import LogProbs, k3
-from sage.credit import K1InReward, Pacs, Steer, TokenSignals
+from sage.method.anchors import LogProbs, k3
+from sage.method.credit import K1InReward, Pacs, Steer, TokenSignals
 from sage.study import Algorithm
 
 LN2 = math.log(2.0)

@@ -17,7 +17,7 @@ import yaml
 from conftest import ROOT
 from trainers import odd_length, trainer_of
 
-from sage.credit import TokenSignals
+from sage.method.credit import TokenSignals
 from sage.problems.record import read_problems
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm, ResolvedStudy, choice_files

@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from trainers import SMALL, trainer_of, write_parent
 from transformers import LlamaConfig, PreTrainedModel, set_seed
 
-from sage.credit import Pacs, Steer
+from sage.method.credit import Pacs, Steer
 from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids

@@ -18,8 +18,8 @@ from trainers import (
     write_parent,
 )
 
-from sage.credit import TokenSignals
-from sage.effective_rank import VerlRank, effective_rank, rank_measures
+from sage.method.credit import TokenSignals
+from sage.method.effective_rank import VerlRank, effective_rank, rank_measures
 from sage.study import Algorithm
 from sage.study.algorithms import run_conflicts
 

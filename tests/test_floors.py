@@ -9,12 +9,9 @@ from pathlib import Path
 SAGE = Path(__file__).resolve().parents[1] / "sage"
 
 FLOORS = (
-    *("exports", "fields", "runtime", "results", "prompting"),
-    *("advantages", "anchors", "credit", "effective_rank", "guides", "learned_guide"),
-    *("planners", "rewards", "theory"),
+    *("exports", "fields", "runtime", "results", "prompting", "method", "theory"),
     *("problems", "grading", "study", "policies", "bases", "sampling", "training"),
-    *("evaluation", "analysis", "rendering", "exhibits", "claims", "report"),
-    *("planning", "progress", "checking", "publishing", "archive", "verification", "reference"),
+    *("evaluation", "analysis", "rendering", "exhibits", "claims", "report", "tools"),
 )
 """Packages and modules of `sage`, the ground floor first."""
 

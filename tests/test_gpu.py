@@ -26,7 +26,7 @@ from trainers import is_of_trl, write_parent
 from trl import GRPOTrainer
 
 from benchmarks import training
-from sage.guides import BranchGuide
+from sage.method.guides import BranchGuide
 from sage.policies import load_model, load_tokenizer
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from sage.anchors import forward_kl_exact, forward_kl_sampled, k1, k2, k3, pseudo_kl, shaped_anchor
-from sage.guides import (
+from sage.method.anchors import (
+    forward_kl_exact,
+    forward_kl_sampled,
+    k1,
+    k2,
+    k3,
+    pseudo_kl,
+    shaped_anchor,
+)
+from sage.method.guides import (
     BranchGuide,
     CosineRestarts,
     Moment,

@@ -19,8 +19,8 @@ from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed,
 
 from sage.analysis.learned import COLUMNS, learned_curves
 from sage.exhibits.learned_guide import LearnedGuideFigure
-from sage.guides import Moment, Noise, Signals, guide_log_factors
-from sage.learned_guide import LEARNED, LearnedGuide, Network, inputs_of
+from sage.method.guides import Moment, Noise, Signals, guide_log_factors
+from sage.method.learned_guide import LEARNED, LearnedGuide, Network, inputs_of
 from sage.runtime.faults import Damaged
 from sage.study import REGISTRIES, Algorithm
 from sage.study.exhibit import Surroundings

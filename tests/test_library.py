@@ -18,11 +18,11 @@ from conftest import ROOT
 from datasets import Dataset
 from trl import GRPOConfig
 
-from sage.anchors import K2
-from sage.credit import K1InReward, Steer
 from sage.evaluation import pass_at_k_with_intervals
 from sage.grading import Grader
-from sage.guides import BranchGuide
+from sage.method.anchors import K2
+from sage.method.credit import K1InReward, Steer
+from sage.method.guides import BranchGuide
 from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.prompting import last_boxed
 from sage.sampling import Sampling, TransformersSampler, complete
@@ -30,14 +30,14 @@ from sage.study import Architecture
 from sage.training import SageTrainer, Shaping, graded_reward, transformers_rollouts
 
 PUBLIC = [
-    "sage.advantages",
-    "sage.anchors",
-    "sage.credit",
+    "sage.method.advantages",
+    "sage.method.anchors",
+    "sage.method.credit",
     "sage.evaluation",
     "sage.grading",
-    "sage.guides",
-    "sage.planners",
-    "sage.rewards",
+    "sage.method.guides",
+    "sage.method.planners",
+    "sage.method.rewards",
     "sage.sampling",
     "sage.training",
 ]
@@ -269,7 +269,7 @@ def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
     of_package = {name for name in packed if ".dist-info/" not in name}
     assert of_package == {*modules, "sage/py.typed"}
     code = (
-        "import sage; from sage.guides import BranchGuide; from sage.grading import Grader\n"
+        "import sage; from sage.method.guides import BranchGuide; from sage.grading import Grader\n"
         "from sage.training import SageTrainer, Shaping\n"
         "Shaping(guide=BranchGuide())\n"
         "with Grader(workers=1) as grader:\n"

@@ -30,7 +30,7 @@ from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 from trainers import SMALL, trainer_of, write_parent
 
-from sage.guides import BranchGuide
+from sage.method.guides import BranchGuide
 from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.runtime.files import atomic_directory

@@ -17,8 +17,8 @@ from conftest import ROOT
 from test_drawing import Noted, noting
 from trainers import SMALL, trainer_of, write_parent
 
-from sage.guides import BranchGuide
-from sage.planners import Chosen, Draw, Drawn
+from sage.method.guides import BranchGuide
+from sage.method.planners import Chosen, Draw, Drawn
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids, with_hint
 from sage.study import RL, Algorithm

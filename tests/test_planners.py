@@ -16,14 +16,14 @@ import yaml
 from conftest import ROOT
 from pydantic import ValidationError
 
-from sage.advantages import BetaNormalised, Centred, GroupNormalised
 from sage.exhibits import load_study
-from sage.planners import Dars, Draw, Drawn, DynamicSampling, GuidedRetry, extra_rollouts
+from sage.method.advantages import BetaNormalised, Centred, GroupNormalised
+from sage.method.planners import Dars, Draw, Drawn, DynamicSampling, GuidedRetry, extra_rollouts
+from sage.method.rewards import Mixed
 from sage.problems.arithmetic import arithmetic_problems, signed_terms
 from sage.problems.benchmarks import first_steps
 from sage.problems.knights import knights_problems
 from sage.problems.record import read_problems, write_problems
-from sage.rewards import Mixed
 from sage.study import Algorithm, StudyError
 from sage.training.rollouts import filled, laid_out, rows_by_prompt
 from sage.training.shaping import Shaping

@@ -9,8 +9,8 @@ import pytest
 from conftest import ROOT
 
 from sage.exhibits import load_study
-from sage.planning import Stage, memory_hints, plan, render_plan, uncounted
 from sage.results import Results
+from sage.tools.plan import Stage, memory_hints, plan, render_plan, uncounted
 
 
 def stages(study: str, results: Path) -> dict[tuple[str, str], Stage]:

@@ -16,13 +16,13 @@ from conftest import ROOT
 from huggingface_hub import ModelCard
 
 from sage.exhibits import load_study
-from sage.publishing import upload
-from sage.publishing.cards import cell, dataset_card, model_card
-from sage.publishing.evaluations import documents, model_name
-from sage.publishing.logbook import FOLDER, outcome, pages
-from sage.publishing.material import Material
-from sage.publishing.writing import write_publication
 from sage.results import Results, Run
+from sage.tools.publish import upload
+from sage.tools.publish.cards import cell, dataset_card, model_card
+from sage.tools.publish.evaluations import documents, model_name
+from sage.tools.publish.logbook import FOLDER, outcome, pages
+from sage.tools.publish.material import Material
+from sage.tools.publish.writing import write_publication
 
 REFERENCE = ROOT / "reports/reference/mini"
 RUN = Run("tiny", "grpo_branch", 1)

@@ -11,7 +11,6 @@ from typing import Any, get_args
 import pytest
 from conftest import ROOT
 
-from sage.checking import sources
 from sage.exhibits import load_study
 from sage.grading import MAX_GRID, Grader
 from sage.grading.reasoning_gym_worker import EVALUATING, is_formula, is_list
@@ -22,6 +21,7 @@ from sage.problems.record import Problem, readable_gold, split_of
 from sage.problems.sets import draw_problems
 from sage.results import Results
 from sage.study import StudyError
+from sage.tools.check import sources
 
 pytestmark = [pytest.mark.timeout(900)]
 

@@ -17,11 +17,11 @@ from conftest import ROOT
 from report_frames import a_study
 from snakemake.iocontainers import Namedlist
 
-from sage.archive import SECRETS, write_archive
 from sage.runtime.faults import Fault
 from sage.runtime.manifest import COMMIT, Manifest, git_commit, seeds, settings_sum
 from sage.runtime.records import FOLDER, recorded, sum_of
-from sage.verification import render, verify
+from sage.tools.archive import SECRETS, write_archive
+from sage.tools.verify import render, verify
 
 Job = Callable[..., dict[str, Any]]
 
@@ -207,7 +207,7 @@ def test_an_archive_describes_every_file_and_the_run(two_jobs: Path, tmp_path: P
         "results/small/provenance/sums/models/tiny/grpo/seed3.json",
         "results/small/provenance/sums/report/index.html.json",
     }
-    assert {"Snakefile", "sage/archive.py", "config/algorithms.yaml", "LICENSE"} <= names
+    assert {"Snakefile", "sage/tools/archive.py", "config/algorithms.yaml", "LICENSE"} <= names
     assert "locks/base.txt" in names  # which `make` reads
     assert {one["@id"] for one in entities["#run"]["result"]} == results
     assert entities["#run"]["startTime"] <= entities["#run"]["endTime"]

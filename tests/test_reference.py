@@ -17,10 +17,10 @@ import yaml
 from pydantic import Field
 
 from sage.fields import Name, Share, Strict, about
-from sage.reference import markdown, schemas
-from sage.reference import sections as reference
-from sage.reference.__main__ import documents
-from sage.reference.sections import FILES, Key, Section, keys, leaves, sections
+from sage.tools.settings_reference import markdown, schemas
+from sage.tools.settings_reference import sections as reference
+from sage.tools.settings_reference.__main__ import documents
+from sage.tools.settings_reference.sections import FILES, Key, Section, keys, leaves, sections
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "config"

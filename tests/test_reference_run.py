@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.reference_run import keep
-from sage.evaluation.reference import read_reference, reference_file
+from sage.tools.compare import read_reference, reference_file
 
 pytestmark = [pytest.mark.timeout(4000)]
 

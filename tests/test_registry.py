@@ -13,7 +13,7 @@ import yaml
 from conftest import ROOT
 
 from sage.exhibits import load_study
-from sage.guides import BranchGuide
+from sage.method.guides import BranchGuide
 from sage.study import REGISTRIES, Algorithm, StudyError, choice_files
 
 PLAIN = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
@@ -137,8 +137,8 @@ def test_files_behind_the_choices_are_known(own: Path) -> None:
     files = choice_files(Algorithm.model_validate(PLAIN | {"guide": guide}))
     assert own in files
     assert {ROOT / "sage" / name for name in ("anchors.py", "advantages.py")} <= set(files)
-    assert ROOT / "sage/guides.py" not in files
-    assert ROOT / "sage/guides.py" in choice_files(
+    assert ROOT / "sage/method/guides.py" not in files
+    assert ROOT / "sage/method/guides.py" in choice_files(
         Algorithm.model_validate(PLAIN | {"guide": "branch"})
     )
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed, write_parent
 
+from sage.method.rewards import Completion, Rlpr, Spread
 from sage.policies import load_model, load_tokenizer
 from sage.prompting import SOLUTION_OPEN, WORK_CLOSE, completion, prompt_ids
-from sage.rewards import Completion, Rlpr, Spread
 from sage.training.answers import ids_before_answer, plain_ids
 from sage.training.trainer import SageTrainer
 

@@ -14,8 +14,8 @@ from conftest import ROOT
 from trainers import is_of_trl, odd_length, trainer_of
 from trl import GRPOTrainer
 
-from sage.advantages import BetaNormalised, Centred, GroupNormalised
-from sage.guides import BranchGuide, Moment, Signals
+from sage.method.advantages import BetaNormalised, Centred, GroupNormalised
+from sage.method.guides import BranchGuide, Moment, Signals
 from sage.policies import load_model
 from sage.problems.record import read_problems
 from sage.study import RL, Algorithm, ResolvedStudy

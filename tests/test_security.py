@@ -21,7 +21,6 @@ from hostile import hostile_texts
 from html5lib import HTMLParser
 from pages import opened
 
-from sage.archive import write_archive
 from sage.exhibits import KINDS, figures_of, kind_of, load_study, tables_of
 from sage.exhibits.making import measure, write_figure, write_table
 from sage.grading import STATUSES, Grader
@@ -35,6 +34,7 @@ from sage.runtime.manifest import Manifest
 from sage.sampling.interface import Completion
 from sage.study import ResolvedStudy, StudyError
 from sage.study.bases import HubBase, PackageBase
+from sage.tools.archive import write_archive
 from sage.training.calls import dumped, loaded
 
 REPORT = "http://127.0.0.1:9"

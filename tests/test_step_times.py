@@ -14,7 +14,7 @@ import torch
 
 from sage.analysis.step_times import time_ratio
 from sage.grading import Grader
-from sage.guides import Moment, Signals
+from sage.method.guides import Moment, Signals
 from sage.problems.record import read_problems
 from sage.study import Guide, ResolvedStudy
 from sage.training.rl import build_trainer, grpo_config, shaping_of

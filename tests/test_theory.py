@@ -14,7 +14,7 @@ import pytest
 import torch
 from enumerated import TREES, Instance, close, each_tree, logs, numbers
 
-from sage.anchors import pseudo_kl
+from sage.method.anchors import pseudo_kl
 from sage.theory.ascent import NotConvergedError, ascend, follow
 from sage.theory.estimators import reward_gradient
 from sage.theory.objectives import (

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sage.guides import BranchGuide, RandomGuide, TokenGuide
+from sage.method.guides import BranchGuide, RandomGuide, TokenGuide
 from sage.theory.ascent import follow
 from sage.theory.credit import (
     ends,

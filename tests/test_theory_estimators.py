@@ -10,7 +10,7 @@ import pytest
 import torch
 from enumerated import Instance, close, each_tree, logs, numbers
 
-from sage.anchors import forward_kl_exact, pseudo_kl
+from sage.method.anchors import forward_kl_exact, pseudo_kl
 from sage.theory.ascent import follow
 from sage.theory.estimators import (
     ESTIMATORS,

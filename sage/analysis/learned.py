@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sage.learned_guide import LEARNED, SIGNALS
+from sage.method.learned_guide import LEARNED, SIGNALS
 from sage.runtime.faults import Damaged
 
 COLUMNS = ["algorithm", "seed", "signal", "place", "value", "q"]
@@ -59,7 +59,7 @@ def guide_curves(path: Path, clamp: Sequence[float]) -> pd.DataFrame:
 
 
 def log_q(weights: Sequence[np.ndarray], inputs: np.ndarray) -> np.ndarray:
-    """What `sage.learned_guide.Network` computes, without torch: `[N, inputs]` to `[N]`."""
+    """What `sage.method.learned_guide.Network` computes, without torch: `[N, inputs]` to `[N]`."""
     hidden, shifts, output, shift = weights
     values: np.ndarray = np.tanh(inputs @ hidden.T + shifts) @ output + shift
     return values

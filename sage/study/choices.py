@@ -18,10 +18,10 @@ REGISTRIES = {
         method="factors",
         arguments=("signals", "moment"),
         classes={
-            "random": "sage.guides:RandomGuide",
-            "token": "sage.guides:TokenGuide",
-            "branch": "sage.guides:BranchGuide",
-            "learned": "sage.learned_guide:LearnedGuide",
+            "random": "sage.method.guides:RandomGuide",
+            "token": "sage.method.guides:TokenGuide",
+            "branch": "sage.method.guides:BranchGuide",
+            "learned": "sage.method.learned_guide:LearnedGuide",
         },
     ),
     "estimator": Registry(
@@ -30,12 +30,12 @@ REGISTRIES = {
         arguments=("log_probs",),
         attributes=("direction",),
         classes={
-            "k2": "sage.anchors:K2",
-            "k3": "sage.anchors:K3",
-            "k3_corrected": "sage.anchors:K3Corrected",
-            "sampled": "sage.anchors:SampledForwardKL",
-            "exact": "sage.anchors:ExactForwardKL",
-            "k1_reward": "sage.credit:K1InReward",
+            "k2": "sage.method.anchors:K2",
+            "k3": "sage.method.anchors:K3",
+            "k3_corrected": "sage.method.anchors:K3Corrected",
+            "sampled": "sage.method.anchors:SampledForwardKL",
+            "exact": "sage.method.anchors:ExactForwardKL",
+            "k1_reward": "sage.method.credit:K1InReward",
         },
     ),
     "advantage": Registry(
@@ -43,12 +43,12 @@ REGISTRIES = {
         method="advantages",
         arguments=("rewards",),
         classes={
-            "group": "sage.advantages:GroupNormalised",
-            "centred": "sage.advantages:Centred",
-            "beta": "sage.advantages:BetaNormalised",
-            "pass_at_k": "sage.advantages:PassAtK",
-            "pkpo": "sage.advantages:Pkpo",
-            "w_reinforce": "sage.advantages:WeightedReinforce",
+            "group": "sage.method.advantages:GroupNormalised",
+            "centred": "sage.method.advantages:Centred",
+            "beta": "sage.method.advantages:BetaNormalised",
+            "pass_at_k": "sage.method.advantages:PassAtK",
+            "pkpo": "sage.method.advantages:Pkpo",
+            "w_reinforce": "sage.method.advantages:WeightedReinforce",
         },
     ),
     "credit": Registry(
@@ -56,9 +56,9 @@ REGISTRIES = {
         method="token_advantages",
         arguments=("signals",),
         classes={
-            "steer": "sage.credit:Steer",
-            "pacs": "sage.credit:Pacs",
-            "verl_rank": "sage.effective_rank:VerlRank",
+            "steer": "sage.method.credit:Steer",
+            "pacs": "sage.method.credit:Pacs",
+            "verl_rank": "sage.method.effective_rank:VerlRank",
         },
     ),
     "rewards": Registry(
@@ -66,23 +66,26 @@ REGISTRIES = {
         method="score",
         arguments=("completion",),
         classes={
-            "correct": "sage.rewards:Correct",
-            "overlong": "sage.rewards:Overlong",
-            "rlpr": "sage.rewards:Rlpr",
+            "correct": "sage.method.rewards:Correct",
+            "overlong": "sage.method.rewards:Overlong",
+            "rlpr": "sage.method.rewards:Rlpr",
         },
     ),
     "filter": Registry(
         what="a filter",
         method="keep",
         arguments=("correct", "rewards"),
-        classes={"mixed": "sage.rewards:Mixed", "spread": "sage.rewards:Spread"},
+        classes={"mixed": "sage.method.rewards:Mixed", "spread": "sage.method.rewards:Spread"},
     ),
     "planner": Registry(
         what="a planner",
         method="further",
         arguments=("drawn",),
         attributes=("chosen",),
-        classes={"dars": "sage.planners:Dars", "guided_retry": "sage.planners:GuidedRetry"},
+        classes={
+            "dars": "sage.method.planners:Dars",
+            "guided_retry": "sage.method.planners:GuidedRetry",
+        },
     ),
 }
 """By the key of an algorithm that each serves."""

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import pandas as pd
 import torch
 
-from sage.advantages import Centred
-from sage.credit import K1InReward, TokenSignals
-from sage.guides import (
+from sage.method.advantages import Centred
+from sage.method.credit import K1InReward, TokenSignals
+from sage.method.guides import (
     BranchGuide,
     GuideFunction,
     Moment,

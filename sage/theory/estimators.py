@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from sage.anchors import forward_kl_sampled, k1, k2, k3, k3_corrected
+from sage.method.anchors import forward_kl_sampled, k1, k2, k3, k3_corrected
 from sage.theory.spaces import TokenTree, action_values, per_token, visits
 from sage.theory.stationary import forward_kl_policy, rlvr_policy
 

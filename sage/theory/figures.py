@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sage.anchors import pseudo_kl, shaped_anchor
-from sage.guides import (
+from sage.method.anchors import pseudo_kl, shaped_anchor
+from sage.method.guides import (
     BranchGuide,
     GuideFunction,
     Moment,

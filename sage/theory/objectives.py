@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from sage.anchors import pseudo_kl, shaped_anchor
+from sage.method.anchors import pseudo_kl, shaped_anchor
 from sage.theory.spaces import TokenTree, per_token, sequence_log_probs, visits
 
 

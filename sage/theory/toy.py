@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sage.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
+from sage.method.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
 from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
 from sage.theory.support import support_expansion
 

@@ -18,8 +18,8 @@ import torch
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
-from sage.anchors import LogProbs, forward_kl_exact, shaped_anchor
-from sage.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
+from sage.method.anchors import LogProbs, forward_kl_exact, shaped_anchor
+from sage.method.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
 from sage.training.shaping import Shaping, loss_mask
 from sage.training.tally import GuideTally
 

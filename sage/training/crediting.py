@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from sage.credit import CreditRule, TokenSignals
+from sage.method.credit import CreditRule, TokenSignals
 from sage.training.anchoring import AnchoredLoss
 from sage.training.shaping import loss_mask
 

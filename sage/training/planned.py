@@ -1,8 +1,8 @@
 """Generations of rollouts that follow a planner: what is drawn further, and the batch of it all.
 
 TRL hands over a generation's prompts, G times each, and takes back a batch of any size. What a
-planner (`sage.planners`) asks for is drawn in TRL's own way, in rows that all processes share
-evenly; all of them hold the rows of all, plan alike, and take their slice of what is chosen.
+planner (`sage.method.planners`) asks for is drawn in TRL's own way, in rows that all processes
+share evenly; all of them hold the rows of all, plan alike, and take their slice of what is chosen.
 
 Ragged groups make the number of completions vary from step to step. It is filled up to a multiple
 of the micro-batches of all processes with rows that carry no loss, and the loss is put right for
@@ -23,8 +23,8 @@ import torch
 from accelerate.utils import gather_object
 from trl.trainer.utils import pad, use_adapter
 
-from sage.advantages import Centred, GroupNormalised
-from sage.planners import Chosen, Draw, Drawn, Planner
+from sage.method.advantages import Centred, GroupNormalised
+from sage.method.planners import Chosen, Draw, Drawn, Planner
 from sage.training.rollouts import (
     Rollouts,
     filled,

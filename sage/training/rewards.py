@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sage.grading import Grader
-from sage.rewards import Completion, RewardFunction
+from sage.method.rewards import Completion, RewardFunction
 
 Reward = Callable[..., list[float]]
 

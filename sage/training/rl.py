@@ -24,7 +24,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig
 
 from sage.grading import Grader
-from sage.learned_guide import LEARNED
+from sage.method.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids, with_hint

@@ -1,7 +1,7 @@
 """Batches of rollouts as TRL hands them on: gathering, joining, laying out by prompt, filling up.
 
-A planner (`sage.planners`) makes a generation of several batches, in which prompts may have unequal
-numbers of rollouts.
+A planner (`sage.method.planners`) makes a generation of several batches, in which prompts may have
+unequal numbers of rollouts.
 """
 
 from __future__ import annotations

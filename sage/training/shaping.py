@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 import torch
 
-from sage.advantages import BetaNormalised
-from sage.anchors import LogProbs
-from sage.credit import CreditRule
-from sage.guides import GuideFunction
-from sage.planners import Dars, DynamicSampling, Filter, Planner
+from sage.method.advantages import BetaNormalised
+from sage.method.anchors import LogProbs
+from sage.method.credit import CreditRule
+from sage.method.guides import GuideFunction
+from sage.method.planners import Dars, DynamicSampling, Filter, Planner
 
 Divergence = Callable[[LogProbs], torch.Tensor]
 
 
 class Estimator(Protocol):
-    """An estimator of the KL term, such as `sage.anchors.K2`."""
+    """An estimator of the KL term, such as `sage.method.anchors.K2`."""
 
     def values(self, log_probs: LogProbs) -> torch.Tensor:
         """The term per token, not negative, `[B, T]`."""
@@ -26,7 +26,7 @@ class Estimator(Protocol):
 
 
 class Advantage(Protocol):
-    """An advantage, such as `sage.advantages.PassAtK`."""
+    """An advantage, such as `sage.method.advantages.PassAtK`."""
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """Rewards `[N, G]` of N prompts with G rollouts each to advantages `[N, G]`."""
@@ -37,11 +37,11 @@ class Advantage(Protocol):
 class Shaping:
     """What an algorithm adds to TRL's GRPO; the defaults add nothing.
 
-    `guide` (`sage.guides`) shapes the anchor of the KL term, each factor kept within `clamp`.
-    `estimator` (`sage.anchors`, `sage.credit.K1InReward`) takes the place of TRL's k3,
-    `advantage` (`sage.advantages`) that of its advantages, and `credit` (`sage.credit`) shares
-    these out over tokens. `planner` (`sage.planners`) draws further rollouts and chooses what is
-    trained on; the planner of dynamic sampling is made of a `filter` (`sage.rewards`) and of
+    Each has its home in `sage.method`. `guide` shapes the anchor of the KL term, each factor kept
+    within `clamp`. `estimator` (of `anchors`, or `credit.K1InReward`) takes the place of TRL's k3,
+    `advantage` that of its advantages, and `credit` shares these out over tokens. `planner` draws
+    further rollouts and chooses what is trained on; the planner of dynamic sampling is made of a
+    `filter` (`rewards`) and of
     `max_refills`, how often at most groups are drawn that take the place of those it does not
     keep. `mask_truncated` takes the loss from completions that were cut off. With
     `schedule_per_call` schedules advance with every loss call, as in the official release, and

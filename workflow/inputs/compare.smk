@@ -3,7 +3,7 @@
 
 def file_of_reference(wildcards):
     """The reference's pass@k by training run; a missing one is an error before any job starts."""
-    from sage.evaluation.reference import reference_file
+    from sage.tools.compare import reference_file
 
     folder = SETTINGS.reference
     try:

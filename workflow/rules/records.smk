@@ -19,7 +19,7 @@ rule verify:
 rule archive:
     input:
         page=RESULTS.page,
-        code=code_of("sage.archive"),
+        code=code_of("sage.tools.archive"),
     output:
         archive=RESULTS.archive,
     log:

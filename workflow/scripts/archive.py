@@ -3,8 +3,8 @@ from pathlib import Path
 from sage.runtime.job import job
 
 with job(snakemake):
-    from sage.archive import write_archive
     from sage.exhibits import restore_study
+    from sage.tools.archive import write_archive
 
     write_archive(
         restore_study(snakemake.params.study),

@@ -1,10 +1,10 @@
 import sys
 from pathlib import Path
 
-from sage.checking import Machine, check, render_findings
 from sage.exhibits import restore_study
 from sage.results import Results
 from sage.runtime.files import write_text_atomic
+from sage.tools.check import Machine, check, render_findings
 
 study, params = restore_study(snakemake.params.study), snakemake.params
 limit = snakemake.resources.gpu

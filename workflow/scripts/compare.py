@@ -1,8 +1,8 @@
 import sys
 from pathlib import Path
 
-from sage.evaluation.reference import compare
 from sage.runtime.files import write_text_atomic
+from sage.tools.compare import compare
 
 table = Path(snakemake.params.table)
 text, agrees = compare(Path(snakemake.input.metrics), Path(snakemake.input.reference), table)

@@ -1,11 +1,11 @@
 from pathlib import Path
 
 from sage.exhibits import restore_study
-from sage.publishing.material import read_material
-from sage.publishing.upload import upload
-from sage.publishing.writing import LOCAL, write_publication
 from sage.results import Results
 from sage.runtime.job import job
+from sage.tools.publish.material import read_material
+from sage.tools.publish.upload import upload
+from sage.tools.publish.writing import LOCAL, write_publication
 
 with job(snakemake):
     results, to = Results(Path(snakemake.params.folder)), snakemake.params.to

@@ -2,7 +2,7 @@ import sys
 from pathlib import Path
 
 from sage.runtime.files import write_text_atomic
-from sage.verification import render, verify
+from sage.tools.verify import render, verify
 
 folder = Path(snakemake.params.folder)
 found = verify(folder)

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from sage.publishing.cards import TOY, cell, table
-from sage.publishing.material import PAPER, SOURCE, Material
 from sage.rendering.numbers import interval_of_points, p_text, points
+from sage.tools.publish.cards import TOY, cell, table
+from sage.tools.publish.material import PAPER, SOURCE, Material
 
 Outcome = Literal["verified", "falsified", "toy", "inconclusive"]
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pandas as pd
 
-from sage.publishing.material import PAPER, Material
 from sage.results import Run
 from sage.study.bases import HubBase
+from sage.tools.publish.material import PAPER, Material
 
 SCHEMA = "0.3.0"
 LIBRARY = "sage-rlvr"

@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from sage.publishing.evaluations import model_name
-from sage.publishing.material import PAPER, SOURCE, Material
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import duration, interval, percent
 from sage.results import Run
 from sage.study.bases import HubBase
+from sage.tools.publish.evaluations import model_name
+from sage.tools.publish.material import PAPER, SOURCE, Material
 
 TOY = (
     "**Toy.** The base is a small model that the study made or fitted for any machine. "

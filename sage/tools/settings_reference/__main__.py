@@ -5,8 +5,8 @@ Run it from the folder of the Snakefile after a type of the study has changed.
 
 from pathlib import Path
 
-from sage.reference import markdown, schemas
-from sage.reference.sections import FILES
+from sage.tools.settings_reference import markdown, schemas
+from sage.tools.settings_reference.sections import FILES
 
 
 def documents(config: Path) -> dict[Path, str]:

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from sage.checking.findings import Finding, met
-from sage.planning import plan
 from sage.results import Results
 from sage.runtime.devices import OF_TRAINER, OF_VLLM
 from sage.study import ResolvedStudy
+from sage.tools.check.findings import Finding, met
+from sage.tools.plan import plan
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

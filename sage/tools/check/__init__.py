@@ -4,10 +4,10 @@ Only a need of the chosen study can fail: a study without GPUs passes on any lap
 looked up, not started. The hub is asked once, and only if the study needs it.
 """
 
-from sage.checking.findings import Finding, render_findings
-from sage.checking.machine import Machine, machine_findings
-from sage.checking.sources import source_findings
 from sage.study import ResolvedStudy
+from sage.tools.check.findings import Finding, render_findings
+from sage.tools.check.machine import Machine, machine_findings
+from sage.tools.check.sources import source_findings
 
 __all__ = ["Finding", "Machine", "check", "render_findings"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from sage.fields import about
-from sage.guides import Moment, Signals
+from sage.method.guides import Moment, Signals
 
 if TYPE_CHECKING:
     import torch

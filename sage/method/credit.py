@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
-from sage.advantages import not_binary
-from sage.anchors import Direction, LogProbs, k3
 from sage.fields import about
+from sage.method.advantages import not_binary
+from sage.method.anchors import Direction, LogProbs, k3
 
 if TYPE_CHECKING:
     import torch

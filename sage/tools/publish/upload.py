@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sage.publishing.evaluations import model_name
-from sage.publishing.material import Material
 from sage.results import Results
 from sage.runtime.faults import Fault
+from sage.tools.publish.evaluations import model_name
+from sage.tools.publish.material import Material
 
 TOKEN = "HF_TOKEN"
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from sage.credit import TokenSignals
 from sage.fields import Share, about
+from sage.method.credit import TokenSignals
 
 if TYPE_CHECKING:
     import torch

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sage.publishing.cards import dataset_card, model_card
-from sage.publishing.evaluations import documents, model_name
-from sage.publishing.logbook import pages
-from sage.publishing.material import Material
 from sage.runtime.files import atomic_directory
+from sage.tools.publish.cards import dataset_card, model_card
+from sage.tools.publish.evaluations import documents, model_name
+from sage.tools.publish.logbook import pages
+from sage.tools.publish.material import Material
 
 LOCAL = "local"
 """Stands for the account where nothing is uploaded."""

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import psutil
 
-from sage.checking.findings import Finding, met
-from sage.checking.gpu_memory import gpu_memory
-from sage.planning import plan
 from sage.results import Results
 from sage.runtime.devices import VISIBLE, printed_by, visible_devices
 from sage.study import ResolvedStudy
+from sage.tools.check.findings import Finding, met
+from sage.tools.check.gpu_memory import gpu_memory
+from sage.tools.plan import plan
 
 PYTHON = (3, 11)
 SPARE_BYTES = 1e9

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from sage.fields import NAME
-from sage.reference.sections import (
+from sage.tools.settings_reference.sections import (
     FAMILIES,
     FILES,
     UNIONS,

@@ -96,7 +96,7 @@ class Planner(Protocol):
 
 
 class Filter(Protocol):
-    """A filter of groups, such as `sage.rewards.Mixed`.
+    """A filter of groups, such as `sage.method.rewards.Mixed`.
 
     With `drops = True` a group that it does not keep, and that is not replaced, has no loss.
     """

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from sage.reference.sections import FAMILIES, Family, File, is_model, leaves
+from sage.tools.settings_reference.sections import FAMILIES, Family, File, is_model, leaves
 
 _OWN = {
     "type": "string",

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from huggingface_hub import constants
 
-from sage.checking.findings import Finding, met
 from sage.problems.entries import Benchmark, DataFile
 from sage.problems.fetching import DataError, cached, copies, mirror_folder, silence
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import HubBase, PackageBase
+from sage.tools.check.findings import Finding, met
 
 _NO_COPY = "no copy"
 _COMMIT = re.compile("[0-9a-f]{40}")

@@ -1,0 +1,4 @@
+"""What a method is made of: guides, anchors, advantages, credit, rewards and planners.
+
+Pure functions of tensors and small classes around them. `sage.training` calls them within a step.
+"""
