@@ -136,7 +136,7 @@ def test_files_behind_the_choices_are_known(own: Path) -> None:
     guide = {"kind": "own_choices:Bold"}
     files = choice_files(Algorithm.model_validate(PLAIN | {"guide": guide}))
     assert own in files
-    assert {ROOT / "sage" / name for name in ("anchors.py", "advantages.py")} <= set(files)
+    assert {ROOT / "sage/method" / name for name in ("anchors.py", "advantages.py")} <= set(files)
     assert ROOT / "sage/method/guides.py" not in files
     assert ROOT / "sage/method/guides.py" in choice_files(
         Algorithm.model_validate(PLAIN | {"guide": "branch"})

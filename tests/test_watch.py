@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from sage import progress
+from sage.tools import watch
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.study import ResolvedStudy
@@ -34,10 +34,10 @@ def note(log: Path, text: str, age: float) -> None:
 
 
 def test_an_empty_folder_has_everything_left(study: ResolvedStudy, tmp_path: Path) -> None:
-    found = progress.stages(study, Results(tmp_path), NOW)
+    found = watch.stages(study, Results(tmp_path), NOW)
     assert [stage.done for stage in found] == [0, 0]
-    assert progress.seconds_left(found) is None
-    text = progress.rendered(study, found)
+    assert watch.seconds_left(found) is None
+    text = watch.rendered(study, found)
     assert text.startswith("smoke: 0 %, training 0 of ")
     assert text.endswith("time left not known yet")
 
@@ -54,10 +54,10 @@ def test_time_left_is_the_mean_time_of_jobs_over_those_side_by_side(
     for run in runs[2:4]:
         name = f"models/{run.model}/{run.algorithm}/seed{run.seed}"
         note(results.log(name), " 3/8 [00:01<00:02]", age=5.0)
-    found = progress.stages(study, results, NOW)
+    found = watch.stages(study, results, NOW)
     assert [len(stage.running) for stage in found] == [2, 0]
     work = (len(runs) - 2) * 150.0 + (len(pairs) - 1) * 10.0
-    assert progress.seconds_left(found) == pytest.approx(work / 2)
+    assert watch.seconds_left(found) == pytest.approx(work / 2)
 
 
 def test_a_running_job_shows_its_step_and_rewards(study: ResolvedStudy, tmp_path: Path) -> None:
@@ -67,19 +67,19 @@ def test_a_running_job_shows_its_step_and_rewards(study: ResolvedStudy, tmp_path
     note(results.log(f"models/tiny/{first.algorithm}/seed{first.seed}"), rows, age=1.0)
     # One that ended long ago without a result, and one whose reward is no number.
     old = f"models/tiny/{second.algorithm}/seed{second.seed}"
-    note(results.log(old), rows, age=progress.ACTIVE_SECONDS + 1)
+    note(results.log(old), rows, age=watch.ACTIVE_SECONDS + 1)
     note(
         results.log(f"models/tiny/{third.algorithm}/seed{third.seed}"),
         "'reward': 'nan' 'reward': 'x'",
         age=1.0,
     )
-    text = progress.rendered(study, progress.stages(study, results, NOW))
+    text = watch.rendered(study, watch.stages(study, results, NOW))
     assert f"  tiny/{first.algorithm}/seed{first.seed}: step 2 of 8  reward ▁▅█ 1.00" in text
     assert f"  tiny/{third.algorithm}/seed{third.seed}: started" in text
     assert f"tiny/{second.algorithm}/seed{second.seed}:" not in text
 
 
 def test_a_long_curve_is_drawn_from_means() -> None:
-    assert progress.curve_of([0.0, 7.0]) == "▁█"
-    assert progress.curve_of([1.0, 1.0]) == "▁▁"
-    assert progress.curve_of([0.0] * 40 + [1.0] * 40) == "▁" * 20 + "█" * 20
+    assert watch.curve_of([0.0, 7.0]) == "▁█"
+    assert watch.curve_of([1.0, 1.0]) == "▁▁"
+    assert watch.curve_of([0.0] * 40 + [1.0] * 40) == "▁" * 20 + "█" * 20
