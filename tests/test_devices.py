@@ -211,3 +211,38 @@ def test_jobs_of_snakemake_get_their_own_devices(place: Path) -> None:
 def test_every_rule_that_asks_for_gpus_says_how_many_it_means() -> None:
     rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
     assert rules.count("gpu=gpus,") == rules.count("gpus_asked=gpus,") >= 4
+
+
+NEW_DRIVER = """#!/bin/sh
+case "$1" in
+-L) echo "GPU 0: Some GPU (UUID: GPU-aaaa0000-1)";;
+*) echo 570.86.10;;
+esac
+"""
+
+
+@pytest.mark.parametrize("setting", ["auto", "cuda"])
+@pytest.mark.parametrize(
+    ("cuda", "reason"),
+    [
+        ("13.0", r"build for CUDA 13\.0 and needs NVIDIA driver 580 or newer, .+ is 570\.86\.10"),
+        (None, r"is a build without CUDA; install the CUDA build"),
+    ],
+)
+def test_a_gpu_that_torch_does_not_see_is_no_silent_cpu(
+    setting: str, cuda: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(NEW_DRIVER)
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    with pytest.raises(
+        RuntimeError, match=f"GPU 0 is there, but torch does not see it: .*{reason}"
+    ):
+        job.device_of(setting)
+    assert job.device_of("cpu") == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as a job has it that asks for no GPU
+    assert job.device_of("auto") == "cpu"

@@ -26,6 +26,7 @@ from sage.training import rl
 from sage.training.correction import Correction
 from sage.training.drawers import copy_dtype, drawer_for
 from sage.training.drawing import Drawer, rollout_stream
+from sage.training.tally import SamplerFault
 from sage.training.trainer import SageTrainer
 from sage.training.trimming import group_sizes
 
@@ -223,6 +224,13 @@ def test_the_sampler_computes_what_the_trainer_does(parent: Path) -> None:
         assert row["sampler/gap_mean"] <= row["sampler/gap_max"] < 1e-4
         assert row["sampler/clipped_share"] == 0.0
     assert rows[-1]["kl"] > 1e-3  # it has moved, and the sampler with it
+
+
+def test_a_sampler_whose_probabilities_are_no_numbers_ends_the_run(parent: Path) -> None:
+    trainer = build(parent, make_drawer=noting(parent, shift=float("nan")))
+    with pytest.raises(SamplerFault, match=r"\d+ sampled tokens have a log-prob"):
+        trainer.train()
+    assert trainer.state.global_step == 0
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "vespo"])

@@ -15,6 +15,7 @@ from trainers import is_of_trl, odd_length, trainer_of
 from trl import GRPOTrainer
 
 from sage.method.advantages import BetaNormalised, Centred, GroupNormalised
+from sage.method.anchors import K3
 from sage.method.guides import BranchGuide, Moment, Signals
 from sage.policies import load_model
 from sage.problems.record import read_problems
@@ -102,12 +103,32 @@ def assert_same(left: Any, right: Any) -> None:
     assert all(torch.equal(left[1][name], right[1][name]) for name in left[1])
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_guide_of_one_is_plain_grpo_to_the_last_bit(build: Build, loss: str) -> None:
+def with_loss(loss: str) -> dict[str, Any]:
     row = {"title": "x", "loss": loss, "kl": "reverse", "estimator": "k3"}
     row["importance"] = "sequence" if loss == "luspo" else "token"
     if loss in ("cispo", "sapo", "vespo"):
         row |= {"clip_low": None, "clip_high": 0.2 if loss == "cispo" else None}
+    return row
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_the_seam_adds_to_an_estimator_is_not_logged(
+    build: Build, loss: str, parts: int
+) -> None:
+    """k3 handed in as any other estimator is logged with the loss and the KL of TRL's own k3."""
+    row, settings = with_loss(loss), {"micro_batches": parts, "learning_rate": 1e-2}
+    plain, _ = trained(build(GRPOTrainer, row=row, **settings))
+    ours, _ = trained(build(SageTrainer, Shaping(estimator=K3()), row, **settings))
+    assert plain[-1]["kl"] > 1e-3
+    for expected, logged in zip(plain, ours, strict=True):
+        assert logged["loss"] == pytest.approx(expected["loss"], abs=3e-4)
+        assert logged["kl"] == pytest.approx(expected["kl"], abs=1e-4)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_guide_of_one_is_plain_grpo_to_the_last_bit(build: Build, loss: str) -> None:
+    row = with_loss(loss)
     plain = trained(build(GRPOTrainer, row=row))
     assert any(row["kl"] > 0 for row in plain[0])
     assert_same(plain, trained(build(SageTrainer, ONE_EVERYWHERE, row)))
@@ -295,6 +316,13 @@ def test_the_exact_forward_kl_is_the_sum_over_the_vocabulary(build: Build, smoke
         kl = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
         assert kl[0] == pytest.approx(0.0, abs=1e-5)  # the policy starts at the reference
         assert kl[-1] > 1e-6
+
+
+def test_a_policy_that_cannot_learn_is_refused(build: Build, monkeypatch: Any) -> None:
+    """As an adapter that was loaded for inference: its curves would look normal."""
+    monkeypatch.setattr("trainers.load_model", lambda *of: load_model(*of).requires_grad_(False))
+    with pytest.raises(ValueError, match=r"no trainable parameter.*is_trainable=True"):
+        build(SageTrainer, lora=None)
 
 
 def test_what_goes_past_the_seam_is_refused(build: Build) -> None:

@@ -47,6 +47,9 @@ def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: P
     )
     assert "'pacs', credit: pacs needs the whole group of a prompt in a micro-batch" in message
     assert "'pkpo', advantage: pkpo takes sets of k = 9 rollouts, but a prompt has 8" in message
+    edit(config / ALGORITHMS, "pkpo.advantage.settings.k", 8)
+    message = message_of(lambda: load_study("smoke", config))
+    assert "only a single right rollout would be credited; choose a smaller k" in message
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from sage.tools import watch
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.study import ResolvedStudy
+from sage.tools import watch
 
 NOW = 1_000_000_000.0
 

@@ -132,20 +132,31 @@ class PassAtK(_OfSets):
 
 @dataclass(frozen=True)
 class Pkpo(_OfSets):
-    """PKPO (arXiv 2505.15201): an unbiased gradient of pass@k, centred in the group.
+    """PKPO (arXiv 2505.15201, Eq. 33: s^(loo-1)): an unbiased gradient of pass@k.
 
-    With c right ones among G, a right rollout is credited with k, a wrong one with
-    k (1 - C(G - 1 - c, k - 1) / C(G - 1, k - 1)): G times the paper's weights, for the loss takes
-    the mean over rollouts where the paper sums. With k = 1 this is the centred reward.
+    Of each set of k rollouts a rollout is credited with what it adds to the set's best reward. With
+    c right ones among G, a right rollout gets k C(G - c, k - 1) / C(G - 1, k - 1), a wrong one 0: G
+    times the paper's weights, for the loss takes the mean over rollouts where the paper sums. With
+    k = 1 this is the reward itself. k must be below G: at k = G a group has a gradient only if
+    exactly one of its rollouts is right.
     """
+
+    def conflicts_with_run(self, rl: Any) -> Iterator[str]:
+        """Why it does not go with a model's settings of RL."""
+        yield from super().conflicts_with_run(rl)
+        if rl.rollouts == self.k:
+            yield (
+                f"takes sets of k = {self.k} of a prompt's {rl.rollouts} rollouts: of a whole group "
+                "only a single right rollout would be credited; choose a smaller k"
+            )
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """See the class; `[N, G]`. Raises ValueError on rewards not 0 or 1, or fewer than k."""
         _check(rewards, binary=True)
         count, right = _counts(rewards, self.k)
-        of_wrong = self.k * (1 - _chance_of_none(count - 1, right, self.k - 1))
-        credit = rewards.double() * (self.k - of_wrong) + of_wrong
-        return Centred().advantages(credit).to(rewards.dtype)
+        # k - 1 others drawn from the G - 1 others, all wrong: C(G - c, k - 1) / C(G - 1, k - 1).
+        alone = _chance_of_none(count - 1, right - 1, self.k - 1)
+        return (rewards.double() * self.k * alone).nan_to_num(nan=0.0).to(rewards.dtype)
 
 
 @dataclass(frozen=True)

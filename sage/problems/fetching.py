@@ -106,6 +106,28 @@ def fetch(
             yield _from_hub(name, of_hub, file, mirror)
 
 
+def data_sums(entry: Benchmark, levels: Sequence[int | str] | None = None) -> list[str]:
+    """The SHA-256 of each file that a job would read for `entry`, as far as it is known now.
+
+    It is that of the copy in the mirror, else the one that the entry expects. As a parameter of the
+    job it makes a data set that was edited be read again, and one that moved not.
+    """
+    asked = None if levels is None else {str(level) for level in levels}
+
+    def wanted(file: DataFile) -> bool:
+        return asked is None or file.level is None or file.level in asked
+
+    try:
+        mirror = mirror_folder()
+        held = copies("", entry, mirror, wanted) if mirror else []
+        if held:
+            return sorted(checksum(path) for _, path in held)
+    except DataError:
+        return []  # the job says what is wrong
+    expected = (file.sha256 for hub in entry.hub for file in hub.files if wanted(file))
+    return sorted(sum for sum in expected if sum)
+
+
 def read_rows(file: DataFile, path: Path) -> list[Row]:
     """The rows of `path`, with checksum and number held to what `file` expects.
 

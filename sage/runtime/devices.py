@@ -19,6 +19,9 @@ PATIENCE = 30.0
 OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
 """Bytes of a GPU that vLLM, and a trainer beside it, take at least, without weights."""
 
+DRIVERS = {"12": "525", "13": "580"}
+"""The oldest NVIDIA driver for each major version of CUDA (NVIDIA's CUDA compatibility guide)."""
+
 _LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
 
 
@@ -77,6 +80,12 @@ def occupants(devices: Sequence[Device]) -> list[str]:
             if device.key == uuid
         ]
     return found
+
+
+def driver_version() -> str | None:
+    """The version of the NVIDIA driver, such as ``580.65.06``; None if nvidia-smi does not say."""
+    lines = printed_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or ""
+    return next(iter(lines.split()), None)
 
 
 def printed_by(*command: str) -> str | None:

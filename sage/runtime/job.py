@@ -16,7 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sage.runtime.devices import VISIBLE, Device, occupants, visible_devices
+from sage.runtime.devices import (
+    DRIVERS,
+    VISIBLE,
+    Device,
+    driver_version,
+    occupants,
+    visible_devices,
+)
 from sage.runtime.faults import explained
 from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
@@ -153,19 +160,44 @@ def _await_leaving(devices: Sequence[Device]) -> None:
 
 
 def device_of(setting: str) -> str:
-    """`cuda` or `cpu`; `auto` means the GPU if torch sees one. Raises RuntimeError for `cuda`
-    without a GPU."""
+    """`cuda` or `cpu`; `auto` means the GPU if this process has one.
+
+    Raises RuntimeError for `cuda` without a GPU, and where the process has a GPU that torch does
+    not see: the job would run on the CPU, some hundred times slower, and hold the GPU idle.
+    """
     if setting == "cpu":
         return "cpu"
     import torch
 
-    available = torch.cuda.is_available()
-    if setting == "cuda" and not available:
+    if torch.cuda.is_available():
+        return "cuda"
+    if devices := visible_devices():
+        raise RuntimeError(unseen([device.name for device in devices], torch))
+    if setting == "cuda":
         raise RuntimeError(
-            "config/config.yaml sets device: cuda, but torch sees no GPU; set device: auto, or "
-            "install the CUDA build: remove .venv and run `make`"
+            "config/config.yaml sets device: cuda, but this machine shows no GPU (nvidia-smi -L, "
+            f"{VISIBLE}); set device: auto, or run on a machine with a GPU"
         )
-    return "cuda" if available else "cpu"
+    return "cpu"
+
+
+def unseen(devices: Sequence[str], torch: Any) -> str:
+    """Why `torch` sees none of the GPUs that this process has, as far as it can be known."""
+    build = f"torch {torch.__version__}"
+    here = f"GPU {', '.join(devices)} is there, but torch does not see it"
+    cpu = "use `--config device=cpu` to run on the CPU on purpose"
+    if torch.version.cuda is None:
+        return (
+            f"{here}: {build} is a build without CUDA; install the CUDA build (remove .venv and run "
+            f"`make` on a machine with a GPU, or with ALLOW_CUDA_BUILD=1 on any machine), or {cpu}"
+        )
+    needed = DRIVERS.get(torch.version.cuda.partition(".")[0], "a newer one")
+    driver = driver_version()
+    return (
+        f"{here}: {build} is a build for CUDA {torch.version.cuda} and needs NVIDIA driver {needed} "
+        f"or newer, the driver here is {driver or 'unknown (nvidia-smi does not say)'}; update the "
+        f"driver, or install a build of torch for an older CUDA, or {cpu}"
+    )
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ class Verification:
     unrecorded: list[str]
 
 
-def verify(folder: Path) -> Verification:
+def verify(folder: Path, data: Mapping[str, Sequence[str]] | None = None) -> Verification:
     """Compare the results in `folder` with the records of its jobs.
 
-    A fault is a file that is missing, changed or added since its job ended, settings that do not
-    have their sum, and a result made from an input that has changed since. Raises
-    FileNotFoundError if there are no records.
+    `data` are the sums of the data sets' files as they are now, by job (`data_sums`). A fault is a
+    file that is missing, changed or added since its job ended, settings that do not have their sum,
+    and a result made from an input or a data set that has changed since. Raises FileNotFoundError
+    if there are no records.
     """
     records = {path: _read(path) for path in sorted(jobs_folder(folder).rglob("*.json"))}
     if not records:
@@ -47,6 +48,12 @@ def verify(folder: Path) -> Verification:
         faults += _changed(path, _read(file), known)
     for file, record in records.items():
         faults += _of_record(file, record, folder, now)
+        job = file.relative_to(jobs_folder(folder)).with_suffix("").as_posix()
+        if data and job in data and record["settings"].get("data") != list(data[job]):
+            faults.append(
+                f"data of job {job}: its files have changed since they were read; run the study "
+                "again, which remakes what depends on them"
+            )
     everything = (path for path in folder.rglob("*") if path.is_file())
     unrecorded = [
         path.as_posix()

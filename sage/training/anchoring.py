@@ -52,6 +52,8 @@ class AnchoredLoss(GRPOTrainer):
         self._loss_inputs = dict(inputs)
         try:
             loss = super()._compute_loss(model, self._loss_inputs)
+            if self._shaping.replaces_k3:
+                loss = loss - self.beta * (_LINEAR - 1.0) * self._mean_of_one(model, inputs)
             if "real_share" in inputs:
                 loss = self._over_real_rows(loss, inputs)
             if self._sharing > 1 and model.training:
@@ -63,6 +65,25 @@ class AnchoredLoss(GRPOTrainer):
             if logged[-1] != 0.0:  # TRL's mean over no token
                 logged[-1] -= _LINEAR - 1.0
         return loss
+
+    def _mean_of_one(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """What TRL's loss makes of 1 at each token: the weight of a constant in its KL term."""
+        mask = loss_mask(inputs).float()
+        lengths = mask.sum(dim=1)
+        if self.loss_type in ("cispo", "dapo", "vespo"):
+            parts = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
+            if model.training:
+                parts = parts / self.args.steps_per_generation
+            total = lengths.sum()
+        else:
+            parts = 1.0
+            total = {
+                "bnpo": (lengths.sum() > 0).float(),
+                "dr_grpo": lengths.sum() / (len(mask) * self.max_completion_length),
+                "luspo": lengths.mean(),
+            }.get(self.loss_type, (lengths > 0).float().mean())
+        accumulated = self.current_gradient_accumulation_steps if model.training else 1.0
+        return total / parts / accumulated
 
     def _over_real_rows(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """`loss` with TRL's mean over completions turned into one over those that are real.
@@ -192,6 +213,7 @@ def as_k3_input(log_probs: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
     k3 of a strongly negative log ratio -x is x - 1, with slope one, to float32's precision.
     So ref = log_probs - values - 20 makes TRL's term values + 19, whose gradient is that of
-    `values`, in every one of its loss aggregations. `values` must not be negative.
+    `values`, in every one of its loss aggregations; the loss and `kl` are logged without the 19.
+    `values` must not be negative.
     """
     return log_probs.float() - values.float() - _LINEAR

@@ -57,9 +57,11 @@ class CorrectedSampling(GRPOTrainer):
         """
         at_that_time = inputs.get("old_per_token_logps")
         ours = (log_probs if at_that_time is None else at_that_time).detach().float()
-        gap = torch.nan_to_num(ours - inputs[SAMPLED], nan=0.0)
+        mask = loss_mask(inputs).bool()
+        gap = ours - inputs[SAMPLED]
         moment = (mode, self.state.global_step)
-        found = self._gaps.add(moment, gap, self._correction.cap, loss_mask(inputs).bool())
+        found = self._gaps.add(moment, gap, self._correction.cap, mask)
+        gap = gap.masked_fill(~mask, 0.0)
         for name, value in found.items():
             self._metrics[mode][f"sampler/{name}"] = [value]
         if self._correction.kind == "none":

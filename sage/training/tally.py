@@ -7,6 +7,13 @@ from collections.abc import Hashable
 import torch
 from accelerate import Accelerator
 
+from sage.runtime.faults import Fault
+
+
+class SamplerFault(Fault, RuntimeError):
+    """The sampler or the trainer gives probabilities that are no numbers."""
+
+
 _NEAR = 1e-6  # exp(log q) need not give back the clamp to the last bit
 
 
@@ -67,8 +74,19 @@ class GapTally:
         """The log of `moment` so far, with `gaps` (nats) where `mask`, both `[B, T]`, counted in.
 
         `clipped_share` is that of tokens with exp(gap) above `cap`. Every process must call it.
-        Without a token there is nothing to log.
+        Without a token there is nothing to log. Raises SamplerFault, in every process, where a
+        token in `mask` has a gap that is not a number.
         """
+        unknown = (gaps.isnan() & mask).sum(dtype=torch.float64)
+        unknown = int(self._accelerator.reduce(unknown, reduction="sum"))
+        if unknown:
+            raise SamplerFault(
+                f"{unknown} sampled tokens have a log-probability that is not a number, of the "
+                "sampler or of the policy that is trained; what was learnt from such tokens would "
+                "be noise, so the run ends. Look for the first step whose loss is not finite; if "
+                "there is none, the sampler is at fault: try it with precision float32"
+            )
+        gaps = gaps.masked_fill(~mask, 0.0)
         parts = (torch.ones_like(gaps), gaps.abs(), (gaps.exp() > cap).to(gaps))
         sums = torch.stack([(part * mask).sum(dtype=torch.float64) for part in parts])
         largest = self._accelerator.gather((gaps.abs() * mask).max()[None]).max().item()

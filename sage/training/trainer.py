@@ -65,8 +65,8 @@ class SageTrainer(
     - `micro_batches`: the number of parts that all processes together run a step in; by default
       each accumulates `gradient_accumulation_steps` of its own.
 
-    Raises ValueError for a guide or an estimator without a KL term, and for settings of TRL that
-    go past the seam.
+    Raises ValueError for a policy without a trainable parameter, for a guide or an estimator
+    without a KL term, and for settings of TRL that go past the seam.
     """
 
     def __init__(
@@ -99,6 +99,11 @@ class SageTrainer(
             # Parts of the weights are with processes that draw more tokens.
             policy = self.accelerator.unwrap_model(self.model)
             policy.generate = partial(policy.generate, synced_gpus=True)
+        if not any(weights.requires_grad for weights in self.model.parameters()):
+            raise ValueError(
+                "the policy has no trainable parameter, so nothing would be learnt; load its "
+                "adapter with is_trainable=True, or give peft_config"
+            )
         if self._shaping.shapes_kl:
             self._check_seam()
         if reference is not None and self.beta != 0.0:

@@ -19,5 +19,16 @@ def sft_source(wildcards):
     return (model.sft.corpus or model.base.corpus).model_dump()
 
 
+def sums_of_sft(name):
+    """Sums of the data files behind a model's examples; none where a corpus draws them."""
+    data = STUDY.model(name).sft.data
+    return data_sums(STUDY.benchmarks[data]) if data else []
+
+
+def data_of_sft(wildcards):
+    """A parameter of the job: an edited file is read again."""
+    return sums_of_sft(wildcards.model)
+
+
 def sft_scratch(wildcards):
     return RESULTS.sft_scratch(wildcards.model)

@@ -17,6 +17,7 @@ os.environ.update(
 )
 
 from sage.exhibits import load_study
+from sage.problems.fetching import data_sums
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.faults import Fault, require_writable

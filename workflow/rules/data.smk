@@ -11,6 +11,7 @@ rule problems:
     conda:
         ENVIRONMENT
     params:
+        data=data_of_set,
         problem_set=problem_set,
     script:
         "../scripts/problems.py"

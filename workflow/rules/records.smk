@@ -10,6 +10,7 @@ rule verify:
     conda:
         ENVIRONMENT
     params:
+        data=data_of_jobs,
         folder=RESULTS.folder,
     script:
         "../scripts/verify.py"

@@ -13,6 +13,7 @@ rule examples:
     conda:
         ENVIRONMENT
     params:
+        data=data_of_sft,
         examples=example_settings,
         source=sft_source,
     script:

@@ -17,6 +17,7 @@ import psutil
 
 from sage.results import Results
 from sage.runtime.devices import VISIBLE, printed_by, visible_devices
+from sage.runtime.job import unseen
 from sage.study import ResolvedStudy
 from sage.tools.check.findings import Finding, met
 from sage.tools.check.gpu_memory import gpu_memory
@@ -95,10 +96,7 @@ def _torch(gpus: int, machine: Machine) -> Finding:
         "a CUDA build that sees the GPUs",
         f"{here}, sees {seen}",
         met(seen > 0),
-        "torch's CUDA is newer than the driver: update the driver (nvidia-smi shows its CUDA "
-        "version), or install a build for an older CUDA"
-        if torch.version.cuda
-        else _CUDA_BUILD,
+        unseen([device.name for device in visible_devices()], torch),
     )
 
 
