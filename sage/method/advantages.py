@@ -146,8 +146,8 @@ class Pkpo(_OfSets):
         yield from super().conflicts_with_run(rl)
         if rl.rollouts == self.k:
             yield (
-                f"takes sets of k = {self.k} of a prompt's {rl.rollouts} rollouts: of a whole group "
-                "only a single right rollout would be credited; choose a smaller k"
+                f"takes sets of k = {self.k} of a prompt's {rl.rollouts} rollouts: of a whole "
+                "group only a single right rollout would be credited; choose a smaller k"
             )
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:

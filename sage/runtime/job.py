@@ -188,15 +188,16 @@ def unseen(devices: Sequence[str], torch: Any) -> str:
     cpu = "use `--config device=cpu` to run on the CPU on purpose"
     if torch.version.cuda is None:
         return (
-            f"{here}: {build} is a build without CUDA; install the CUDA build (remove .venv and run "
-            f"`make` on a machine with a GPU, or with ALLOW_CUDA_BUILD=1 on any machine), or {cpu}"
+            f"{here}: {build} is a build without CUDA; install the CUDA build (remove .venv and "
+            "run `make` on a machine with a GPU, or with ALLOW_CUDA_BUILD=1 on any machine), or "
+            f"{cpu}"
         )
     needed = DRIVERS.get(torch.version.cuda.partition(".")[0], "a newer one")
     driver = driver_version()
     return (
-        f"{here}: {build} is a build for CUDA {torch.version.cuda} and needs NVIDIA driver {needed} "
-        f"or newer, the driver here is {driver or 'unknown (nvidia-smi does not say)'}; update the "
-        f"driver, or install a build of torch for an older CUDA, or {cpu}"
+        f"{here}: {build} is a build for CUDA {torch.version.cuda} and needs NVIDIA driver "
+        f"{needed} or newer, the driver here is {driver or 'unknown (nvidia-smi does not say)'}; "
+        f"update the driver, or install a build of torch for an older CUDA, or {cpu}"
     )
 
 

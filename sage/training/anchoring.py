@@ -68,22 +68,22 @@ class AnchoredLoss(GRPOTrainer):
 
     def _mean_of_one(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """What TRL's loss makes of 1 at each token: the weight of a constant in its KL term."""
+        settings: Any = self.args
         mask = loss_mask(inputs).float()
         lengths = mask.sum(dim=1)
         if self.loss_type in ("cispo", "dapo", "vespo"):
-            parts = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
+            tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
             if model.training:
-                parts = parts / self.args.steps_per_generation
-            total = lengths.sum()
+                tokens = tokens / settings.steps_per_generation
+            weight = lengths.sum() / tokens
         else:
-            parts = 1.0
-            total = {
+            allowed = len(mask) * settings.max_completion_length
+            weight = {
                 "bnpo": (lengths.sum() > 0).float(),
-                "dr_grpo": lengths.sum() / (len(mask) * self.max_completion_length),
+                "dr_grpo": lengths.sum() / allowed,
                 "luspo": lengths.mean(),
             }.get(self.loss_type, (lengths > 0).float().mean())
-        accumulated = self.current_gradient_accumulation_steps if model.training else 1.0
-        return total / parts / accumulated
+        return weight / (self.current_gradient_accumulation_steps if model.training else 1.0)
 
     def _over_real_rows(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """`loss` with TRL's mean over completions turned into one over those that are real.

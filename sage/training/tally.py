@@ -77,8 +77,8 @@ class GapTally:
         Without a token there is nothing to log. Raises SamplerFault, in every process, where a
         token in `mask` has a gap that is not a number.
         """
-        unknown = (gaps.isnan() & mask).sum(dtype=torch.float64)
-        unknown = int(self._accelerator.reduce(unknown, reduction="sum"))
+        of_process = (gaps.isnan() & mask).sum(dtype=torch.float64)
+        unknown = int(self._accelerator.reduce(of_process, reduction="sum"))
         if unknown:
             raise SamplerFault(
                 f"{unknown} sampled tokens have a log-probability that is not a number, of the "
