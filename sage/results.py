@@ -61,6 +61,10 @@ class Results:
         """The manifest beside the samples."""
         return self.samples(run, benchmark).with_suffix(".json")
 
+    def evaluated(self, model: str, benchmark: str) -> Path:
+        """The folder of pass@k and all other metrics of a model's methods on a benchmark."""
+        return self.folder / "evaluation" / model / benchmark
+
     def metrics(self, name: str, suffix: str = "parquet") -> Path:
         """A table of metrics of the whole study."""
         return self.folder / "metrics" / f"{name}.{suffix}"

@@ -139,7 +139,7 @@ def a_table(study: ResolvedStudy, name: str, folder: Path) -> PageTable:
     }.items():
         frame.to_parquet(measured / f"{key}.parquet")
     csv = folder / f"{name}.csv"
-    write_table(study, name, "", measured, ROOT / "reports/paper", csv)
+    write_table(study, name, "", [measured], ROOT / "reports/paper", csv)
     return read_document(csv.with_suffix(".json"))
 
 

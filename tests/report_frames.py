@@ -116,13 +116,13 @@ class Given(Shown):
 
 def table_of(study: ResolvedStudy, exhibit: str, **frames: pd.DataFrame) -> TableDocument:
     """The table of an exhibit from measured frames."""
-    return kind_of(study, exhibit).table(Given(study, exhibit, Path(), Path(), frames))
+    return kind_of(study, exhibit).table(Given(study, exhibit, (), Path(), frames))
 
 
 def figure_of(study: ResolvedStudy, exhibit: str, **frames: pd.DataFrame) -> Figure:
     """The figure of an exhibit from measured frames, in the report's style."""
     with matplotlib.rc_context(STYLE):
-        return kind_of(study, exhibit).figure(Given(study, exhibit, Path(), Path(), frames))
+        return kind_of(study, exhibit).figure(Given(study, exhibit, (), Path(), frames))
 
 
 def pass_at_k(
@@ -159,9 +159,10 @@ def pass_at_k(
 
 
 def comparisons(rows: Iterable[tuple[str, str, str, int, float, float]]) -> pd.DataFrame:
-    """Comparisons from (algorithm, other, benchmark, k, value, p_holm)."""
-    columns = ["algorithm", "other", "benchmark", "k", "value", "p_holm"]
-    return pd.DataFrame(rows, columns=columns).assign(model="tiny", metric="pass@k")
+    """Comparisons from (algorithm, other, benchmark, k, value, p), p before any adjustment."""
+    columns = ["algorithm", "other", "benchmark", "k", "value", "p"]
+    frame = pd.DataFrame(rows, columns=columns)
+    return frame.assign(model="tiny", metric="pass@k", same_counts=False, partly=True)
 
 
 METRICS = [
@@ -185,13 +186,14 @@ COMPARISONS = comparisons(
     [
         ("grpo", "base", "easy", 1, 0.30, 0.001),
         ("branch", "base", "easy", 1, 0.60, 0.001),
-        ("grpo", "branch", "easy", 1, -0.30, 0.049),  # the leader may stand in either place
+        # The leader may stand in either place; times 3 it is below the level.
+        ("grpo", "branch", "easy", 1, -0.30, 0.016),
         ("grpo", "base", "easy", 4, -0.30, 0.001),
         ("branch", "base", "easy", 4, 0.05, 0.400),
         ("branch", "grpo", "easy", 4, 0.35, 0.001),
         ("grpo", "base", "hard", 1, 0.02, 0.900),
-        ("branch", "base", "hard", 1, 0.10, 0.050),  # not below the level
-        ("branch", "grpo", "hard", 1, 0.08, 0.020),
+        ("branch", "base", "hard", 1, 0.10, 0.025),  # times 2 it is not below the level
+        ("branch", "grpo", "hard", 1, 0.08, 0.005),
         ("branch", "base", "hard", 2, 0.20, 0.001),  # no comparison with GRPO
     ]
 )

@@ -85,7 +85,7 @@ class TestAccuracy:
     def test_rows_that_are_not_told_from_the_highest_are_tied_with_it(self) -> None:
         table = table1()
         assert marks(table, "easy", 4) == ["tie", "", "tie"]
-        assert marks(table, "hard", 1) == ["tie", "", "tie"]  # p = 0.05 is not below it
+        assert marks(table, "hard", 1) == ["tie", "", "tie"]  # p = 0.05 after Holm
 
     def test_what_was_not_compared_is_not_told_apart(self) -> None:
         assert marks(table1(), "hard", 2) == ["", "tie", "tie"]

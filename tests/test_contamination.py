@@ -92,12 +92,11 @@ def test_overlapping_training_problems_are_dropped_and_none_left_is_an_error() -
 
 
 def test_the_table_and_the_pairs_are_written(tmp_path: Path) -> None:
-    paths = [tmp_path / name for name in ("table.parquet", "table.csv", "pairs.csv")]
-    write_contamination({"NA": problems(LONG)}, {"test": problems(LONG)}, 13, 0.5, *paths)
-    (row,) = read_frame(paths[0]).to_dict("records")
-    assert pd.read_csv(paths[1], keep_default_na=False).to_dict("records") == [row]
+    folder = tmp_path / "contamination"
+    write_contamination({"NA": problems(LONG)}, {"test": problems(LONG)}, 13, 0.5, folder)
+    (row,) = read_frame(folder / "contamination.parquet").to_dict("records")
     assert (row["training"], row["exact"], row["share"]) == ("NA", 1, 1.0)
-    assert list(pd.read_csv(paths[2])["problem_id"]) == ["p-0"]
+    assert list(pd.read_csv(folder / "pairs.csv")["problem_id"]) == ["p-0"]
 
 
 @pytest.mark.skipif(

@@ -64,7 +64,7 @@ def study(seeds: tuple[int, ...] = (1, 2), k: int | None = None) -> ResolvedStud
 
 
 FRAMES = {
-    "steps_pass_at_k": pass_at_k(
+    "pass_at_k": pass_at_k(
         [
             ("base", "easy", 1, 0.30, 0.20, 0.40),
             ("base", "easy", 4, 0.70, 0.60, 0.80),
@@ -75,14 +75,14 @@ FRAMES = {
         ],
         seeds=(1, 2),
     ),
-    "steps_comparisons": comparisons(
+    "comparisons": comparisons(
         [
             ("grpo", "base", "easy", 1, 0.30, 0.001),
             ("branch", "base", "easy", 1, 0.32, 0.001),
             ("branch", "grpo", "easy", 1, 0.02, 0.8),
         ]
     ),
-    "tokens_pass_at_k": pass_at_k(
+    "tokens/pass_at_k": pass_at_k(
         [
             ("base", "easy", 1, 0.30, 0.20, 0.40),
             ("base", "easy", 4, 0.70, 0.60, 0.80),
@@ -93,7 +93,7 @@ FRAMES = {
         ],
         seeds=(1, 2),
     ),
-    "tokens_comparisons": comparisons(
+    "tokens/comparisons": comparisons(
         [
             ("grpo", "base", "easy", 1, 0.30, 0.001),
             ("grpo", "branch", "easy", 1, 0.15, 0.01),
@@ -216,8 +216,7 @@ def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> N
     assert [path.parts[-5:-1] for path in drawn] == [("step1", "tiny", "dapo_full", "seed1")]
     assert tokens == pd.read_parquet(drawn[0])["n_tokens"].sum() > 0
     assert pd.read_parquet(folder / "moments.parquet")["step"].tolist() == [2, 1]
-    for moment in ("steps", "tokens"):
-        rows = pd.read_parquet(folder / f"{moment}_pass_at_k.parquet")
-        assert set(rows["algorithm"]) == {"grpo", "dapo_full"}
-        assert set(rows["k"]) == {1, 2, 4}
-        assert (folder / f"{moment}_comparisons.parquet").is_file()
+    rows = pd.read_parquet(folder / "tokens/pass_at_k.parquet")
+    assert set(rows["algorithm"]) == {"grpo", "dapo_full"}
+    assert set(rows["k"]) == {1, 2, 4}
+    assert (folder / "tokens/comparisons.parquet").is_file()

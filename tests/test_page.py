@@ -138,7 +138,7 @@ class TestPage:
     def test_an_exhibit_says_what_the_guides_of_its_rows_do(self, tmp_path: Path) -> None:
         """As computed for the row's own loss: only k1_reward and a sum follow Eq. 4."""
         study, csv = a_study(), tmp_path / "estimators.csv"
-        write_table(study.part(), "estimators", "", tmp_path, tmp_path, csv)
+        write_table(study.part(), "estimators", "", [], tmp_path, csv)
         found = pd.read_csv(csv).set_index(["loss", "guide", "estimator"])
         for guide in ("random", "token", "branch"):
             assert found.loc[("sum", guide, "k1_reward"), "relative_distance"] < 1e-10
@@ -165,7 +165,7 @@ class TestPage:
             ("report/tables/table1.csv", "table1"),
             ("report/figures/figure3.svg", "figure3"),
             ("metrics/case_study/case.json", "case_study"),
-            ("metrics/rates.parquet", "metrics"),
+            ("report/tables/grading.csv", "grading"),
             ("report/index.html", "report"),
         ):
             assert f"<code>results/smoke/{file}</code>" in text

@@ -91,7 +91,7 @@ class TestPaper:
         ).assign(model="tiny", metric="pass@k")
         reading.to_parquet(tmp_path / "measured/paper_reading.parquet")
         csv = results.table("table1_paper")
-        write_table(study, "table1", PAPER, tmp_path / "measured", paper, csv)
+        write_table(study, "table1", PAPER, [tmp_path / "measured"], paper, csv)
         (row,) = pd.read_csv(csv).to_dict("records")
         assert (row["value"], row["measured"], row["difference"]) == pytest.approx(
             (0.55, 0.62, 0.07)  # by the paper's estimator; the unbiased one gives 0.6

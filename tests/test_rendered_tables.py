@@ -9,12 +9,16 @@ import jinja2
 import pandas as pd
 import pytest
 from docutils.core import publish_parts
+from pages import a_problem, sample_rows
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 from table_frames import MeasuredFrames, accuracies
 
 from sage.analysis.tails import tail_table
+from sage.evaluation.metrics import rates_table
+from sage.evaluation.support import support_table
 from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of
 from sage.exhibits.making import write_table
+from sage.problems.contamination import contamination
 from sage.rendering.latex import escape, latex_table
 from sage.rendering.table import (
     Cell,
@@ -115,6 +119,8 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
     cell = measured[measured["algorithm"] == "branch"]
     cell = cell.assign(algorithm="branch-threshold0.8-ratio0.3")
     measured = pd.concat([measured, cell], ignore_index=True)
+    problems = [a_problem("p1")]
+    samples = {("tiny", row, 1, "easy"): sample_rows() for row in ("base", "grpo", "branch")}
     write_frames(
         folder,
         pass_at_k=measured,
@@ -124,6 +130,9 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         stages=measures.GRADIENTS,
         times=measures.TIMES,
         tails=tail_table(measures.PERPLEXITIES),
+        rates=rates_table(samples),
+        support=support_table(samples, 100),
+        contamination=contamination({"train": problems}, {"easy": problems}, 13, 0.5)[0],
     )
     (folder / "mapping.yaml").write_text("tiny: [{file: theirs.csv, kind: accuracy, seeds: 5}]")
     (folder / "theirs.csv").write_text(
@@ -134,7 +143,7 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         paper = folder if exhibit == "table1" else None
         for name, suffix in tables_of(study, exhibit, paper).items():
             written.append(folder / f"{name}.csv")
-            write_table(study, exhibit, suffix, folder, folder, written[-1])
+            write_table(study, exhibit, suffix, [folder], folder, written[-1])
     return written
 
 
@@ -143,7 +152,7 @@ def test_every_exhibit_has_its_tables_beside_each_other(tmp_path: Path) -> None:
     assert {path.stem for path in written} == {
         *("table1", "table1_reading", f"table1{PAPER}", "table2", "table5", "table6"),
         *("table9", "table9_reading", "figure7", "overhead", "appendix_c", "table7", "table8"),
-        *("estimators", "readings"),
+        *("estimators", "readings", "contamination", "grading", "support"),
     }
     for path in written:
         assert len(pd.read_csv(path)) > 0

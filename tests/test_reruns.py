@@ -97,7 +97,7 @@ def test_a_second_run_has_nothing_to_do(project: Path) -> None:
 
 
 SHOWN = {"table", "figure", "page"}
-OF_SAMPLES = {"metrics", "measure", "measure_with_model", "excerpts", "claims", *SHOWN}
+OF_SAMPLES = {"evaluate", "metrics", "measure", "measure_with_model", "excerpts", "claims", *SHOWN}
 AFTER_RL = {"sample", *OF_SAMPLES}
 
 
@@ -260,10 +260,9 @@ def test_a_finished_study_is_verified_and_archived(project: Path, smoke: Path) -
 def test_every_job_has_a_record(smoke: Path) -> None:
     records = [json.loads(path.read_text()) for path in smoke.glob("provenance/jobs/**/*.json")]
     made = {path for record in records for path in record["outputs"]}
-    kept = {"models", "samples", "metrics", "problems", "report"}
+    kept = {"models", "samples", "evaluation", "metrics", "problems", "report"}
     for path in smoke.rglob("*.parquet"):
-        if path.relative_to(smoke).parts[0] in kept and path.parent.parent.name != "metrics":
-            inside = f"results/smoke/{path.relative_to(smoke).as_posix()}"
-            folder = f"results/smoke/{path.parent.relative_to(smoke).as_posix()}"
-            assert {inside, folder} & made, path
+        inside = path.relative_to(smoke.parents[1])
+        if inside.parts[2] in kept:
+            assert {part.as_posix() for part in (inside, *inside.parents)} & made, path
     assert all(len(record["settings_sha256"]) == 64 for record in records)

@@ -21,7 +21,8 @@ from hostile import hostile_texts
 from html5lib import HTMLParser
 from pages import opened
 
-from sage.exhibits import KINDS, figures_of, kind_of, load_study, tables_of
+from sage.evaluation.metrics import write_metrics
+from sage.exhibits import KINDS, figures_of, frames_of, kind_of, load_study, tables_of
 from sage.exhibits.making import measure, write_figure, write_table
 from sage.grading import STATUSES, Grader
 from sage.problems.entries import DataFile, HubFiles
@@ -96,28 +97,37 @@ def test_hostile_completions_stay_text_in_every_exhibit(
     monkeypatch.setattr("sage.evaluation.samples.open_sampler", lambda *_, **__: sampler)
     paper, counts = ROOT / "reports/paper", {}
     study = smoke_study
+    of_pairs: dict[tuple[str, str], list[Path]] = {}
+    for model in study.study.models:
+        for run, benchmark in study.evaluated_runs(model):
+            of_pairs.setdefault((model, benchmark), []).append(results.samples(run, benchmark))
     for name in study.study.exhibits:
         kind = kind_of(study, name)
         files = kind.inputs(study, results, name)
-        read = [pd.read_parquet(path)["completion"] for path in files.get("samples", ())]
+        paths = [*files.get("samples", ())]
+        for pair in kind.evaluated(study):
+            paths += (evaluated := of_pairs[pair])
+            write_metrics(evaluated, 100, results.evaluated(*pair))
+        read = [pd.read_parquet(path)["completion"] for path in dict.fromkeys(paths)]
         sampler.drawn = 0
         settings = {**study.study.exhibits[name].model_dump(), "title": ""}
         if kind.kind == "step_times":
             settings["rounds"] = 6
-        measure(
-            settings,
-            kind.settings(study, name),
-            files,
-            results.measured(name),
-            "cpu",
-            results.exhibit_shards(name),
-            Manifest({}, 1, 0.0),
-        )
+        if kind.measures:
+            measure(
+                settings,
+                kind.settings(study, name),
+                files,
+                results.measured(name),
+                "cpu",
+                results.exhibit_shards(name),
+                Manifest({}, 1, 0.0),
+            )
+        measured = frames_of(study, name, results)
         for table, suffix in tables_of(study, name).items():
-            write_table(study, name, suffix, results.measured(name), paper, results.table(table))
+            write_table(study, name, suffix, measured, paper, results.table(table))
         for figure, suffix in figures_of(study, name).items():
-            output = results.figure(figure)
-            write_figure(study, name, suffix, results.measured(name), paper, output)
+            write_figure(study, name, suffix, measured, paper, results.figure(figure))
         different = {text for column in read for text in column} | {*texts[: sampler.drawn]}
         counts[name] = (kind.kind, sum(map(len, read)) + sampler.drawn, len(different))
     with capsys.disabled():

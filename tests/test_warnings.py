@@ -10,7 +10,7 @@ from report_frames import (
     a_study,
 )
 
-from sage.report.study_sections import grading_table
+from sage.exhibits.standing import grading_table
 from sage.report.warnings import (
     changes,
     commit_notices,
@@ -49,7 +49,7 @@ class TestWarnings:
 
     def test_shares_above_the_limits_are_warned_of(self) -> None:
         study = a_study(seeds=(1, 2))
-        table = grading_table(RATES, study, "tiny")
+        table = grading_table(RATES)
         assert table.set_index("algorithm").loc["grpo", "correct"] == pytest.approx(0.5)
         found = grading_notices(table, study, "tiny")
         assert [notice.lines for notice in found] == [

@@ -54,24 +54,19 @@ def write_equal_tokens(
 
     `samples` are the files of the final policies, .../{algorithm}/seed{seed}/{benchmark}.parquet,
     `policies` their folders, with `count` snapshots. Runs whose snapshot is the last one are not
-    sampled again. Frames: `moments`, and `{moment}_{table}` for the moments `steps` (the final
-    policies) and `tokens` (at the budget) and the tables `pass_at_k` and `comparisons`.
+    sampled again. Frames: `moments`, and at the budget `tokens/pass_at_k` and `tokens/comparisons`.
     """
     histories = read_histories(policies)
     kept = {run_of(policy): dict(snapshots_of(policy, count)) for policy in policies}
     chosen = moments(histories, {run: list(steps) for run, steps in kept.items()})
-    final = {run_of(path.parent): path for path in samples}
-    at_budget, drawn = dict(final), 0
+    at_budget, drawn = {run_of(path.parent): path for path in samples}, 0
     for row in chosen.to_dict("records"):
         run = row["algorithm"], row["train_seed"]
         if row["step"] != row["steps"]:
             at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
             drawn += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
-    for moment, files in (("steps", final), ("tokens", at_budget)):
-        tables = {
-            name: folder / f"{moment}_{name}.parquet" for name in ("pass_at_k", "comparisons")
-        }
-        write_metrics(list(files.values()), sampler.settings.bootstrap, tables)
+    tables = ("pass_at_k", "comparisons")
+    write_metrics([*at_budget.values()], sampler.settings.bootstrap, folder / "tokens", tables)
     chosen.to_parquet(folder / "moments.parquet", index=False)
     return drawn
 

@@ -3,8 +3,9 @@
 Differences are taken problem by problem and training seed by training seed. The base has no
 training seed; every run is compared with the one base. An algorithm is better only if it is so
 on other problems and in other training runs: interval and p add both (`sage.evaluation.intervals`),
-and p is not below that of a sign-flip permutation over problems. Algorithms that gave the same
-counts everywhere are one computation under two names, and count as one.
+and p is not below that of a sign-flip permutation over problems. Holm's adjustment is for a family:
+the comparisons that are shown together. Algorithms that gave the same counts everywhere are one
+computation under two names, and count as one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,11 +41,11 @@ COLUMNS = [
     "p_problems",
     "p_runs",
     "p",
-    "p_holm",
-    "n_tests",
     "n_problems",
     "n_seeds",
     *PART_COLUMNS,
+    "same_counts",
+    "partly",
 ]
 
 
@@ -54,25 +54,48 @@ def comparisons_table(samples: Samples, draws: int) -> pd.DataFrame:
 
     COLUMNS: `value` is pass@k of `algorithm` minus that of `other`, `low` and `high` its 95 %
     interval, `n_seeds` the training runs compared. With one training run `p_runs` is NaN and
-    the row says nothing about other runs. `p_holm` is p adjusted (Holm 1979) for the `n_tests`
-    comparisons of that model at that k, over all pairs and benchmarks; pairs of the same counts
-    are one test, and an algorithm beside its twin is none (NaN). PART_COLUMNS are what the mean
-    over several benchmarks is made from (`sage.evaluation.averages`).
+    the row says nothing about other runs. PART_COLUMNS are what the mean over several benchmarks
+    is made from (`sage.evaluation.averages`). `same_counts`: every run of both has the same correct
+    counts; `partly`: some count of `algorithm` is neither none nor all.
     """
     curves = curves_of(samples)
-    first = _first_names(curves)
     rows = []
     for (model, benchmark), algorithms in _by_benchmark(curves).items():
         for other, algorithm in combinations(algorithms, 2):
-            pair = (model, algorithm, benchmark), (model, other, benchmark)
+            one, two = curves[model, algorithm, benchmark], curves[model, other, benchmark]
+            if one.problems != two.problems:
+                raise ValueError(
+                    f"{model}, {benchmark}: {algorithm} and {other} were evaluated on different "
+                    "problems"
+                )
             named = {"model": model, "benchmark": benchmark, "algorithm": algorithm, "other": other}
-            rows += [named | row for row in _comparison(*pair, curves, draws)]
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    for (of, _), family in table.groupby(["model", "k"], sort=False):
-        adjusted, tests = _adjusted(family, first[str(of)])
-        table.loc[family.index, "p_holm"] = adjusted
-        table.loc[family.index, "n_tests"] = tests
-    return table.astype({"p_holm": float, "n_tests": int})
+            ours = one.n, one.seeds, one.correct.tobytes()
+            named["same_counts"] = ours == (two.n, two.seeds, two.correct.tobytes())
+            named["partly"] = bool(((one.correct > 0) & (one.correct < one.n)).any())
+            found = _differences(algorithm, one, other, two)
+            rows += [named | row for row in differences_rows(*found, draws)]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def adjusted(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """Comparisons with `p_holm` and `n_tests` after `p`; those of one model and k are a family.
+
+    `p_holm` is p adjusted (Holm 1979) for the `n_tests` comparisons of the family, over all pairs
+    and benchmarks in it. Pairs of the same counts are one test, and an algorithm beside its twin is
+    none (NaN). Algorithms are twins if they have the same counts on every benchmark; counts that
+    are all or nothing everywhere are no sign of it.
+    """
+    table = comparisons.copy()
+    place = [*table.columns].index("p") + 1
+    table.insert(place, "p_holm", np.nan)
+    table.insert(place + 1, "n_tests", 0)
+    for _, of_model in comparisons.groupby("model", sort=False):
+        first = _first_names(of_model)
+        for _, family in of_model.groupby("k", sort=False):
+            p_holm, tests = _adjusted(family, first)
+            table.loc[family.index, "p_holm"] = p_holm
+            table.loc[family.index, "n_tests"] = tests
+    return table
 
 
 def differences_rows(
@@ -94,8 +117,6 @@ def differences_rows(
             "p_problems": float(p_problems[place]),
             "p_runs": float(p_runs[place]),
             "p": float(p[place]),
-            "p_holm": np.nan,
-            "n_tests": 0,
             "n_problems": differences.shape[1],
             "n_seeds": differences.shape[0],
             **part_columns(parts, place, seeds),
@@ -104,26 +125,29 @@ def differences_rows(
     ]
 
 
-def _first_names(curves: Mapping[tuple[str, str, str], Curves]) -> dict[str, dict[str, str]]:
-    """By model and algorithm the first algorithm of the model with the same counts everywhere.
-
-    Counts that are all or nothing are no sign of it.
-    """
-    counts: dict[str, dict[str, list[tuple[Any, ...]]]] = {}
-    partly: set[tuple[str, str]] = set()
-    for (model, algorithm, benchmark), found in sorted(curves.items(), key=lambda item: item[0][2]):
-        seen = benchmark, found.n, found.seeds, found.correct.tobytes()
-        counts.setdefault(model, {}).setdefault(algorithm, []).append(seen)
-        if ((found.correct > 0) & (found.correct < found.n)).any():
-            partly.add((model, algorithm))
-    names: dict[str, dict[str, str]] = {}
-    for model, of_model in counts.items():
-        first: dict[tuple[Any, ...], str] = {}
-        names[model] = {
-            name: first.setdefault(tuple(seen), name) if (model, name) in partly else name
-            for name, seen in of_model.items()
-        }
-    return names
+def _first_names(comparisons: pd.DataFrame) -> dict[str, str]:
+    """By algorithm the first of its twins, itself where it has none; comparisons of one model."""
+    benchmarks: dict[str, set[str]] = {}
+    same: dict[tuple[str, str], set[str]] = {}
+    partly: dict[tuple[str, str], bool] = {}
+    pairs = comparisons.drop_duplicates(["benchmark", "algorithm", "other"])
+    for row in pairs.to_dict("records"):
+        names = row["other"], row["algorithm"]
+        for name in names:
+            benchmarks.setdefault(name, set()).add(row["benchmark"])
+        if row["same_counts"]:
+            for pair in (names, names[::-1]):
+                same.setdefault(pair, set()).add(row["benchmark"])
+                partly[pair] = partly.get(pair, False) or row["partly"]
+    first: dict[str, str] = {}
+    for name, own in benchmarks.items():
+        twins = (
+            other
+            for other in first
+            if partly.get((name, other)) and same[name, other] == own == benchmarks[other]
+        )
+        first[name] = next(twins, name)
+    return first
 
 
 def _adjusted(family: pd.DataFrame, first: Mapping[str, str]) -> tuple[list[float], int]:
@@ -145,21 +169,8 @@ def _by_benchmark(curves: Mapping[tuple[str, str, str], Curves]) -> dict[tuple[s
     return algorithms
 
 
-def _comparison(
-    key: tuple[str, str, str],
-    other_key: tuple[str, str, str],
-    curves: Mapping[tuple[str, str, str], Curves],
-    draws: int,
-) -> list[dict[str, object]]:
-    one, other = curves[key], curves[other_key]
-    if one.problems != other.problems:
-        raise ValueError(f"{key} and {other_key}: evaluated on different problems")
-    differences, ks, seeds = _differences(key, one, other_key, other)
-    return differences_rows(differences, ks, seeds, draws)
-
-
 def _differences(
-    key: tuple[str, str, str], one: Curves, other_key: tuple[str, str, str], other: Curves
+    name: str, one: Curves, other_name: str, other: Curves
 ) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`.
 
@@ -167,10 +178,10 @@ def _differences(
     """
     ks, of_one, of_other = np.intersect1d(one.ks, other.ks, return_indices=True)
     values, others = one.values[..., of_one], other.values[..., of_other]
-    if BASE in (key[1], other_key[1]):
-        return values - others, ks, list((one if other_key[1] == BASE else other).seeds)
+    if BASE in (name, other_name):
+        return values - others, ks, list((one if other_name == BASE else other).seeds)
     seeds = [seed for seed in one.seeds if seed in other.seeds]
     if not seeds:
-        raise ValueError(f"{key} and {other_key}: no training seed in common")
+        raise ValueError(f"{name} and {other_name}: no training seed in common")
     places = [one.seeds.index(seed) for seed in seeds], [other.seeds.index(seed) for seed in seeds]
     return values[places[0]] - others[places[1]], ks, seeds

@@ -1,6 +1,7 @@
 """Tidy metrics from graded samples, a parquet file per table.
 
-Here are pass@k with intervals, the paper's own reading of it and what became of the
+Each is measured once for a model and a benchmark; the study's file of that name holds those of all
+of them. Here are pass@k with intervals, the paper's own reading of it and what became of the
 samples; comparisons, support and diversity are modules beside this one.
 """
 
@@ -13,33 +14,45 @@ import numpy as np
 import pandas as pd
 
 from sage.evaluation.averages import part_columns
-from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.comparisons import adjusted, comparisons_table
 from sage.evaluation.cover import cover_table
 from sage.evaluation.curves import POOLED, Run, Samples, curves_of, run_of
 from sage.evaluation.diversity import diversity_table
 from sage.evaluation.intervals import SHARES, ends_of_share, mean_of, parts_of
 from sage.evaluation.support import support_table
-from sage.runtime.files import atomic_file
-from sage.runtime.tables import read_frame
+from sage.runtime.files import atomic_directory, atomic_file
+from sage.runtime.tables import read_frame, read_frames
 
-__all__ = ["POOLED", "TABLES", "Run", "run_of", "write_metrics"]
+__all__ = ["POOLED", "TABLES", "Run", "join_metrics", "run_of", "write_metrics"]
 
 _COLUMNS = ["problem_id", "eval_seed", "sample_index", "answer", "status", "finish_reason"]
 
 
-def write_metrics(samples: Sequence[Path], draws: int, tables: Mapping[str, Path]) -> None:
-    """Read graded samples and write the tables named in `tables`, each to its path.
+def write_metrics(
+    samples: Sequence[Path], draws: int, folder: Path, names: Sequence[str] | None = None
+) -> None:
+    """Read graded samples and write TABLES, or those named, each as a Parquet file in `folder`.
 
-    The names are those of TABLES. Raises ValueError for another name.
+    The folder is written completely or not at all.
     """
-    if unknown := set(tables) - set(TABLES):
-        raise ValueError(f"no table {sorted(unknown)}; there are {sorted(TABLES)}")
     frames: dict[Run, pd.DataFrame] = {
         run_of(path): read_frame(path, columns=_COLUMNS) for path in samples
     }
+    with atomic_directory(folder) as temporary:
+        for name in names or TABLES:
+            TABLES[name](frames, draws).to_parquet(temporary / f"{name}.parquet", index=False)
+
+
+def join_metrics(folders: Sequence[Path], tables: Mapping[str, Path]) -> None:
+    """Write the tables named in `tables`, each to its path, from what `write_metrics` wrote.
+
+    In the comparisons, p is adjusted for all of a model at that k.
+    """
     for name, path in tables.items():
+        joined = read_frames([folder / f"{name}.parquet" for folder in folders])
         with atomic_file(path) as temporary:
-            TABLES[name](frames, draws).to_parquet(temporary, index=False)
+            joined = adjusted(joined) if name == "comparisons" else joined
+            joined.to_parquet(temporary, index=False)
 
 
 def pass_at_k_table(samples: Samples, draws: int) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sage.exhibits.kind import Kind, Shows
+from sage.results import Results
 from sage.study import ResolvedStudy, reading
 from sage.study.faults import nearest
 
@@ -43,8 +44,11 @@ STANDING = {
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.readings:ReadingsTable",
+    "contamination": "sage.exhibits.standing:ContaminationTable",
+    "grading": "sage.exhibits.standing:GradingTable",
+    "support": "sage.exhibits.standing:SupportTable",
 }
-"""Exhibits of every report, by name. They need no run, and a study does not name them."""
+"""Exhibits of every report, by name. A study does not name them."""
 
 PAPER = "_paper"
 """Suffix of the table that compares an exhibit with the paper's numbers."""
@@ -63,9 +67,12 @@ def kind_class(kind: str) -> type[Kind]:
             f"{kind!r} cannot be imported ({error}); write module:Class, where module is a file "
             "beside the Snakefile or an installed package"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Kind)) or inspect.isabstract(found):
+    if not (isinstance(found, type) and issubclass(found, Kind)) or (
+        found.measure is Kind.measure and found.evaluated is Kind.evaluated
+    ):
         raise ValueError(
-            f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure`"
+            f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
+            "`evaluated`"
         )
     return found
 
@@ -98,6 +105,19 @@ def kind_of(study: ResolvedStudy, exhibit: str) -> Kind:
     shown = study.study.exhibits[exhibit]
     assert isinstance(shown, Kind)
     return shown
+
+
+def frames_of(
+    study: ResolvedStudy, exhibit: str, made: Results, results: Results | None = None
+) -> list[Path]:
+    """The folders of an exhibit's frames: its own measurement, and metrics that it shows.
+
+    All are in `made`; `results`, if given, holds what a model is needed to measure.
+    """
+    shown = shows(study, exhibit)
+    place = (shown.with_model and results) or made
+    own = [place.measured(exhibit)] if shown.measures else []
+    return own + [made.evaluated(*pair) for pair in shown.evaluated(study)]
 
 
 def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> dict[str, str]:

@@ -13,7 +13,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.kind import Shown
-from sage.exhibits.pass_at_k import MeasuredPassAtK, estimates, numbers_of_runs, pooled, shown_ks
+from sage.exhibits.pass_at_k import ShowsPassAtK, estimates, numbers_of_runs, pooled, shown_ks
 from sage.fields import Name, about
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import Group, Head, Row, Table, TableDocument, share_cell
@@ -22,7 +22,7 @@ from sage.study.exhibit import Surroundings
 from sage.study.faults import nearest
 
 
-class AblationTable(MeasuredPassAtK):
+class AblationTable(ShowsPassAtK):
     """pass@1 and pass@k over a grid of one algorithm's guide settings (Table 6)."""
 
     kind: Literal["ablation"]

@@ -18,8 +18,9 @@ from sage.exhibits.kind import Shown
 from sage.exhibits.paper_reading import reading_table
 from sage.exhibits.pass_at_k import (
     PARTS,
-    MeasuredPassAtK,
     OnBenchmarks,
+    ShowsPassAtK,
+    compared,
     estimate_cell,
     estimate_columns,
     estimates,
@@ -35,12 +36,11 @@ from sage.rendering.numbers import listing
 from sage.rendering.table import Head, Table, TableDocument, algorithm_row, algorithm_table
 
 
-class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
+class AccuracyTable(OnBenchmarks, ShowsPassAtK):
     """pass@1 and pass@k of every method on every benchmark, and their mean (Tables 1, 3, 4, 9)."""
 
     kind: Literal["accuracy"]
 
-    frames: ClassVar[tuple[str, ...]] = ("pass_at_k", "comparisons", "paper_reading")
     contents: ClassVar[str] = (
         "Pass@1 and pass@K of every method: the unbiased estimate, pooled over training seeds, "
         "as shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
@@ -60,7 +60,7 @@ class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
     def table(self, shown: Shown) -> TableDocument:
         """A row for each algorithm: its accuracies with their marks."""
         rows = pooled(shown.frame("pass_at_k"), shown)
-        frame = accuracy_frame(rows, shown.frame("comparisons"), shown)
+        frame = accuracy_frame(rows, compared(shown.frame("comparisons"), shown), shown)
         return TableDocument(
             frame, _view(frame, shown), _caption(rows, shown), flat=_flat_cells(frame, shown)
         )
@@ -77,7 +77,7 @@ class AccuracyTable(OnBenchmarks, MeasuredPassAtK):
 def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, shown: Shown) -> pd.DataFrame:
     """The frame of an accuracy exhibit: a row for each algorithm, in the exhibit's order.
 
-    `rows` are pooled, `comparisons` as in their Parquet file. Columns: `algorithm`, `title`, then
+    `rows` are pooled, `comparisons` adjusted for this table. Columns: `algorithm`, `title`, then
     for each benchmark and k (1 and the largest k that its rows share, see `shown_ks`) four columns:
     ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in [0, 1]; NaN if a run is
     missing) and ``… mark`` (BEST, TIE or empty).
@@ -94,8 +94,6 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, shown: Shown) 
             "the problem set"
         )
     samples = shown.evaluation.samples
-    of_model = comparisons["model"] == shown.exhibit.model
-    compared = comparisons[of_model & (comparisons["metric"] == "pass@k")]
     columns: dict[str, list[Any]] = {
         "algorithm": shown.rows,
         "title": [shown.title(row) for row in shown.rows],
@@ -103,7 +101,8 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, shown: Shown) 
     for benchmark in shown.benchmarks:
         for k in shown_ks(rows[rows["benchmark"] == benchmark], samples):
             found = estimates(rows, benchmark, k, shown.rows)
-            here = compared[(compared["benchmark"] == benchmark) & (compared["k"] == k)]
+            of_benchmark = comparisons["benchmark"] == benchmark
+            here = comparisons[of_benchmark & (comparisons["k"] == k)]
             marks = marks_of(found["value"], here)
             columns |= estimate_columns(f"{benchmark} pass@{k}", found, marks)
     if len(shown.benchmarks) > 1:

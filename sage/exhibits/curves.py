@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pandas as pd
 
 from sage.exhibits.kind import Shown
-from sage.exhibits.pass_at_k import MeasuredPassAtK, OnBenchmarks, pooled, single_runs
+from sage.exhibits.pass_at_k import OnBenchmarks, ShowsPassAtK, pooled, single_runs
 from sage.rendering.lines import line_styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class CurvesFigure(OnBenchmarks, MeasuredPassAtK):
+class CurvesFigure(OnBenchmarks, ShowsPassAtK):
     """pass@k against k, one panel per benchmark (Figures 3, 4, 6)."""
 
     kind: Literal["curves"]

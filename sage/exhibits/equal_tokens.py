@@ -12,9 +12,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.kind import Measuring, Shown
 from sage.exhibits.pass_at_k import (
+    ShowsPassAtK,
     WithCoverage,
+    compared,
     estimate_cell,
     estimate_columns,
     estimates,
@@ -40,13 +42,14 @@ from sage.rendering.table import (
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
-MOMENTS = ("steps", "tokens")
-"""The final policies, and the snapshots at the same number of drawn tokens."""
+MOMENTS = {"steps": "", "tokens": "tokens/"}
+"""The final policies, and the snapshots at the same number of drawn tokens; where their frames
+are."""
 
 _COUNTS = ("steps", "tokens", "step", "step_tokens")
 
 
-class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
+class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
     """pass@1 and pass@k of every method at equal optimizer steps and at equal drawn tokens."""
 
     kind: Literal["equal_tokens"]
@@ -80,7 +83,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
         return {"evaluation": study.evaluation(self.model).model_dump()}
 
     def measure(self, job: Measuring) -> None:
-        """Write `moments`, and pass@k and comparisons of both moments."""
+        """Write `moments`, and pass@k and comparisons of the second of MOMENTS."""
         from sage.analysis.equal_tokens import write_equal_tokens
 
         tokens = write_equal_tokens(
@@ -94,7 +97,10 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, Kind):
 
     def table(self, shown: Shown) -> TableDocument:
         """A row for each algorithm, at both moments."""
-        rows = {moment: pooled(shown.frame(f"{moment}_pass_at_k"), shown) for moment in MOMENTS}
+        rows = {
+            moment: pooled(shown.frame(f"{place}pass_at_k"), shown)
+            for moment, place in MOMENTS.items()
+        }
         ks = {moment: self._ks(rows[moment], shown) for moment in MOMENTS}
         moments = shown.frame("moments")
         frame = _frame(rows, ks, moments, shown)
@@ -144,12 +150,11 @@ def _frame(
         "algorithm": shown.rows,
         "title": [shown.title(row) for row in shown.rows],
     }
-    for moment in MOMENTS:
-        compared = shown.frame(f"{moment}_comparisons")
+    for moment, place in MOMENTS.items():
+        comparisons = compared(shown.frame(f"{place}comparisons"), shown)
         for k in ks[moment]:
             found = estimates(rows[moment], shown.benchmarks[0], k, shown.rows)
-            here = compared[(compared["metric"] == "pass@k") & (compared["k"] == k)]
-            marks = marks_of(found["value"], here)
+            marks = marks_of(found["value"], comparisons[comparisons["k"] == k])
             columns |= estimate_columns(f"{moment} pass@{k}", found, marks)
     runs = moments.groupby("algorithm")[list(_COUNTS)]
     for ending, found in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):

@@ -7,7 +7,6 @@ are imported inside the methods that need them, so reading a study stays fast.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,14 +82,14 @@ class Measuring:
 
 @dataclass(frozen=True)
 class Shown:
-    """An exhibit to be shown: its study, its name there, and its measured frames.
+    """An exhibit to be shown: its study, its name there, and the folders of its frames.
 
     `paper` is the folder of the paper's own tables.
     """
 
     study: ResolvedStudy
     name: str
-    measured: Path
+    measured: Sequence[Path]
     paper: Path
 
     @cached_property
@@ -128,10 +127,14 @@ class Shown:
         return row_title(self.study, row)
 
     def frame(self, name: str) -> pd.DataFrame:
-        """A measured frame. Raises FileNotFoundError if there is none of that name."""
-        from sage.runtime.tables import read_frame
+        """A measured frame, joined from the folders that have it.
 
-        return read_frame(self.measured / f"{name}.parquet")
+        Raises FileNotFoundError if none has.
+        """
+        from sage.runtime.tables import read_frames
+
+        paths = [folder / f"{name}.parquet" for folder in self.measured]
+        return read_frames([path for path in paths if path.exists()] or paths[:1])
 
     def rows_in(self, frame: pd.DataFrame) -> list[str]:
         """Its methods that `frame` has, by column `algorithm`."""
@@ -172,6 +175,19 @@ class Shows:
     category: ClassVar[str] = ""
     """The heading in `snakemake --report`; by default Tables or Figures."""
 
+    with_model: ClassVar[bool] = False
+    """Whether measuring needs a model, and so the resources in that model's `job`."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether it has a measurement of its own."""
+        return False
+
+    def evaluated(self, study: ResolvedStudy) -> Sequence[tuple[str, str]]:
+        """Models and benchmarks whose metrics it shows (`sage.evaluation.metrics`), which are
+        measured once for all exhibits."""
+        return []
+
     def tables(self) -> Mapping[str, Callable[[Shown], TableDocument]]:
         """What makes its tables, by the suffix of each to the exhibit's name."""
         own = getattr(self, "table", None)
@@ -193,9 +209,6 @@ class Kind(Exhibit, Shows):
     measured_by: ClassVar[tuple[str, ...]] = ()
     """Modules that decide what is measured. If one of them changes, it is measured again."""
 
-    with_model: ClassVar[bool] = False
-    """Whether measuring needs a model, and so the resources in that model's `job`."""
-
     draws: ClassVar[bool] = False
     """Whether measuring draws samples with the engine of the evaluation."""
 
@@ -207,6 +220,11 @@ class Kind(Exhibit, Shows):
 
     evidence: ClassVar[str] = ""
     """The measured frame that claims are tested on, if any."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether it has a measurement of its own: it defines `measure`."""
+        return type(self).measure is not Kind.measure
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Its input files by name; by default those of `needs`."""
@@ -232,9 +250,12 @@ class Kind(Exhibit, Shows):
         engine = f"sage.sampling.{study.evaluation(self.model).engine}_engine"
         return [*self.measured_by, engine] if self.draws else self.measured_by
 
-    @abstractmethod
     def measure(self, job: Measuring) -> None:
-        """Measure, and write into the job's folder. Raises ValueError if input is missing."""
+        """Measure, and write into the job's folder. Raises ValueError if input is missing.
+
+        A kind without it shows the metrics that it names in `evaluated`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no measurement of its own")
 
     def as_in_paper(self, shown: Shown) -> pd.DataFrame | None:
         """Its values under the paper's names, if the paper has a table of this kind.

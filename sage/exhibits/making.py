@@ -5,7 +5,7 @@ The rules and the partial report call the same functions, so both show the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,17 @@ def measure(
 
 
 def write_table(
-    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
+    study: ResolvedStudy,
+    exhibit: str,
+    suffix: str,
+    measured: Sequence[Path],
+    paper: Path,
+    output: Path,
 ) -> None:
-    """Write one table of an exhibit as the CSV file `output`, with LaTeX and JSON beside it."""
+    """Write one table of an exhibit as the CSV file `output`, with LaTeX and JSON beside it.
+
+    `measured` are the folders of its frames (`sage.exhibits.frames_of`).
+    """
     from sage.rendering.table import write_document
 
     shown = Shown(study, exhibit, measured, paper)
@@ -49,7 +57,12 @@ def write_table(
 
 
 def write_figure(
-    study: ResolvedStudy, exhibit: str, suffix: str, measured: Path, paper: Path, output: Path
+    study: ResolvedStudy,
+    exhibit: str,
+    suffix: str,
+    measured: Sequence[Path],
+    paper: Path,
+    output: Path,
 ) -> None:
     """Draw one figure of an exhibit as the SVG file `output`, with a PDF beside it."""
     from sage.rendering.style import draw_figure

@@ -1,4 +1,4 @@
-"""Shared by tables and curves of pass@k: measuring, pooled rows, estimates and their marks."""
+"""Shared by tables and curves of pass@k: pooled rows, comparisons, estimates and their marks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.evaluation.curves import POOLED
-from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.kind import Kind, Shown
 from sage.fields import about
 from sage.rendering.table import Cell, Record, share_cell
 from sage.study import BASE, ResolvedStudy
@@ -24,23 +24,14 @@ BEST, TIE = "best", "tie"
 PARTS = ("value", "low", "high")
 
 
-class MeasuredPassAtK(Kind):
-    """A kind that measures pass@k of its methods on its benchmarks."""
+class ShowsPassAtK(Kind):
+    """A kind that shows pass@k of its methods on its benchmarks."""
 
-    frames: ClassVar[tuple[str, ...]] = ("pass_at_k",)
-    """Tables of `sage.evaluation.metrics` that it needs."""
+    needs: ClassVar[tuple[str, ...]] = ()
 
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.metrics",)
-
-    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        return {"bootstrap": study.study.evaluation.bootstrap}
-
-    def measure(self, job: Measuring) -> None:
-        """Write `frames`."""
-        from sage.evaluation.metrics import write_metrics
-
-        tables = {name: job.folder / f"{name}.parquet" for name in self.frames}
-        write_metrics(job.files["samples"], job.settings["bootstrap"], tables)
+    def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
+        """Its model on its benchmarks."""
+        return [(self.model, benchmark) for benchmark in self.benchmarks_of(study)]
 
 
 class OnBenchmarks(ExhibitOfRows):
@@ -95,6 +86,20 @@ def pooled(metrics: pd.DataFrame, shown: Shown) -> pd.DataFrame:
             f"{', '.join(lacking)}; the evaluation writes them beside the rows of each seed"
         )
     return rows[chosen].reset_index(drop=True)
+
+
+def compared(comparisons: pd.DataFrame, shown: Shown) -> pd.DataFrame:
+    """Comparisons of an exhibit's methods on its benchmarks, adjusted as families of their own."""
+    from sage.evaluation.comparisons import adjusted  # with scipy, which a study is read without
+
+    rows = comparisons[
+        (comparisons["metric"] == "pass@k")
+        & (comparisons["model"] == shown.exhibit.model)
+        & comparisons["algorithm"].isin(shown.rows)
+        & comparisons["other"].isin(shown.rows)
+        & comparisons["benchmark"].isin(shown.benchmarks)
+    ]
+    return adjusted(rows)
 
 
 def numbers_of_runs(rows: pd.DataFrame) -> list[int]:

@@ -10,8 +10,8 @@ import pandas as pd
 from sage.exhibits.kind import Shown
 from sage.exhibits.pass_at_k import (
     PARTS,
-    MeasuredPassAtK,
     OnBenchmarks,
+    ShowsPassAtK,
     WithCoverage,
     pooled,
     shown_ks,
@@ -28,7 +28,7 @@ DISTINCT = 8
 """The most methods whose colours and marks are surely different from each other at a glance."""
 
 
-class TradeoffFigure(WithCoverage, OnBenchmarks, MeasuredPassAtK):
+class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
     """Accuracy against coverage: pass@1 and pass@k of every method, one panel per benchmark."""
 
     kind: Literal["tradeoff"]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from sage.problems.record import Problem
-from sage.runtime.files import atomic_file
+from sage.runtime.files import atomic_directory
 
 TABLE = [
     "training",
@@ -127,17 +127,13 @@ def write_contamination(
     benchmarks: Mapping[str, Sequence[Problem]],
     ngram: int,
     share: float,
-    table: Path,
-    csv: Path,
-    pairs: Path,
+    folder: Path,
 ) -> None:
-    """Write the table as Parquet and CSV, and the overlapping pairs as CSV."""
+    """Write the table as Parquet into `folder`, and the overlapping pairs as `pairs.csv`."""
     counts, found = contamination(training, benchmarks, ngram, share)
-    with atomic_file(table) as temporary:
-        counts.to_parquet(temporary, index=False)
-    for frame, path in ((counts, csv), (found, pairs)):
-        with atomic_file(path) as temporary:
-            frame.to_csv(temporary, index=False)
+    with atomic_directory(folder) as temporary:
+        counts.to_parquet(temporary / "contamination.parquet", index=False)
+        found.to_csv(temporary / "pairs.csv", index=False)
 
 
 def without_overlap(

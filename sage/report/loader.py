@@ -24,7 +24,7 @@ from sage.runtime.faults import Damaged
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
-METRICS = ("pass_at_k", "rates", "support", "claims", "contamination")
+METRICS = ("pass_at_k", "rates", "claims")
 """Metrics of the whole study that the page reads."""
 
 Manifest = Mapping[str, Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from sage.claims import CONTRASTS
 from sage.claims.figure import write_contrasts
 from sage.claims.ledger import write_ledger
 from sage.evaluation.curves import run_of
-from sage.evaluation.metrics import TABLES, write_metrics
-from sage.exhibits import STANDING, figures_of, kind_of, tables_of
+from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
+from sage.exhibits import STANDING, figures_of, frames_of, kind_of, tables_of
 from sage.exhibits.making import measure, write_figure, write_table
 from sage.problems.contamination import write_contamination
 from sage.problems.record import read_problem_sets
@@ -39,15 +39,12 @@ def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims:
     """
     files = PageFiles(results, results.partial, reports)
     samples = _samples(study, results)
-    if samples:
-        tables = {name: files.made.metrics(name) for name in TABLES}
-        draws = study.study.evaluation.bootstrap
-        _attempt("metrics", lambda: write_metrics(samples, draws, tables))
+    _attempt("metrics", lambda: _metrics(study, samples, files.made))
     for name in study.study.exhibits:
         _attempt(name, partial(_measure, study, name, files))
+    _attempt("contamination", lambda: _contamination(study, files))
     for name in [*study.study.exhibits, *STANDING]:
         _show(study, name, files)
-    _attempt("contamination", lambda: _contamination(study, files))
     _attempt("claims", lambda: _claims(study, files, claims))
     if samples:
         problems = {path.stem: results.problems(path.stem) for path in samples}
@@ -81,10 +78,22 @@ def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
     return comparable([path for pair in pairs if (path := results.samples(*pair)).is_file()])
 
 
+def _metrics(study: ResolvedStudy, samples: Sequence[Path], made: Results) -> None:
+    """Metrics of each model on each benchmark, and of the whole study."""
+    groups: dict[Path, list[Path]] = {}
+    for path in samples:
+        model, _, _, benchmark = run_of(path)
+        groups.setdefault(made.evaluated(model, benchmark), []).append(path)
+    for folder, paths in groups.items():
+        write_metrics(paths, study.study.evaluation.bootstrap, folder)
+    if groups:
+        join_metrics([*groups], {name: made.metrics(name) for name in TABLES})
+
+
 def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     """Measure one exhibit from the inputs that exist, unless it needs a model."""
     exhibit = kind_of(study, name)
-    if exhibit.with_model:
+    if exhibit.with_model or not exhibit.measures:
         return
     inputs = {
         key: [path for path in paths if path.exists()]
@@ -107,11 +116,11 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
 
 def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     """Tables and figures of one exhibit, if it has been measured."""
-    paper, part, measured = files.paper, study.part(), files.results.folder
-    if name not in STANDING:
-        part, measured = study.part(name), files.measured(study, name)
-        if not measured.is_dir():
-            return
+    paper, part = files.paper, study.part() if name in STANDING else study.part(name)
+    wanted = frames_of(study, name, files.made, files.results)
+    measured = [folder for folder in wanted if folder.is_dir()]
+    if wanted and not measured:
+        return
     for table, suffix in tables_of(study, name, paper).items():
         output = files.made.table(table)
         _attempt(table, partial(write_table, part, name, suffix, measured, paper, output))
@@ -127,14 +136,9 @@ def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
     )
     if not training or not benchmarks:
         return
-    rule, made = study.study.contamination, files.made.metrics
+    rule, folder = study.study.contamination, files.made.measured("contamination")
     sets = read_problem_sets(training), read_problem_sets(benchmarks)
-    outputs = (
-        made("contamination"),
-        made("contamination", "csv"),
-        made("contamination_pairs", "csv"),
-    )
-    write_contamination(*sets, rule.ngram, rule.share, *outputs)
+    write_contamination(*sets, rule.ngram, rule.share, folder)
 
 
 def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:

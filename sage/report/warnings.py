@@ -14,11 +14,11 @@ from typing import Any
 import pandas as pd
 
 from sage.evaluation.curves import POOLED
+from sage.exhibits.standing import grading_table
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.rendering.numbers import listing, percent
 from sage.report.loader import PageContent
 from sage.report.provenance import run_title
-from sage.report.study_sections import grading_table
 from sage.results import Run
 from sage.study import BASE, ResolvedStudy
 
@@ -57,8 +57,8 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         found.append(Notice(text, []))
     rates = content.metrics.get("rates")
     if rates is not None:
-        for model in study.study.models:
-            found += grading_notices(grading_table(rates, study, model), study, model)
+        for model, grading in grading_table(rates).groupby("model", sort=False):
+            found += grading_notices(grading, study, str(model))
     flat = [table.flat for table in content.tables.values() if table.flat]
     pass_at_k = content.metrics.get("pass_at_k")
     if pass_at_k is not None:

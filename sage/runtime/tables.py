@@ -31,6 +31,12 @@ def read_frame(
         return pd.read_parquet(path, columns=names, filters=filters, **_HOW)
 
 
+def read_frames(paths: Sequence[Path]) -> pd.DataFrame:
+    """The rows of several Parquet files, one after the other."""
+    frames = [read_frame(path) for path in paths]
+    return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+
+
 def read_table(path: Path | str, columns: Sequence[str] | None = None) -> pa.Table:
     """The same as `read_frame`, as a table of pyarrow."""
     with _readable(path, columns):

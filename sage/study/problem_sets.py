@@ -184,7 +184,7 @@ class Contamination(Strict):
     """When a training problem counts as a copy of a benchmark's problem.
 
     Every set that RL trains on is compared with every benchmark of the study;
-    `metrics/contamination.csv` lists the overlaps. Texts are compared without layout and
+    `metrics/contamination/pairs.csv` lists the overlaps. Texts are compared without layout and
     punctuation. A problem shorter than `ngram` words overlaps only with an equal one.
     """
 

@@ -33,3 +33,18 @@ def shard_size(wildcards):
 def sample_shards(wildcards):
     """The folder of sampled completions, in shards; not declared, like checkpoints."""
     return RESULTS.sample_shards(run_of(wildcards), wildcards.benchmark)
+
+
+def samples_of_all(wildcards):
+    """Samples of all methods of a model on a benchmark."""
+    return [
+        RESULTS.samples(run, benchmark)
+        for run, benchmark in STUDY.evaluated_runs(wildcards.model)
+        if benchmark == wildcards.benchmark
+    ]
+
+
+def all_evaluated():
+    """Folders of the metrics of every model and benchmark."""
+    pairs = [(m, name) for m in STUDY.study.models for _, name in STUDY.evaluated(m)]
+    return [RESULTS.evaluated(*pair) for pair in dict.fromkeys(pairs)]

@@ -1,6 +1,6 @@
 # The tables and figures of the study, and what they are made from.
 
-from sage.exhibits import STANDING, figures_of, own_file, shows, tables_of
+from sage.exhibits import STANDING, figures_of, frames_of, own_file, shows, tables_of
 
 SHOWN = [*STUDY.study.exhibits, *STANDING]
 
@@ -32,8 +32,8 @@ def piece_of(wildcards):
 
 
 def measured_of(wildcards):
-    name, _ = piece_of(wildcards)
-    return [] if name in STANDING else RESULTS.measured(name)
+    """The folders of an exhibit's frames."""
+    return frames_of(STUDY, piece_of(wildcards)[0], RESULTS)
 
 
 def paper_of(wildcards):

@@ -2,8 +2,10 @@
 
 from sage.exhibits import kind_of, own_file
 
-WITH_MODEL = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).with_model]
-WITHOUT_MODEL = [name for name in STUDY.study.exhibits if name not in WITH_MODEL]
+# Exhibits with a measurement of their own; the others show metrics.
+MEASURED = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).measures]
+WITH_MODEL = [name for name in MEASURED if kind_of(STUDY, name).with_model]
+WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
 
 
 def inputs_of(wildcards):

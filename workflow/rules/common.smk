@@ -102,7 +102,8 @@ localrules:
     fetch,
     examples,
     # They take seconds.
-    contamination,
+    overlaps,
+    metrics,
     decontaminate,
     adopt,
     table,

@@ -17,24 +17,22 @@ rule problems:
         "../scripts/problems.py"
 
 
-rule contamination:
+rule overlaps:
     input:
         training=problem_files(STUDY.training_sets()),
         benchmarks=problem_files(STUDY.benchmark_sets()),
         code=code_of("sage.problems.contamination"),
     output:
-        table=RESULTS.metrics("contamination"),
-        csv=RESULTS.metrics("contamination", "csv"),
-        pairs=RESULTS.metrics("contamination_pairs", "csv"),
+        folder=directory(RESULTS.measured("contamination")),
     log:
-        RESULTS.log("contamination"),
+        RESULTS.log("metrics/contamination"),
     conda:
         ENVIRONMENT
     params:
         ngram=STUDY.study.contamination.ngram,
         share=STUDY.study.contamination.share,
     script:
-        "../scripts/contamination.py"
+        "../scripts/overlaps.py"
 
 
 rule decontaminate:

@@ -29,9 +29,29 @@ rule sample:
         "../scripts/sample.py"
 
 
+# Metrics of all methods of a model on a benchmark: measured once, shown by many exhibits.
+rule evaluate:
+    input:
+        samples=samples_of_all,
+        code=code_of("sage.evaluation.metrics"),
+    output:
+        folder=directory(RESULTS.evaluated("{model}", "{benchmark}")),
+    log:
+        RESULTS.log("evaluation/{model}/{benchmark}"),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(60),
+    params:
+        bootstrap=STUDY.study.evaluation.bootstrap,
+    script:
+        "../scripts/evaluate.py"
+
+
 rule metrics:
     input:
-        samples=all_samples(),
+        evaluated=all_evaluated(),
         code=code_of("sage.evaluation.metrics"),
     output:
         pass_at_k=RESULTS.metrics("pass_at_k"),
@@ -45,10 +65,5 @@ rule metrics:
         RESULTS.log("metrics"),
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=growing(8000),
-        runtime=growing(60),
-    params:
-        bootstrap=STUDY.study.evaluation.bootstrap,
     script:
         "../scripts/metrics.py"

@@ -50,9 +50,8 @@ rule page:
     input:
         metrics=rules.metrics.output,
         claims=[rules.claims.output.table, rules.claims.output.svg],
-        contamination=rules.contamination.output.table,
         excerpts=rules.excerpts.output.excerpts,
-        measured=[RESULTS.measured(name) for name in STUDY.study.exhibits],
+        measured=[RESULTS.measured(name) for name in MEASURED],
         tables=[RESULTS.table(name) for name in TABLES],
         figures=[RESULTS.figure(name) for name in FIGURES],
         problems=problem_files(STUDY.problem_sets()),

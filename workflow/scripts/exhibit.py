@@ -7,13 +7,15 @@ with job(snakemake, EXHIBITS):
     from sage.exhibits import restore_study
     from sage.exhibits.making import write_figure, write_table
 
+    measured = snakemake.input.get("measured") or []
+    measured = [measured] if isinstance(measured, str) else measured
     write = write_table if snakemake.rule == "table" else write_figure
     exhibit, suffix = snakemake.params.piece
     write(
         restore_study(snakemake.params.study),
         exhibit,
         suffix,
-        measured=Path(snakemake.input.get("measured") or "."),
+        measured=[Path(folder) for folder in measured],
         paper=Path("reports/paper"),
         output=Path(snakemake.output[0]),
     )

@@ -4,10 +4,9 @@ from sage.runtime.job import job
 from sage.runtime.shared_imports import EXHIBITS
 
 with job(snakemake, EXHIBITS):
-    from sage.evaluation.metrics import write_metrics
+    from sage.evaluation.metrics import join_metrics
 
-    write_metrics(
-        [Path(path) for path in snakemake.input.samples],
-        snakemake.params.bootstrap,
+    join_metrics(
+        [Path(path) for path in snakemake.input.evaluated],
         {name: Path(path) for name, path in snakemake.output.items()},
     )

@@ -12,7 +12,5 @@ with job(snakemake, EXHIBITS):
         read_problem_sets(snakemake.input.benchmarks),
         snakemake.params.ngram,
         snakemake.params.share,
-        Path(snakemake.output.table),
-        Path(snakemake.output.csv),
-        Path(snakemake.output.pairs),
+        Path(snakemake.output.folder),
     )

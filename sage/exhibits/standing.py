@@ -1,0 +1,196 @@
+"""Tables of every report: how completions were graded, problems kept and lost, contamination.
+
+They show all models and benchmarks of the study, and need no settings.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+import pandas as pd
+
+from sage.evaluation.curves import POOLED
+from sage.exhibits.kind import Shown, Shows
+from sage.rendering.labels import benchmark_titles
+from sage.rendering.numbers import NONE, grouped, percent
+from sage.rendering.table import (
+    Cell,
+    Columns,
+    Record,
+    Row,
+    TableDocument,
+    columns_of_algorithms,
+    columns_table,
+)
+from sage.study import ResolvedStudy
+
+_STATUS_TITLES = {
+    "correct": "Correct",
+    "wrong": "Wrong",
+    "unparsed": "Unparsed",
+    "timeout": "Timeout",
+    "gold_unparsed": "No reference",
+    "truncated": "Truncated",
+}
+STATUSES = tuple(_STATUS_TITLES)
+"""The statuses of a completion. A truncated one also has another status."""
+
+_ALWAYS = ("correct", "wrong", "unparsed", "truncated")
+"""Statuses whose columns are shown even if they are empty."""
+
+_COUNTS = {"preserved": "Kept", "shrunk": "Lost", "expanded": "New", "neither": "Never"}
+_SHARES = {"srr": "Retention", "ndr": "Discovery", "sds": "Dynamics", "nscr": "Net change"}
+
+
+class OfWholeStudy(Shows):
+    """Shows metrics of every model and benchmark."""
+
+    def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
+        """All of them, in the order of the study's models and problem sets."""
+        order = list(study.study.problems)
+        return [
+            (model, benchmark)
+            for model in study.study.models
+            for benchmark in sorted({name for _, name in study.evaluated(model)}, key=order.index)
+        ]
+
+    def document(
+        self, shown: Shown, frame: pd.DataFrame, columns: Columns, caption: str, summary: str = ""
+    ) -> TableDocument:
+        """A table with a group of rows for each model and benchmark of `frame`."""
+        titles, study = benchmark_titles(shown.study), shown.study
+        several = frame["model"].nunique() > 1
+        groups = [
+            (f"{study.model(str(model)).title}, " * several + titles[str(benchmark)], rows)
+            for (model, benchmark), rows in frame.groupby(["model", "benchmark"], sort=False)
+        ]
+        table = columns_of_algorithms(study, columns, groups)
+        return TableDocument(frame, table, caption, summary=summary)
+
+
+class GradingTable(OfWholeStudy):
+    """Statuses of every method's completions."""
+
+    contents: ClassVar[str] = (
+        "Share of each method's completions by grading status, pooled over training seeds. "
+        "`truncated` ones also have another status."
+    )
+
+    def table(self, shown: Shown) -> TableDocument:
+        """In percent, without columns of zeros."""
+        frame = grading_table(shown.frame("rates"))
+        statuses = [name for name in STATUSES if name in _ALWAYS or frame[name].any()]
+        columns: Columns = {_STATUS_TITLES[name]: partial(_share, name) for name in statuses}
+        caption = (
+            "Percentage of a method’s completions by status, pooled over training seeds. "
+            "Unparsed: no answer could be extracted. Timeout: the comparison with the reference "
+            "answer took too long. Truncated: cut off at the token limit; a truncated completion "
+            "also has one of the other statuses."
+        )
+        counted = {"Completions": lambda row: grouped(row["n_samples"])}
+        summary = "Statuses of every method’s completions"
+        return self.document(shown, frame, {**columns, **counted}, caption, summary)
+
+
+class SupportTable(OfWholeStudy):
+    """Problems gained and lost compared with the base."""
+
+    contents: ClassVar[str] = (
+        "Problems solved by any sample before and after RL, added over training seeds, and "
+        "support scores with their 95 % intervals (arXiv 2507.14843)."
+    )
+
+    def table(self, shown: Shown) -> TableDocument:
+        """Pooled rows of the support metrics."""
+        support = shown.frame("support")
+        frame = support[support["train_seed"] == POOLED].reset_index(drop=True)
+        columns: Columns = {title: partial(_count, name) for name, title in _COUNTS.items()}
+        columns = {**columns, **{title: partial(_score, name) for name, title in _SHARES.items()}}
+        epsilon = ", ".join(f"{value:.2g}" for value in sorted(set(frame["epsilon"])))
+        caption = (
+            "Problems solved by any sample before and after RL, added over training seeds. "
+            "Retention: of the problems solved before, the share still solved. Discovery: of the "
+            "problems solved after, the share that is new. Dynamics: the harmonic mean of "
+            "retention and discovery. Net change: new minus lost, divided by all solved. A "
+            f"problem counts as unsolved if its success rate is likely below {epsilon}; the rate "
+            "need not be 0 (Wu et al. 2025)."
+        )
+        return self.document(shown, frame, columns, caption, "Problems kept, lost and new")
+
+
+class ContaminationTable(Shows):
+    """Training problems that also occur in benchmarks."""
+
+    contents: ClassVar[str] = (
+        "Benchmark problems that also occur in the RL training set: with the same text (`exact`) "
+        "or sharing most of their sequences of words (`ngram`)."
+    )
+
+    @property
+    def measures(self) -> bool:
+        """From problem sets alone, in a rule of its own."""
+        return True
+
+    def table(self, shown: Shown) -> TableDocument:
+        """A group of rows for each training set, a row for each benchmark."""
+        rule, titles = shown.study.study.contamination, benchmark_titles(shown.study)
+        frame = shown.frame("contamination")
+
+        def title(name: object) -> str:
+            return titles.get(str(name), str(name))
+
+        def row(record: Record, cells: list[Cell]) -> Row:
+            return Row(title(record["benchmark"]), tuple(cells))
+
+        def cell(text: str, value: float) -> Cell:
+            return Cell(text, mark="" if value else "nil")
+
+        columns: Columns = {
+            "Problems": lambda row: grouped(row["problems"]),
+            "Same text": lambda row: cell(grouped(row["exact"]), row["exact"]),
+            "Near": lambda row: cell(grouped(row["ngram"]), row["ngram"]),
+            "Share (%)": lambda row: cell(percent(row["share"]), row["share"]),
+            "In training": lambda row: grouped(row["training_overlapping"]),
+        }
+        groups = (
+            (f"{title(name)} ({grouped(rows['training_problems'].iloc[0])} problems)", rows)
+            for name, rows in frame.groupby("training", sort=False)
+        )
+        caption = (
+            "Benchmark problems that also occur in the RL training set, with the same text or a "
+            f"similar one. Near: at least {rule.share:g} of the problem’s {rule.ngram}-word "
+            "sequences also occur in a training problem. The last column counts training problems. "
+            f"{'Overlapping training problems were' if rule.drop else 'No training problem was'} "
+            "dropped."
+        )
+        return TableDocument(frame, columns_table("Benchmark", columns, groups, row), caption)
+
+
+def grading_table(rates: pd.DataFrame) -> pd.DataFrame:
+    """How completions were graded, pooled over training seeds.
+
+    `rates` has the columns of `metrics/rates.parquet`; `n_samples` counts the completions graded
+    per run and benchmark. Returns columns model, benchmark, algorithm, n_samples and one share in
+    [0, 1] for each of STATUSES, in the order of `rates`.
+    """
+    keys = ["model", "benchmark", "algorithm"]
+    rows = rates[rates["train_seed"] != POOLED]
+    rows = rows.assign(count=rows["share"] * rows["n_samples"])
+    counts = rows.pivot_table("count", keys, "status", aggfunc="sum", sort=False, fill_value=0.0)
+    sizes = rows.drop_duplicates([*keys, "train_seed"]).groupby(keys, sort=False)["n_samples"].sum()
+    shares = counts.reindex(columns=list(STATUSES), fill_value=0.0).div(sizes, axis=0)
+    return pd.concat([sizes, shares], axis=1).rename_axis(columns=None).reset_index()
+
+
+def _share(status: str, row: Record) -> Cell:
+    text = percent(row[status])
+    return Cell(text, mark="nil" if text == "0.0" else "")
+
+
+def _count(name: str, row: Record) -> str:
+    return grouped(row[name])
+
+
+def _score(name: str, row: Record) -> str:
+    return NONE if pd.isna(row[name]) else f"{row[name]:.2f}"
