@@ -136,23 +136,24 @@ class TestPage:
         assert "One problem is worth 2.5 points" in section
 
     def test_an_exhibit_says_what_the_guides_of_its_rows_do(self, tmp_path: Path) -> None:
-        """As computed for the row's own loss: only k1_reward and a sum follow Eq. 4."""
+        """As computed for the row's own loss: GRPO takes means."""
         study, csv = a_study(), tmp_path / "estimators.csv"
         write_table(study.part(), "estimators", "", [], tmp_path, csv)
-        found = pd.read_csv(csv).set_index(["loss", "guide", "estimator"])
+        effects = pd.read_csv(csv)
+        by_row = effects.set_index(["loss", "guide", "estimator"])
         for guide in ("random", "token", "branch"):
-            assert found.loc[("sum", guide, "k1_reward"), "relative_distance"] < 1e-10
-            assert found.loc[("mean", guide, "k1_reward"), "relative_distance"] > 1e-3
-        assert found.loc[("sum", "branch", "k2"), "effect"] == "none"
-        own = found.loc[("mean", "branch", "k3")]  # of GRPO, which takes means
+            assert by_row.loc[("sum", guide, "k1_reward"), "relative_distance"] < 1e-10
+            assert by_row.loc[("mean", guide, "k1_reward"), "relative_distance"] > 1e-3
+        assert by_row.loc[("sum", "branch", "k2"), "effect"] == "none"
         table = read_document(csv.with_suffix(".json"))
-        page = a_page(with_a_case(study), tmp_path, tables={"estimators": table})
-        section = page[page.index('id="exhibit-table1"') : page.index('id="exhibit-table2"')]
-        share, cosine = (
-            f"{own[key]:.2f}".replace("-", "\u2212") for key in ("guide_norm", "guide_cosine")
+        page = a_page(
+            with_a_case(study),
+            tmp_path,
+            tables={"estimators": table},
+            guide_effects={"estimators": effects},
         )
-        said = f"own direction, {share} of Eq. 4’s size, cosine {cosine}"
-        assert f"<dd>Branch (k3, mean): {said}</dd>" in section
+        section = page[page.index('id="exhibit-table1"') : page.index('id="exhibit-table2"')]
+        assert "<dd>Branch (k3, mean): own direction</dd>" in section
         assert "0 (rounding)" in page[page.index('id="theory"') :]
 
     def test_bold_and_ties_are_as_the_table_marks_them(self, page: str) -> None:

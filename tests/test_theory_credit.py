@@ -9,14 +9,19 @@ import pandas as pd
 import pytest
 import torch
 
+from sage.method.advantages import Centred
+from sage.method.credit import K1InReward, TokenSignals
 from sage.method.guides import BranchGuide, RandomGuide, TokenGuide
 from sage.theory.ascent import follow
 from sage.theory.credit import (
+    TREES,
+    credited_gradient,
     ends,
     eq4_gradient,
     guide_gradients,
-    k1_reward_gradient,
     log_factors_of,
+    over_trees,
+    summary,
     token_weights,
 )
 from sage.theory.estimators import ESTIMATORS, expected_gradient
@@ -40,6 +45,56 @@ def instance(tree: TokenTree) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     reference = torch.randn(shape, generator=draw, dtype=torch.float64).log_softmax(-1)
     reward = (torch.arange(tree.n_completions) % 3 == 1).double()
     return logits, reference, reward
+
+
+def k1_reward_gradient(
+    tree: TokenTree,
+    logits: torch.Tensor,
+    log_reference: torch.Tensor,
+    log_factors: torch.Tensor,
+    reward: torch.Tensor,
+    beta: float,
+    causal: bool = False,
+    rollouts: int = 2,
+    mask: torch.Tensor | None = None,
+    weights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """That of `credited_gradient` by the class that trains, over all groups; `[S, V]`.
+
+    Means that include the rollout itself shrink it by 1 - 1/rollouts, which is undone here.
+    """
+    free = logits.detach().clone().requires_grad_()
+    policy = per_token(tree, torch.log_softmax(free, dim=-1))
+    inside = torch.ones_like(policy.detach()) if mask is None else mask
+    share = inside if weights is None else weights
+    log_probs = policy.detach()
+    reference, chance = per_token(tree, log_reference), log_probs.sum(dim=-1).exp()
+    total = torch.zeros((), dtype=torch.float64)
+    others = torch.cartesian_prod(*[torch.arange(tree.n_completions)] * (rollouts - 1))
+    others = others.view(-1, rollouts - 1)
+    for first in range(tree.n_completions):  # groups that begin with this completion
+        groups = torch.cat([torch.full((len(others), 1), first), others], dim=1)
+        rows = groups.flatten()
+        signals = TokenSignals(
+            log_probs=log_probs[rows],
+            old_log_probs=log_probs[rows],
+            entropies=torch.zeros_like(log_probs)[rows],
+            mask=inside[rows],
+            advantages=Centred().advantages(reward[groups]).flatten(),
+            rewards=reward[rows],
+            groups=torch.arange(len(groups)).repeat_interleave(rollouts),
+            group_sizes=torch.full_like(rows, rollouts),
+            rows=torch.arange(len(rows)),
+            reference_log_probs=reference[rows],
+            log_factors=log_factors[rows],
+            causal=causal,
+            kl_coefficient=beta,
+        )
+        advantages = K1InReward().token_advantages(signals) * share[rows]
+        credited = (advantages * policy[rows]).sum(dim=-1)
+        total = total + chance[groups].prod(dim=1) @ credited.view(-1, rollouts).mean(dim=1)
+    (gradient,) = torch.autograd.grad(total, free)
+    return gradient * rollouts / (rollouts - 1)
 
 
 @pytest.mark.parametrize("name", GUIDES)
@@ -171,15 +226,63 @@ def test_the_kl_in_the_reward_under_each_loss_by_its_definition(loss: str) -> No
     got = k1_reward_gradient(
         tree, logits, reference, factors, reward, BETA, True, mask=mask, weights=weights
     )
-    free = logits.clone().requires_grad_()
-    policy = per_token(tree, torch.log_softmax(free, dim=-1))
-    leash = (policy.detach() - per_token(tree, reference) - factors) * mask
-    later = leash.flip(1).cumsum(1).flip(1)
-    chance = policy.detach().sum(1).exp()
-    value = reward[:, None] - BETA * later
-    centred = value - chance @ value  # the other rollout is independent
-    (wanted,) = torch.autograd.grad((chance @ (weights * centred * policy)).sum(), free)
-    close(got, wanted)
+    closed = credited_gradient(tree, logits, reference, factors, reward, BETA, True, mask, weights)
+    close(got, closed)
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_the_closed_form_is_what_training_credits(name: str) -> None:
+    """By the class that trains, over all groups of three; the token guide looks ahead."""
+    tree = TokenTree(2, 2)
+    logits, reference, reward = instance(tree)
+    factors = log_factors_of(tree, logits, GUIDES[name])
+    causal = getattr(GUIDES[name], "causal", False)
+    inside = torch.ones_like(factors)
+    close(
+        credited_gradient(tree, logits, reference, factors, reward, BETA, causal, inside, inside),
+        k1_reward_gradient(tree, logits, reference, factors, reward, BETA, causal, 3),
+    )
+
+
+@pytest.fixture(scope="module")
+def trees() -> pd.DataFrame:
+    return over_trees()
+
+
+def test_one_tree_says_little_of_the_branch_guide_under_a_sum(trees: pd.DataFrame) -> None:
+    """With k3 it has no fixed direction; under a mean it opposes Eq. 4 in nearly all trees."""
+    assert trees["tree"].nunique() == TREES >= 60
+    rows = summary(trees).set_index(["loss", "guide", "estimator"])
+    k3 = rows.loc[("sum", "branch", "k3")]
+    assert (k3["guide_cosine_low"], k3["guide_cosine_high"]) == pytest.approx(
+        (-0.46, 0.43), abs=0.01
+    )
+    assert k3["guide_cosine"] == pytest.approx(0.09, abs=0.01)
+    assert k3["opposed"] == 27 / 64
+    assert rows.loc[("mean", "branch", "k3"), "opposed"] == 62 / 64
+    assert rows.loc[("mean", "branch", "k3_corrected"), "opposed"] == 1.0
+    assert math.isnan(rows.loc[("sum", "branch", "k3_corrected"), "opposed"])
+    assert rows.loc[("sum", "branch", "k1_reward"), "guide_cosine_low"] == pytest.approx(1.0)
+
+
+def test_the_summary_by_hand() -> None:
+    row = {"guide": "g", "estimator": "k3", "loss": "sum", "gradient_norm": 1.0, "cosine": 1.0}
+    cosines, norms = (-1.0, 0.0, 1.0, 0.5), (1.0, 2.0, 3.0, 4.0)
+    frame = pd.DataFrame(
+        [
+            {**row, "relative_distance": 0.0, "guide_cosine": c, "guide_norm": n, "effect": "own"}
+            for c, n in zip(cosines, norms, strict=True)
+        ]
+    )
+    (got,) = summary(frame).to_dict("records")
+    assert (got["guide_cosine_low"], got["guide_cosine"], got["guide_cosine_high"]) == (
+        -0.25,
+        0.25,
+        0.625,
+    )
+    assert (got["guide_norm"], got["opposed"], got["effect"], got["trees"]) == (2.5, 0.25, "own", 4)
+    mixed = frame.assign(effect=["own", "own", "own", "none"])
+    assert summary(mixed)["effect"].tolist() == ["depends on the tree"]
 
 
 def test_a_mean_per_completion_keeps_the_branch_guide_from_cancelling() -> None:

@@ -17,6 +17,7 @@ from sage.analysis.case_study import CaseStudy, read_case
 from sage.claims import CONTRASTS
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
+from sage.exhibits.estimators import NAME as ESTIMATORS
 from sage.problems.record import Problem, read_problems
 from sage.rendering.table import PageTable, read_document
 from sage.results import Results, Run
@@ -87,6 +88,7 @@ class PageFiles:
 class PageContent:
     """The content of a page's files. Frames have the columns of their files; figures are SVG text.
 
+    `guide_effects` has the numbers of the exhibit `estimators` under its name.
     `cases` maps exhibits to their case, or to None if no problem is solved by all methods.
     `excerpts` is the text of the sample browser's JSON, empty if there is none. `sources` are the
     page's templates, style and script by file name.
@@ -102,6 +104,7 @@ class PageContent:
     policies: Mapping[Run, Manifest] = field(default_factory=dict)
     evaluations: Mapping[tuple[Run, str], Manifest] = field(default_factory=dict)
     measurements: Mapping[str, Manifest] = field(default_factory=dict)
+    guide_effects: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -125,6 +128,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
         policies=_read(files.policies(study), _read_manifest),
         evaluations=_read(files.evaluations(study), _read_manifest),
         measurements=_read(files.measurements(study), _read_manifest),
+        guide_effects=_read({ESTIMATORS: made.table(ESTIMATORS)}, pd.read_csv),
         sources=read_sources(files.reports),
     )
 

@@ -159,7 +159,7 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
     elif not own:
         facts.append(("Steps", grouped(model.rl.steps)))
     shown = {row: study.algorithms[row] for row in exhibit.rows_of(study) if row != BASE}
-    if effects := guide_effects(content.tables.get(ESTIMATORS), shown):
+    if effects := guide_effects(shown, content.guide_effects.get(ESTIMATORS)):
         facts.append(("Effect of guides, exactly", "; ".join(effects)))
     if exhibit.of_policies:
         wanted = exhibit.runs(study)

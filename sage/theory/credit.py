@@ -1,9 +1,9 @@
 """The gradient that each estimator descends with each guide, beside that of Eq. 4's objective.
 
 All completions of a token tree are enumerated, so that nothing is estimated: the gradients are
-those in expectation, on policy. The KL in the reward is computed by the very class that trains,
-over all groups of two rollouts. A guide is what Eq. 3 says, a function q(x, y) fixed within one
-update: signals and noise are those of the policy at that moment, one draw for each completion.
+those in expectation, on policy. A single tree says little about others, so tables are over many
+random trees. A guide is what Eq. 3 says, a function q(x, y) fixed within one update: signals and
+noise are those of the policy at that moment, one draw for each completion.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Mapping
 import pandas as pd
 import torch
 
-from sage.method.advantages import Centred
-from sage.method.credit import K1InReward, TokenSignals
 from sage.method.guides import (
     BranchGuide,
     GuideFunction,
@@ -40,6 +38,8 @@ CLAMP = (0.6, 1.4)
 LOSSES = ("sum", "mean")
 """How a loss adds up a completion's tokens: their sum, over a constant; or their mean."""
 ROUNDING = 1e-10
+TREES = 64
+"""Random trees behind a table."""
 
 
 def ends(tree: TokenTree) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,57 +112,36 @@ def eq4_gradient(
     return gradient
 
 
-def k1_reward_gradient(
+def credited_gradient(
     tree: TokenTree,
     logits: torch.Tensor,
     log_reference: torch.Tensor,
     log_factors: torch.Tensor,
     reward: torch.Tensor,
     beta: float,
-    causal: bool = False,
-    rollouts: int = 2,
-    mask: torch.Tensor | None = None,
-    weights: torch.Tensor | None = None,
+    causal: bool,
+    mask: torch.Tensor,
+    weights: torch.Tensor,
 ) -> torch.Tensor:
-    """Expected gradient of a step with the KL in the reward, over all groups; `[S, V]`.
+    """Expected gradient of a step with the KL in the reward (`K1InReward`); `[S, V]`.
 
-    The advantages are those of `K1InReward` with centred rewards, the loss the sum over tokens,
-    each times its entry of `weights` `[N, T]`, and the mean over rollouts. A mean that includes
-    the rollout itself shrinks all of it by 1 - 1/rollouts, which is undone here. Other arguments
-    as for `eq4_gradient`; with `beta` 0 it is the gradient of the centred reward.
+    Rewards are centred, and the loss adds up the tokens, each times its entry of `weights`
+    `[N, T]`. The rest of a group is independent of a rollout, so a group's means are the policy's;
+    the factor 1 - 1/G, by which means that include the rollout itself shrink all of it, is left
+    out. Other arguments as for `eq4_gradient`; with `beta` 0 it is the gradient of the reward.
     """
     free = logits.detach().clone().requires_grad_()
     policy = per_token(tree, torch.log_softmax(free, dim=-1))
-    inside = torch.ones_like(policy.detach()) if mask is None else mask
-    share = inside if weights is None else weights
-    log_probs = policy.detach()
-    reference, chance = per_token(tree, log_reference), log_probs.sum(dim=-1).exp()
-    total = torch.zeros((), dtype=torch.float64)
-    others = torch.cartesian_prod(*[torch.arange(tree.n_completions)] * (rollouts - 1))
-    others = others.view(-1, rollouts - 1)
-    for first in range(tree.n_completions):  # groups that begin with this completion
-        groups = torch.cat([torch.full((len(others), 1), first), others], dim=1)
-        rows = groups.flatten()
-        signals = TokenSignals(
-            log_probs=log_probs[rows],
-            old_log_probs=log_probs[rows],
-            entropies=torch.zeros_like(log_probs)[rows],
-            mask=inside[rows],
-            advantages=Centred().advantages(reward[groups]).flatten(),
-            rewards=reward[rows],
-            groups=torch.arange(len(groups)).repeat_interleave(rollouts),
-            group_sizes=torch.full_like(rows, rollouts),
-            rows=torch.arange(len(rows)),
-            reference_log_probs=reference[rows],
-            log_factors=log_factors[rows],
-            causal=causal,
-            kl_coefficient=beta,
-        )
-        advantages = K1InReward().token_advantages(signals) * share[rows]
-        credited = (advantages * policy[rows]).sum(dim=-1)
-        total = total + chance[groups].prod(dim=1) @ credited.view(-1, rollouts).mean(dim=1)
-    (gradient,) = torch.autograd.grad(total, free)
-    return gradient * rollouts / (rollouts - 1)
+    leash = (policy.detach() - per_token(tree, log_reference)) * mask
+    guided = log_factors * mask
+    later = (leash - guided if causal else leash).flip(1).cumsum(1).flip(1)
+    if not causal:  # log q of earlier tokens depends on this one as well
+        later = later - guided.sum(dim=1, keepdim=True)
+    value = reward[:, None] - beta * later
+    chance = policy.detach().sum(dim=1).exp()
+    credit = weights * (value - chance @ value)
+    (gradient,) = torch.autograd.grad((chance @ (credit * policy)).sum(), free)
+    return gradient
 
 
 def estimator_gradients(
@@ -183,16 +162,8 @@ def estimator_gradients(
     anchor = per_token(tree, log_reference) + log_factors
     weights = token_weights(tree, logits, mask, loss)
     of_reward, k1_reward = (
-        k1_reward_gradient(
-            tree,
-            logits,
-            log_reference,
-            log_factors,
-            reward,
-            coefficient,
-            causal,
-            mask=mask,
-            weights=weights,
+        credited_gradient(
+            tree, logits, log_reference, log_factors, reward, coefficient, causal, mask, weights
         )
         for coefficient in (0.0, beta)
     )
@@ -205,6 +176,40 @@ def estimator_gradients(
         "k1_reward": k1_reward,
         **{name: of_reward - beta * gradient for name, gradient in per_token_losses.items()},
     }
+
+
+def over_trees(trees: int = TREES, beta: float = 0.05) -> pd.DataFrame:
+    """`guide_gradients` of `trees` random trees, one after the other; `tree` numbers them."""
+    frames = [guide_gradients(beta=beta, seed=seed).assign(tree=seed) for seed in range(trees)]
+    return pd.concat(frames, ignore_index=True)
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """Over the trees of `over_trees`: a row for each guide, estimator and loss.
+
+    Medians of `gradient_norm`, `cosine`, `relative_distance`; of `guide_norm` and `guide_cosine`
+    the median and, as `_low` and `_high`, the quartiles; `opposed`, the share of trees where the
+    guide's change points away from Eq. 4's (NaN where it changes nothing); `effect`, the same in
+    every tree, else "depends on the tree"; `trees`, their number.
+    """
+    keys = ["guide", "estimator", "loss"]
+    groups = rows.groupby(keys, sort=False)
+    columns: dict[str, pd.Series] = {
+        name: groups[name].median() for name in ("gradient_norm", "cosine", "relative_distance")
+    }
+    for name in ("guide_norm", "guide_cosine"):
+        columns[name] = groups[name].median()
+        columns[f"{name}_low"] = groups[name].quantile(0.25)
+        columns[f"{name}_high"] = groups[name].quantile(0.75)
+    signs = rows["guide_cosine"].lt(0).astype(float).where(rows["guide_cosine"].notna())
+    columns["opposed"] = signs.groupby([rows[key] for key in keys], sort=False).mean()
+    columns["effect"] = groups["effect"].agg(_the_same)
+    columns["trees"] = groups.size()
+    return pd.DataFrame(columns).reset_index()
+
+
+def _the_same(effects: pd.Series) -> str:
+    return str(effects.iloc[0]) if effects.nunique() == 1 else "depends on the tree"
 
 
 def guide_gradients(
