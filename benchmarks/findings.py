@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 from math_verify import parse, verify
+from scipy.stats import t as student
 from scipy.stats import ttest_ind_from_stats
 
 from sage.evaluation.intervals import holm
@@ -31,6 +32,21 @@ from sage.runtime.manifest import versions
 ROOT = Path(__file__).parents[1]
 EVALUATION_SEEDS = 5
 """Of the paper's means and standard deviations."""
+
+MEANS = {
+    "table1": (
+        ("grpo_branch", "grpo"),
+        ("grpo_branch", "grpo_no_kl"),
+        ("grpo_random", "grpo"),
+        ("grpo_token", "grpo"),
+        ("grpo_forward_kl", "grpo"),
+        ("grpo_no_kl", "grpo"),
+        ("grpo", "base"),
+    ),
+    "table3": (("bnpo_branch", "bnpo_no_kl"), ("dapo_branch", "dapo_no_kl")),
+    "table9": (("grpo", "base"), ("grpo_branch", "grpo")),
+}
+"""Pairs of methods compared by the mean over a table's benchmarks."""
 
 RANK, WIDTH, STANDARD_DEVIATION = 8, 1024, 0.02
 """Of the adapter and of the weights that it is merged into."""
@@ -66,6 +82,43 @@ def paper_differences() -> list[dict[str, Any]]:
             {"table": name, "tests": len(rows), "below_0.05": unadjusted, "after_holm": clear}
         )
     return found
+
+
+def paper_means() -> list[dict[str, Any]]:
+    """The pairs in MEANS by the mean over their table's benchmarks: Welch's t-test, p unadjusted.
+
+    For each k. Benchmarks are independent, each with its mean and deviation over five evaluation
+    seeds; the noise of training runs and problems is not in it.
+    """
+    rows = []
+    for name, pairs in MEANS.items():
+        table = pd.read_csv(ROOT / f"reports/paper/{name}.csv")
+        for method, other in pairs:
+            for quantity, cells in table.groupby("quantity"):
+                wide = cells.pivot(index="benchmark", columns="algorithm", values=["value", "std"])
+                ours, theirs = (wide.xs(key, axis=1, level="algorithm") for key in (method, other))
+                difference = float((ours["value"] - theirs["value"]).mean())
+                variances = (
+                    np.concatenate(
+                        [one["std"].to_numpy() ** 2 / EVALUATION_SEEDS for one in (ours, theirs)]
+                    )
+                    / len(wide) ** 2
+                )
+                error = float(np.sqrt(variances.sum()))
+                df = variances.sum() ** 2 / (variances**2 / (EVALUATION_SEEDS - 1)).sum()
+                rows.append(
+                    {
+                        "table": name,
+                        "method": method,
+                        "other": other,
+                        "quantity": quantity,
+                        "benchmarks": len(wide),
+                        "points": round(100 * difference, 2),
+                        "t": round(difference / error, 2),
+                        "p": float(f"{2 * student.sf(abs(difference / error), df):.3g}"),
+                    }
+                )
+    return rows
 
 
 def merged_adapters() -> list[dict[str, float]]:
@@ -111,6 +164,7 @@ def main() -> int:
     content: dict[str, Any] = {
         "versions": versions(),
         "paper_differences": paper_differences(),
+        "paper_means": paper_means(),
         "merged_adapters": merged_adapters(),
         "released_grader": list(released_grader()),
     }

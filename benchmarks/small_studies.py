@@ -95,7 +95,7 @@ def tables() -> Iterator[str]:
     yield _by_base("branch guide, KL in the loss | branch guide, KL in the reward", BRANCH)
     titles = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text(encoding="utf-8"))
     k = primary_k("reference")
-    yield _markdown(
+    yield markdown(
         f"method | compared with | pass@1 | pass@{k}",
         (
             [titles[method]["title"], titles[other]["title"]]
@@ -104,7 +104,7 @@ def tables() -> Iterator[str]:
         ),
     )
     k = primary_k("rivals")
-    yield _markdown(
+    yield markdown(
         f"method | − GRPO, pass@1 | − GRPO, pass@{k} | − GRPO w/o KL, pass@{k}",
         (
             [titles[rival]["title"]]
@@ -128,10 +128,11 @@ def _by_base(columns: str, contrasts: list[tuple[str, str, int | None]]) -> str:
         first = next(each for each in found if each is not None)
         runs = int(first.get("n_seeds", first.get("runs")))
         rows.append([name, str(runs), str(primary_k(folder)), *map(cell, found)])
-    return _markdown(f"study | runs | k | {columns}", rows)
+    return markdown(f"study | runs | k | {columns}", rows)
 
 
-def _markdown(head: str, rows: Iterable[list[str]]) -> str:
+def markdown(head: str, rows: Iterable[list[str]]) -> str:
+    """A table of Markdown; `head` has its columns, parted by bars."""
     rule = "|---" * len(head.split("|")) + "|"
     return "\n".join([f"| {head} |", rule, *(f"| {' | '.join(row)} |" for row in rows)])
 

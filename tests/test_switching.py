@@ -40,11 +40,17 @@ def samples_of(**columns: list[object]) -> pd.DataFrame:
 
 
 def test_a_constant_rate_is_a_larger_dose() -> None:
-    """Ten steps, two of warm-up: 0, 1/2, then 8/8 to 1/8, or 1 eight times."""
+    """Ten steps, two of warm-up: 0, 1/2, then 8/8 to 1/8, or 1 eight times; `constant` has none."""
     found = {
         answer: value for _, answer, _, value in of_schedule(rl_with(steps=10, warmup_ratio=0.2))
     }
-    assert found == pytest.approx({"linear": (0.5 + 4.5) / 10, "constant": (0.5 + 8) / 10})
+    assert found == pytest.approx(
+        {
+            "linear": (0.5 + 4.5) / 10,
+            "constant": 1.0,
+            "constant_with_warmup": (0.5 + 8) / 10,
+        }
+    )
 
 
 def test_the_same_rollouts_make_eight_times_the_steps() -> None:

@@ -113,14 +113,15 @@ def of_batching(rl: RL, samples: pd.DataFrame) -> Iterator[Effect]:
 
 
 def of_schedule(rl: RL) -> Iterator[Effect]:
-    """The mean learning rate of a run over its peak, warm-up included."""
+    """The mean learning rate of a run over its peak; only `constant` has no warm-up."""
     warm_up = round(rl.warmup_ratio * rl.steps)
     rising = sum(step / warm_up for step in range(warm_up))
     rest = rl.steps - warm_up
     falling = sum((rest - step) / rest for step in range(rest))
     quantity = "mean learning rate over its peak"
     yield "schedule", "linear", quantity, (rising + falling) / rl.steps
-    yield "schedule", "constant", quantity, (rising + rest) / rl.steps
+    yield "schedule", "constant", quantity, 1.0
+    yield "schedule", "constant_with_warmup", quantity, (rising + rest) / rl.steps
 
 
 def of_room(rl: RL, samples: pd.DataFrame) -> Iterator[Effect]:

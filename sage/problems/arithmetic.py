@@ -17,6 +17,7 @@ from sage.problems.record import Problem, Split, split_of
 RunningTotal = Literal["any", "nonnegative", "negative"]
 
 _TERM = re.compile(r"([+-]?)\s*(\d+)")
+_EQUATION = re.compile(r"(-?\d{1,9}(?:[+-]\d{1,9}){0,15})=(-?\d{1,9})(?!\d)")
 
 
 def draw_expression(rng: random.Random, min_terms: int, max_terms: int, max_value: int) -> str:
@@ -41,6 +42,30 @@ def running_totals(terms: list[int]) -> list[int]:
 def first_step(terms: list[int]) -> str:
     """The first step from left to right, as worked solutions write it: ``5-3=2``."""
     return f"{terms[0]}{terms[1]:+d}={terms[0] + terms[1]}"
+
+
+def correct_working(problem: str, working: str, answer: str) -> bool:
+    """Whether `working` solves ``Calculate 5-3-6.`` step by step and `answer` is its result.
+
+    Its equations, whatever stands between them, must all be true and either take the terms one by
+    one from left to right, or add up the positive and the negative ones and subtract. An answer
+    without working is not correct.
+    """
+    terms = signed_terms(problem)
+    if not terms or answer != str(sum(terms)):
+        return False
+    equations = [(signed_terms(left), int(right)) for left, right in _EQUATION.findall(working)]
+    if not equations or any(sum(left) != right for left, right in equations):
+        return False
+    before = [terms[0], *(right for _, right in equations[:-1])]
+    step_by_step = [[total, term] for total, term in zip(before, terms[1:], strict=False)]
+    if [left for left, _ in equations] == step_by_step and len(equations) == len(terms) - 1:
+        return True
+    if len(equations) != 3:
+        return False
+    (plus, plus_total), (minus, minus_total), (last, _) = equations
+    grouped = [t for t in terms if t >= 0] or [0], [-t for t in terms if t < 0] or [0]
+    return (plus, minus) == grouped and last == [plus_total, -minus_total]
 
 
 def arithmetic_problems(

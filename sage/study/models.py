@@ -145,12 +145,20 @@ class RL(Strict):
         PositiveFloat, about("peak of AdamW's learning rate", unit="rate", trl="learning_rate")
     ]
     schedule: Annotated[
-        Literal["linear", "constant"],
-        about("what the learning rate does after the warm-up", trl="lr_scheduler_type"),
+        Literal["linear", "constant", "constant_with_warmup"],
+        about(
+            "linear: up over the warm-up, then down to 0; constant: the peak from the first step "
+            "on, without a warm-up; constant_with_warmup: up, then the peak",
+            trl="lr_scheduler_type",
+        ),
     ]
     warmup_ratio: Annotated[
         Share,
-        about("linear rise to the peak", unit="share of `steps`, 0 to 1", trl="warmup_steps"),
+        about(
+            "linear rise to the peak; `constant` has none",
+            unit="share of `steps`, 0 to 1",
+            trl="warmup_steps",
+        ),
     ]
     weight_decay: Annotated[
         NonNegativeFloat, about("AdamW's weight decay", unit="rate", trl="weight_decay")

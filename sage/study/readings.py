@@ -140,12 +140,23 @@ READINGS: dict[str, Reading] = {
         ),
         _reading(
             "schedule",
-            "What does the learning rate of RL do after its warm-up?",
+            "What does the learning rate of RL do?",
             "rl",
             "linear",
             {
-                "linear": Choice("paper", "it falls linearly to 0", {"schedule": "linear"}),
-                "constant": Choice("release", "it stays", {"schedule": "constant"}),
+                "linear": Choice(
+                    "paper", "it falls linearly to 0 after its warm-up", {"schedule": "linear"}
+                ),
+                "constant": Choice(
+                    "release",
+                    "it stays at its peak; this schedule ignores the warm-up",
+                    {"schedule": "constant"},
+                ),
+                "constant_with_warmup": Choice(
+                    "neither",
+                    "it stays at its peak after its warm-up",
+                    {"schedule": "constant_with_warmup"},
+                ),
             },
         ),
         _reading(

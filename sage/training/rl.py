@@ -330,7 +330,7 @@ def grpo_config(
         # Of CISPO's ratio TRL takes the bound itself, of the others' what it lies above 1.
         epsilon_high=1.0 + clip_high if algorithm.loss == "cispo" else clip_high,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type=("linear" if settings.schedule == "linear" else "constant_with_warmup"),
+        lr_scheduler_type=settings.schedule,
         warmup_steps=round(settings.warmup_ratio * settings.steps),
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,

@@ -1,0 +1,97 @@
+"""The chance level of pass@k, by hand and against drawing."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from sage.evaluation.chance import chance_of_pass_at_k
+from sage.evaluation.pass_at_k import pass_at_k
+from sage.problems.arithmetic import correct_working
+from sage.problems.corpus import Slips, Style, worked_solutions
+
+KS = np.array([1, 2, 4])
+
+
+def test_three_problems_by_hand() -> None:
+    """Of 4 samples the first problem has one `7` and two `8`; golds are 6, 7, 8."""
+    levels = chance_of_pass_at_k([{"7": 1, "8": 2}, {"6": 4}, {}], ["6", "7", "8"], 4, KS)
+    # One right of four: 1/4, 1/2, 1; two right of four: 1/2, 5/6, 1; the mean over both.
+    np.testing.assert_allclose(levels[0], [3 / 8, 2 / 3, 1])
+    np.testing.assert_allclose(levels[1], [1 / 2, 1 / 2, 1 / 2])  # always `6`: right for one of two
+    np.testing.assert_allclose(levels[2], [0, 0, 0])
+
+
+def test_an_equal_answer_is_no_other_and_weighs_as_often_as_it_occurs() -> None:
+    answers = [{"1": 1, "2": 1}] * 4
+    levels = chance_of_pass_at_k(answers, ["1", "1", "2", "3"], 2, np.array([1]))
+    np.testing.assert_allclose(levels[:, 0], [1 / 4, 1 / 4, 2 / 6, 3 / 6])
+
+
+def test_only_problems_alike_are_compared() -> None:
+    answers = [{"a": 2, "b": 2}, {"a": 4}, {"b": 4}]
+    levels = chance_of_pass_at_k(answers, ["a", "b", "c"], 4, KS, alike=[3, 3, 4])
+    np.testing.assert_allclose(levels[:2], [[1 / 2, 5 / 6, 1], [1, 1, 1]])
+    assert np.isnan(levels[2]).all()
+
+
+def test_one_answer_for_all_has_no_chance_level() -> None:
+    assert np.isnan(chance_of_pass_at_k([{"1": 1}, {}], ["1", "1"], 4, KS)).all()
+
+
+def test_a_guesser_has_its_own_score_and_a_solver_has_none() -> None:
+    """Guessing among ten numbers scores by chance what it scores; always right scores 0."""
+    rng = random.Random(0)
+    golds = [str(rng.randrange(10)) for _ in range(400)]
+    guesses = [[str(rng.randrange(10)) for _ in range(32)] for _ in golds]
+    counts = [{answer: drawn.count(answer) for answer in set(drawn)} for drawn in guesses]
+    ks = np.array([1, 8, 16])
+    chance = chance_of_pass_at_k(counts, golds, 32, ks).mean(axis=0)
+    correct = np.array([c.get(gold, 0) for c, gold in zip(counts, golds, strict=True)])
+    np.testing.assert_allclose(chance, pass_at_k(32, correct, ks).mean(axis=0), atol=0.03)
+    solver = [{gold: 32} for gold in golds]
+    assert not chance_of_pass_at_k(solver, golds, 32, ks).any()
+
+
+def test_what_does_not_fit_is_named() -> None:
+    with pytest.raises(ValueError, match="2 problems with answers, 1 right answers"):
+        chance_of_pass_at_k([{}, {}], ["1"], 4, KS)
+    with pytest.raises(ValueError, match="from 0 to 4"):
+        chance_of_pass_at_k([{"2": 5}, {}], ["1", "2"], 4, KS)
+
+
+@pytest.mark.parametrize(
+    ("working", "answer", "correct"),
+    [
+        ("5-3=2, 2-6=-4", "-4", True),
+        ("okay 5-3=2, then 2-6=-4", "-4", True),
+        ("let x be the total. 5-3=2, 2-6=-4", "-4", True),
+        ("suppose it is 3. 5-3=2, 2-6=-4, contradiction, so it is -4", "-4", True),
+        ("decompose into plus 5=5 and minus 3+6=9, 5-9=-4", "-4", True),
+        ("it is clear", "-4", False),  # no working
+        ("", "-4", False),
+        ("5-3=2, 2-6=4", "4", False),  # a sign lost
+        ("5-3=3, 3-6=-4", "-4", False),  # two slips that cancel
+        ("5-3=2", "-4", False),  # a term left out
+        ("2-6=-4", "-4", False),
+        ("5-3=2, 2-6=-4, -4+1=-3", "-4", False),  # a term too many
+        ("5-3=2, 2-6=-4", "4", False),  # the answer is another
+        ("decompose into plus 5=5 and minus 3+5=8, 5-8=-3", "-3", False),
+        ("decompose into plus 5=5 and minus 3+6=8, 5-8=-3", "-4", False),
+        ("9" * 5000 + "=" + "9" * 5000, "-4", False),
+        ("5-3=" * 5000, "-4", False),
+    ],
+)
+def test_working_is_checked_step_by_step(working: str, answer: str, correct: bool) -> None:
+    assert correct_working("Calculate 5-3-6.", working, answer) is correct
+
+
+def test_worked_solutions_without_slips_have_correct_working() -> None:
+    slips = Slips(direct=0.0, steps=0.0, group=0.0, below_zero=0.0, knights=0.0)
+    styles: dict[Style, float] = {"steps": 0.25, "let": 0.25, "group": 0.25, "contradiction": 0.25}
+    stream = worked_solutions(3, styles, slips, 2, 5, 10, 0.0, [3], wordings=8)
+    for worked in itertools.islice(stream, 300):
+        assert correct_working(worked.problem, worked.working, worked.answer), worked
