@@ -35,8 +35,8 @@ from sage.runtime.tables import read_frame
 KEPT = Path(__file__).parents[1] / "reports/reference/first_world"
 PROBLEMS, COUNTS = KEPT / "problems.csv", KEPT / "counts.parquet"
 RUN = ["algorithm", "train_seed", "benchmark", "problem_id"]
-BARE = "it is clear"
-"""What an answer without working says instead of it."""
+BARE, GROUPED = "it is clear", "decompose into"
+"""What an answer without working says instead of it, and how grouping begins."""
 
 K, DRAWS = 64, 10_000
 METHODS = {
@@ -109,6 +109,7 @@ def count_answers(results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
                 "answer": answers,
                 "correct": samples["status"] == "correct",
                 "bare": working.str.contains(BARE, regex=False),
+                "grouped": working.str.contains(GROUPED, regex=False),
                 "worked": worked,
             }
         )
@@ -249,7 +250,12 @@ def summary() -> dict[str, float]:
         for part in ("answered", "worked")
     }
     first, answered = mixture("grpo_no_kl")
-    return {**correlations, "mixture_pass_at_1": first, f"mixture_pass_at_{K}": answered}
+    return {
+        **correlations,
+        "mixture_pass_at_1": first,
+        f"mixture_pass_at_{K}": answered,
+        **{f"{style}_right_below_zero": right_below_zero(style) for style in ("grouped", "bare")},
+    }
 
 
 def mixture(method: str) -> tuple[float, float]:
@@ -262,7 +268,7 @@ def mixture(method: str) -> tuple[float, float]:
     rows = counts[(counts["benchmark"] == "harder") & counts["correct"]]
     n = 128
     correct = rows.groupby(["algorithm", "train_seed", "problem_id"])["count"].sum()
-    index = sorted(set(counts.loc[counts["benchmark"] == "harder", "problem_id"]))
+    index = sorted(_names("harder"))
     seeds = sorted(set(counts.loc[counts["algorithm"] == method, "train_seed"]))
     base = correct["base"].droplevel(0).reindex(index, fill_value=0).to_numpy()
     share = K // MIXED
@@ -275,6 +281,20 @@ def mixture(method: str) -> tuple[float, float]:
         found.append((first.mean(), (1 - (1 - trained[:, 1]) * (1 - of_base[:, 1])).mean()))
     first, answered = np.mean(found, axis=0)
     return float(first), float(answered)
+
+
+def right_below_zero(style: str) -> float:
+    """The base's share of right answers by grouping or without working, below zero."""
+    _, counts = kept()
+    chosen = dict(zip(sorted(_names("harder")), below_zero(), strict=True))
+    rows = counts[(counts["algorithm"] == "base") & counts[style]]
+    rows = rows[rows["problem_id"].map(chosen).eq(True)]
+    return float((rows["count"] * rows["correct"]).sum() / rows["count"].sum())
+
+
+def _names(benchmark: str) -> list[str]:
+    problems, _ = kept()
+    return problems.loc[problems["benchmark"] == benchmark, "problem_id"].tolist()
 
 
 def _rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:

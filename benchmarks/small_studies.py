@@ -1,9 +1,10 @@
-"""What the reference runs say about GRPO and about SAGE's guides, as tables of docs/findings.md.
+"""What the runs kept of the first world say by answers, as tables of docs/findings.md.
 
     python -m benchmarks.small_studies
 
 Every number is read from the kept files of `reports/reference`: `comparisons.csv`, or for the mini
-study, which was kept without it, `claims.csv`.
+study, which was kept without it, `claims.csv`. Guesses count there; `benchmarks.chance` says how
+much.
 """
 
 from __future__ import annotations
@@ -42,9 +43,6 @@ GUIDES = [
     ("grpo_no_kl", "grpo"),
 ]
 """Methods of `reference`, each with what it differs from in its guide or KL term alone."""
-
-AGAINST = [("grpo", 1), ("grpo", None), ("grpo_no_kl", None)]
-"""What each method of `rivals` is compared with, and k; they all train without a KL term."""
 
 CLAIMS = {
     TRADE[0]: ("gains_of_grpo", 2),
@@ -90,7 +88,7 @@ def cell(found: pd.Series | None) -> str:
 
 
 def tables() -> Iterator[str]:
-    """The four tables, as Markdown."""
+    """The three tables, as Markdown."""
     yield _by_base("GRPO − base, pass@1 | GRPO − base, pass@k | without KL − GRPO, pass@k", TRADE)
     yield _by_base("branch guide, KL in the loss | branch guide, KL in the reward", BRANCH)
     titles = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text(encoding="utf-8"))
@@ -103,22 +101,6 @@ def tables() -> Iterator[str]:
             for method, other in GUIDES
         ),
     )
-    k = primary_k("rivals")
-    yield markdown(
-        f"method | − GRPO, pass@1 | − GRPO, pass@{k} | − GRPO w/o KL, pass@{k}",
-        (
-            [titles[rival]["title"]]
-            + [cell(contrast("rivals", "tiny", rival, *each)) for each in AGAINST]
-            for rival in rivals()
-        ),
-    )
-
-
-def rivals() -> list[str]:
-    """The methods of the study `rivals`, without those that they are compared with."""
-    kept = pd.read_csv(REFERENCES / "rivals/comparisons.csv", usecols=["algorithm"])
-    others = {other for other, _ in AGAINST}
-    return [name for name in kept["algorithm"].unique() if name not in others]
 
 
 def _by_base(columns: str, contrasts: list[tuple[str, str, int | None]]) -> str:

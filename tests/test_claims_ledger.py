@@ -82,6 +82,30 @@ class TestLedger:
         assert counted([claim]) == "Claims: 1 without a difference that matters."
         assert "A difference larger than 2.0 points is excluded." in claim.summary
 
+    def test_a_significant_difference_inside_the_margin_is_called_small(
+        self, study: ResolvedStudy
+    ) -> None:
+        small = RAISED.assign(value=0.004, by_run=[[0.004] * 3] * 4, p=1e-4)
+        small = small.assign(var_below=1e-7, var_above=1e-7, var_problems=1e-7)
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(small)), study)
+        assert claim.verdict == "supported"
+        assert "It is smaller than 2.0 points, the smallest difference that matters." in (
+            claim.summary
+        )
+        (large,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(RAISED)), study)
+        assert not any("smaller than" in sentence for sentence in large.summary)
+
+    def test_a_part_of_a_claim_that_was_not_run_is_named(self, study: ResolvedStudy) -> None:
+        elsewhere = PassAtK.model_validate({**pass_test(1), "exhibit": "table4"})
+        claim = CLAIM.model_copy(update={"secondary": [elsewhere]})
+        (seen,) = ledger_view(ledger({"rise": claim}, study, Measured(RAISED)), study)
+        assert seen.verdict == "supported"
+        assert any(
+            sentence.startswith("Not run, so this part of the claim is open: pass@1: ")
+            for sentence in seen.summary
+        )
+        assert "No secondary finding is decided." not in seen.summary
+
     def test_one_training_run_decides_no_claim_and_says_so(self, study: ResolvedStudy) -> None:
         judged = ledger({"rise": CLAIM}, study, Measured(one_run(RAISED)))
         assert set(judged["verdict"]) == {"inconclusive"}
@@ -159,7 +183,7 @@ class TestLedger:
         assert all(": " in text for text in texts)
         time = "time to learn from the same completions"
         assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
-        assert "pass@1: GRPO + Forward KL ≤ GRPO + 1.0 points" in texts
+        assert "pass@1: GRPO + Forward KL (sampled value) ≤ GRPO + 1.0 points" in texts
         assert "pass@64: GRPO + Branch > GRPO" in texts
         assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
 
@@ -175,7 +199,8 @@ def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:
     assert text == (
         f"{row_title(study, 'branch')} (2 runs; first and last third of training): q > 1 on 30.0 "
         "and 10.0 % of tokens; mean log q of a completion 0.5 and \u22120.25 nats, times β 0.025 "
-        "and \u22120.0125, where a correct answer is worth 1."
+        "and \u22120.0125. Rewards are divided by their standard deviation within a group, and of "
+        "log q only what differs between completions of a prompt acts."
     )
     assert strength_text(study, "tiny", ["grpo", "base"], runs) == ""
     short = {("tiny", "branch", 1): rising[:2]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from report_frames import ROOT
@@ -28,6 +29,19 @@ def test_false_verdicts_are_those_of_the_file(claim: str) -> None:
     seen = by_runs(rows, "false")
     cells = [f"{seen[runs]:.3f}" if runs in seen else "–" for runs in (3, 5, 8)]
     assert f"| {claim} | {' | '.join(cells)} | {rows[0]['studies']} |" in TEXT
+
+
+@pytest.mark.parametrize(("verdict", "said"), [("contradicted", "14 %"), ("false", "25 to 26 %")])
+def test_any_false_verdict_is_what_independent_claims_make_of_the_file(
+    verdict: str, said: str
+) -> None:
+    rows = [row for row in TABLES["false verdicts"] if row["world"] == "no effect"]
+    shares = {
+        round(100 * (1 - math.prod(1 - row[verdict] for row in rows if row["runs"] == runs)))
+        for runs in (3, 5, 8)
+    }
+    assert said == " to ".join(str(share) for share in sorted(shares)) + " %"
+    assert f"{said} " in TEXT
 
 
 def test_coverage_is_that_of_the_file() -> None:

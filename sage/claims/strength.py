@@ -40,8 +40,9 @@ def strength_text(
             f"{row_title(study, row)} ({count}; first and last third of training): q > 1 on "
             f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
             f"completion {_signed(logs[0])} and {_signed(logs[1])} nats, times β "
-            f"{_signed(beta * logs[0])} and {_signed(beta * logs[1])}, where a correct answer is "
-            "worth 1."
+            f"{_signed(beta * logs[0])} and {_signed(beta * logs[1])}. Rewards are divided by "
+            "their standard deviation within a group, and of log q only what differs between "
+            "completions of a prompt acts."
         )
     return " ".join(sentences)
 

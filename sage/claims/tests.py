@@ -98,8 +98,8 @@ AnyTest = Annotated[
 class Claim(Strict):
     """What the paper claims, where, and the tests of it.
 
-    `primary` alone decides: one contrast, stated before any run, with the margin below which a
-    difference would not matter. `secondary` tests are shown, and can only take a verdict back.
+    `primary` alone decides: one contrast, with the margin below which a difference would not
+    matter. `secondary` tests are shown, and can only take a verdict back.
     A `headline` claim stands in the sentences that open the report, of which there are at most
     HEADLINES.
     """

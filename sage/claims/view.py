@@ -139,13 +139,23 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
             )
         case _:
             sentences.append("Inconclusive: no interval can be given.")
+    if first["verdict"] in ("supported", "contradicted") and _within_margin(first):
+        sentences.append(f"It is smaller than {margin}, the smallest difference that matters.")
+    missing = [row.says for row in rows[1:] if row.verdict == "not run"]
+    if missing:
+        sentences.append(f"Not run, so this part of the claim is open: {'; '.join(missing)}.")
     decided = [row for row in rows[1:] if row.verdict not in ("inconclusive", "not run")]
     if decided:
         named = "; ".join(f"{_named(row, rows)}: {row.verdict}" for row in decided)
         sentences.append(f"Secondary: {named}.")
-    elif rows[1:]:
+    elif len(missing) < len(rows[1:]):
         sentences.append("No secondary finding is decided.")
     return tuple(sentences)
+
+
+def _within_margin(first: Mapping[Any, Any]) -> bool:
+    """Whether an effect, however significant, is smaller than the claim's margin."""
+    return abs(float(first["effect"])) < float(first["margin"])
 
 
 def _named(row: LedgerRow, rows: tuple[LedgerRow, ...]) -> str:

@@ -3,9 +3,9 @@
 The corpus is made so that reinforcement learning has something to gain and something to
 lose. Styles differ in frequency and in reliability: answering directly is common and
 mostly wrong; working from left to right is common and good until the running total
-falls below zero; grouping the positive and the negative terms is rare, slips a little
-more often on easy problems, and does not mind negative totals. A policy that forgets
-grouping gains on problems without negative totals and loses coverage on those with.
+falls below zero; grouping the positive and the negative terms is rare and slips a little
+more often. It was meant to solve sums with negative totals; the small model does not learn
+to (docs/findings.md, section 7), so what RL loses there is guessing.
 Every problem drawn here belongs to the training split, so no benchmark problem occurs.
 """
 
