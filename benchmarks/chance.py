@@ -22,11 +22,12 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from benchmarks.small_studies import markdown
-from sage.evaluation.chance import chance_of_pass_at_k
+from sage.evaluation.chance import chance_level
 from sage.evaluation.curves import run_of
 from sage.evaluation.intervals import interval_of_difference
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.problems.arithmetic import correct_working, running_totals, signed_terms
+from sage.problems.record import Problem
 from sage.prompting import WORK_CLOSE
 from sage.rendering.numbers import interval_of_points, points
 from sage.runtime.files import atomic_file, write_text_atomic
@@ -147,9 +148,12 @@ def _of_run(rows: pd.DataFrame, golds: pd.DataFrame) -> tuple[np.ndarray, ...]:
         answers[problem][answer] = answers[problem].get(answer, 0) + count
     ks = np.array([1, K])
     correct = pass_at_k(n, counted(rows[rows["correct"]]), ks)
-    puzzles = golds["problem"].str.contains("knight").any()
-    levels = golds["level"].tolist() if puzzles else None  # answers have a puzzle's length
-    chance = chance_of_pass_at_k(list(answers.values()), golds["answer"].tolist(), n, ks, levels)
+    puzzles = bool(golds["problem"].str.contains("knight").any())
+    problems = [
+        Problem(name, text, answer, "knights" if puzzles else "number", level, "kept", "kept")
+        for name, text, answer, level in golds[["problem", "answer", "level"]].itertuples()
+    ]
+    chance = chance_level(list(answers.values()), problems, n, ks)
     worked = pass_at_k(n, counted(rows[rows["worked"]]), ks)[:, 1]
     return (
         correct[:, 0],

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from sage.evaluation.chance import chance_of_pass_at_k
+from sage.evaluation.chance import chance_level, chance_table
+from sage.evaluation.curves import POOLED
 from sage.evaluation.pass_at_k import pass_at_k
+from sage.grading.alike import answer_key
 from sage.problems.arithmetic import correct_working
 from sage.problems.corpus import Slips, Style, worked_solutions
+from sage.problems.record import Kind, Problem
 
 KS = np.array([1, 2, 4])
 
 
+def problems_with(*golds: str, kind: Kind = "number", levels: Sequence[str] = ()) -> list[Problem]:
+    """Problems `p0`, `p1`, … with these answers."""
+    named = levels or [""] * len(golds)
+    return [
+        Problem(f"p{i}", "Calculate it.", gold, kind, level, "made", "1")
+        for i, (gold, level) in enumerate(zip(golds, named, strict=True))
+    ]
+
+
 def test_three_problems_by_hand() -> None:
     """Of 4 samples the first problem has one `7` and two `8`; golds are 6, 7, 8."""
-    levels = chance_of_pass_at_k([{"7": 1, "8": 2}, {"6": 4}, {}], ["6", "7", "8"], 4, KS)
+    answers = [{"7": 1, "8": 2}, {"6": 4}, {}]
+    levels = chance_level(answers, problems_with("6", "7", "8"), 4, KS)
     # One right of four: 1/4, 1/2, 1; two right of four: 1/2, 5/6, 1; the mean over both.
     np.testing.assert_allclose(levels[0], [3 / 8, 2 / 3, 1])
     np.testing.assert_allclose(levels[1], [1 / 2, 1 / 2, 1 / 2])  # always `6`: right for one of two
@@ -27,19 +43,43 @@ def test_three_problems_by_hand() -> None:
 
 def test_an_equal_answer_is_no_other_and_weighs_as_often_as_it_occurs() -> None:
     answers = [{"1": 1, "2": 1}] * 4
-    levels = chance_of_pass_at_k(answers, ["1", "1", "2", "3"], 2, np.array([1]))
+    levels = chance_level(answers, problems_with("1", "1", "2", "3"), 2, np.array([1]))
     np.testing.assert_allclose(levels[:, 0], [1 / 4, 1 / 4, 2 / 6, 3 / 6])
 
 
-def test_only_problems_alike_are_compared() -> None:
-    answers = [{"a": 2, "b": 2}, {"a": 4}, {"b": 4}]
-    levels = chance_of_pass_at_k(answers, ["a", "b", "c"], 4, KS, alike=[3, 3, 4])
+def test_puzzles_are_compared_with_those_of_their_size() -> None:
+    answers = [{"Ann knight": 2, "Ann knave": 2}, {"Ann is a knight": 4}, {"Ann knave": 4}]
+    golds = ("Ann knight", "Ann knave", "Ann knight, Bob knave")
+    puzzles = problems_with(*golds, kind="knights", levels=["1", "1", "2"])
+    levels = chance_level(answers, puzzles, 4, KS)
     np.testing.assert_allclose(levels[:2], [[1 / 2, 5 / 6, 1], [1, 1, 1]])
     assert np.isnan(levels[2]).all()
 
 
 def test_one_answer_for_all_has_no_chance_level() -> None:
-    assert np.isnan(chance_of_pass_at_k([{"1": 1}, {}], ["1", "1"], 4, KS)).all()
+    assert np.isnan(chance_level([{"1": 1}, {}], problems_with("1", "1"), 4, KS)).all()
+
+
+def test_tasks_that_only_their_scorers_know_have_none() -> None:
+    tasks = problems_with("{}", "{}", kind="reasoning_gym")
+    assert np.isnan(chance_level([{}, {}], tasks, 4, KS)).all()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind", "same"),
+    [
+        ("7", "7.0", "number", True),
+        (" 1,000 ", "1000", "number", True),
+        ("-7", "7", "number", False),
+        (r"\frac{1}{2}", "0.5", "math", True),
+        ("x + 1", "x+1", "math", True),
+        ("x+1", "x+2", "math", False),
+        ("Ann is a knight, Bob a knave", "Bob knave, Ann knight", "knights", True),
+        ("Ann knight", "Ann knave", "knights", False),
+    ],
+)
+def test_equal_answers_share_a_key(one: str, other: str, kind: Kind, same: bool) -> None:
+    assert (answer_key(one, kind) == answer_key(other, kind)) is same
 
 
 def test_a_guesser_has_its_own_score_and_a_solver_has_none() -> None:
@@ -49,18 +89,45 @@ def test_a_guesser_has_its_own_score_and_a_solver_has_none() -> None:
     guesses = [[str(rng.randrange(10)) for _ in range(32)] for _ in golds]
     counts = [{answer: drawn.count(answer) for answer in set(drawn)} for drawn in guesses]
     ks = np.array([1, 8, 16])
-    chance = chance_of_pass_at_k(counts, golds, 32, ks).mean(axis=0)
+    chance = chance_level(counts, problems_with(*golds), 32, ks).mean(axis=0)
     correct = np.array([c.get(gold, 0) for c, gold in zip(counts, golds, strict=True)])
     np.testing.assert_allclose(chance, pass_at_k(32, correct, ks).mean(axis=0), atol=0.03)
     solver = [{gold: 32} for gold in golds]
-    assert not chance_of_pass_at_k(solver, golds, 32, ks).any()
+    assert not chance_level(solver, problems_with(*golds), 32, ks).any()
 
 
 def test_what_does_not_fit_is_named() -> None:
-    with pytest.raises(ValueError, match="2 problems with answers, 1 right answers"):
-        chance_of_pass_at_k([{}, {}], ["1"], 4, KS)
+    with pytest.raises(ValueError, match="answers of 2 problems for 1"):
+        chance_level([{}, {}], problems_with("1"), 4, KS)
     with pytest.raises(ValueError, match="from 0 to 4"):
-        chance_of_pass_at_k([{"2": 5}, {}], ["1", "2"], 4, KS)
+        chance_level([{"2": 5}, {}], problems_with("1", "2"), 4, KS)
+
+
+def test_the_controls_of_a_run() -> None:
+    """Two sums, four samples each: right by working, right without, wrong, without an answer."""
+    problems = [
+        Problem(f"p{i}", f"Calculate {text}.", gold, "number", "2 terms", "sage/arithmetic", "1")
+        for i, (text, gold) in enumerate([("5-3", "2"), ("4+4", "8")])
+    ]
+    rows = [
+        ("p0", "5-3=2<end_working_out><SOLUTION>2</SOLUTION>", "2", "correct"),
+        ("p0", "it is clear<end_working_out><SOLUTION>2</SOLUTION>", "2", "correct"),
+        ("p0", "it is clear<end_working_out><SOLUTION>8</SOLUTION>", "8", "wrong"),
+        ("p0", "it is", None, "unparsed"),
+        *[("p1", "it is clear<end_working_out><SOLUTION>8</SOLUTION>", "8", "correct")] * 4,
+    ]
+    frame = pd.DataFrame(rows, columns=["problem_id", "completion", "answer", "status"])
+    table = chance_table({("tiny", "grpo", 1, "sums"): frame}, problems, draws=200)
+    assert table["train_seed"].tolist() == [1] * 3 + [POOLED] * 3
+    pooled = table[table["train_seed"] == POOLED].set_index("k")
+    np.testing.assert_allclose(pooled["value"], [3 / 4, (5 / 6 + 1) / 2, 1])
+    np.testing.assert_allclose(pooled["chance"], [1 / 8, 1 / 4, 1 / 2])  # of p0 one `8` of four
+    np.testing.assert_allclose(pooled["worked"], [1 / 8, 1 / 4, 1 / 2])  # of p0 one of four
+    assert (pooled["low"] <= pooled["worked"]).all()
+    assert (pooled["worked"] <= pooled["high"]).all()
+    unknown = [replace(problem, source="elsewhere") for problem in problems]
+    table = chance_table({("tiny", "grpo", 1, "sums"): frame}, unknown, draws=200)
+    assert table[["worked", "low", "high"]].isna().all().all()
 
 
 @pytest.mark.parametrize(

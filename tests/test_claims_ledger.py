@@ -95,6 +95,27 @@ class TestLedger:
         (large,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(RAISED)), study)
         assert not any("smaller than" in sentence for sentence in large.summary)
 
+    def test_a_claim_about_luck_is_not_testable(self, study: ResolvedStudy) -> None:
+        """Above 5 % of pass@k on one benchmark of either method; other k do not matter."""
+        keys = {"model": "tiny", "train_seed": -1, "value": 0.8}
+        low = [
+            {**keys, "algorithm": row, "benchmark": name, "k": k, "chance": 0.03 if k == 2 else 0.7}
+            for row in ("grpo", "branch")
+            for name in ("easy", "hard")
+            for k in (1, 2)
+        ]
+        fair = Measured(RAISED, chance=pd.DataFrame(low))
+        assert set(ledger({"rise": CLAIM}, study, fair)["verdict"]) == {"supported"}
+        high = [row | {"chance": 0.05} if row["k"] == 2 else row for row in low[:2]] + low[2:]
+        lucky = Measured(RAISED, chance=pd.DataFrame(high))
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, lucky), study)
+        assert claim.verdict == "not testable"
+        said = (
+            "against the answers of other problems GRPO has pass@2 5.0 %, against their own 80.0 %"
+        )
+        assert any(said in sentence for sentence in claim.summary)
+        assert counted([claim]) == "Claims: 1 not testable."
+
     def test_a_part_of_a_claim_that_was_not_run_is_named(self, study: ResolvedStudy) -> None:
         elsewhere = PassAtK.model_validate({**pass_test(1), "exhibit": "table4"})
         claim = CLAIM.model_copy(update={"secondary": [elsewhere]})

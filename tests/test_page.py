@@ -96,7 +96,7 @@ class TestPage:
     def test_sections_follow_the_study_and_then_what_every_report_has(self, page: str) -> None:
         sections = re.findall(r'<section id="([^"]+)"', page)
         exhibits = [f"exhibit-{name}" for name in with_a_case(a_study()).study.exhibits]
-        always = ["theory", "hyperparameters", "contamination", "grading", "support"]
+        always = ["theory", "hyperparameters", "contamination", "chance", "grading", "support"]
         record = ["samples", "problems", "settings", "runs"]
         assert sections == ["findings", "claims", "warnings", *exhibits, *always, *record]
 

@@ -14,6 +14,8 @@ from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 from table_frames import MeasuredFrames, accuracies
 
 from sage.analysis.tails import tail_table
+from sage.evaluation.chance import chance_table
+from sage.evaluation.cover import cover_table
 from sage.evaluation.metrics import rates_table
 from sage.evaluation.support import support_table
 from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of
@@ -132,6 +134,8 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         tails=tail_table(measures.PERPLEXITIES),
         rates=rates_table(samples),
         support=support_table(samples, 100),
+        chance=chance_table(samples, [a_problem(f"p{i}") for i in range(3)], 100),
+        cover=cover_table(samples, 100),
         contamination=contamination({"train": problems}, {"easy": problems}, 13, 0.5)[0],
     )
     (folder / "mapping.yaml").write_text("tiny: [{file: theirs.csv, kind: accuracy, seeds: 5}]")
@@ -152,7 +156,7 @@ def test_every_exhibit_has_its_tables_beside_each_other(tmp_path: Path) -> None:
     assert {path.stem for path in written} == {
         *("table1", "table1_reading", f"table1{PAPER}", "table2", "table5", "table6"),
         *("table9", "table9_reading", "figure7", "overhead", "appendix_c", "table7", "table8"),
-        *("estimators", "readings", "contamination", "grading", "support"),
+        *("estimators", "readings", "contamination", "chance", "grading", "support"),
     }
     for path in written:
         assert len(pd.read_csv(path)) > 0

@@ -37,7 +37,10 @@ from sage.claims.tests import (
     load_claims,
 )
 from sage.claims.verdicts import Seen, Verdict, of_claim, of_finding, of_secondary
-from sage.rendering.labels import row_title
+from sage.evaluation.chance import LUCKY
+from sage.evaluation.curves import POOLED
+from sage.evaluation.pass_at_k import primary_k
+from sage.rendering.labels import benchmark_titles, row_title
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
@@ -61,10 +64,11 @@ _OTHERS = ("test", "n", "runs", "headline")
 class Measured:
     """What tests are run on: comparisons, metrics by exhibit, histories by model, row and seed.
 
-    Comparisons are a frame, or its rows as `by_pair` has them.
+    Comparisons are a frame, or its rows as `by_pair` has them; `chance` are the controls of pass@k.
     """
 
     comparisons: pd.DataFrame | Mapping[Pair, Mapping[Any, Any]] | None = None
+    chance: pd.DataFrame | None = None
     exhibits: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     histories: Mapping[tuple[str, str, int], History] = field(default_factory=dict)
 
@@ -79,6 +83,7 @@ def write_ledger(
     study: ResolvedStudy,
     claims: Path,
     comparisons: Path | None,
+    chance: Path | None,
     exhibits: Mapping[str, Path],
     policies: Sequence[Path],
     table: Path,
@@ -97,6 +102,7 @@ def write_ledger(
     }
     measured = Measured(
         comparisons=None if comparisons is None else read_frame(comparisons),
+        chance=None if chance is None else read_frame(chance),
         exhibits={name: read_frame(path) for name, path in exhibits.items()},
         histories=histories,
     )
@@ -136,6 +142,8 @@ def judged(
         seen[len(places) :],
         contrast[0].runs if contrast else None,
     )
+    if primary and (luck := guessing(claim.primary, study, measured)):
+        verdict, because = "not testable", luck
     left = [*primary, *seen]
     shown = study.study.exhibits.get(claim.primary.exhibit)
     compared = (row for test in tests for row in (test.row, test.other))
@@ -164,6 +172,33 @@ def judged(
             rows.append(head | role | vars(one) | {"place_verdict": of_place})
         rows += [] if ones else [head]
     return rows
+
+
+def guessing(test: Comparison, study: ResolvedStudy, measured: Measured) -> str:
+    """Where guesses are more than LUCKY of a pass@k that the test compares: the worst such place.
+
+    Empty if there is none, or nothing is known of it.
+    """
+    if not isinstance(test, PassAtK) or measured.chance is None:
+        return ""
+    model, k = study.study.exhibits[test.exhibit].model, resolved_k(test, study)
+    rows = measured.chance
+    rows = rows[
+        (rows["model"] == model)
+        & (rows["k"] == k)
+        & (rows["train_seed"] == POOLED)
+        & rows["algorithm"].isin([test.row, test.other])
+        & rows["benchmark"].isin(test.benchmarks or study.benchmarks_of(test.exhibit))
+    ]
+    rows = rows[rows["chance"] > LUCKY * rows["value"]]
+    if rows.empty:
+        return ""
+    worst = rows.sort_values("chance").iloc[-1]
+    return (
+        f"against the answers of other problems {row_title(study, str(worst['algorithm']))} has "
+        f"pass@{k} {100 * worst['chance']:.1f} %, against their own {100 * worst['value']:.1f} % "
+        f"({benchmark_titles(study)[str(worst['benchmark'])]})"
+    )
 
 
 def _of_test(seen: Sequence[Seen]) -> Verdict:
@@ -224,8 +259,7 @@ def resolved_k(test: PassAtK, study: ResolvedStudy) -> int | None:
     if test.k != "half":
         return test.k
     evaluation = study.evaluation(study.study.exhibits[test.exhibit].model)
-    most = min(evaluation.samples, evaluation.samples * len(evaluation.seeds) // 2)
-    return 2 ** (most.bit_length() - 1) if most else None
+    return primary_k(evaluation.samples, len(evaluation.seeds))
 
 
 def says(test: Comparison, study: ResolvedStudy) -> str:

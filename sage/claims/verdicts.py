@@ -7,6 +7,8 @@ so that nobody decides one by hand.
   p < 0.05 and an interval that excludes 0, or within the margin with an interval that does.
 - Everything else is secondary: its p-values are adjusted together (Holm), whichever way they
   point, and the same numbers count once.
+- A claim about pass@k is not testable where luck is more than 5 % of it
+  (`sage.evaluation.chance.LUCKY`).
 - A secondary finding can take a verdict back and never make one, so a claim with no effect behind
   it gets a false verdict in at most 5 % of studies.
 """
@@ -26,8 +28,11 @@ from sage.evaluation.intervals import holm
 LEVEL = 0.05
 """A finding is clear where its p, adjusted where there are several, is below this."""
 
-Verdict = Literal["supported", "contradicted", "no difference", "inconclusive", "not run"]
-"""Of a test or a claim. `no difference`: none larger than the margin."""
+Verdict = Literal[
+    "supported", "contradicted", "no difference", "inconclusive", "not testable", "not run"
+]
+"""Of a test or a claim. `no difference`: none larger than the margin. `not testable`: the study
+cannot see what the claim is about, whatever its numbers."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

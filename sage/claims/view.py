@@ -128,6 +128,8 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
             sentences.append("The contrast is significant, and against the claim.")
         case "no difference", _:
             sentences.append(f"A difference larger than {margin} is excluded.")
+        case "not testable", because:
+            sentences.append(f"Not testable here: {because}. So much of it is luck.")
         case _, "one training run":
             sentences.append("One training run cannot decide a claim about a method.")
         case _, because if because:

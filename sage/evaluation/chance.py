@@ -1,52 +1,153 @@
-"""The chance level of pass@k: what a policy would score if the problems had other answers.
+"""The chance level of pass@k, and pass@k that counts correct working only.
 
 pass@k counts an answer, however it came about. Where answers are few, a policy that guesses often
-solves much at a large k. Here each problem is graded against the answers of all other problems
-instead of its own: exactly, by the same estimator, over every other answer. What is left when the
-problem no longer has anything to do with its answer is luck.
+solves much at a large k. Two controls stand beside it. The chance level grades each problem
+against the answers of all others instead of its own, exactly and by the same estimator: what is
+left when a problem has nothing to do with its answer is luck. And where a problem set can check
+the steps of a solution, only those samples count whose working is correct.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
+from sage.evaluation.curves import POOLED, Samples, curves_of
+from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
+from sage.grading.alike import counts_right, has_keys
+from sage.problems.record import Problem
+from sage.problems.working import CHECKERS
+from sage.prompting import WORK_CLOSE
 
-Answers = Mapping[Hashable, int]
-"""How many of a problem's samples gave each answer; samples without one are left out."""
+LUCKY = 0.05
+"""A chance level above this share of pass@k is too much for a claim about solving problems."""
 
 
 def chance_of_pass_at_k(
-    answers: Sequence[Answers],
-    golds: Sequence[Hashable],
-    n: int,
-    ks: np.ndarray,
-    alike: Sequence[Hashable] | None = None,
+    right: np.ndarray, others: np.ndarray, n: int, ks: np.ndarray
 ) -> np.ndarray:
-    """pass@k of each problem against the right answers of others: `[P]` problems to `[P, K]`.
+    """pass@k of each problem against the answers of others: `[P, K]`.
 
-    The mean over all other problems whose answer differs; `n` samples were drawn of each. With
-    `alike` `[P]` only problems of an equal entry count as others, such as puzzles of one size. NaN
-    where there is no other answer. Raises ValueError if the lengths differ or a count exceeds `n`.
+    `right` `[P, J]` is how many of a problem's `n` samples are right for each of J answers, and
+    `others` `[P, J]` how many other problems have that answer: 0 for the problem's own. NaN where
+    no other problem has another answer.
     """
-    groups = [None] * len(golds) if alike is None else list(alike)
-    if not len(answers) == len(golds) == len(groups):
-        raise ValueError(
-            f"{len(answers)} problems with answers, {len(golds)} right answers, "
-            f"{len(groups)} groups"
-        )
-    sizes: dict[Hashable, dict[Hashable, int]] = {}
-    for gold, group in zip(golds, groups, strict=True):
-        golds_of_group = sizes.setdefault(group, {})
-        golds_of_group[gold] = golds_of_group.get(gold, 0) + 1
-    levels = np.full((len(golds), len(ks)), np.nan)
-    for place, (counts, gold, group) in enumerate(zip(answers, golds, groups, strict=True)):
-        others = {other: times for other, times in sizes[group].items() if other != gold}
-        if not others:
-            continue
-        correct = np.array([counts.get(other, 0) for other in others])
-        weights = np.array(list(others.values()), dtype=float)
-        levels[place] = weights @ pass_at_k(n, correct, ks) / weights.sum()
+    levels = np.full((len(right), len(ks)), np.nan)
+    for place, (counts, weights) in enumerate(zip(right, others, strict=True)):
+        chosen = weights > 0
+        if chosen.any():
+            values = pass_at_k(n, counts[chosen], ks)
+            levels[place] = weights[chosen] @ values / weights[chosen].sum()
     return levels
+
+
+def chance_level(
+    answers: Sequence[Mapping[str, int]], problems: Sequence[Problem], n: int, ks: np.ndarray
+) -> np.ndarray:
+    """`chance_of_pass_at_k` of a problem set, `[P, K]`; `answers` have each problem's, with counts.
+
+    Puzzles are compared with those of their size alone, for others have answers of another form.
+    NaN where answers have no keys (`sage.grading.alike`). Raises ValueError unless there are as
+    many answers as problems, all of one kind.
+    """
+    kinds = {problem.kind for problem in problems}
+    if len(answers) != len(problems) or len(kinds) > 1:
+        raise ValueError(
+            f"answers of {len(answers)} problems for {len(problems)} of the kinds {sorted(kinds)}"
+        )
+    if not problems or not has_keys(kind := kinds.pop()):
+        return np.full((len(problems), len(ks)), np.nan)
+    groups = [problem.level if kind == "knights" else "" for problem in problems]
+    golds = Counter(zip(groups, (problem.answer for problem in problems), strict=True))
+    right = np.array([counts_right(own, [gold for _, gold in golds], kind) for own in answers])
+    others = np.array(
+        [
+            [
+                times if group == own_group and gold != problem.answer else 0
+                for (group, gold), times in golds.items()
+            ]
+            for own_group, problem in zip(groups, problems, strict=True)
+        ],
+        dtype=float,
+    )
+    return chance_of_pass_at_k(right, others, n, ks)
+
+
+def chance_table(samples: Samples, problems: Sequence[Problem], draws: int) -> pd.DataFrame:
+    """The controls of pass@k, per run and pooled over training seeds, for k = 1, 2, 4, … n.
+
+    Columns: model, algorithm, train_seed (POOLED for all), benchmark, k, `value` (pass@k), `chance`
+    (the same against other problems' answers; NaN where it cannot be computed), `worked` with `low`
+    and `high` (pass@k of samples with correct working and its 95 % interval; NaN where the source
+    has no checker), n_problems, n_samples. `samples` need the column `completion` where there is a
+    checker.
+    """
+    rows: list[dict[str, object]] = []
+    by_id = {problem.problem_id: problem for problem in problems}
+    for (model, algorithm, benchmark), curves in curves_of(samples).items():
+        ordered = [by_id[name] for name in curves.problems]
+        runs = [samples[model, algorithm, seed, benchmark] for seed in curves.seeds]
+        chance = np.stack(
+            [chance_level(_answers(run, ordered), ordered, curves.n, curves.ks) for run in runs]
+        )
+        worked = np.stack([_worked(run, ordered, curves.n, curves.ks) for run in runs])
+        groups = {seed: slice(i, i + 1) for i, seed in enumerate(curves.seeds)}
+        for train_seed, chosen in {**groups, POOLED: slice(None)}.items():
+            low, high = interval_of_share(worked[chosen], draws)
+            for place, k in enumerate(curves.ks):
+                rows.append(
+                    {
+                        "model": model,
+                        "algorithm": algorithm,
+                        "train_seed": train_seed,
+                        "benchmark": benchmark,
+                        "k": int(k),
+                        "value": float(curves.values[chosen, :, place].mean()),
+                        "chance": _mean(chance[chosen, :, place]),
+                        "worked": float(worked[chosen, :, place].mean()),
+                        "low": float(low[place]),
+                        "high": float(high[place]),
+                        "n_problems": len(ordered),
+                        "n_samples": curves.n,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def checks_working(problems: Sequence[Problem]) -> bool:
+    """Whether the working of all these problems can be checked."""
+    return all(problem.source in CHECKERS for problem in problems)
+
+
+def _answers(samples: pd.DataFrame, problems: Sequence[Problem]) -> list[dict[str, int]]:
+    """How often each answer was given, problem by problem; samples without one are left out."""
+    counts = samples.groupby(["problem_id", "answer"], sort=False).size().reset_index(name="count")
+    answers: dict[str, dict[str, int]] = {problem.problem_id: {} for problem in problems}
+    for name, answer, count in counts.itertuples(index=False):
+        answers[name][answer] = int(count)
+    return list(answers.values())
+
+
+def _worked(
+    samples: pd.DataFrame, problems: Sequence[Problem], n: int, ks: np.ndarray
+) -> np.ndarray:
+    """pass@k `[P, K]` of the correct samples whose working is correct."""
+    if not checks_working(problems):
+        return np.full((len(problems), len(ks)), np.nan)
+    by_id = {problem.problem_id: problem for problem in problems}
+    rows = samples.loc[samples["status"] == "correct", ["problem_id", "completion", "answer"]]
+    counts = dict.fromkeys(by_id, 0)
+    for name, completion, answer in rows.itertuples(index=False):
+        problem = by_id[name]
+        working = completion.partition(WORK_CLOSE)[0]
+        counts[name] += CHECKERS[problem.source](problem.problem, working, answer)
+    return pass_at_k(n, np.array(list(counts.values())), ks)
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")

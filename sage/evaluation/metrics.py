@@ -14,33 +14,45 @@ import numpy as np
 import pandas as pd
 
 from sage.evaluation.averages import part_columns
+from sage.evaluation.chance import chance_table, checks_working
 from sage.evaluation.comparisons import adjusted, comparisons_table
 from sage.evaluation.cover import cover_table
 from sage.evaluation.curves import POOLED, Run, Samples, curves_of, run_of
 from sage.evaluation.diversity import diversity_table
 from sage.evaluation.intervals import SHARES, ends_of_share, mean_of, parts_of
 from sage.evaluation.support import support_table
+from sage.problems.record import read_problems
 from sage.runtime.files import atomic_directory, atomic_file
 from sage.runtime.tables import read_frame, read_frames
 
-__all__ = ["POOLED", "TABLES", "Run", "join_metrics", "run_of", "write_metrics"]
+__all__ = ["CHANCE", "POOLED", "TABLES", "Run", "join_metrics", "run_of", "write_metrics"]
 
 _COLUMNS = ["problem_id", "eval_seed", "sample_index", "answer", "status", "finish_reason"]
 
 
 def write_metrics(
-    samples: Sequence[Path], draws: int, folder: Path, names: Sequence[str] | None = None
+    samples: Sequence[Path],
+    draws: int,
+    folder: Path,
+    names: Sequence[str] | None = None,
+    problems: Path | None = None,
 ) -> None:
     """Read graded samples and write TABLES, or those named, each as a Parquet file in `folder`.
 
-    The folder is written completely or not at all.
+    With the file of their `problems` there is CHANCE as well. The folder is written completely or
+    not at all.
     """
+    asked = [] if problems is None else read_problems(problems)
+    columns = [*_COLUMNS, "completion"] if asked and checks_working(asked) else _COLUMNS
     frames: dict[Run, pd.DataFrame] = {
-        run_of(path): read_frame(path, columns=_COLUMNS) for path in samples
+        run_of(path): read_frame(path, columns=columns) for path in samples
     }
     with atomic_directory(folder) as temporary:
         for name in names or TABLES:
             TABLES[name](frames, draws).to_parquet(temporary / f"{name}.parquet", index=False)
+        if asked:
+            table = chance_table(frames, asked, draws)
+            table.to_parquet(temporary / f"{CHANCE}.parquet", index=False)
 
 
 def join_metrics(folders: Sequence[Path], tables: Mapping[str, Path]) -> None:
@@ -173,3 +185,6 @@ TABLES: dict[str, Callable[[Samples, int], pd.DataFrame]] = {
     "paper_reading": lambda samples, draws: paper_reading_table(samples),
 }
 """The tables by the names of their files."""
+
+CHANCE = "chance"
+"""The controls of pass@k, which need the problems (`sage.evaluation.chance`)."""

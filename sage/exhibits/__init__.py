@@ -45,6 +45,7 @@ STANDING = {
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.readings:ReadingsTable",
     "contamination": "sage.exhibits.standing:ContaminationTable",
+    "chance": "sage.exhibits.standing:ChanceTable",
     "grading": "sage.exhibits.standing:GradingTable",
     "support": "sage.exhibits.standing:SupportTable",
 }

@@ -1,16 +1,20 @@
-"""Tables of every report: how completions were graded, problems kept and lost, contamination.
+"""Tables of every report: luck and working behind pass@k, grading, problems kept and lost,
+contamination.
 
 They show all models and benchmarks of the study, and need no settings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
 import pandas as pd
 
+from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
+from sage.evaluation.pass_at_k import primary_k
 from sage.exhibits.kind import Shown, Shows
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, grouped, percent
@@ -22,6 +26,7 @@ from sage.rendering.table import (
     TableDocument,
     columns_of_algorithms,
     columns_table,
+    share_cell,
 )
 from sage.study import ResolvedStudy
 
@@ -41,6 +46,10 @@ _ALWAYS = ("correct", "wrong", "unparsed", "truncated")
 
 _COUNTS = {"preserved": "Kept", "shrunk": "Lost", "expanded": "New", "neither": "Never"}
 _SHARES = {"srr": "Retention", "ndr": "Discovery", "sds": "Dynamics", "nscr": "Net change"}
+
+
+RELIABLE = 0.5
+"""The success rate from which a problem counts as solved reliably."""
 
 
 class OfWholeStudy(Shows):
@@ -91,6 +100,51 @@ class GradingTable(OfWholeStudy):
         counted = {"Completions": lambda row: grouped(row["n_samples"])}
         summary = "Statuses of every method’s completions"
         return self.document(shown, frame, {**columns, **counted}, caption, summary)
+
+
+class ChanceTable(OfWholeStudy):
+    """What of pass@k is luck, and what of it has correct working."""
+
+    contents: ClassVar[str] = (
+        "For each method and benchmark: pass@k at k = 1 and at the primary k (`value`), the same "
+        "against the answers of other problems (`chance`), and counting correct working only "
+        "(`worked`, with its 95 % interval `low` to `high`), pooled over training seeds; "
+        "`cover` is the share of problems solved in at least half of the samples."
+    )
+
+    def table(self, shown: Shown) -> TableDocument:
+        """Pooled rows of the controls, at the primary k; empty columns are left out."""
+        chance, cover = shown.frame("chance"), shown.frame("cover")
+        rows = chance[chance["train_seed"] == POOLED]
+        primary = [
+            k == primary_of(shown.study, str(model))
+            for model, k in zip(rows["model"], rows["k"], strict=True)
+        ]
+        reliable = cover[(cover["train_seed"] == POOLED) & (cover["tau"] == RELIABLE)]
+        keys = ["model", "benchmark", "algorithm"]
+        frame = rows[primary].merge(
+            reliable[[*keys, "value"]].rename(columns={"value": "cover"}), on=keys
+        )
+        columns: dict[str, Callable[[Record], Cell | str]] = {
+            "k": lambda row: str(row["k"]),
+            "pass@k": lambda row: percent(row["value"]),
+            "Other problems’ answers": _chance,
+            "Correct working": _worked,
+            f"Solved in {100 * RELIABLE:.0f} %": lambda row: percent(row["cover"]),
+        }
+        if not frame["worked"].notna().any():
+            del columns["Correct working"]
+        caption = (
+            "What stands behind pass@k, in percent, pooled over training seeds, at the largest k "
+            "of which there are two samples each. Other problems’ answers: the same estimate with "
+            "every problem graded against the answers of the others, which is what luck alone "
+            f"gives; ! marks more than {100 * LUCKY:.0f} % of pass@k, where a claim about solving "
+            "problems is not testable. Correct working: only samples count whose steps are all "
+            "right, where the problem set can check them; below, the 95 % interval. The last "
+            "column is Cover@0.5 (arXiv 2510.08325): the share of problems solved in at least half "
+            "of the samples, which guessing does not raise."
+        )
+        return self.document(shown, frame, columns, caption)
 
 
 class SupportTable(OfWholeStudy):
@@ -181,6 +235,25 @@ def grading_table(rates: pd.DataFrame) -> pd.DataFrame:
     sizes = rows.drop_duplicates([*keys, "train_seed"]).groupby(keys, sort=False)["n_samples"].sum()
     shares = counts.reindex(columns=list(STATUSES), fill_value=0.0).div(sizes, axis=0)
     return pd.concat([sizes, shares], axis=1).rename_axis(columns=None).reset_index()
+
+
+def primary_of(study: ResolvedStudy, model: str) -> int:
+    """The k of claims about a model; 1 with a single sample."""
+    evaluation = study.evaluation(model)
+    return primary_k(evaluation.samples, len(evaluation.seeds)) or 1
+
+
+def _chance(row: Record) -> Cell:
+    if pd.isna(row["chance"]):
+        return Cell(NONE)
+    lucky = row["chance"] > LUCKY * row["value"]
+    return Cell(percent(row["chance"]) + " !" * lucky)
+
+
+def _worked(row: Record) -> Cell:
+    if pd.isna(row["worked"]):
+        return Cell(NONE)
+    return share_cell(row["worked"], row["low"], row["high"])
 
 
 def _share(status: str, row: Record) -> Cell:

@@ -42,15 +42,15 @@ _DEGREES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?\^\\circ ?")
 
 def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
     """The verdict on `answer`, or both sides prepared for Math-Verify if it takes more."""
-    raw, gold, answer = answer, _spaced(tidy(gold)), tidy(answer)
-    verdict = _compare(gold, _spaced(answer))
+    raw, gold, answer = answer, spaced(tidy(gold)), tidy(answer)
+    verdict = _compare(gold, spaced(answer))
     if verdict == "correct" or not speaks(answer):
         return verdict
-    if read_quantity(_spaced(answer)) is not None or (isinstance(verdict, tuple) and speaks(gold)):
+    if read_quantity(spaced(answer)) is not None or (isinstance(verdict, tuple) and speaks(gold)):
         return verdict
     if (claim := stated(raw)) is None:
         return "wrong" if _says_something(answer) else "unparsed"
-    return _compare(gold, _spaced(tidy(claim)))
+    return _compare(gold, spaced(tidy(claim)))
 
 
 def settle_number(gold: str, answer: str) -> Settled:
@@ -66,7 +66,7 @@ def settle_number(gold: str, answer: str) -> Settled:
     return "wrong" if isinstance(verdict, tuple) else verdict
 
 
-def _spaced(text: str) -> str:
+def spaced(text: str) -> str:
     """`text` without idle spaces; `32, 349` stays a list of two and becomes no 32,349."""
     return _IDLE_SPACE.sub("", _LISTED_THOUSANDS.sub(r"\1,+", _exact_side(text)))
 

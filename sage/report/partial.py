@@ -18,7 +18,7 @@ from sage.claims import CONTRASTS
 from sage.claims.figure import write_contrasts
 from sage.claims.ledger import write_ledger
 from sage.evaluation.curves import run_of
-from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
+from sage.evaluation.metrics import CHANCE, TABLES, join_metrics, write_metrics
 from sage.exhibits import STANDING, figures_of, frames_of, kind_of, tables_of
 from sage.exhibits.making import measure, write_figure, write_table
 from sage.problems.contamination import write_contamination
@@ -39,7 +39,7 @@ def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims:
     """
     files = PageFiles(results, results.partial, reports)
     samples = _samples(study, results)
-    _attempt("metrics", lambda: _metrics(study, samples, files.made))
+    _attempt("metrics", lambda: _metrics(study, samples, files))
     for name in study.study.exhibits:
         _attempt(name, partial(_measure, study, name, files))
     _attempt("contamination", lambda: _contamination(study, files))
@@ -78,16 +78,18 @@ def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
     return comparable([path for pair in pairs if (path := results.samples(*pair)).is_file()])
 
 
-def _metrics(study: ResolvedStudy, samples: Sequence[Path], made: Results) -> None:
+def _metrics(study: ResolvedStudy, samples: Sequence[Path], files: PageFiles) -> None:
     """Metrics of each model on each benchmark, and of the whole study."""
+    made = files.made
     groups: dict[Path, list[Path]] = {}
     for path in samples:
         model, _, _, benchmark = run_of(path)
         groups.setdefault(made.evaluated(model, benchmark), []).append(path)
     for folder, paths in groups.items():
-        write_metrics(paths, study.study.evaluation.bootstrap, folder)
+        problems = files.results.problems(folder.name)
+        write_metrics(paths, study.study.evaluation.bootstrap, folder, problems=problems)
     if groups:
-        join_metrics([*groups], {name: made.metrics(name) for name in TABLES})
+        join_metrics([*groups], {name: made.metrics(name) for name in (*TABLES, CHANCE)})
 
 
 def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
@@ -142,7 +144,7 @@ def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
 
 
 def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
-    comparisons = files.made.metrics("comparisons")
+    comparisons, chance = (files.made.metrics(name) for name in ("comparisons", CHANCE))
     frames = {
         name: files.measured(study, name) / f"{kind_of(study, name).evidence}.parquet"
         for name in study.study.exhibits
@@ -153,6 +155,7 @@ def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
         study,
         claims,
         comparisons if comparisons.is_file() else None,
+        chance if chance.is_file() else None,
         {name: path for name, path in frames.items() if path.is_file()},
         [files.results.policy(run) for run in runs if files.results.history(run).is_file()],
         files.made.metrics("claims"),

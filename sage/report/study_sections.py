@@ -1,4 +1,4 @@
-"""Sections that every report has: theory, hyperparameters, contamination, grading, support.
+"""Sections that every report has: theory, hyperparameters, contamination, luck, grading, support.
 
 They are made of standing exhibits, like the sections of `sage.report.sections`.
 """
@@ -14,6 +14,7 @@ SECTIONS = {
     "theory": ("Theory", "theory", ("figure1", "figure5", "appendix_c", "estimators")),
     "hyperparameters": ("Hyperparameters", "table7 table8 readings", ()),
     "contamination": ("Contamination", "contamination", ()),
+    "chance": ("Luck and working behind pass@k", "chance", ()),
     "grading": ("Grading", "grading", ()),
     "support": ("Support: problems kept, lost and new", "support", ()),
 }

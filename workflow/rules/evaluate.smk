@@ -33,6 +33,7 @@ rule sample:
 rule evaluate:
     input:
         samples=samples_of_all,
+        problems=RESULTS.problems("{benchmark}"),
         code=code_of("sage.evaluation.metrics"),
     output:
         folder=directory(RESULTS.evaluated("{model}", "{benchmark}")),
@@ -61,6 +62,7 @@ rule metrics:
         cover=RESULTS.metrics("cover"),
         diversity=RESULTS.metrics("diversity"),
         paper_reading=RESULTS.metrics("paper_reading"),
+        chance=RESULTS.metrics("chance"),
     log:
         RESULTS.log("metrics"),
     conda:

@@ -5,6 +5,7 @@ rule claims:
     input:
         claims="config/claims.yaml",
         comparisons=RESULTS.metrics("comparisons"),
+        chance=RESULTS.metrics("chance"),
         exhibits=evidence(),
         policies=all_policies(),
         code=code_of("sage.claims.ledger", "sage.claims.figure"),

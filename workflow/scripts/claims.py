@@ -14,6 +14,7 @@ with job(snakemake, EXHIBITS):
         study,
         claims=Path(files.claims),
         comparisons=Path(files.comparisons),
+        chance=Path(files.chance),
         exhibits={
             name: folder / f"{kind_of(study, name).evidence}.parquet"
             for name, folder in folders.items()

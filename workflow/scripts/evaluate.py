@@ -7,4 +7,9 @@ with job(snakemake, EXHIBITS):
     from sage.evaluation.metrics import write_metrics
 
     samples = [Path(path) for path in snakemake.input.samples]
-    write_metrics(samples, snakemake.params.bootstrap, Path(snakemake.output.folder))
+    write_metrics(
+        samples,
+        snakemake.params.bootstrap,
+        Path(snakemake.output.folder),
+        problems=Path(snakemake.input.problems),
+    )

@@ -26,6 +26,7 @@ OUTCOMES: Mapping[str, Outcome] = {
     "supported": "verified",
     "contradicted": "falsified",
     "inconclusive": "inconclusive",
+    "not testable": "inconclusive",
     "not run": "inconclusive",
 }
 """By the ledger's verdict. `no difference` depends on what the claim says: see `outcome`."""

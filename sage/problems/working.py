@@ -1,0 +1,17 @@
+"""Which problem sets can check the working of a solution, and how.
+
+A checker says of a problem's text, the working and the answer whether every step is right and leads
+to the answer. It must take any text, for working is written by a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sage.problems import arithmetic
+
+Checker = Callable[[str, str, str], bool]
+"""From the problem's text, the working and the answer; True if all of it is correct."""
+
+CHECKERS: dict[str, Checker] = {"sage/arithmetic": arithmetic.correct_working}
+"""By the `source` of a problem's record."""
