@@ -1,11 +1,13 @@
 """docs/findings.md: its numbers are those of the committed file, and are computed as it says."""
 
 import json
+from pathlib import Path
 
 import pytest
 from report_frames import ROOT
 
-from benchmarks.findings import merged_adapters, paper_differences
+from benchmarks import findings
+from benchmarks.findings import merged_adapters, paper_differences, paper_means
 
 TEXT = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
 FOUND = json.loads((ROOT / "benchmarks/findings.json").read_text(encoding="utf-8"))
@@ -26,6 +28,39 @@ def test_the_numbers_of_the_text_are_those_of_the_file() -> None:
 def test_the_papers_differences_are_computed_from_its_tables() -> None:
     assert paper_differences() == FOUND["paper_differences"]
     assert sum(table["tests"] for table in FOUND["paper_differences"]) == 50
+
+
+def test_the_papers_means_are_computed_from_its_tables() -> None:
+    assert paper_means() == FOUND["paper_means"]
+    shown = [row for row in FOUND["paper_means"] if row["quantity"] == "pass@256"]
+    assert len(shown) == 11
+    for row in shown:
+        number, points = (
+            row["table"].removeprefix("table"),
+            f"{row['points']:+.1f}".replace("-", "−"),
+        )
+        p = "below .001" if row["p"] < 0.001 else f"{row['p']:.3f}".removeprefix("0")
+        end = f"| {points} | {p} |"
+        lines = [line for line in TEXT.splitlines() if line.startswith(f"| {number} |")]
+        assert any(line.endswith(end) for line in lines), row
+
+
+def test_a_mean_of_two_benchmarks_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Differences 0.02 and 0.04, all deviations 0.01: SE sqrt(4 x 0.01^2 / 5) / 2, 16 df."""
+    rows = [
+        f"{benchmark},{row},pass@256,{value},0.01"
+        for benchmark, ours in (("aime", 0.52), ("amc23", 0.54))
+        for row, value in (("grpo", 0.5), ("base", ours))
+    ]
+    (tmp_path / "reports/paper").mkdir(parents=True)
+    text = "\n".join(["benchmark,algorithm,quantity,value,std", *rows])
+    (tmp_path / "reports/paper/table9.csv").write_text(text)
+    monkeypatch.setattr(findings, "ROOT", tmp_path)
+    monkeypatch.setattr(findings, "MEANS", {"table9": (("base", "grpo"),)})
+    (row,) = paper_means()
+    assert (row["points"], row["benchmarks"]) == (3.0, 2)
+    assert row["t"] == pytest.approx(0.03 / ((4 * 0.0001 / 5) ** 0.5 / 2), abs=0.01)  # 6.71
+    assert row["p"] == pytest.approx(5.03e-6, rel=0.01)
 
 
 def test_young_adapters_are_rounded_away() -> None:
