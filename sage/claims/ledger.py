@@ -68,9 +68,9 @@ class Measured:
     """
 
     comparisons: pd.DataFrame | Mapping[Pair, Mapping[Any, Any]] | None = None
-    chance: pd.DataFrame | None = None
     exhibits: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     histories: Mapping[tuple[str, str, int], History] = field(default_factory=dict)
+    chance: pd.DataFrame | None = None
 
     @cached_property
     def pairs(self) -> Mapping[Pair, Mapping[Any, Any]]:
