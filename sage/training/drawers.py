@@ -175,14 +175,13 @@ class VllmDrawer:
     def __init__(self, open_vllm: Callable[[Path], Any], sampling: Sampling, sleeps: bool) -> None:
         self._open, self._sampling, self._sleeps = open_vllm, sampling, sleeps
         self._sampler: Any = None
-        # Where there is one, a folder in memory.
-        memory = Path("/dev/shm")
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="sage-adapter-", dir=memory if os.access(memory, os.W_OK) else None
-        )
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def draw(self, policy: Any, requests: Sequence[Request]) -> list[Completion]:
         """A completion per request, in their order, with log-probs."""
+        if self._folder is None:
+            place = place_of_adapters(adapter_bytes(policy))
+            self._folder = tempfile.TemporaryDirectory(prefix="sage-adapter-", dir=place)
         folder = Path(tempfile.mkdtemp(dir=self._folder.name))
         policy.save_pretrained(folder, safe_serialization=True)
         if self._sampler is None:
@@ -197,6 +196,23 @@ class VllmDrawer:
             self._sampler.sleep()
         shutil.rmtree(folder)
         return drawn
+
+
+def adapter_bytes(policy: Any) -> int:
+    """Bytes of the weights of `policy` that are trained, which are its adapter."""
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    return sum(weight.numel() * weight.element_size() for weight in trained)
+
+
+def place_of_adapters(size: int, memory: Path = Path("/dev/shm")) -> Path | None:
+    """A folder in memory if there is one with room for two adapters of `size` bytes, else None.
+
+    Docker gives a container 64 MB of it, and an adapter to a 7B model is larger. None is the
+    system's temporary folder.
+    """
+    if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < 2 * size:
+        return None
+    return memory
 
 
 def vllm_rollouts(

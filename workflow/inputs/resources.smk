@@ -40,6 +40,15 @@ def growing(amount):
     return lambda wildcards, attempt: amount * attempt
 
 
+def say_unused_gpus():
+    """Say at the start which GPUs no job would use; a cluster's are not here."""
+    if executor(None) != "local":
+        return
+    limit = workflow.global_resources.get("gpu").value or 0
+    if said := unused(limit, gpus_of_largest_job(None)):
+        print(said, file=sys.stderr)
+
+
 def let_scheduler_sleep():
     """Lift Snakemake's default limit of 100 jobs a second; another limit stays.
 

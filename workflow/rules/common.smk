@@ -20,6 +20,7 @@ from sage.exhibits import load_study
 from sage.problems.fetching import data_sums
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
+from sage.runtime.devices import unused
 from sage.runtime.faults import Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER

