@@ -39,7 +39,8 @@ def test_a_number_that_yaml_reads_as_text_is_told_how_to_be_written(
     lines[index] = f"{lines[index].partition(':')[0]}: {written}"
     file.write_text("\n".join(lines))
     message = message_of(lambda: load_study("smoke", config))
-    assert re.search(rf"learning_rate: must be a number, not {re.escape(remedy)}$", message, re.M)
+    fault = rf"learning_rate: must be a number, not {re.escape(remedy)} \(line {index + 1}\)$"
+    assert re.search(fault, message, re.M)
     suggested = remedy.rpartition("write ")[2]
     assert (suggested == "'fast'") or isinstance(yaml.safe_load(suggested), float)
 

@@ -6,9 +6,10 @@ from sage.study.bases import Architecture, Corpus, Pretraining, ScratchBase
 from sage.study.choices import REGISTRIES, Choice, Guide
 from sage.study.models import RL, Evaluation, Model, Sampling
 from sage.study.problem_sets import ArithmeticSet, KnightsSet, ProblemSet
-from sage.study.reading import StudyError, load_settings
+from sage.study.reading import load_settings
 from sage.study.tuning import SFT, LoRA
 from sage.study.types import ResolvedStudy, Settings, Study
+from sage.study.written import StudyError
 
 __all__ = [
     "BASE",

@@ -152,17 +152,17 @@ def _locate(
     owner: type[BaseModel] | None = None
     current = kind
     for part in location[:-2] if _is_key(location) else location:
-        members = _members(current)
-        if len(members) > 1:
-            current = next((m for m in members if _has_label(m, part)), None)
+        first, *others = members(current)
+        if others:
+            current = next((m for m in (first, *others) if _has_label(m, part)), None)
             continue
         path.append(part)
-        if _is_model(members[0]):
-            owner = members[0]
-            field = owner.model_fields.get(str(part))
+        if is_model(first):
+            owner = first
+            field = first.model_fields.get(str(part))
             current = field.annotation if field else None
         else:
-            current = (typing.get_args(members[0]) or (None,))[-1]
+            current = (typing.get_args(first) or (None,))[-1]
     return path, owner, typing.get_args(current)[0] if _is_key(location) else current
 
 
@@ -170,24 +170,24 @@ def _is_key(location: tuple[int | str, ...]) -> bool:
     return location[-1:] == ("[key]",)
 
 
-def _members(annotation: Any) -> list[Any]:
+def members(annotation: Any) -> list[Any]:
     """What a union is made of besides None; a lone type is its own member."""
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        return _members(parts[0])
+        return members(parts[0])
     if origin in (typing.Union, types.UnionType):
-        return [inner for part in parts if part is not types.NoneType for inner in _members(part)]
+        return [inner for part in parts if part is not types.NoneType for inner in members(part)]
     return [annotation]
 
 
 def _has_label(member: Any, label: int | str) -> bool:
     """Whether `label` is Pydantic's for this member of a union."""
-    if _is_model(member):
+    if is_model(member):
         return label in _tags(member)
     return typing.get_origin(member) is typing.Literal and str(label).startswith("literal[")
 
 
-def _is_model(annotation: Any) -> bool:
+def is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
@@ -195,8 +195,8 @@ def _choices(annotation: Any) -> list[str]:
     """The values of a literal, or the tags of a union of types."""
     return [
         choice
-        for member in _members(annotation)
-        for choice in (_tags(member) if _is_model(member) else typing.get_args(member))
+        for member in members(annotation)
+        for choice in (_tags(member) if is_model(member) else typing.get_args(member))
     ]
 
 

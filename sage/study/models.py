@@ -324,6 +324,11 @@ class Job(Strict):
 class Model(Strict):
     """A model with everything that is done to it, and the rows and columns of its main table."""
 
+    extends: Annotated[
+        Name | None,
+        about("another model of this study, or of the one that it extends; merged like studies"),
+        Field(exclude=True),
+    ] = None
     title: Annotated[str, about("its name in tables and figures")]
     base: Annotated[Base, about("where its weights come from")]
     sft: Annotated[

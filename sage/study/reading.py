@@ -7,12 +7,11 @@ fault of the study and of the algorithms is reported at once, before any job run
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from sage.fields import BASE, Name
@@ -26,7 +25,6 @@ from sage.study.faults import (
     entry,
     listed,
     mapping,
-    nearest,
     repeated,
     sequence,
     shown,
@@ -36,18 +34,16 @@ from sage.study.faults import (
 from sage.study.models import RL
 from sage.study.readings import reading_faults, with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
+from sage.study.written import StudyError, read, read_study
 
 Content = TypeVar("Content")
-
-
-class StudyError(ValueError):
-    """The configuration is not usable; the message lists every fault."""
 
 
 def load_settings(config: Mapping[str, Any], file: str = "config/config.yaml") -> Settings:
     """Validate what Snakemake read from `config/config.yaml` and `--config`."""
     content = dict(config)
-    _refuse({file: type_faults(Settings, content)})
+    if faults := type_faults(Settings, content):
+        _refuse(listed(file, faults))
     return Settings.model_validate(content)
 
 
@@ -59,29 +55,27 @@ def load_study(
     `exhibit_kind` maps the name of a kind of exhibit to its class, or raises ValueError. Raises
     StudyError, listing every fault, if the study cannot be run.
     """
-    file = _study_file(study, config_folder)
-    algorithms_file = str(config_folder / "algorithms.yaml")
-    benchmarks_file = str(config_folder / "benchmarks.yaml")
-    content, rows, reading_conflicts = with_readings(
-        _read_yaml(file), _read_yaml(Path(algorithms_file))
-    )
-    entries = _read_yaml(Path(benchmarks_file))
+    written = read_study(study, config_folder)
+    row_file, entry_file = config_folder / "algorithms.yaml", config_folder / "benchmarks.yaml"
+    written_rows, written_entries = read(row_file), read(entry_file)
+    content, rows, reading_conflicts = with_readings(written.content, written_rows.content)
+    entries = written_entries.content
     _refuse(
-        {
-            str(file): [
-                *type_faults(Name, file.stem, "the name of the file"),
+        *written.faults(
+            [
+                *type_faults(Name, written.file.stem, "the name of the file"),
                 *type_faults(Study, content, context={KINDS: _unread}),
                 *reading_faults(content),
                 *reading_conflicts,
-                *_reference_faults(content, rows, algorithms_file),
-                *exhibit_faults(content, rows, algorithms_file, exhibit_kind, _guide_settings),
-                *_base_faults(content, entries, benchmarks_file),
+                *_reference_faults(content, rows, str(row_file)),
+                *exhibit_faults(content, rows, str(row_file), exhibit_kind, _guide_settings),
+                *_base_faults(content, entries, str(entry_file)),
                 *_run_faults(content, rows),
-                *_problem_set_faults(content, entries, benchmarks_file),
-            ],
-            algorithms_file: [*type_faults(dict[Name, Algorithm], rows), *_row_faults(rows)],
-            benchmarks_file: type_faults(dict[Name, Benchmark], entries),
-        }
+                *_problem_set_faults(content, entries, str(entry_file)),
+            ]
+        ),
+        *written_rows.faults([*type_faults(dict[Name, Algorithm], rows), *_row_faults(rows)]),
+        *written_entries.faults(type_faults(dict[Name, Benchmark], entries)),
     )
     checked = Study.model_validate(content, context=context_of(exhibit_kind))
     models, exhibits = checked.models.values(), checked.exhibits.values()
@@ -94,14 +88,14 @@ def load_study(
     data_sets = {s.benchmark for s in checked.problems.values() if s.source == "benchmark"}
     data_sets |= {m.sft.data for m in models if m.sft and m.sft.data}
     resolved = ResolvedStudy(
-        name=file.stem,
-        option=file.stem if file.parent == config_folder / "studies" else study,
+        name=written.file.stem,
+        option=written.file.stem if written.file.parent == config_folder / "studies" else study,
         study=checked,
         algorithms=algorithms | variants,
         variants=list(variants),
         benchmarks={name: Benchmark.model_validate(entries[name]) for name in sorted(data_sets)},
     )
-    _refuse({str(file): [*_seed_faults(resolved), *_size_faults(resolved)]})
+    _refuse(*written.faults([*_seed_faults(resolved), *_size_faults(resolved)]))
     return resolved
 
 
@@ -115,23 +109,10 @@ def context_of(exhibit_kind: Callable[[str], type[Exhibit]]) -> dict[str, Any]:
     return {KINDS: lambda entry: exhibit_kind(entry["kind"]).model_validate(entry)}
 
 
-def _refuse(faults: Mapping[str, Sequence[str]]) -> None:
-    """Raise StudyError if any file has faults."""
-    found = [listed(file, of_file) for file, of_file in faults.items() if of_file]
-    if found:
-        raise StudyError("\n".join([*found, "Every key is explained in config/README.md."]))
-
-
-def _study_file(study: str, config_folder: Path) -> Path:
-    named = config_folder / "studies" / f"{study}.yaml"
-    for file in (named, Path(study)):
-        if file.is_file() and file.suffix in (".yaml", ".yml"):
-            return file
-    names = [path.stem for path in named.parent.glob("*.yaml")]
-    raise StudyError(
-        f"config/config.yaml: study: {study!r} is neither a study in {named.parent} nor a YAML "
-        f"file{nearest(study, names)}"
-    )
+def _refuse(*messages: str) -> None:
+    """Raise StudyError with the faults of each file, if there are any."""
+    if messages:
+        raise StudyError("\n".join([*messages, "Every key is explained in config/README.md."]))
 
 
 def _row_faults(rows: Mapping[Any, Any]) -> Iterator[str]:
@@ -305,39 +286,9 @@ def _size_faults(study: ResolvedStudy) -> Iterator[str]:
                 )
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Refuses a key that occurs twice, of which YAML would keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: list[Any] = []
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key {key.value!r} occurs twice", problem_mark=key.start_mark
-                )
-            seen.append(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _read_yaml(file: Path) -> dict[Any, Any]:
-    try:
-        content = yaml.load(file.read_bytes(), _Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise StudyError(f"{file}{place}: not valid YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise StudyError(f"{file}: not valid YAML: {error}") from error
-    except OSError as error:
-        raise StudyError(f"{file}: cannot be read: {error.strerror}") from error
-    if not isinstance(content, dict):
-        raise StudyError(f"{file}: must be a mapping of keys to values, not {shown(content)}")
-    return content
-
-
 def read_as(kind: type[Content], file: Path) -> Content:
     """The YAML file `file` as a `kind`. Raises StudyError, which lists every fault."""
-    content = _read_yaml(file)
-    if faults := type_faults(kind, content):
-        raise StudyError(listed(str(file), faults))
-    return TypeAdapter(kind).validate_python(content)
+    written = read(file)
+    if faults := type_faults(kind, written.content):
+        raise StudyError("\n".join(written.faults(faults)))
+    return TypeAdapter(kind).validate_python(written.content)

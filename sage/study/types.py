@@ -36,6 +36,16 @@ class Study(Strict):
     the folder of results.
     """
 
+    extends: Annotated[
+        str | None,
+        about(
+            "another study, which this one changes: a path from this file, or a name in "
+            "`config/studies`. Sections are merged key by key, `null` takes out a key of the other "
+            "study, lists replace lists. `snakemake resolved --cores 1` prints what comes of it",
+            unit="path or name",
+        ),
+        Field(exclude=True),
+    ] = None
     title: Annotated[str, about("heading of the report")]
     notice: Annotated[
         str, about("what the numbers do and do not show; stands at the top of the report")

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from sage.study.written import EXTENDS
 from sage.tools.settings_reference.sections import FAMILIES, Family, File, is_model, leaves
 
 _OWN = {
@@ -33,6 +34,7 @@ def schema(file: File) -> dict[str, Any]:
     for family in FAMILIES:
         if owner := _owner(family, content, definitions):
             _open(owner["properties"][family.field], family, definitions)
+    content, definitions = _extensible(content, definitions)
     used = json.dumps([content, definitions])
     definitions = {name: each for name, each in definitions.items() if f'#/$defs/{name}"' in used}
     content = {
@@ -50,6 +52,51 @@ def schema(file: File) -> dict[str, Any]:
         if "patternProperties" in part:
             part["additionalProperties"] = False
     return content
+
+
+def _extensible(
+    content: dict[str, Any], definitions: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schemas, in which a section that extends another need not have any key.
+
+    Such a section may also take keys out with `null`. Each type has a second definition for it.
+    """
+    title = content.get("title", "")
+    whole = {**definitions, title: content}
+    extending = [name for name, each in whole.items() if EXTENDS in each.get("properties", {})]
+    if not extending:
+        return content, definitions
+    parts = {f"part of {name}": _part_of(each) for name, each in whole.items()}
+    for name in extending:
+        chosen = {
+            "if": {"type": "object", "required": [EXTENDS]},
+            "then": {"$ref": f"#/$defs/part of {name}"},
+            "else": {"$ref": f"#/$defs/whole {name}"},
+        }
+        whole[f"whole {name}"], whole[name] = whole[name], chosen
+    return whole.pop(title), {**whole, **parts}
+
+
+def _part_of(definition: dict[str, Any]) -> dict[str, Any]:
+    """A definition of which nothing is required, and in which `null` stands for what is not there."""
+    part = copy.deepcopy(definition)
+    for each in list(_schemas(part)):
+        each.pop("required", None)
+        if "$ref" in each:
+            each["$ref"] = each["$ref"].replace("#/$defs/", "#/$defs/part of ")
+        if "oneOf" in each:  # a part may be one of several kinds
+            each["anyOf"] = each.pop("oneOf")
+        for keys in ("properties", "patternProperties"):
+            if keys in each:
+                each[keys] = {name: _or_null(value) for name, value in each[keys].items()}
+        if isinstance(each.get("additionalProperties"), dict):
+            each["additionalProperties"] = _or_null(each["additionalProperties"])
+    return part
+
+
+def _or_null(value: dict[str, Any]) -> dict[str, Any]:
+    said = {key: value[key] for key in ("description", "unit", "trl", "default") if key in value}
+    return {**said, "anyOf": [value, {"type": "null"}]}
 
 
 def text(file: File) -> str:
