@@ -33,6 +33,8 @@ import pandas as pd
 import psutil
 import yaml
 
+from sage.study.written import read_study
+
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("Snakefile", "workflow", "config", "sage", "reports", "profiles", "environment.yml")
 
@@ -70,7 +72,7 @@ def copy_project(target: Path, study: str, small: bool) -> None:
         else:
             shutil.copy2(source, target / part)
     file = target / f"config/studies/{study}.yaml"
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content = read_study(study, target / "config").content
     kept = {n: e for n, e in content["exhibits"].items() if e["kind"] != "step_times"}
     content["exhibits"] = kept
     if small:

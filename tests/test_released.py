@@ -11,6 +11,8 @@ import pytest
 import yaml
 from conftest import copy_project, snakemake_in
 
+from sage.study.written import read_study
+
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 
@@ -33,7 +35,7 @@ def shortened(content: dict[str, Any]) -> dict[str, Any]:
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = copy_project(tmp_path_factory.mktemp("released") / "sage")
     file = folder / "config/studies/released.yaml"
-    content = shortened(yaml.safe_load(file.read_text(encoding="utf-8")))
+    content = shortened(read_study("released", folder / "config").content)
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     done = snakemake_in(folder)(
         "table1", "effects", "readings", "--cores", "2", "--config", "study=released"

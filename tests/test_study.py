@@ -32,7 +32,7 @@ def test_a_committed_study_loads(name: str) -> None:
 
 
 def test_methods_are_compared_in_the_world_of_the_default_study() -> None:
-    """A study includes no other, so what they share is written twice."""
+    """Between the two stand `reference` and `rivals`, which change methods and sizes."""
     default, methods = (load_study(name, ROOT / "config").study for name in ("mini", "methods"))
     assert methods.models["tiny"].base == default.models["tiny"].base
     assert methods.models["tiny"].sft == default.models["tiny"].sft

@@ -100,14 +100,14 @@ def read_study(study: str, config_folder: Path) -> Written:
 
     Raises StudyError if it, or a study that it extends, is missing or cannot be read.
     """
-    file = _study_file(study, config_folder / "studies")
+    folder = config_folder / "studies"
+    file = next(filter(_is_study, (folder / f"{study}.yaml", Path(study))), None)
     if file is None:
         raise StudyError(
-            f"config/config.yaml: study: {study!r} is neither a study in "
-            f"{config_folder / 'studies'} nor a YAML file"
-            f"{nearest(study, _names(config_folder / 'studies'))}"
+            f"config/config.yaml: study: {study!r} is neither a study in {folder} nor a YAML file"
+            f"{nearest(study, _names(folder))}"
         )
-    return Written(file, _whole(file, config_folder / "studies", ()))
+    return Written(file, _whole(file, folder, ()))
 
 
 def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.MappingNode:
@@ -117,10 +117,10 @@ def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.Mappin
     if named is None:
         return _with_models(own, _pairs(None))
     name = _text(named, EXTENDS)
-    parent = Path(os.path.normpath(file.parent / name))
-    if not (parent.is_file() and parent.suffix in (".yaml", ".yml")):
-        parent = folder / f"{name}.yaml"
-    if not parent.is_file():
+    beside = Path(os.path.normpath(file.parent / name))
+    places = [beside, folder / name, folder / f"{name}.yaml"]
+    parent = next((place for place in places if _is_study(place)), None)
+    if parent is None:
         what = f"neither a YAML file in {file.parent} nor a study in {folder}"
         raise _misplaced(named, EXTENDS, f"{name!r} is {what}{nearest(name, _names(folder))}")
     chain = [*extending, file]
@@ -178,11 +178,8 @@ def _misplaced(node: yaml.Node, key: str, message: str) -> StudyError:
     return StudyError(f"{mark.name}: {key}: {message} (line {mark.line + 1})")
 
 
-def _study_file(study: str, folder: Path) -> Path | None:
-    for file in (folder / f"{study}.yaml", Path(study)):
-        if file.is_file() and file.suffix in (".yaml", ".yml"):
-            return file
-    return None
+def _is_study(file: Path) -> bool:
+    return file.suffix in (".yaml", ".yml") and file.is_file()
 
 
 def _names(folder: Path) -> list[str]:
@@ -193,19 +190,27 @@ def _merged(below: yaml.Node, above: yaml.Node, kinds: Sequence[Any]) -> yaml.No
     """`above` over `below`: mappings key by key, anything else whole.
 
     `null` takes out a key that stands below, unless `kinds`, the types that this section can have,
-    give `null` a meaning of its own there, as for `lora`.
+    give `null` a meaning of its own there, as for `lora`. A new key stands beside the keys of
+    `below` that it is written beside, for the order of exhibits is that of the report.
     """
     if not isinstance(below, yaml.MappingNode) or not isinstance(above, yaml.MappingNode):
         return above
     pairs = _pairs(below)
+    order = list(pairs)
+    changed = [name for name in _pairs(above) if name in pairs]
+    position = order.index(changed[0]) if changed else len(order)
     for name, (key, value) in _pairs(above).items():
         if name not in pairs:
+            order.insert(position, name)
             pairs[name] = key, value
-        elif value.tag.endswith(":null") and not _means_something(name, kinds):
-            del pairs[name]
         else:
+            position = order.index(name)
+            if value.tag.endswith(":null") and not _means_something(name, kinds):
+                order.remove(name)
+                continue
             pairs[name] = key, _merged(pairs[name][1], value, _inside(name, kinds))
-    return _mapping(above, pairs)
+        position += 1
+    return _mapping(above, {name: pairs[name] for name in order})
 
 
 def _means_something(name: str, kinds: Sequence[Any]) -> bool:

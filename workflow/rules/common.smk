@@ -113,6 +113,7 @@ localrules:
     page,
     report_partial,
     # They are asked for by name, and print or pack what is there.
+    resolved,
     plan,
     check,
     compare,

@@ -14,6 +14,19 @@ rule report:
         RESULTS.page,
 
 
+# Prints the study with what it extends merged in and every default written out: a study of its own.
+rule resolved:
+    log:
+        RESULTS.log("resolved"),
+    retries: 0
+    conda:
+        ENVIRONMENT
+    params:
+        study=STUDY.study.model_dump(mode="json"),
+    script:
+        "../scripts/resolved.py"
+
+
 # Prints the cost of the study, from runs on disk or from the throughput in its models' `job`.
 rule plan:
     log:

@@ -78,10 +78,11 @@ def _extensible(
 
 
 def _part_of(definition: dict[str, Any]) -> dict[str, Any]:
-    """A definition of which nothing is required, and in which `null` stands for what is not there."""
+    """A definition of which no key is required, and each may be `null`."""
     part = copy.deepcopy(definition)
-    for each in list(_schemas(part)):
-        each.pop("required", None)
+    for each in reversed(list(_schemas(part))):  # those inside first
+        if each.get("additionalProperties") is False:  # a section whose keys are known
+            each.pop("required", None)
         if "$ref" in each:
             each["$ref"] = each["$ref"].replace("#/$defs/", "#/$defs/part of ")
         if "oneOf" in each:  # a part may be one of several kinds
@@ -95,8 +96,16 @@ def _part_of(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _or_null(value: dict[str, Any]) -> dict[str, Any]:
-    said = {key: value[key] for key in ("description", "unit", "trl", "default") if key in value}
-    return {**said, "anyOf": [value, {"type": "null"}]}
+    """A schema that `null` satisfies too."""
+    null = {"type": "null"}
+    if "anyOf" in value:
+        return value if null in value["anyOf"] else {**value, "anyOf": [*value["anyOf"], null]}
+    if isinstance(value.get("type"), str) and not {"const", "enum"} & set(value):
+        return {**value, "type": [value["type"], "null"]}
+    said = ("description", "unit", "trl", "default")
+    outer = {key: each for key, each in value.items() if key in said}
+    inner = {key: each for key, each in value.items() if key not in said}
+    return {**outer, "anyOf": [inner, null]}
 
 
 def text(file: File) -> str:
