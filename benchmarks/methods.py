@@ -38,9 +38,8 @@ from sage.study import RL, ResolvedStudy, ScratchBase
 from sage.training import rl
 from sage.training.examples import find_solutions
 from sage.training.pretrain import pretrain
-from sage.training.scoring import DRAWN
 from sage.training.sft import fine_tune
-from sage.training.trainer import SageTrainer
+from sage.training.trainer import DRAWN, SageTrainer
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS, WARM_UP = 14, 2

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from accelerate import Accelerator
 from conftest import ROOT
 from trainers import trainer_of
 
@@ -22,8 +23,8 @@ from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl
 from sage.training.anchoring import as_k3_input
+from sage.training.drawing import Shares, take_rows
 from sage.training.rewards import graded
-from sage.training.rollouts import join, take_rows
 from sage.training.trainer import Shaping
 
 pytestmark = [pytest.mark.timeout(4000)]  # the first of these runs the smoke study
@@ -256,11 +257,12 @@ def test_rows_are_taken_and_joined() -> None:
         "prompt_ids": torch.tensor([[7, 8], [7, 8]]),
         "completion_ids": torch.tensor([[1], [2]]),
     }
-    joined = join([part, longer], {"prompt_ids": 99, "completion_ids": 99})
+    shares = Shares(Accelerator(cpu=True), group=2, padding=99)
+    joined = shares.join([part, longer])
     assert joined["prompt_ids"].tolist() == [[99, 3], [99, 4], [7, 8], [7, 8]]
     assert joined["completion_ids"].tolist() == [[5, 6], [7, 8], [1, 99], [2, 99]]
     with pytest.raises(ValueError, match="different keys"):
-        join([part, batch], {})
+        shares.join([part, batch])
 
 
 def test_shaping_adds_nothing_by_default() -> None:

@@ -22,7 +22,7 @@ from sage.problems.record import read_problems
 from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm, ResolvedStudy, choice_files
 from sage.training import rl
-from sage.training.crediting import ordered
+from sage.training.credit import ordered
 from sage.training.trainer import SageTrainer, Shaping
 
 pytestmark = [pytest.mark.timeout(4000)]

@@ -25,11 +25,10 @@ from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.memory import cache_bytes, vllm_share
 from sage.study import RL, Algorithm
 from sage.training import rl
-from sage.training.correction import Correction
+from sage.training.correction import Correction, SamplerFault
 from sage.training.drawers import adapter_bytes, copy_dtype, drawer_for, place_of_adapters
 from sage.training.drawing import Drawer, rollout_stream
-from sage.training.tally import SamplerFault
-from sage.training.trainer import SageTrainer
+from sage.training.trainer import SageTrainer, Shaping
 from sage.training.trimming import group_sizes
 
 PROBLEMS = [
@@ -174,7 +173,7 @@ def test_rollouts_are_named_by_run_step_and_place(parent: Path) -> None:
         trainer = build(parent, settings={"micro_batches": parts}, make_drawer=noting(parent))
         torch.manual_seed(parts)
         trainer.train()
-        drawn.append(trainer._drawer.drawn)  # type: ignore[union-attr]
+        drawn.append(trainer._draws.drawer.drawn)  # type: ignore[union-attr]
     first = {rollout_stream(1, "train", 0, 0, place) for place in range(16)}
     assert first <= set(drawn[0])
     assert len(drawn[0]) == 32
@@ -188,10 +187,10 @@ def test_a_draw_again_in_a_step_has_other_streams(parent: Path) -> None:
     row = {"title": "x", "loss": "dapo", "kl": "none", "filter": filter_}
     settings = {"steps": 1, "sampling": {"temperature": 1.0, "max_tokens": 1, "stop": []}}
     trainer = build(parent, row, settings=settings, make_drawer=noting(parent, **settings))
-    trainer._shaping = rl.shaping_of(Algorithm.model_validate(row))
+    trainer.shaping = rl.shaping_of(Algorithm.model_validate(row))
     trainer.reward_funcs[0] = lambda completion_ids, **_: [0.0] * len(completion_ids)
     trainer.train()
-    names = set(trainer._drawer.drawn)  # type: ignore[union-attr]
+    names = set(trainer._draws.drawer.drawn)  # type: ignore[union-attr]
     assert names == {rollout_stream(1, "train", 0, n, p) for n in range(3) for p in range(16)}
 
 
@@ -199,23 +198,25 @@ def test_drawn_tokens_are_those_of_all_draws_also_after_a_resume(parent: Path) -
     filter_ = {"kind": "mixed", "max_refills": 2}
     row = {"title": "x", "loss": "dapo", "kl": "none", "filter": filter_}
     trainer = build(parent, row, make_drawer=noting(parent))
-    trainer._shaping = rl.shaping_of(Algorithm.model_validate(row))
+    trainer.shaping = rl.shaping_of(Algorithm.model_validate(row))
     trainer.state.log_history = [{"drawn_tokens": 1_000.0}]  # as a checkpoint has them
     trainer.reward_funcs[0] = lambda completion_ids, **_: [0.0] * len(completion_ids)
     first = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
-    tokens = sum(map(len, trainer._drawer.drawn.values()))  # type: ignore[union-attr]
-    assert len(trainer._drawer.drawn) == 3 * 16  # type: ignore[union-attr]
+    tokens = sum(map(len, trainer._draws.drawer.drawn.values()))  # type: ignore[union-attr]
+    assert len(trainer._draws.drawer.drawn) == 3 * 16  # type: ignore[union-attr]
     assert tokens > first["completion_mask"].sum() > 0
     assert trainer._metrics["train"]["drawn_tokens"] == [1_000.0 + tokens]
 
 
 def test_steer_refuses_tokens_that_tools_write(parent: Path) -> None:
     trainer = build(parent, {"title": "x", "loss": "grpo", "kl": "none"})
-    trainer._check_credit(Steer())
+    trainer.shaping = Shaping(credit=Steer())
+    trainer._check()
     trainer.tools = [len]
     with pytest.raises(ValueError, match="Steer compares the tokens of whole completions, but too"):
-        trainer._check_credit(Steer())
-    trainer._check_credit(Pacs())  # which looks at completions as wholes
+        trainer._check()
+    trainer.shaping = Shaping(credit=Pacs())  # which looks at completions as wholes
+    trainer._check()
 
 
 def test_the_sampler_computes_what_the_trainer_does(parent: Path) -> None:

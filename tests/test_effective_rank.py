@@ -221,7 +221,7 @@ def test_states_are_those_of_the_policy_in_one_pass(
     trainer.compute_loss(model, batch)
     with_states = len(passes)
     passes.clear()
-    trainer._shaping = small_trainer(parent, PLAIN, tmp_path)._shaping
+    trainer.shaping = small_trainer(parent, PLAIN, tmp_path).shaping
     trainer.compute_loss(model, batch)
     count.remove()
     assert with_states == len(passes) > 1
@@ -258,4 +258,4 @@ def test_a_weight_of_zero_trains_as_grpo(parent: Path, tmp_path: Path) -> None:
 def test_a_resumed_run_equals_an_unbroken_one(parent: Path, tmp_path: Path) -> None:
     whole, resumed = unbroken_and_resumed(parent, RANKED, tmp_path, micro_batches=2)
     assert_same_run(whole, resumed)
-    assert all(math.isfinite(mean) for mean in whole._shaping.credit.state_dict()["means"])
+    assert all(math.isfinite(mean) for mean in whole.shaping.credit.state_dict()["means"])

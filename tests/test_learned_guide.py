@@ -312,11 +312,11 @@ def test_the_policy_gets_no_gradient_through_the_network(parent: Path, tmp_path:
     assert max(each.abs().max() for each in without) > 0
     assert all(map(torch.equal, at_start, without))
 
-    guide = trainer._shaping.guide
+    guide = trainer.shaping.guide
     shown: list[torch.Tensor] = []
     for _ in range(20):
         gradients(trainer, batch)
-        trainer._end_step()
+        trainer.end_step()
     weights = guide._made(None).weights()
     state = guide.state_dict()["weights"]
     factors = guide.factors
@@ -340,7 +340,7 @@ def test_micro_batches_teach_what_the_whole_step_does(parent: Path, tmp_path: Pa
     for parts in (1, 4):
         trainer = small_trainer(parent, ROW, tmp_path, steps=2, micro_batches=parts)
         trainer.train()
-        states.append(trainer._shaping.guide.state_dict())
+        states.append(trainer.shaping.guide.state_dict())
     assert states[0]["sums"][0] == states[1]["sums"][0] > 0
     torch.testing.assert_close(states[0]["weights"], states[1]["weights"], rtol=1e-3, atol=1e-5)
     assert states[0]["weights"][2].abs().max() > 0
@@ -358,7 +358,7 @@ def test_evaluation_teaches_nothing(parent: Path, tmp_path: Path) -> None:
     trainer.model.eval()
     batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
     trainer.compute_loss(trainer.model, batch)
-    assert trainer._shaping.guide._seen == []
+    assert trainer.shaping.guide._seen == []
 
 
 @pytest.mark.parametrize("settings", [{"units": 0}, {"strength": 0.0}, {"balance": -1.0}])

@@ -161,7 +161,7 @@ def train(parent: Path, output: Path, **changes: Any) -> None:
 
     def drawing(self: SageTrainer, prompts: Any, *args: Any, **kwargs: Any) -> Any:
         drawn = DRAW(self, prompts, *args, **kwargs)
-        first = self._first_row(len(prompts))
+        first = self._shares.first(len(prompts))
         with open(output.with_name(f"{output.name}_drawn{rank()}"), "a") as file:
             for row, ids in enumerate(drawn[0]):
                 file.write(json.dumps([self.state.global_step, first + row, ids]) + "\n")

@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,9 +24,8 @@ from sage.problems.record import Problem
 from sage.prompting import prompt_ids, with_hint
 from sage.study import RL, Algorithm
 from sage.training import rl
-from sage.training.drawing import rollout_stream
-from sage.training.planned import GUIDED
-from sage.training.rollouts import filled, take_rows
+from sage.training.drawing import GUIDED, NamedDraws, rollout_stream, take_rows
+from sage.training.planning import filled
 from sage.training.trainer import SageTrainer, Shaping
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
@@ -117,8 +117,9 @@ def generation(trainer: SageTrainer) -> dict[str, Any]:
 
 
 def streams(trainer: SageTrainer) -> set[str]:
-    assert isinstance(trainer._drawer, Noted)
-    return set(trainer._drawer.drawn)
+    assert trainer._draws is not None
+    assert isinstance(trainer._draws.drawer, Noted)
+    return set(trainer._draws.drawer.drawn)
 
 
 def assert_reduces(planned: Callable[[], SageTrainer], plain: Callable[[], SageTrainer]) -> None:
@@ -167,7 +168,7 @@ def test_dars_draws_more_of_hard_prompts_and_centres_over_all(parent: Path) -> N
         trainer._metrics["train"]["reward"][0]
     )
     assert len(trainer._metrics["train"]["reward"]) == 1
-    drawn = trainer._drawer.drawn  # type: ignore[union-attr]
+    drawn = trainer._draws.drawer.drawn  # type: ignore[union-attr]
     tokens = sum(map(len, drawn.values()))
     assert trainer._metrics["train"]["drawn_tokens"] == [tokens]
     seen = trainer.state.num_input_tokens_seen - before
@@ -181,8 +182,8 @@ def test_tokens_of_generations_that_are_not_logged_yet_are_added_up(parent: Path
     trainer = build(parent, "dars")
     generation(trainer)
     generation(trainer)
-    assert isinstance(trainer._drawer, Noted)
-    tokens = sum(map(len, trainer._drawer.drawn.values()))
+    assert isinstance(trainer._draws.drawer, Noted)
+    tokens = sum(map(len, trainer._draws.drawer.drawn.values()))
     assert trainer._metrics["train"]["drawn_tokens"] == [tokens]
 
 
@@ -358,17 +359,19 @@ def test_processes_draw_their_part_of_what_is_wanted(parent: Path) -> None:
     """Of 5 wanted completions, in 8 rows of two processes, each is drawn once under its name."""
     trainer = build(parent, "dars")
     prompts = [prompt_ids(trainer.processing_class, problem.problem) for problem in PROBLEMS[:8]]
-    trainer._wanted_rows = 5
-    parts = []
+    moment = ("train", 0)
+    parts, names = [], set()
     for first in (0, 4):
-        trainer._drawn = (("", 0), 0)
-        with patch.object(trainer, "_first_row", lambda rows, first=first: first):
-            parts.append(trainer._generate_single_turn(prompts[first : first + 4], None, {}, 4))
+        draws: Any = NamedDraws(partial(noting(parent), trainer), 1, padding=0)
+        own = prompts[first : first + 4]
+        parts.append(draws.draw(trainer.model, own, moment, first, wanted=5))
+        names |= set(draws.drawer.drawn)
     alone = build(parent, "dars")
-    whole = alone._generate_single_turn(prompts[:5], None, {}, 4)
+    assert alone._draws is not None
+    whole = alone._draws.draw(alone.model, prompts[:5], moment, first=0, wanted=None)
     drawn = [ids for part in parts for ids in part[0]]
     assert drawn[:5] == whole[0]
-    assert streams(trainer) == streams(alone)
+    assert names == streams(alone)
     assert [len(ids) for ids in drawn[5:]] == [1, 1, 1]
     assert [len(part[1]) for part in parts] == [4, 4]
 

@@ -25,7 +25,7 @@ from sage.problems.benchmarks import first_steps
 from sage.problems.knights import knights_problems
 from sage.problems.record import read_problems, write_problems
 from sage.study import Algorithm, StudyError
-from sage.training.rollouts import filled, laid_out, rows_by_prompt
+from sage.training.planning import filled, laid_out, rows_by_prompt
 from sage.training.shaping import Shaping
 
 NAN = math.nan

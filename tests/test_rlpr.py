@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed,
 from sage.method.rewards import Completion, Rlpr, Spread
 from sage.policies import load_model, load_tokenizer
 from sage.prompting import SOLUTION_OPEN, WORK_CLOSE, completion, prompt_ids
-from sage.training.answers import ids_before_answer, plain_ids
+from sage.training.answers import ids_before_answer, plain_ids, with_answer_probabilities
 from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]
@@ -124,7 +125,9 @@ def test_probabilities_are_those_of_one_text_at_a_time(parent: Path, tmp_path: P
     prompts = [by_text[problem.problem] for problem in problems]
     inputs = [{"answer": gold, "kind": "math"} for gold in golds]
     written = [plain_ids(tokenizer, text) for text in texts]
-    after, before = trainer._answer_probabilities(inputs, prompts, written)
+    read = partial(trainer._read, trainer.model)
+    rows = with_answer_probabilities(inputs, prompts, written, tokenizer, read, alone=True)
+    after, before = ([row[f"{k}_probability"] for row in rows] for k in ("answer", "prior"))
 
     def mean(problem: str, context: str, gold: str) -> float:
         start = [*prompt_ids(tokenizer, problem), *plain_ids(tokenizer, context)]
@@ -164,7 +167,7 @@ def written_by_place(trainer: Any) -> None:
 def test_groups_that_are_dropped_have_no_loss(parent: Path, tmp_path: Path) -> None:
     row = ROW | {"filter": ROW["filter"] | {"settings": {"share": 1.0, "decay": 0.5}}}
     trainer = small_trainer(parent, row, tmp_path, reward=None, prompts_per_step=6)
-    trainer._shaping.filter.load_state_dict({"mean": 0.05})
+    trainer.shaping.filter.load_state_dict({"mean": 0.05})
     trainer.model.train()
     rewards = torch.tensor([0.5, 0.5, 0.5, 0.5, 0.0, 0.5, 1.0, 0.5] * 3)
     trainer.reward_funcs[:] = [lambda **_: [0.0] * 24, lambda **_: rewards.tolist()]
@@ -191,4 +194,4 @@ def test_a_resumed_run_equals_an_unbroken_one(
     log = [row for row in whole.state.log_history if "loss" in row]
     assert log[0]["rewards/rlpr/mean"] > 0
     assert log[0]["reward"] == pytest.approx(log[0]["rewards/rlpr/mean"])  # correctness weighs 0
-    assert whole._shaping.filter.state_dict()["mean"] > 0
+    assert whole.shaping.filter.state_dict()["mean"] > 0

@@ -190,7 +190,7 @@ def reference_log_probs(trainer: Any) -> tuple[torch.Tensor, dict[str, torch.Ten
 def test_advantages_are_those_of_their_formulas(build: Build, advantage: str, formula: Any) -> None:
     trainer = build(SageTrainer, row={**ROWS["grpo"], "advantage": advantage})
     _, batch = reference_log_probs(trainer)
-    rewards = trainer._rewards.view(-1, 4)
+    rewards = batch["reward"].view(-1, 4)
     assert rewards.std(dim=1).max() > 0
     torch.testing.assert_close(batch["advantages"].view(-1, 4), formula.advantages(rewards))
 

@@ -36,7 +36,7 @@ from sage.sampling.interface import Completion
 from sage.study import ResolvedStudy, StudyError
 from sage.study.bases import HubBase, PackageBase
 from sage.tools.archive import write_archive
-from sage.training.calls import dumped, loaded
+from sage.training.processes import dumped, loaded
 
 REPORT = "http://127.0.0.1:9"
 

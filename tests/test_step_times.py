@@ -19,6 +19,7 @@ from sage.problems.record import read_problems
 from sage.study import Guide, ResolvedStudy
 from sage.training.rl import build_trainer, grpo_config, shaping_of
 from sage.training.stopwatch import COLUMNS, Stopwatch, one_micro_batch, step_times
+from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]
 
@@ -119,8 +120,8 @@ def test_nothing_is_learnt_while_timing(
     small = one_micro_batch(smoke_study.model("tiny").rl)
     row = smoke_study.algorithms["grpo_branch"]
     with Grader(workers=1) as grader:
-        watch = build_trainer(
-            Stopwatch,
+        trainer = build_trainer(
+            SageTrainer,
             smoke / "models/tiny/base",
             read_problems(smoke / PROBLEMS),
             small,
@@ -128,8 +129,11 @@ def test_nothing_is_learnt_while_timing(
             grpo_config(small, row, 1, "cpu", tmp_path),
             grader,
         )
-        watch.shapings, watch.rounds = {"grpo_branch": shaping_of(row)}, 6
-        before = {name: value.clone() for name, value in watch.model.state_dict().items()}
-        watch.train()
-    after = watch.model.state_dict()
+        watch = Stopwatch(trainer, {"grpo_branch": shaping_of(row)}, rounds=6)
+        trainer.add_callback(watch)
+        before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+        trainer.train()
+    assert len(watch.times) == 6
+    assert trainer.state.global_step == 0
+    after = trainer.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from sage.training.tally import GuideTally
+from sage.training.anchoring import GuideTally
 
 
 def test_sums_of_two_micro_batches_of_a_moment_by_hand() -> None:

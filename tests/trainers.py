@@ -167,9 +167,6 @@ def assert_same_run(whole: Any, resumed: Any) -> None:
     ]
     assert len(logs[0]) == 4
     assert logs[0] == logs[1]
-    states = [
-        {name: part.state_dict() for name, part in trainer._remembering().items()}
-        for trainer in (whole, resumed)
-    ]
+    states = [trainer.shaping.states() for trainer in (whole, resumed)]
     assert states[0]
     torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)

@@ -101,7 +101,7 @@ class GuideFunction(Protocol):
     A class may say `causal = True` if a factor depends on no later token of its completion; the
     KL in the reward then need not count the factors of earlier tokens. A guide that learns may have
     `observe(signals, reference_log_probs, advantages)`, called in training before `factors`, and
-    `end_step`, `state_dict` and `load_state_dict` (`sage.training.remembering`).
+    `end_step`, `state_dict` and `load_state_dict` (`sage.training.shaping`).
     """
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:

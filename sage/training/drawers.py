@@ -27,7 +27,7 @@ from sage.sampling.memory import cache_bytes, vllm_share
 from sage.sampling.stops import end_ids
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import RL, Sampling
-from sage.training.drawing import Drawer, DrawnRollouts, MakeDrawer
+from sage.training.drawing import Drawer, MakeDrawer
 
 
 def drawer_for(
@@ -59,7 +59,7 @@ def transformers_rollouts(copy: torch.dtype | None = None) -> MakeDrawer:
     the architectures of Llama and Qwen2; without, from the policy as it is.
     """
 
-    def make(trainer: DrawnRollouts) -> Drawer:
+    def make(trainer: Any) -> Drawer:
         model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer._tokenizer
         ends = end_ids(model.generation_config, tokenizer)
         around = trainer.accelerator.autocast
@@ -69,13 +69,13 @@ def transformers_rollouts(copy: torch.dtype | None = None) -> MakeDrawer:
     return make
 
 
-def rows_of(trainer: DrawnRollouts) -> int:
+def rows_of(trainer: Any) -> int:
     """Completions that one process draws for a generation."""
     arguments: Any = trainer.args
     return int(arguments.per_device_train_batch_size * arguments.steps_per_generation)
 
 
-def sampling_of(trainer: DrawnRollouts) -> Sampling:
+def sampling_of(trainer: Any) -> Sampling:
     """How the trainer's arguments and stop texts say that rollouts are sampled.
 
     Raises ValueError for settings of TRL's generation that these samplers do not have.
@@ -98,7 +98,7 @@ def sampling_of(trainer: DrawnRollouts) -> Sampling:
         top_k=arguments.top_k or 0,
         min_p=arguments.min_p or 0.0,
         max_tokens=arguments.max_completion_length,
-        stop=list(trainer._stop_texts),
+        stop=list(trainer.stop_texts),
     )
 
 
@@ -228,7 +228,7 @@ def vllm_rollouts(
     `limits` are further settings of `vllm.LLM`. Raises ValueError for a policy without an adapter.
     """
 
-    def make(trainer: DrawnRollouts) -> Drawer:
+    def make(trainer: Any) -> Drawer:
         from sage.sampling.vllm_engine import VllmSampler
 
         model: Any = trainer.accelerator.unwrap_model(trainer.model)

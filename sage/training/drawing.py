@@ -1,4 +1,4 @@
-"""Rollouts drawn by a sampler of this project, from the policy as it is at that moment.
+"""Rollouts as they are drawn and scored: in which order, by what, and where they end.
 
 A `Drawer` takes the place of TRL's generation. Each completion has a random stream named by the
 run's seed, the step, the draw within the step and its place in the whole generation. So what is
@@ -8,12 +8,57 @@ resumed where a generation begins draws what it would have drawn.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import lcm
 from typing import Any, Protocol
 
+import torch
+from accelerate import Accelerator
+from torch.nn.functional import pad
+from trl.trainer.utils import RepeatSampler
+
 from sage.sampling.interface import Completion, Request
-from sage.training.ends import EndedCompletions
+from sage.training.shaping import Shaping, loss_mask
+
+OLD = "old_per_token_logps"
+"""TRL's name, in a batch, of the log-probs of the policy that drew it."""
+
+GUIDED = "guided_prompt"
+"""Column of the data set with the conversation that asks the problem and gives its hint."""
+
+_LEFT_PADDED = ("prompt_ids", "prompt_mask")
+_OF_THE_BATCH = ("num_items_in_batch",)
+
+Rollouts = dict[str, Any]
+Examples = list[dict[str, Any]]
+
+
+def wind_to(dataloader: Any, epoch: int) -> None:
+    """Have `dataloader` take its prompts in the order of the pass `epoch`, counted from 0.
+
+    TRL's sampler shuffles each pass over the problems with a generator that starts anew when a run
+    is resumed, so that a run killed in its third pass would go on with the order of the first.
+    """
+    batches = dataloader.batch_sampler
+    while hasattr(batches, "batch_sampler"):  # around it, where several processes share batches
+        batches = batches.batch_sampler
+    order = batches.sampler
+    if isinstance(order, RepeatSampler) and order.shuffle and order.seed is not None:
+        order.generator.manual_seed(order.seed)
+        for _ in range(epoch):
+            torch.randperm(order.num_samples, generator=order.generator)
+
+
+def other_prompts(dataset: Any, count: int, seed: int, step: int, draw: int) -> Examples:
+    """`count` examples of the data set taken at random, others for each step and draw."""
+    digest = hashlib.sha256(f"{seed}|refill|{step}|{draw}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    indices = torch.randperm(len(dataset), generator=generator)[:count].tolist()
+    return [dataset[i] for i in indices]
 
 
 class Drawer(Protocol):
@@ -24,45 +69,45 @@ class Drawer(Protocol):
         ...
 
 
-MakeDrawer = Callable[["DrawnRollouts"], Drawer]
+MakeDrawer = Callable[[Any], Drawer]
 """Makes the drawer of a trainer, when its first rollouts are drawn."""
 
 
-class DrawnRollouts(EndedCompletions):
-    """GRPOTrainer whose rollouts come from the drawer that `_make_drawer` makes; None: TRL's."""
+class NamedDraws:
+    """Draws with the drawer that `make` makes, and names the stream of each completion."""
 
-    _make_drawer: MakeDrawer | None = None
-    _drawer: Drawer | None = None
-    _drawn: tuple[tuple[str, int], int] = (("", 0), 0)
-    _wanted_rows: int | None = None
-    """How many completions of all processes are wanted, where rows behind them only fill up."""
+    def __init__(self, make: Callable[[], Drawer], seed: int, padding: int) -> None:
+        self.drawer: Drawer | None = None
+        self._make, self._seed, self._padding = make, seed, padding
+        self._last: tuple[tuple[str, int], int] = (("", 0), 0)  # moment, and draw within it
 
-    def _first_row(self, rows: int) -> int:
-        """Where this process's `rows` completions begin among those of all processes."""
-        return int(self.accelerator.process_index * rows)
+    def draw(
+        self,
+        policy: Any,
+        prompts: Sequence[Sequence[int]],
+        moment: tuple[str, int],
+        first: int,
+        wanted: int | None,
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Tokens and log-probs of a completion of each of this process's `prompts`.
 
-    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._make_drawer is None:
-            return super()._generate_single_turn(prompt_ids, *args, **kwargs)
-        if self._drawer is None:
-            self._drawer = self._make_drawer(self)
-        model: Any = self.model
-        moment = ("train" if model.training else "eval", self.state.global_step)
-        draw = self._drawn[1] + 1 if self._drawn[0] == moment else 0
-        self._drawn = (moment, draw)
-        run = (self.args.seed, *moment, draw)
-        first = self._first_row(len(prompt_ids))
+        They are those from place `first` on of a draw in `moment`, the mode and the step. Of all
+        processes' completions `wanted` are drawn; those behind are a token of padding.
+        """
+        if self.drawer is None:
+            self.drawer = self._make()
+        draw = self._last[1] + 1 if self._last[0] == moment else 0
+        self._last = (moment, draw)
         # A process that only fills up draws one all the same: drawing may be done together.
-        wanted = len(prompt_ids) if self._wanted_rows is None else max(1, self._wanted_rows - first)
+        asked = prompts if wanted is None else prompts[: max(1, wanted - first)]
         requests = [
-            Request(tuple(ids), rollout_stream(*run, first + row))
-            for row, ids in enumerate(prompt_ids[:wanted])
+            Request(tuple(ids), rollout_stream(self._seed, *moment, draw, first + row))
+            for row, ids in enumerate(asked)
         ]
-        policy = self.accelerator.unwrap_model(model)
-        drawn = self._drawer.draw(policy, requests)
-        missing = len(prompt_ids) - len(drawn)
+        drawn = self.drawer.draw(policy, requests)
+        missing = len(prompts) - len(drawn)
         return (
-            [list(one.token_ids) for one in drawn] + [[self._tokenizer.pad_token_id]] * missing,
+            [list(one.token_ids) for one in drawn] + [[self._padding]] * missing,
             [list(one.log_probs) for one in drawn] + [[0.0]] * missing,
         )
 
@@ -74,3 +119,215 @@ def rollout_stream(seed: int, mode: str, step: int, draw: int, place: int) -> st
     makes their comparison sharper.
     """
     return json.dumps(["rollout", seed, mode, step, draw, place])
+
+
+class Ends:
+    """Where completions end: at `tokens`, and behind `texts`, whatever tokens these take."""
+
+    def __init__(self, tokenizer: Any, texts: Sequence[str], tokens: Sequence[int]) -> None:
+        self._tokenizer, self._texts, self._tokens = tokenizer, texts, tokens
+
+    def have_trl_stop(self, trainer: Any, policy: Any) -> None:
+        """Have TRL's generation stop at the texts, unless each is one of the tokens.
+
+        transformers looks for them, for which it needs the tokenizer.
+        """
+        if all(map(self._is_token, self._texts)):
+            return
+        trainer.generation_config.stop_strings = list(self._texts)
+        trainer.generation_kwargs["stop_strings"] = list(self._texts)
+        policy.generate = partial(policy.generate, tokenizer=self._tokenizer)
+
+    def cut(self, completions: list[list[int]]) -> list[list[int]]:
+        """What TRL generated, cut in place: padding follows a stop text, no end-of-text token."""
+        padding = self._tokenizer.pad_token_id
+        for ids in completions:
+            while len(ids) > 1 and ids[-1] == padding and ids[-2] == padding:
+                ids.pop()
+            if len(ids) > 1 and ids[-1] == padding and self._holds_text(ids[:-1]):
+                ids.pop()
+        return completions
+
+    def truncated(self, batch: Rollouts, longest: int) -> torch.Tensor:
+        """Which completions were cut off at the length limit, `[B]`."""
+        lengths = batch["completion_mask"].sum(dim=1)
+        last = batch["completion_ids"].gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+        ends = torch.tensor(self._tokens, device=last.device)
+        cut = (lengths >= longest) & ~torch.isin(last, ends)
+        for row in cut.nonzero()[:, 0].tolist():
+            cut[row] = not self._holds_text(batch["completion_ids"][row, : lengths[row]].tolist())
+        return cut
+
+    def _is_token(self, text: str) -> bool:
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        return len(ids) == 1 and ids[0] in self._tokens
+
+    def _holds_text(self, ids: list[int]) -> bool:
+        text = self._tokenizer.decode(ids[-64:])
+        return any(stop in text for stop in self._texts)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How all processes share completions: each holds an equal slice of them, in their order.
+
+    `group` is G, the completions of a prompt, and `padding` the token that fills shorter rows.
+    `micro_batches` is the number of parts that all processes together run a step in.
+    """
+
+    accelerator: Accelerator
+    group: int
+    padding: int
+    micro_batches: int = 1
+
+    @property
+    def sharing(self) -> int:
+        """How many processes run one micro-batch together."""
+        return max(1, self.accelerator.num_processes // self.micro_batches)
+
+    def first(self, rows: int) -> int:
+        """Where this process's `rows` completions begin among those of all."""
+        return int(self.accelerator.process_index * rows)
+
+    def own(self, rows: int) -> slice:
+        """This process's `rows` rows among those of all."""
+        return slice(self.first(rows), self.first(rows) + rows)
+
+    def part(self, rows: Sequence[Any]) -> list[Any]:
+        """This process's part of the rows of all."""
+        return list(rows[self.own(len(rows) // self.accelerator.num_processes)])
+
+    def tokens(self, batch: Mapping[str, Any]) -> torch.Tensor:
+        """Completion tokens with loss, of all processes."""
+        return self.accelerator.gather(loss_mask(batch).sum()).sum()
+
+    def of_the_micro_batch(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows of this process `[B, ...]` with those of all that share its micro-batch."""
+        if self.sharing == 1:
+            return rows
+        padded = rows
+        if rows.ndim > 1:
+            padded = self.accelerator.pad_across_processes(rows, dim=1)
+        every = self.accelerator.gather(padded)
+        first = self.accelerator.process_index // self.sharing * self.sharing * len(rows)
+        return every[first : first + self.sharing * len(rows)]
+
+    def weight(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The weight of a mean over this process's `tokens` in that over its whole micro-batch.
+
+        The latter is the average over the processes that share it, as gradients are.
+        """
+        counts = self.accelerator.gather(tokens).view(-1, self.sharing).sum(dim=1)
+        total = counts[self.accelerator.process_index // self.sharing].clamp(min=1)
+        return tokens * self.sharing / total
+
+    def everyones(self, batch: Mapping[str, Any]) -> Rollouts:
+        """The rows of all processes in their order, padded as by `join`, on each of them."""
+        rows = {}
+        for key, value in batch.items():
+            if key not in _OF_THE_BATCH:
+                padded = value
+                if value.ndim > 1:
+                    padded = self.accelerator.pad_across_processes(
+                        value, dim=1, pad_index=self._fill(key), pad_first=key in _LEFT_PADDED
+                    )
+                rows[key] = self.accelerator.gather(padded)
+        return rows
+
+    def join(self, parts: Sequence[Mapping[str, Any]]) -> Rollouts:
+        """Rows of several batches in one, padded to a common length.
+
+        Prompts are padded on the left, the rest on the right. Raises ValueError if the parts differ
+        in their keys.
+        """
+        keys = set(parts[0])
+        if any(set(part) != keys for part in parts):
+            raise ValueError(f"batches with different keys: {[sorted(part) for part in parts]}")
+        return {key: _joined(key, [part[key] for part in parts], self._fill(key)) for key in keys}
+
+    def _fill(self, key: str) -> int:
+        return self.padding if key in ("prompt_ids", "completion_ids") else 0
+
+
+def _joined(key: str, values: Sequence[torch.Tensor], fill: float) -> torch.Tensor:
+    if values[0].ndim == 1:
+        return torch.cat(list(values))
+    longest = max(value.shape[1] for value in values)
+    widths = [longest - value.shape[1] for value in values]
+    sides = [(width, 0) if key in _LEFT_PADDED else (0, width) for width in widths]
+    return torch.cat([pad(v, side, value=fill) for v, side in zip(values, sides, strict=True)])
+
+
+def take_rows(batch: Mapping[str, Any], rows: torch.Tensor | slice) -> Rollouts:
+    """Those rows, in that order; what belongs to the batch is dropped."""
+    return {key: value[rows] for key, value in batch.items() if key not in _OF_THE_BATCH}
+
+
+@dataclass
+class GenerationCall:
+    """The draws of one generation, in TRL's own way (`score`): it does not outlive TRL's call.
+
+    `state` and `log` are the trainer's, `longest` is the limit of a completion's tokens. `wanted`
+    is how many completions of all processes the draw under way wants, where rows behind them only
+    fill up; `correct` and `rewards` `[R]` are those of all processes in the last draw. `tokens` are
+    the completion tokens of all draws.
+    """
+
+    score: Callable[[Examples], Rollouts]
+    shaping: Shaping
+    shares: Shares
+    ends: Ends
+    longest: int
+    state: Any
+    log: dict[str, list[float]]
+    wanted: int | None = None
+    correct: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    rewards: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    tokens: float = 0.0
+
+    def groups(self, inputs: Examples) -> Rollouts:
+        """A completion of each of this process's `inputs`, whole groups, with its advantage."""
+        batch, own = self._scored(inputs), self.shares.own(len(inputs))
+        if self.shaping.advantage is not None:
+            groups = self.rewards.view(-1, self.shares.group)
+            batch["advantages"] = self.shaping.advantage.advantages(groups).flatten()[own]
+        return batch
+
+    def further(self, asked: Examples, guided: bool) -> tuple[Rollouts, Examples]:
+        """This process's part of completions of `asked`, any known prompts, and their examples.
+
+        Of the rows of all processes, those behind `asked` only make the number what TRL can take:
+        they are not drawn by a drawer, count nowhere and have no mask. The completions were chosen
+        for what was drawn before, so the log, whose means are those of the policy, goes without
+        them; their advantages mean nothing.
+        """
+        missing = -len(asked) % lcm(self.shares.accelerator.num_processes, self.shares.group)
+        own = self.shares.part([*asked, *asked[-1:] * missing])
+        log, self.wanted = {key: list(values) for key, values in self.log.items()}, len(asked)
+        batch = self._scored([{**one, "prompt": one[GUIDED]} for one in own] if guided else own)
+        self.wanted = None
+        self.log.clear()
+        self.log.update(log, num_tokens=[float(self.state.num_input_tokens_seen)])
+        return batch, own
+
+    def _scored(self, inputs: Examples) -> Rollouts:
+        batch = self.score(inputs)
+        if self.wanted is not None:
+            self._discount(batch, max(0, self.wanted - self.shares.first(len(inputs))))
+        truncated = self.ends.truncated(batch, self.longest)
+        self.tokens += float(self.shares.tokens(batch))
+        share = self.shares.accelerator.gather(truncated).float().mean().item()
+        self.log["completions/clipped_ratio"][-1] = share
+        if self.shaping.mask_truncated:
+            batch["completion_mask"] = batch["completion_mask"] * ~truncated[:, None]
+            batch["num_items_in_batch"] = self.shares.tokens(batch)
+        own = self.shares.own(len(inputs))
+        batch["correct"], batch["reward"] = self.correct[own], self.rewards[own]
+        return batch
+
+    def _discount(self, batch: Rollouts, wanted: int) -> None:
+        """Take the rows behind the first `wanted` out of the mask and of TRL's count of tokens."""
+        masks = (batch["prompt_mask"], batch["completion_mask"])
+        tokens = torch.stack([mask[wanted:].sum() for mask in masks]).sum()
+        self.state.num_input_tokens_seen -= int(self.shares.accelerator.gather(tokens).sum())
+        batch["completion_mask"][wanted:] = 0

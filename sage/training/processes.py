@@ -4,23 +4,32 @@ Each process is a fresh interpreter: nothing of the caller's `__main__` is run a
 with `multiprocessing`. They share the caller's output, and its process group, and on Linux the
 kernel ends them with it, however it ends. What they have in common for torch.distributed, a
 key-value store, is the caller's own, so no port is guessed.
+
+The call is handed over as JSON: data alone, nothing that can run. Arguments are plain values,
+paths, lists, tuples, mappings with text keys, and sections and dataclasses that other modules
+define; the latter two are made again by their own classes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache, reduce
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sage.training.calls import dumped, loaded
+from pydantic import BaseModel
+
+Call = tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
@@ -69,7 +78,7 @@ def allow_numbered_cpus() -> None:
 def run(processes: int, function: Callable[..., object], /, *arguments: Any, **named: Any) -> None:
     """Call `function` in that many processes and wait; with one, in this one.
 
-    `function` must be importable by its name, and its arguments data (`sage.training.calls`). As
+    `function` must be importable by its name, and its arguments data (`dumped`). As
     soon as one process fails the others are ended; raises RuntimeError that says which failed and
     how. Tracebacks are in the output.
     """
@@ -150,6 +159,61 @@ def _end_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it went before it could be watched
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dumped(function: Callable[..., object], arguments: tuple[Any, ...], named: Any) -> str:
+    """The call as JSON. Raises TypeError for an argument of another type."""
+    return json.dumps([_name(function), _plain(tuple(arguments)), _plain(dict(named))])
+
+
+def loaded(text: str) -> Call:
+    """The call that `dumped` wrote."""
+    function, arguments, named = json.loads(text)
+    return _find(function), _made(arguments), _made(named)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return {"path": str(value)}
+    if isinstance(value, BaseModel):
+        return {"section": _name(type(value)), "of": value.model_dump(mode="json")}
+    if is_dataclass(value) and not isinstance(value, type):
+        content = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {"data": _name(type(value)), "of": content}
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(one) for one in value]}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {"mapping": {key: _plain(one) for key, one in value.items()}}
+    raise TypeError(f"{type(value).__name__} {value!r} cannot be handed to another process")
+
+
+def _made(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_made(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "path" in value:
+        return Path(value["path"])
+    if "section" in value:
+        return _find(value["section"]).model_validate(value["of"])
+    if "data" in value:
+        return _find(value["data"])(**{key: _made(one) for key, one in value["of"].items()})
+    if "tuple" in value:
+        return tuple(_made(one) for one in value["tuple"])
+    return {key: _made(one) for key, one in value["mapping"].items()}
+
+
+def _name(named: Any) -> str:
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _find(name: str) -> Any:
+    module, _, path = name.partition(":")
+    return reduce(getattr, path.split("."), import_module(module))
 
 
 def _main(call: Path) -> None:

@@ -38,8 +38,8 @@ from sage.training.bfloat16 import fast_bfloat16
 from sage.training.checkpoints import KEPT, Sealing, claim, sources
 from sage.training.correction import Correction
 from sage.training.drawers import drawer_for
+from sage.training.drawing import GUIDED
 from sage.training.history import history_rows, write_history
-from sage.training.planned import GUIDED
 from sage.training.processes import allow_numbered_cpus, rank, world_size
 from sage.training.rewards import Reward, graded
 from sage.training.signs import findings
@@ -121,7 +121,7 @@ def train_rl(
         with atomic_directory(output) as folder:
             policy.save_pretrained(folder, state_dict=weights, safe_serialization=True)
             write_history(trainer.state.log_history, folder / "history.jsonl")
-            guide: Any = trainer._shaping.guide
+            guide: Any = trainer.shaping.guide
             if hasattr(guide, "learned"):
                 write_json_atomic(folder / LEARNED, guide.learned())
             if snapshots:

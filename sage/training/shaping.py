@@ -1,8 +1,14 @@
-"""What an algorithm adds to TRL's GRPO, and which completion tokens its loss counts."""
+"""What an algorithm adds to TRL's GRPO, and what of it learns and is remembered.
+
+A choice (guide, credit rule, filter and so on) may have `end_step(total)`, called when the
+gradients of an optimizer step are complete; `total` adds a tensor up over all processes. It may
+have `state_dict()` and `load_state_dict(state)`, of tensors and plain values: these go into every
+checkpoint, so that a resumed run equals an unbroken one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -91,6 +97,23 @@ class Shaping:
         names = ("guide", "estimator", "advantage", "credit", "filter", "planner")
         return {name: part for name in names if (part := getattr(self, name)) is not None}
 
+    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Let the choices learn that do."""
+        for part in self.parts().values():
+            if hasattr(part, "end_step"):
+                part.end_step(total)
+
+    def states(self) -> dict[str, Any]:
+        """What the choices remember, by name; of those without a memory, nothing."""
+        parts = self.parts().items()
+        return {name: part.state_dict() for name, part in parts if hasattr(part, "state_dict")}
+
+    def load_states(self, states: Mapping[str, Any]) -> None:
+        """Have the choices remember `states`, which hold those of all that do."""
+        for name, part in self.parts().items():
+            if hasattr(part, "state_dict"):
+                part.load_state_dict(states[name])
+
     @property
     def exact_forward_kl(self) -> bool:
         """Whether the KL term is a sum over the vocabulary."""
@@ -119,13 +142,29 @@ class Shaping:
         """Whether TRL's KL term is made to carry another divergence."""
         return self.divergence is not None or self.exact_forward_kl
 
-    @property
-    def shapes_kl(self) -> bool:
-        """Whether anything is done to the KL term at all."""
-        return self.guide is not None or self.estimator is not None
+    def check_kl(self, coefficient: float, arguments: Any) -> None:
+        """Raise ValueError if TRL's `arguments` leave no KL term to shape, or go past it."""
+        if self.guide is None and self.estimator is None:
+            return
+        if coefficient == 0.0:
+            raise ValueError(
+                "a guide or an estimator needs a KL term, but its coefficient is 0; set `beta` in "
+                "GRPOConfig"
+            )
+        if arguments.use_liger_kernel:
+            raise ValueError(
+                "liger's kernels replace the forward pass that hands log-probs and entropies to "
+                "the guide; use_liger_kernel must be off"
+            )
+        replaced = self.replaces_k3 or self.kl_in_reward
+        if replaced and getattr(arguments, "use_bias_correction_kl", False):
+            raise ValueError(
+                "use_bias_correction_kl (TRL's default) corrects k3 only, but another estimator is "
+                "set; set use_bias_correction_kl=False in GRPOConfig"
+            )
 
 
-def loss_mask(inputs: dict[str, Any]) -> torch.Tensor:
+def loss_mask(inputs: Mapping[str, Any]) -> torch.Tensor:
     """1 on completion tokens with loss, `[B, T]`."""
     mask: torch.Tensor = inputs["completion_mask"]
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask

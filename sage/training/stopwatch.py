@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 import torch
 from tqdm import tqdm
+from transformers import TrainerCallback
 
 from sage.grading import Grader
 from sage.problems.record import read_problems
@@ -48,42 +49,46 @@ def one_micro_batch(settings: RL) -> RL:
     return settings.model_copy(update=changes)
 
 
-class Stopwatch(SageTrainer):
-    """Times loss and gradient of its first micro-batch under `shapings`, and learns nothing."""
+class Stopwatch(TrainerCallback):
+    """Times loss and gradient of a first micro-batch of `trainer` under `shapings`.
 
-    shapings: Mapping[str, Shaping]
-    rounds: int
-    times: pd.DataFrame
+    It does so before the first step, and ends training there: nothing is learnt. What was measured
+    is in `times`, with COLUMNS.
+    """
 
-    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-        """In place of a step of training; its measurements are in `times`, with COLUMNS."""
-        model.train()
-        batch = self._prepare_inputs(inputs)
+    def __init__(self, trainer: SageTrainer, shapings: Mapping[str, Shaping], rounds: int) -> None:
+        self._trainer, self._shapings, self._rounds = trainer, shapings, rounds
+        self.times = pd.DataFrame(columns=COLUMNS)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Measure, now that the policy is where it is trained."""
+        trainer: Any = self._trainer
+        trainer.model_wrapped.train()
+        trainer.current_gradient_accumulation_steps = args.gradient_accumulation_steps
+        batch = trainer._prepare_inputs(next(iter(kwargs["train_dataloader"])))
         completions, tokens = len(batch["completion_mask"]), int(batch["completion_mask"].sum())
-        names, rows = list(self.shapings), []
-        for turn in tqdm(range(-WARM_UP, self.rounds), desc="timing", unit="round", mininterval=5):
+        names, rows = list(self._shapings), []
+        for turn in tqdm(range(-WARM_UP, self._rounds), desc="timing", unit="round", mininterval=5):
             first = turn % len(names)  # each goes first in its turn
             for name in [*names[first:], *names[:first]]:
-                seconds = self._seconds(model, batch, self.shapings[name])
-                rows.append((name, turn, seconds, completions, tokens))
+                trainer.shaping = self._shapings[name]
+                rows.append((name, turn, self._seconds(trainer, batch), completions, tokens))
         table = pd.DataFrame(rows, columns=COLUMNS)
         self.times = table[table["round"] >= 0].reset_index(drop=True)
-        self.control.should_training_stop = True
-        return torch.zeros((), device=self.accelerator.device)
+        control.should_training_stop = True
 
-    def _seconds(self, model: Any, batch: dict[str, Any], shaping: Shaping) -> float:
-        self._shaping = shaping
+    def _seconds(self, trainer: Any, batch: dict[str, Any]) -> float:
         start = self._now()
-        with self.compute_loss_context_manager():
-            loss = self.compute_loss(model, batch)
-        self.accelerator.backward(loss)
-        self._end_step()
+        with trainer.compute_loss_context_manager():
+            loss = trainer.compute_loss(trainer.model_wrapped, batch)
+        trainer.accelerator.backward(loss)
+        trainer.end_step()
         seconds = self._now() - start
-        model.zero_grad()
+        trainer.model_wrapped.zero_grad()
         return seconds
 
     def _now(self) -> float:
-        if self.accelerator.device.type != "cuda":
+        if self._trainer.accelerator.device.type != "cuda":
             return time.process_time()
         torch.cuda.synchronize()
         return time.perf_counter()
@@ -107,8 +112,9 @@ def step_times(
         config = grpo_config(small, first, 1, device, Path(scratch))
         config.save_strategy = "no"
         asked = read_problems(problems)
-        watch = build_trainer(Stopwatch, parent, asked, small, first, config, grader)
-        watch.shapings = {name: shaping_of(row) for name, row in algorithms.items()}
-        watch.rounds = rounds
-        watch.train()
+        trainer = build_trainer(SageTrainer, parent, asked, small, first, config, grader)
+        shapings = {name: shaping_of(row) for name, row in algorithms.items()}
+        watch = Stopwatch(trainer, shapings, rounds)
+        trainer.add_callback(watch)
+        trainer.train()
     return watch.times

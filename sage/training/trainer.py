@@ -1,15 +1,29 @@
-"""TRL's GRPO with what this project adds, at small seams and without a copy of TRL's loss.
+"""TRL's GRPO with what this project adds: one step of training, hook by hook.
 
-The loss is shaped where TRL hands over log-probs (`sage.training.anchoring`, and for single tokens
-`sage.training.crediting`), rollouts where it hands on scored completions
-(`sage.training.scoring`), of which a planner may draw more (`sage.training.planned`). They are
-drawn by this project's samplers (`sage.training.drawing`) instead of TRL's generation, whose
-completions would end where this project says (`sage.training.ends`).
+`SageTrainer` copies none of TRL's loss. It overrides the places where TRL hands something over,
+each once, and they stand below in the order of a step:
 
-In several processes each holds a slice of the completions of a generation. What is done does
-not depend on how many there are: noise is named by a completion's place in the whole
-generation, a planner sees the groups of all processes, and means over the
-tokens of a micro-batch are taken over all processes that share it.
+1. A pass over the problems begins (`_run_epoch`): in the order of its number, also after a resume.
+2. `_generate_and_score_completions` makes a generation. TRL draws and scores completions, of which
+   a planner may ask for more (`sage.training.planning`); their advantages and masks are set.
+   Within TRL's part, `_generate_single_turn` draws with this project's samplers instead of TRL's
+   (`sage.training.drawing`), and `_calculate_rewards` adds what rewards without a verifier ask for.
+3. `_prepare_inputs` hands out a micro-batch; for credit its rows are in order.
+4. `_compute_loss` opens a `LossCall` around TRL's loss, and puts that right for rows that only fill
+   up and for processes that share a micro-batch. Within it TRL asks for log-probs
+   (`_get_per_token_logps_and_entropies`), and reads what the loss is made of after that. So here
+   the reference becomes the anchor, k3 another divergence (`sage.training.anchoring`), advantages
+   those of tokens (`sage.training.credit`), and these are weighted by how far the sampler is from
+   the trainer (`sage.training.correction`). Padding is never read (`sage.training.trimming`).
+5. With the gradients of a step complete, choices learn that do; what they remember is in every
+   checkpoint (`sage.training.shaping`).
+
+A `GenerationCall` is open during 2 and a `LossCall` during 4; nothing in them outlives them.
+
+In several processes each holds a slice of the completions of a generation. What is done does not
+depend on how many there are: noise is named by a completion's place in the whole generation, a
+planner sees the groups of all processes, and means over the tokens of a micro-batch are taken over
+all processes that share it.
 """
 
 from __future__ import annotations
@@ -17,36 +31,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
-from accelerate.utils import set_seed
-from transformers import PreTrainedModel
-from trl import GRPOConfig
-from trl.models.utils import prepare_fsdp
-from trl.trainer.utils import add_fused_lm_head
+import torch
+from accelerate.utils import gather_object, set_seed
+from transformers import PreTrainedModel, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing, prepare_fsdp
+from trl.trainer.utils import add_fused_lm_head, use_adapter
 
-from sage.training.answers import AnswerProbabilities
-from sage.training.correction import CorrectedSampling, Correction
-from sage.training.crediting import CreditedLoss
-from sage.training.drawing import MakeDrawer
-from sage.training.passes import PassSampler
-from sage.training.planned import PlannedRollouts
-from sage.training.remembering import RememberedChoices
+from sage.method.advantages import Centred, GroupNormalised
+from sage.method.anchors import forward_kl_exact
+from sage.method.planners import Draw, Planner
+from sage.training import anchoring, credit, drawing, planning
+from sage.training.anchoring import REFERENCE, LossCall
+from sage.training.answers import with_answer_probabilities
+from sage.training.correction import SAMPLED, Correction, GapTally, correct
+from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
+from sage.training.rewards import READS_ANSWER
 from sage.training.shaping import Shaping
-from sage.training.tally import GapTally
-from sage.training.trimming import TrimmedPasses
+from sage.training.trimming import trimmed, with_states
 
 __all__ = ["SageTrainer", "Shaping"]
 
+DRAWN = "drawn_tokens"
+"""Key of TRL's log: completion tokens drawn so far, those that are not trained on among them."""
 
-class SageTrainer(
-    CorrectedSampling,
-    CreditedLoss,
-    PlannedRollouts,
-    AnswerProbabilities,
-    RememberedChoices,
-    TrimmedPasses,
-):
+MEANS_OVER_COMPLETIONS = ("grpo", "sapo", "dr_grpo", "luspo")
+"""TRL's losses that divide by the number of completions; the others divide by that of tokens."""
+
+STATE = "choices.pt"
+"""The file of a checkpoint that holds what the choices remember."""
+
+
+class SageTrainer(GRPOTrainer):
     """TRL's GRPOTrainer with `shaping`; without any it is GRPOTrainer.
 
     It takes all arguments of GRPOTrainer: model, reward functions, `args` (GRPOConfig, vLLM's
@@ -69,6 +88,11 @@ class SageTrainer(
     without a KL term, and for settings of TRL that go past the seam.
     """
 
+    model: Any
+    args: Any  # TRL types it as any trainer's
+    ref_model: Any
+    _buffered_inputs: Any
+
     def __init__(
         self,
         *args: Any,
@@ -83,74 +107,311 @@ class SageTrainer(
     ) -> None:
         with _loading_no_reference((*args, *kwargs.values()) if reference is not None else ()):
             super().__init__(*args, **kwargs)
-        arguments: Any = self.args
-        self.beta = arguments.beta
+        self.beta = self.args.beta
         if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
             set_seed(self.args.seed, device_specific=True)
-        self._shaping = shaping or Shaping()
-        self._stop_texts = tuple(stop_texts)
-        self._make_drawer, self._trims = make_drawer, trims
-        self._correction = correction or Correction()
+        self.shaping, self.stop_texts = shaping or Shaping(), tuple(stop_texts)
+        self._correction, self._trims = correction or Correction(), trims
+        parts = micro_batches or self.args.gradient_accumulation_steps
+        group, padding = int(self.num_generations or 1), cast(int, self._tokenizer.pad_token_id)
+        self._shares = drawing.Shares(self.accelerator, group, padding, parts)
+        self._ends = drawing.Ends(self._tokenizer, self.stop_texts, self.eos_token_ids)
+        make = partial(make_drawer, self) if make_drawer else None
+        self._draws = drawing.NamedDraws(make, self.args.seed, padding) if make else None
+        self._guidance = anchoring.Guidance(self._shares, self.shaping.clamp, self.args.seed)
         self._gaps = GapTally(self.accelerator)
-        by_trl = make_drawer is None and not self.use_vllm
-        if by_trl and not all(map(self._ends_with_one_token, self._stop_texts)):
-            self._stop_at_texts()
-        if by_trl and self.is_fsdp_enabled:
-            # Parts of the weights are with processes that draw more tokens.
+        self._generation: GenerationCall | None = None
+        self._loss: LossCall | None = None
+        self._check()
+        if self._draws is None and not self.use_vllm:
             policy = self.accelerator.unwrap_model(self.model)
-            policy.generate = partial(policy.generate, synced_gpus=True)
+            self._ends.have_trl_stop(self, policy)
+            if self.is_fsdp_enabled:  # parts of the weights are with processes that draw more
+                policy.generate = partial(policy.generate, synced_gpus=True)
+        if reference is not None and self.beta != 0.0:
+            add_fused_lm_head(reference, temperature=self.temperature)
+            self.ref_model = (
+                prepare_fsdp(reference, self.accelerator)
+                if self.is_fsdp_enabled
+                else self.accelerator.prepare_model(reference, evaluation_mode=True)
+            )
+        self.add_callback(_Learning(self))
+
+    def _check(self) -> None:
+        """Raise ValueError for what cannot be trained, or not with these settings of TRL."""
         if not any(weights.requires_grad for weights in self.model.parameters()):
             raise ValueError(
                 "the policy has no trainable parameter, so nothing would be learnt; load its "
                 "adapter with is_trainable=True, or give peft_config"
             )
-        if self._shaping.shapes_kl:
-            self._check_seam()
-        if reference is not None and self.beta != 0.0:
-            add_fused_lm_head(reference, temperature=self.temperature)
-            self.ref_model = self._prepared_reference(reference)
-        self._start_anchoring(micro_batches or self.args.gradient_accumulation_steps)
-        if self._shaping.token_rule is not None:
-            self._check_credit(self._shaping.token_rule)
-        if self._shaping.planning is not None:
-            self._check_planner(self._shaping.planning)
+        self.shaping.check_kl(self.beta, self.args)
+        planner, tools = self.shaping.planning, bool(getattr(self, "tools", None))
+        if (rule := self.shaping.token_rule) is not None:
+            credit.check_credit(rule, planner, tools, self._shares, self.args)
+        if planner is not None:
+            columns = getattr(self.train_dataset, "column_names", None) or ()
+            planning.check_planner(planner, columns, self.shaping.advantage is not None, self.args)
 
-    def _check_seam(self) -> None:
-        if self.beta == 0.0:
-            raise ValueError(
-                "a guide or an estimator needs a KL term, but its coefficient is 0; set `beta` in "
-                "GRPOConfig"
-            )
-        if self.args.use_liger_kernel:
-            raise ValueError(
-                "liger's kernels replace the forward pass that hands log-probs and entropies to "
-                "the guide; use_liger_kernel must be off"
-            )
-        replaced = self._shaping.replaces_k3 or self._shaping.kl_in_reward
-        if replaced and getattr(self.args, "use_bias_correction_kl", False):
-            raise ValueError(
-                "use_bias_correction_kl (TRL's default) corrects k3 only, but another estimator is "
-                "set; set use_bias_correction_kl=False in GRPOConfig"
-            )
-
-    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> PassSampler:
-        """TRL's, made to keep its order when a run is resumed after its first pass."""
-        return PassSampler.like(super()._get_train_sampler(*args, **kwargs))
+    # A pass over the problems
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """A pass over the problems; none where a run is resumed that has taken its last step.
+        """A pass; none where training is over, as in a run resumed after its last step.
 
-        transformers takes a step before it looks at their number. And where it skips the first
-        batches of a pass it does not reach the sampler of several processes: it is told here.
+        transformers takes a step before it looks.
         """
-        if self.state.global_step < self.state.max_steps:
-            kwargs["train_dataloader"].set_epoch(kwargs["epoch"])
+        if self.state.global_step < self.state.max_steps and not self.control.should_training_stop:
+            drawing.wind_to(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
 
-    def _prepared_reference(self, reference: PreTrainedModel) -> Any:
-        if self.is_fsdp_enabled:
-            return prepare_fsdp(reference, self.accelerator)
-        return self.accelerator.prepare_model(reference, evaluation_mode=True)
+    # A generation of rollouts
+
+    def _generate_and_score_completions(self, inputs: Examples) -> Rollouts:
+        """The completions of a generation with rewards, advantages and masks: this process's."""
+        training, planner = self.model_wrapped.training, self.shaping.planning
+        log = self._metrics["train" if training else "eval"]
+        self._generation = call = GenerationCall(
+            super()._generate_and_score_completions,
+            self.shaping,
+            self._shares,
+            self._ends,
+            self.args.max_completion_length,
+            self.state,
+            log,
+        )
+        try:
+            if planner is not None and training:
+                rows = self._planned(planner, call, inputs)
+                zeros = (rows["advantages"] == 0).float().mean()
+                batch = planning.shared_out(rows, self.args.steps_per_generation or 1, self._shares)
+            else:
+                batch = planning.in_groups(call.groups(inputs), self._shares)
+                zeros = self.accelerator.gather((batch["advantages"] == 0).float().mean()).mean()
+        finally:
+            self._generation = None
+        if self.shaping.token_rule is None:  # else the loss gets other advantages
+            log["zero_advantages"].append(float(zeros))
+        if training:
+            # The log is in every checkpoint, so a resumed run goes on counting.
+            logged = [entry[DRAWN] for entry in self.state.log_history if DRAWN in entry]
+            before = log[DRAWN] or logged or [0.0]  # not logged yet, or logged
+            log[DRAWN] = [before[-1] + call.tokens]
+        return batch
+
+    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Tokens and log-probs of a completion of each prompt."""
+        if self._draws is None:
+            drawn, *rest = super()._generate_single_turn(prompt_ids, *args, **kwargs)
+            return self._ends.cut(drawn), *rest
+        policy: Any = self.accelerator.unwrap_model(self.model)
+        first = self._shares.first(len(prompt_ids))
+        wanted = None if self._generation is None else self._generation.wanted
+        return self._draws.draw(policy, prompt_ids, self._moment(self.model), first, wanted)
+
+    def _calculate_rewards(
+        self, inputs: Examples, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> torch.Tensor:
+        """Rewards of all processes' completions, `[R, F]`; some read the answer's probability."""
+        if any(getattr(reward, READS_ANSWER, False) for reward in self.reward_funcs):
+            read, alone = partial(self._read, self.model), self.accelerator.num_processes == 1
+            texts = (inputs, prompts, completion_ids_list)
+            inputs = with_answer_probabilities(*texts, self._tokenizer, read, alone)
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        if (call := self._generation) is not None:
+            call.correct = rewards[:, 0]
+            call.rewards = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
+        return rewards
+
+    def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
+        """The completions of all processes, drawn further as the planner says and chosen by it."""
+        shares, step = self._shares, self.state.global_step
+
+        def others(count: int, number: int) -> Examples:
+            return drawing.other_prompts(self.train_dataset, count, self.args.seed, step, number)
+
+        def draw(asked: Examples, wish: Draw) -> Rollouts:
+            if wish.more is None:
+                return shares.everyones(call.groups(shares.part(asked)))
+            batch, own = call.further(asked, wish.guided)
+            if wish.guided:
+                batch = self._under_own_prompts(batch, [example["prompt"] for example in own])
+            return drawing.take_rows(shares.everyones(batch), slice(len(asked)))
+
+        examples = gather_object(inputs)[:: shares.group]
+        rows = shares.everyones(call.groups(inputs))
+        generation = planning.Generation.of_groups(examples, rows, shares.group)
+        chosen = planning.follow(planner, generation, self.accelerator.num_processes, others, draw)
+        counts = generation.counts()
+        if self.shaping.filter is not None:
+            counts = {"refills": float(len(generation.parts) - 1)}
+        for name, value in counts.items():
+            call.log[name].append(value)
+        by_trl = Centred() if self.args.scale_rewards == "none" else GroupNormalised()
+        return planning.chosen_rows(generation, chosen, self.shaping.advantage or by_trl, shares)
+
+    def _under_own_prompts(self, batch: Rollouts, prompts: list[Any]) -> Rollouts:
+        """Guided completions with their prompts without guidance, and reference log-probs for it.
+
+        The old log-probs stay those of the policy that drew them: under guidance.
+        """
+        if OLD not in batch:
+            batch[OLD] = self._read_completions(self.model, batch)
+        ids, multiple = self._tokenize_prompts(prompts)[0], self.args.pad_to_multiple_of
+        batch = planning.with_prompts(batch, ids, self._shares.padding, multiple)
+        if REFERENCE in batch:
+            with self._reference(self.model) as reference:
+                batch[REFERENCE] = self._read_completions(reference, batch)
+        return batch
+
+    def _read_completions(self, model: Any, batch: Rollouts) -> torch.Tensor:
+        """Log-probs of the completions in `batch` under `model`, `[B, T]`."""
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        # Rows that only fill up have no completion in their mask.
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        return self._read(model, ids, mask, batch["completion_ids"].shape[1])
+
+    @torch.no_grad()
+    def _read(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
+        """Log-probs of the last `width` tokens under `model`, `[B, width]`."""
+        device, rows = self.accelerator.device, self.args.per_device_train_batch_size
+        with disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            log_probs: torch.Tensor = self._get_per_token_logps_and_entropies(
+                model, ids.to(device), mask.to(device), width, batch_size=rows
+            )[0]
+        return log_probs
+
+    @contextmanager
+    def _reference(self, model: Any) -> Iterator[Any]:
+        """The model that the KL term refers to: its own, or the policy with its adapter off."""
+        if self.ref_model is not None:
+            yield self.ref_model
+            return
+        policy: Any = self.accelerator.unwrap_model(model)
+        # Where the policy came with an adapter, TRL keeps a copy of it.
+        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+            yield model
+
+    # A micro-batch and its loss
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """A micro-batch; where tokens get credit, the rows that TRL shuffled are in order again."""
+        inputs = super()._prepare_inputs(generation_batch)
+        if self.shaping.token_rule is None or not self.model.training:
+            return inputs
+        self._buffered_inputs = credit.ordered(self._buffered_inputs)
+        return self._buffered_inputs[self._step % len(self._buffered_inputs)]
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss of what `shaping` makes of the inputs, without what the seam adds to it."""
+        self._loss = call = LossCall(dict(inputs), self._moment(model))
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, call.inputs)
+        finally:
+            self._loss = None
+        parts = self.current_gradient_accumulation_steps if call.training else 1.0
+        kl = self._metrics[call.moment[0]].get("kl", [])
+        if self.shaping.replaces_k3:
+            ones = anchoring.mean_of_one(self.loss_type, inputs, self.args, call.training)
+            loss = loss - self.beta * anchoring.ADDED * (ones / parts)
+            if kl[-1] != 0.0:  # TRL's mean over no token
+                kl[-1] -= anchoring.ADDED
+        if "real_share" in inputs and self.loss_type in MEANS_OVER_COMPLETIONS:
+            # TRL's mean, but not its bonus, counts the rows that only fill up.
+            bonus = self._entropy_bonus(call) / self.current_gradient_accumulation_steps
+            loss = (loss + bonus) / inputs["real_share"] - bonus
+        if self._shares.sharing > 1 and call.training:
+            # TRL's means over tokens, of the whole loss or of its bonus, are this process's.
+            if self.loss_type == "bnpo":
+                loss = loss * self._shares.weight(call.mask.sum())
+            elif self.entropy_coef:
+                weight = self._shares.weight(call.mask.sum())
+                loss = loss - (weight - 1.0) * self._entropy_bonus(call)
+        if call.reward_kl is not None:
+            total, tokens = self.accelerator.reduce(call.reward_kl, reduction="sum").tolist()
+            kl[-1] = total / max(tokens, 1.0)
+        return loss
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
+        """Log-probs and entropies; in a loss they shape what TRL reads of its inputs after that."""
+        call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
+        read, states = super()._get_per_token_logps_and_entropies, call.states if call else None
+        if states is not None and getattr(rule, "hidden_states", False):
+            read = with_states(read, self.accelerator.unwrap_model(model), states)
+        if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number
+            read = trimmed(read, self.accelerator.num_processes, states)
+        output = read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
+        if call is None:
+            return output
+        call.take(output[0], output[1])
+        if shaping.guide is not None:
+            self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
+        if shaping.exact_forward_kl:
+            call.replace_k3(self._forward_kl(model, input_ids, attention_mask, logits_to_keep))
+        elif shaping.divergence is not None:
+            call.diverge(shaping.divergence)
+        if rule is not None:
+            credit.give_credit(rule, call, shaping, self.beta, self._shares)
+        if SAMPLED in call.inputs:
+            self._log(call, "sampler", correct(call, self._correction, self._gaps, self.loss_type))
+        return output
+
+    def _entropy_bonus(self, call: LossCall) -> torch.Tensor:
+        """What TRL takes off the loss of a step that is not accumulated."""
+        entropy = (call.entropies * call.mask).sum() / call.mask.sum().clamp(min=1)
+        return self.entropy_coef * entropy
+
+    def _forward_kl(
+        self, model: Any, input_ids: Any, attention_mask: Any, length: int
+    ) -> torch.Tensor:
+        """KL(reference || policy) at the states of the last `length` tokens, `[B, T]`."""
+
+        def logits(network: Any) -> torch.Tensor:
+            with self.accelerator.autocast():
+                output = network(input_ids, attention_mask, logits_to_keep=length + 1)
+            return output.logits[:, :-1].float() / self.temperature
+
+        policy = logits(model)
+        with torch.no_grad(), self._reference(model) as network:
+            reference = logits(network)
+        return forward_kl_exact(policy, reference)
+
+    def _moment(self, model: Any) -> tuple[str, int]:
+        """The mode and the optimizer step."""
+        return ("train" if model.training else "eval", self.state.global_step)
+
+    def _log(self, call: LossCall, of: str, values: dict[str, float]) -> None:
+        """Set what is logged of a moment; each call gives its numbers so far."""
+        for name, value in values.items():
+            self._metrics[call.moment[0]][f"{of}/{name}"] = [value]
+
+    # What is learnt and remembered
+
+    def end_step(self) -> None:
+        """Let the choices learn that do, from all micro-batches of the step."""
+        self.shaping.end_step(partial(self.accelerator.reduce, reduction="sum"))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        states = self.shaping.states()
+        if states and self.args.should_save:
+            torch.save(states, Path(output_dir) / STATE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.shaping.states():
+            file = Path(checkpoint) / STATE
+            self.shaping.load_states(torch.load(file, map_location="cpu", weights_only=True))
+
+
+class _Learning(TrainerCallback):
+    """Ends the step of the choices once the gradients of an optimizer step are complete."""
+
+    def __init__(self, trainer: SageTrainer) -> None:
+        self._trainer = trainer
+
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.end_step()
 
 
 @contextmanager

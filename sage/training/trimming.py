@@ -1,39 +1,40 @@
-"""Log-probs without the padding: rows of similar length are read together.
+"""Forward passes as the loss wants them: without padding, and with the last layer's states.
 
-TRL pads all completions of a generation to the longest. Here each pass sorts its rows by length,
-splits them into groups where that saves enough, and cuts each group's padding off. The numbers
-are those of one pass but for floating-point rounding.
+Both wrap TRL's function that reads log-probs and entropies of completions, and keep its form. TRL
+pads all completions of a generation to the longest; `trimmed` sorts the rows by length, splits them
+into groups where that saves enough, and cuts each group's padding off. The numbers are those of one
+pass but for floating-point rounding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn.functional import pad
 
-from sage.training.states import HiddenStates
+Read = Callable[..., Any]
+"""TRL's `_get_per_token_logps_and_entropies`: log-probs, entropies and an auxiliary loss."""
 
 _WORTH = 256
 """Tokens that a further pass must save; reading so few more costs what starting a pass does."""
 
 
-class TrimmedPasses(HiddenStates):
-    """GRPOTrainer that reads completions without their padding if `_trims`."""
+def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None) -> Read:
+    """`read`, but rows of similar length are read together, without their padding.
 
-    _trims = False
+    `states` are those that `with_states` appends in each pass; they become one `[B, T, D]`.
+    """
 
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
+    def passes(
+        model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
     ) -> Any:
-        read = super()._get_per_token_logps_and_entropies
-        if not self._trims or self.aux_loss_enabled:  # that of a mixture of experts is one number
-            return read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
         prompts = attention_mask[:, :-logits_to_keep].sum(dim=1)
         lengths = attention_mask[:, -logits_to_keep:].sum(dim=1)
         order = lengths.argsort(descending=True)
         # Processes that train together must run the same number of passes.
-        worth = _WORTH if self.accelerator.num_processes == 1 else torch.inf
+        worth = _WORTH if processes == 1 else torch.inf
         border = input_ids.shape[1] - logits_to_keep
         sizes = group_sizes(lengths[order].tolist(), int(prompts.max()), worth)
         outputs = []
@@ -45,12 +46,37 @@ class TrimmedPasses(HiddenStates):
             )
             outputs.append([_widened(part, logits_to_keep) for part in output])
         back = order.argsort()
-        if self._states:
-            wide = [pad(part, (0, 0, 0, logits_to_keep - part.shape[1])) for part in self._states]
-            self._states[:] = [torch.cat(wide)[back]]
+        if states:
+            wide = [pad(part, (0, 0, 0, logits_to_keep - part.shape[1])) for part in states]
+            states[:] = [torch.cat(wide)[back]]
         return tuple(
             None if p[0] is None else torch.cat(p)[back] for p in zip(*outputs, strict=True)
         )
+
+    return passes
+
+
+def with_states(read: Read, policy: Any, states: list[torch.Tensor]) -> Read:
+    """`read`, but each pass appends the states of completion tokens to `states`.
+
+    They are those of the last layer of `policy`, after the last norm, `[rows, tokens, D]`, without
+    gradient.
+    """
+    policy = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+
+    def noted(
+        model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
+        def keep(module: Any, given: Any, output: Any) -> None:
+            states.append(output.last_hidden_state[:, -logits_to_keep:].detach())
+
+        hook = policy.base_model.register_forward_hook(keep)
+        try:
+            return read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
+        finally:
+            hook.remove()
+
+    return noted
 
 
 def _widened(values: torch.Tensor | None, width: int) -> torch.Tensor | None:

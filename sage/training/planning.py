@@ -1,0 +1,251 @@
+"""Generations of rollouts that follow a planner, and the batches that they are made of.
+
+TRL hands over a generation's prompts, G times each, and takes back a batch of any size. What a
+planner (`sage.method.planners`) asks for is drawn in TRL's own way, in rows that all processes
+share evenly; all of them hold the rows of all, plan alike, and take their slice of what is chosen.
+
+Ragged groups make the number of completions vary from step to step. It is filled up to a multiple
+of the micro-batches of all processes with rows that carry no loss, and the loss is put right for
+these: a mean over completions is one over real completions, each with the same weight, whatever its
+group. A micro-batch so holds more completions where a planner draws more, and needs the memory for
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from trl.trainer.utils import pad
+
+from sage.method.planners import Chosen, Draw, Drawn, Planner
+from sage.training.drawing import GUIDED, OLD, Examples, Rollouts, Shares, take_rows
+from sage.training.shaping import Advantage
+
+
+def check_planner(planner: Planner, columns: Sequence[str], has_advantage: bool, args: Any) -> None:
+    """Raise ValueError for what the planner cannot work with.
+
+    `columns` are the data set's, `args` TRL's settings; `has_advantage` says whether this project
+    computes the advantages.
+    """
+    name = type(planner).__name__
+    if getattr(planner, "needs_guidance", False) and GUIDED not in columns:
+        raise ValueError(
+            f"the planner {name} draws under a prompt with guidance, but the data set has no "
+            f"column {GUIDED!r}, only {sorted(columns)}; add it, or choose another planner"
+        )
+    if getattr(planner, "ragged", True):
+        if args.use_vllm and args.vllm_mode == "server":
+            raise ValueError(
+                f"the planner {name} draws unequal numbers of completions, but a vLLM server "
+                "is asked for G of each prompt; set vllm_mode to 'colocate'"
+            )
+        if not has_advantage and args.scale_rewards == "batch":
+            raise ValueError(
+                f"the planner {name} needs advantages of single groups; set scale_rewards to "
+                "'group' or 'none', not 'batch'"
+            )
+
+
+@dataclass
+class Generation:
+    """What is drawn so far: `examples` of the prompts, and the rows of all processes in `parts`.
+
+    `prompts` `[R]` says which prompt each row is of, `further` whether it was drawn because of
+    what was drawn before, `guided` whether under the prompt with guidance.
+    """
+
+    wanted: int
+    rollouts: int
+    examples: Examples
+    parts: list[Rollouts]
+    prompts: torch.Tensor
+    further: torch.Tensor
+    guided: torch.Tensor
+
+    @classmethod
+    def of_groups(cls, examples: Examples, rows: Rollouts, rollouts: int) -> Generation:
+        """The first draw: `rows` are `rollouts` completions of each of the `examples`."""
+        prompts = torch.arange(len(examples), device=rows["advantages"].device)
+        prompts = prompts.repeat_interleave(rollouts)
+        none = torch.zeros_like(prompts, dtype=torch.bool)
+        return cls(len(examples), rollouts, examples, [rows], prompts, none, none)
+
+    def add(self, rows: Rollouts, prompts: torch.Tensor, draw: Draw) -> None:
+        """Add the rows of a draw."""
+        self.parts.append(rows)
+        self.prompts = torch.cat([self.prompts, prompts])
+        more = torch.full_like(prompts, draw.more is not None, dtype=torch.bool)
+        self.further = torch.cat([self.further, more])
+        self.guided = torch.cat([self.guided, more & draw.guided])
+
+    def of(self, key: str) -> torch.Tensor:
+        """What `key` holds of each row, `[R]`."""
+        return torch.cat([part[key] for part in self.parts])
+
+    def counts(self) -> dict[str, float]:
+        """What is logged of further draws."""
+        counts = {"extra_rollouts": float(self.further.sum())}
+        if self.guided.any():
+            right = self.of("correct")[self.guided] > 0
+            counts["guided_correct"] = float(right.float().mean())
+        return counts
+
+    def drawn(self) -> Drawn:
+        """What a planner is shown."""
+        table = rows_by_prompt(self.prompts)
+        return Drawn(
+            present=table >= 0,
+            correct=laid_out(self.of("correct"), table),
+            rewards=laid_out(self.of("reward"), table),
+            guided=self.guided[table.clamp(min=0)] & (table >= 0),
+            prompts=self.wanted,
+            rollouts=self.rollouts,
+            draws=len(self.parts),
+        )
+
+
+def follow(
+    planner: Planner,
+    generation: Generation,
+    processes: int,
+    others: Callable[[int, int], Examples],
+    draw: Callable[[Examples, Draw], Rollouts],
+) -> Chosen:
+    """Draw further as the planner says, and return what it chooses.
+
+    `others(count, number)` gives prompts for the draw of that number; `draw` the completions of
+    all processes. Raises ValueError for prompts that processes cannot share.
+    """
+    while (asked := planner.further(generation.drawn())) is not None:
+        if asked.more is None:  # G completions of each of further prompts
+            first = len(generation.examples)
+            generation.examples.extend(others(asked.prompts, len(generation.parts)))
+            device = generation.prompts.device
+            prompts = torch.arange(first, len(generation.examples), device=device)
+            prompts = prompts.repeat_interleave(generation.rollouts)
+            if len(prompts) % processes:
+                raise ValueError(
+                    f"{len(prompts)} completions of other prompts cannot be shared evenly by "
+                    f"{processes} processes; a planner must ask for another number of prompts"
+                )
+        elif asked.more.any():  # further completions of known prompts
+            known = torch.arange(len(asked.more), device=asked.more.device)
+            prompts = known.repeat_interleave(asked.more)
+        else:
+            break
+        rows = draw([generation.examples[i] for i in prompts.tolist()], asked)
+        generation.add(rows, prompts, asked)
+    return planner.chosen(generation.drawn())
+
+
+def chosen_rows(
+    generation: Generation, chosen: Chosen, advantage: Advantage, shares: Shares
+) -> Rollouts:
+    """The completions that are trained on, of all processes, with the advantages of their groups.
+
+    Those that they have stay where every group is as it was drawn. Old log-probs of the policy as
+    it is now, which TRL leaves out, are NaN until the loss has them.
+    """
+    parts = generation.parts
+    if any(OLD in part for part in parts):
+        parts = [part if OLD in part else {**part, OLD: _unknown(part)} for part in parts]
+    table = rows_by_prompt(generation.prompts)
+    table = table.masked_fill(~chosen.rows, -1)[chosen.prompts]
+    taken, counts = table[table >= 0], (table >= 0).sum(dim=1)
+    batch = take_rows(shares.join(parts), taken)
+    if chosen.loss is not None:
+        with_loss = chosen.loss[generation.prompts[taken]]
+        batch["completion_mask"] = batch["completion_mask"] * with_loss[:, None]
+    if generation.further[taken].any() or (counts != generation.rollouts).any():
+        values = advantage.advantages(laid_out(generation.of("reward"), table))
+        batch["advantages"] = values[table >= 0]
+    counts = counts.cpu()
+    batch["group"] = torch.arange(len(counts)).repeat_interleave(counts)
+    batch["group_size"] = counts.repeat_interleave(counts)
+    return batch
+
+
+def in_groups(batch: Rollouts, shares: Shares) -> Rollouts:
+    """`batch`, this process's whole groups, with their places among those of all processes."""
+    rows = len(batch["advantages"])
+    places = torch.arange(rows) + shares.first(rows)  # on the CPU, where noise is drawn
+    sizes = torch.full_like(places, shares.group)
+    return batch | {"rollout": places, "group": places // shares.group, "group_size": sizes}
+
+
+def shared_out(batch: Rollouts, parts: int, shares: Shares) -> Rollouts:
+    """This process's share of `batch`, filled up to what all processes can share.
+
+    `parts` is the number of micro-batches of a generation in each process. `rollout` is a
+    completion's place in the whole generation; on the CPU, where its noise is drawn.
+    """
+    processes, real = shares.accelerator.num_processes, len(batch["advantages"])
+    batch = filled(batch, -(-real // (parts * processes)) * parts * processes)
+    total = len(batch["advantages"])
+    own = shares.own(total // processes)
+    result = take_rows(batch, own)
+    result["rollout"] = torch.arange(total)[own]
+    result["num_items_in_batch"] = shares.tokens(result)
+    if total > real:
+        result["real_share"] = torch.tensor(real / total, device=result["advantages"].device)
+    return result
+
+
+def with_prompts(
+    batch: Rollouts, prompts: Sequence[Sequence[int]], padding: int, multiple: int | None
+) -> Rollouts:
+    """The completions of `batch` under other prompts, given as token ids."""
+    ids = [torch.tensor(each) for each in prompts]
+    device = batch["prompt_ids"].device
+    sides: dict[str, Any] = {"padding_side": "left", "pad_to_multiple_of": multiple}
+    mask = pad([torch.ones_like(each) for each in ids], **sides)
+    return batch | {
+        "prompt_ids": pad(ids, padding_value=padding, **sides).to(device),
+        "prompt_mask": mask.to(device),
+    }
+
+
+def rows_by_prompt(prompts: torch.Tensor) -> torch.Tensor:
+    """Where the rows of each prompt are, `[N, M]`, in their order, -1 behind the last.
+
+    `prompts` `[R]` names the prompt of each row, from 0 to N - 1.
+    """
+    counts = torch.bincount(prompts)
+    order = prompts.argsort(stable=True)
+    starts = counts.cumsum(0) - counts
+    places = torch.arange(len(prompts), device=prompts.device) - starts[prompts[order]]
+    table = prompts.new_full((len(counts), int(counts.max())), -1)
+    table[prompts[order], places] = order
+    return table
+
+
+def laid_out(values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """`values` `[R]` of rows in the shape of `table` (`rows_by_prompt`), NaN where it has none."""
+    return values[table.clamp(min=0)].masked_fill(table < 0, torch.nan)
+
+
+def filled(batch: Mapping[str, Any], rows: int) -> Rollouts:
+    """The batch with rows at its end that carry no loss, up to `rows`.
+
+    They repeat the first row, without a token of its completion and with advantage 0, and belong to
+    no group.
+    """
+    missing = rows - len(batch["advantages"])
+    if not missing:
+        return dict(batch)
+    result = {
+        key: torch.cat([value, value[:1].expand(missing, *value.shape[1:])])
+        for key, value in batch.items()
+    }
+    for key, value in (("completion_mask", 0), ("advantages", 0.0), ("group", -1)):
+        result[key][-missing:] = value
+    return result
+
+
+def _unknown(part: Mapping[str, Any]) -> torch.Tensor:
+    """NaN for each token of the completions, `[B, T]`."""
+    return torch.full_like(part["completion_ids"], torch.nan, dtype=torch.float)
