@@ -1,12 +1,13 @@
-"""What a run logs of its guide, by hand."""
+"""What a run logs of its guide and of the KL term, by hand."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
 from accelerate import Accelerator
 
-from sage.training.anchoring import GuideTally
+from sage.training.anchoring import DoseTally, GuideTally, LossCall
 
 
 def test_sums_of_two_micro_batches_of_a_moment_by_hand() -> None:
@@ -39,3 +40,69 @@ def test_a_completion_without_tokens_counts_for_nothing() -> None:
     mask = torch.tensor([[True, True], [False, False]])
     assert tally.add(0, factors, mask)["log_q"] == pytest.approx(2 * math.log(1.5))
     assert tally.add(1, factors, torch.zeros(2, 2, dtype=torch.bool)) == {}
+
+
+def loss_call(
+    advantages: Sequence[float],
+    log_ratios: Sequence[Sequence[float]],
+    log_q: Sequence[Sequence[float]] | None,
+    groups: Sequence[int] = (0, 0, 1, 1),
+    step: int = 1,
+) -> LossCall:
+    """Completions of two tokens, the last of which is padding where its log ratio is NaN."""
+    ratios = torch.tensor(log_ratios)
+    inputs = {
+        "completion_mask": (~ratios.isnan()).long(),
+        "group": torch.tensor(groups),
+        "advantages": torch.tensor(advantages),
+    }
+    return LossCall(
+        inputs,
+        ("train", step),
+        reference=torch.full_like(ratios, -2.0),
+        log_probs=ratios.nan_to_num(9.0) - 2.0,
+        log_factors=None if log_q is None else torch.tensor(log_q),
+    )
+
+
+def test_doses_by_hand() -> None:
+    """beta = 0.5; sums of log(pi / pi_ref): 1, 0 | 0.2, -0.2; of log q: 0.6, 0 | 0.1, 0.1.
+
+    Within the groups beta times these has SDs 0.5 / sqrt 2, 0.2 / sqrt 2 and 0.3 / sqrt 2, 0. That
+    of the advantages is sqrt 2 in the first; in the second they are equal, which is no unit.
+    """
+    ratios = [[0.7, 0.3], [0.0, math.nan], [0.2, 0.0], [-0.1, -0.1]]
+    log_q = [[0.2, 0.4], [0.0, 5.0], [0.1, 0.0], [0.1, 0.0]]
+    doses = DoseTally(Accelerator(cpu=True))
+    call = loss_call([1.0, -1.0, 0.0, 0.0], ratios, log_q)
+    expected = {"kl_dose": (0.25 + 0.1) / 2, "guide_dose": (0.15 + 0.0) / 2}
+    assert doses.add(call, 0.5, generation=0) == pytest.approx(expected)
+    without = loss_call([1.0, -1.0, 0.0, 0.0], ratios, None, step=2)
+    assert doses.add(without, 0.5, generation=0) == pytest.approx({"kl_dose": 0.175})
+
+
+def test_doses_do_not_depend_on_the_micro_batches_of_a_step() -> None:
+    torch.manual_seed(0)
+    ratios, log_q = torch.randn(2, 8, 2).tolist()
+    advantages, groups = torch.randn(8).tolist(), [0, 1, 2, 0, 1, 2, 0, 1]
+    whole = DoseTally(Accelerator(cpu=True))
+    once = whole.add(loss_call(advantages, ratios, log_q, groups), 0.2, generation=3)
+    parts = DoseTally(Accelerator(cpu=True))
+    for rows in (slice(0, 3), slice(3, 8)):
+        call = loss_call(advantages[rows], ratios[rows], log_q[rows], groups[rows])
+        twice = parts.add(call, 0.2, generation=3)
+    assert once == pytest.approx(twice)
+    assert min(once.values()) > 0.01
+
+
+def test_completions_that_teach_nothing_and_groups_of_one_have_no_dose() -> None:
+    doses = DoseTally(Accelerator(cpu=True))
+    nothing = [math.nan, math.nan]
+    ratios = [[1.0, 0.0], [0.0, 0.0], nothing, [7.0, 0.0]]
+    call = loss_call([1.0, -1.0, 9.0, 5.0], ratios, None, groups=[0, 0, 0, 1])
+    assert doses.add(call, 1.0, generation=0) == pytest.approx({"kl_dose": 0.5})
+    # The same number in another generation is another group.
+    other = loss_call([1.0], [[100.0, 0.0]], None, groups=[0])
+    assert doses.add(other, 1.0, generation=1) == pytest.approx({"kl_dose": 0.5})
+    equal = loss_call([0.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], None, groups=[0, 0], step=2)
+    assert doses.add(equal, 1.0, generation=1) == {}

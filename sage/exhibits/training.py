@@ -23,6 +23,8 @@ _TRAINING = {
     "q_mean": "Guide factor (mean)",
     "amplified_share": "Share of tokens amplified",
     "log_q": "log q of a completion (nats)",
+    "guide_dose": "SD of β log q in a group (SD of advantages)",
+    "kl_dose": "SD of β log π/π_ref in a group (SD of advantages)",
     "sampler_gap_mean": "Gap of sampler to trainer (nats)",
     "sampler_gap_max": "Largest gap of a token (nats)",
     "sampler_clipped_share": "Share of tokens with a gap above the cap",

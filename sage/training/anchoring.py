@@ -7,7 +7,7 @@ anchor, whatever the loss type, with no further forward pass. Other divergences 
 (`as_k3_input`); the exact forward KL alone reads the completions once more, with policy and
 reference.
 
-The tally says what is logged of q.
+The tallies say what is logged of it: how large q is, and how much of a group's advantages it makes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ ADDED = _LINEAR - 1.0
 
 _NEAR = 1e-6  # exp(log q) need not give back the clamp to the last bit
 
+_DIFFERS = 1e-3
+"""Advantages with a standard deviation below it come from equal rewards: it is rounding."""
+
 
 @dataclass
 class LossCall:
@@ -42,13 +45,15 @@ class LossCall:
 
     `inputs` are a shallow copy of TRL's, so that what replaces them does not compound over the
     iterations of a generation. `moment` is the mode (train or eval) and the optimizer step. What
-    follows is set when TRL has the log-probs: `log_probs`, `entropies` and `log_factors` (log q)
-    `[B, T]`, the last layer's `states` `[B, T, D]` if a credit rule needs them, and `reward_kl`,
-    sum and number of the tokens' KL where that is in the reward.
+    follows is set when TRL has the log-probs: `[B, T]` those of the `reference`, which is None
+    without a KL term, `log_probs` of the policy, `entropies` and `log_factors` (log q); the last
+    layer's `states` `[B, T, D]` if a credit rule needs them; and `reward_kl`, sum and number of the
+    tokens' KL where that is in the reward.
     """
 
     inputs: dict[str, Any]
     moment: tuple[str, int]
+    reference: torch.Tensor | None = None
     log_probs: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     entropies: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     log_factors: torch.Tensor | None = None
@@ -74,6 +79,7 @@ class LossCall:
     def take(self, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
         """Take what TRL has read; old log-probs that are NaN are those of the policy as it is."""
         self.log_probs, self.entropies = log_probs, entropies
+        self.reference = self.inputs.get(REFERENCE)
         if (old := self.inputs.get(OLD)) is not None:
             self.inputs[OLD] = torch.where(old.isnan(), log_probs.detach().to(old.dtype), old)
 
@@ -199,3 +205,61 @@ class GuideTally:
             "clamped_share": at_clamp / tokens,
             "log_q": of_logs / completions,
         }
+
+
+class DoseTally:
+    """How strongly the KL term and the guide tell completions of a group apart, as advantages do.
+
+    Only differences within a group teach anything. The guide adds beta * log q(x, y) to the reward
+    of a completion (Eq. 3), the KL term takes beta * log(pi / pi_ref) away; both are sums over its
+    tokens with loss. A dose is the standard deviation of these within a group, averaged over
+    groups, in units of the advantages' own: their standard deviation within a group, averaged over
+    the groups whose rewards differ.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._moment: Hashable = None
+        self._groups, self._rows = torch.empty(0), torch.empty(0)
+
+    def add(self, call: LossCall, kl_coefficient: float, generation: int) -> dict[str, float]:
+        """The log of the moment of `call` so far: `kl_dose`, and with a guide `guide_dose`.
+
+        A group is known by its number in the `generation` of that number; what is compared are its
+        completions that the optimizer step learns from, of all processes. Every process must call
+        it. Nothing is logged until a group with different rewards is among them.
+        """
+        assert call.reference is not None
+        mask, advantages = call.mask, call.inputs["advantages"]
+        terms = [call.log_probs.detach() - call.reference]
+        terms += [] if call.log_factors is None else [call.log_factors]
+        sums = [kl_coefficient * (term.float() * mask).sum(dim=1) for term in terms]
+        groups = call.inputs["group"].to(mask.device) + generation * 2**32
+        # Rows without a token only fill up, or are not learnt from.
+        groups = self._accelerator.gather(groups.masked_fill(~mask.bool().any(dim=1), -1)).cpu()
+        rows = self._accelerator.gather(torch.stack([advantages.float(), *sums], dim=1)).cpu()
+        if (call.moment, len(terms)) != self._moment:  # a stopwatch changes methods within a step
+            self._moment = (call.moment, len(terms))
+            self._groups, self._rows = groups[:0], rows[:0]
+        self._groups = torch.cat([self._groups, groups[groups >= 0]])
+        self._rows = torch.cat([self._rows, rows[groups >= 0]])
+        spreads = spreads_within(self._rows.double(), self._groups)
+        differ = spreads[:, 0] > _DIFFERS
+        if not differ.any():
+            return {}
+        doses = spreads[:, 1:].mean(dim=0) / spreads[differ, 0].mean()
+        return dict(zip(("kl_dose", "guide_dose"), doses.tolist(), strict=False))
+
+
+def spreads_within(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Standard deviations of `values` `[N, K]` within each group, `[M, K]`.
+
+    `groups` `[N]` names the group of each row. They are roots of unbiased variances, as TRL's of
+    rewards; a group of one row has none and is left out.
+    """
+    _, places, counts = groups.unique(return_inverse=True, return_counts=True)
+    sizes = counts[:, None].to(values)
+    sums = values.new_zeros(len(counts), values.shape[1])
+    off = values - (sums.index_add(0, places, values) / sizes)[places]
+    several = counts > 1
+    return (sums.index_add(0, places, off.square())[several] / (sizes[several] - 1)).sqrt()

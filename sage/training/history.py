@@ -41,8 +41,15 @@ HISTORY_KEYS = {
     "sage/amplified_share": "amplified_share",
     "sage/clamped_share": "clamped_share",
     "sage/log_q": "log_q",
+    "sage/guide_dose": "guide_dose",
+    "sage/kl_dose": "kl_dose",
 }
-"""TRL's names and this project's for what a row holds; what a run does not log is left out."""
+"""TRL's names and this project's for what a row holds; what a run does not log is left out.
+
+`log_q` is in nats. `guide_dose` and `kl_dose` are in standard deviations of the advantages within a
+group: how much beta * log q and beta * log(pi / pi_ref) of its completions differ
+(`sage.training.anchoring.DoseTally`).
+"""
 
 OF_ROLLOUTS = (
     "reward",

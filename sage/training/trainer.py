@@ -119,6 +119,7 @@ class SageTrainer(GRPOTrainer):
         make = partial(make_drawer, self) if make_drawer else None
         self._draws = drawing.NamedDraws(make, self.args.seed, padding) if make else None
         self._guidance = anchoring.Guidance(self._shares, self.shaping.clamp, self.args.seed)
+        self._doses = anchoring.DoseTally(self.accelerator)
         self._gaps = GapTally(self.accelerator)
         self._generation: GenerationCall | None = None
         self._loss: LossCall | None = None
@@ -346,6 +347,9 @@ class SageTrainer(GRPOTrainer):
         call.take(output[0], output[1])
         if shaping.guide is not None:
             self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
+        if call.reference is not None and call.training:
+            generation = self._step // self.args.steps_per_generation
+            self._log(call, "sage", self._doses.add(call, self.beta, generation))
         if shaping.exact_forward_kl:
             call.replace_k3(self._forward_kl(model, input_ids, attention_mask, logits_to_keep))
         elif shaping.divergence is not None:
