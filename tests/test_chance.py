@@ -16,7 +16,7 @@ from sage.evaluation.curves import POOLED
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.grading.alike import answer_key
 from sage.problems.arithmetic import correct_working
-from sage.problems.corpus import Slips, Style, worked_solutions
+from sage.problems.corpus import Corpus, Slips, Style
 from sage.problems.record import Kind, Problem
 
 KS = np.array([1, 2, 4])
@@ -159,6 +159,7 @@ def test_working_is_checked_step_by_step(working: str, answer: str, correct: boo
 def test_worked_solutions_without_slips_have_correct_working() -> None:
     slips = Slips(direct=0.0, steps=0.0, group=0.0, below_zero=0.0, knights=0.0)
     styles: dict[Style, float] = {"steps": 0.25, "let": 0.25, "group": 0.25, "contradiction": 0.25}
-    stream = worked_solutions(3, styles, slips, 2, 5, 10, 0.0, [3], wordings=8)
-    for worked in itertools.islice(stream, 300):
+    sizes = {"min_terms": 2, "max_terms": 5, "max_value": 10, "knights_people": [3], "wordings": 8}
+    corpus = Corpus(styles=styles, slips=slips, knights_share=0.0, **sizes)
+    for worked in itertools.islice(corpus.worked(3), 300):
         assert correct_working(worked.problem, worked.working, worked.answer), worked

@@ -14,13 +14,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from drawn_sets import sums
 from verdicts import MIRROR, block, children, needs_mirror, statuses
 
 from sage.grading import MAX_ANSWER, Grader, Verdict
 from sage.grading.math_verify_worker import compare
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
-from sage.problems.arithmetic import arithmetic_problems
 
 PAIRS = Path(__file__).with_name("grading_pairs.yaml")
 
@@ -198,9 +198,9 @@ def test_where_the_number_is_0_an_equation_may_end_in_it(answer: str, status: st
 
 
 def test_a_sum_does_not_answer_itself() -> None:
-    sums = arithmetic_problems("sums", 50, 1, 2, 5, 1, "any", "train")
+    problems = sums(count=50, seed=1, min_terms=2, max_terms=5, split="train")
     with Grader(workers=1) as alone:
-        for problem in sums:
+        for problem in problems:
             expression = problem.problem.removeprefix("Calculate ").rstrip(".")
             for copied in (problem.problem, expression, rf"\boxed{{{expression}}}"):
                 assert alone.grade(block(copied), problem.answer, problem.kind).reward == 0

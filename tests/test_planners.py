@@ -14,15 +14,15 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
+from drawn_sets import puzzles, sums
 from pydantic import ValidationError
 
 from sage.exhibits import load_study
 from sage.method.advantages import BetaNormalised, Centred, GroupNormalised
 from sage.method.planners import Dars, Draw, Drawn, DynamicSampling, GuidedRetry, extra_rollouts
 from sage.method.rewards import Mixed
-from sage.problems.arithmetic import arithmetic_problems, signed_terms
+from sage.problems.arithmetic import signed_terms
 from sage.problems.benchmarks import first_steps
-from sage.problems.knights import knights_problems
 from sage.problems.record import read_problems, write_problems
 from sage.study import Algorithm, StudyError
 from sage.training.planning import filled, laid_out, rows_by_prompt
@@ -183,7 +183,7 @@ def test_rows_are_laid_out_by_prompt_and_filled_up() -> None:
 
 
 def test_hints_change_nothing_else_of_a_problem_set(tmp_path: Path) -> None:
-    sums = {
+    terms = {
         "count": 20,
         "seed": 1,
         "min_terms": 2,
@@ -193,7 +193,7 @@ def test_hints_change_nothing_else_of_a_problem_set(tmp_path: Path) -> None:
         "split": "train",
     }
     people: dict[str, Any] = {"people": [2, 3], "per_size": 3, "seed": 1, "split": "train"}
-    for draw, options in ((arithmetic_problems, sums), (knights_problems, people)):
+    for draw, options in ((sums, terms), (puzzles, people)):
         plain: Any = draw("x", **options)  # type: ignore[operator]
         hinted: Any = draw("x", **options, hints=True)  # type: ignore[operator]
         assert [replace(problem, hint="") for problem in hinted] == plain
@@ -201,7 +201,7 @@ def test_hints_change_nothing_else_of_a_problem_set(tmp_path: Path) -> None:
         write_problems(plain, tmp_path / "plain.jsonl")
         assert read_problems(tmp_path / "hinted.jsonl") == hinted
         assert "hint" not in (tmp_path / "plain.jsonl").read_text()
-        if draw is knights_problems:
+        if draw is puzzles:
             assert all(problem.answer.startswith(problem.hint + ", ") for problem in hinted)
         else:
             for problem in hinted:

@@ -10,17 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
+from drawn_sets import puzzles, sums
 from solved import expression_of, solutions_of_text, value_of
 
 from sage.grading.assignments import parse_assignment, same_assignment
 from sage.problems import knights
-from sage.problems.arithmetic import arithmetic_problems, running_totals, signed_terms
-from sage.problems.knights import knights_problems
+from sage.problems.arithmetic import ArithmeticSet, running_totals, signed_terms
+from sage.problems.knights import KnightsSet
 from sage.problems.record import Problem, read_problems, split_of, write_problems
 from sage.problems.sets import draw_problems
 
 SUMS = {
-    "name": "sums",
     "count": 40,
     "seed": 5,
     "min_terms": 3,
@@ -48,7 +48,7 @@ def test_terms_and_running_totals_by_hand(
 
 @pytest.mark.parametrize("digits", [1, 2])
 def test_answers_of_sums_are_right(digits: int) -> None:
-    problems = arithmetic_problems(**{**SUMS, "max_digits": digits})
+    problems = sums(**{**SUMS, "max_digits": digits})
     for problem in problems:
         expression = expression_of(problem.problem)
         assert int(problem.answer) == value_of(expression)
@@ -64,9 +64,7 @@ def test_splits_share_no_problem() -> None:
     sets = {
         split: {
             p.problem
-            for p in arithmetic_problems(
-                **{**SUMS, "count": 90, "min_terms": 2, "max_terms": 2, "split": split}
-            )
+            for p in sums(**{**SUMS, "count": 90, "min_terms": 2, "max_terms": 2, "split": split})
         }
         for split in ("train", "test")
     }
@@ -76,7 +74,7 @@ def test_splits_share_no_problem() -> None:
 
 @pytest.mark.parametrize("running_total", ["nonnegative", "negative"])
 def test_the_running_total_is_as_asked(running_total: str) -> None:
-    for problem in arithmetic_problems(**{**SUMS, "running_total": running_total}):
+    for problem in sums(**{**SUMS, "running_total": running_total}):
         expression = expression_of(problem.problem)
         prefixes = [expression[: match.end()] for match in re.finditer(r"\d+", expression)]
         falls_below_zero = any(value_of(prefix) < 0 for prefix in prefixes)
@@ -84,17 +82,17 @@ def test_the_running_total_is_as_asked(running_total: str) -> None:
 
 
 def test_the_same_seed_gives_the_same_sums() -> None:
-    first = arithmetic_problems(**SUMS)
-    assert first == arithmetic_problems(**SUMS)
-    assert first[:10] == arithmetic_problems(**{**SUMS, "count": 10})
-    other = arithmetic_problems(**{**SUMS, "seed": 6})
+    first = sums(**SUMS)
+    assert first == sums(**SUMS)
+    assert first[:10] == sums(**{**SUMS, "count": 10})
+    other = sums(**{**SUMS, "seed": 6})
     assert {p.problem for p in first} != {p.problem for p in other}
 
 
 def test_more_sums_than_there_are_is_an_error() -> None:
     # There are 10 x 2 x 10 sums of two digits; about half of them are in a split.
     with pytest.raises(ValueError, match=r"'sums': only 1?\d\d of 150 different .* ask for fewer"):
-        arithmetic_problems(**{**SUMS, "count": 150, "min_terms": 2, "max_terms": 2})
+        sums(**{**SUMS, "count": 150, "min_terms": 2, "max_terms": 2})
 
 
 # Knights and Knaves
@@ -102,7 +100,7 @@ def test_more_sums_than_there_are_is_an_error() -> None:
 
 @pytest.mark.parametrize("people", [2, 3, 4, 5])
 def test_a_puzzle_has_one_solution_and_it_is_the_answer(people: int) -> None:
-    for problem in knights_problems("kk", [people], per_size=15, seed=1, split="test"):
+    for problem in puzzles("kk", [people], per_size=15, seed=1, split="test"):
         (solution,) = solutions_of_text(problem.problem)
         assert len(solution) == people
         assert problem.answer == ", ".join(f"{name} {role}" for name, role in solution.items())
@@ -115,18 +113,18 @@ def test_a_puzzle_has_one_solution_and_it_is_the_answer(people: int) -> None:
 @pytest.mark.parametrize("people", [2, 8])
 def test_denials_are_drawn_when_asked_for_and_keep_the_solution_unique(people: int) -> None:
     forms: list[knights.Form] = ["not", "and", "or", "if", "iff"]
-    puzzles = knights_problems("kk", [people], 100, seed=1, split="test", forms=forms)
-    texts = [puzzle.problem for puzzle in puzzles]
+    drawn = puzzles("kk", [people], 100, seed=1, split="test", forms=forms)
+    texts = [puzzle.problem for puzzle in drawn]
     assert sum(" is not a " in text for text in texts) > 30
     for joiner in (" and ", " or ", "if ", " exactly if "):
         assert any(joiner in text for text in texts)
-    for puzzle in puzzles[:: 1 if people == 2 else 20]:
+    for puzzle in drawn[:: 1 if people == 2 else 20]:
         (solution,) = solutions_of_text(puzzle.problem)
         assert puzzle.answer == ", ".join(f"{name} {role}" for name, role in solution.items())
 
 
 def test_forms_not_asked_for_are_not_drawn() -> None:
-    default = knights_problems("kk", [5], 50, seed=1, split="test")
+    default = puzzles("kk", [5], 50, seed=1, split="test")
     assert not any(" not " in puzzle.problem for puzzle in default)
     for form in knights.FORMS:
         statements = [
@@ -148,7 +146,7 @@ def test_puzzles_of_plain_statements_alone_are_refused(forms: list[knights.Form]
 
 def test_puzzles_for_eight_people_are_drawn_fast() -> None:
     started = time.perf_counter()
-    assert len(knights_problems("kk", [8], 100, seed=1, split="test")) == 100
+    assert len(puzzles("kk", [8], 100, seed=1, split="test")) == 100
     assert time.perf_counter() - started < 5.0  # some 0.15 s on an idle machine
 
 
@@ -182,19 +180,19 @@ def test_a_puzzle_worked_by_hand() -> None:
 
 def test_splits_of_puzzles_are_kept() -> None:
     for split in ("train", "test"):
-        problems = knights_problems("kk", [3, 4], per_size=10, seed=2, split=split)
+        problems = puzzles("kk", [3, 4], per_size=10, seed=2, split=split)
         assert {split_of(p.problem) for p in problems} == {split}
         assert len({p.problem for p in problems}) == 20
 
 
 def test_the_same_seed_gives_the_same_puzzles() -> None:
-    assert knights_problems("kk", [3], 5, 3, "test") == knights_problems("kk", [3], 5, 3, "test")
-    assert knights_problems("kk", [3], 5, 3, "test") != knights_problems("kk", [3], 5, 4, "test")
+    assert puzzles("kk", [3], 5, 3, "test") == puzzles("kk", [3], 5, 3, "test")
+    assert puzzles("kk", [3], 5, 3, "test") != puzzles("kk", [3], 5, 4, "test")
 
 
 def test_more_puzzles_than_there_are_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"'kk': only \d+ of 400 .* for 2 people"):
-        knights_problems("kk", [3, 2], per_size=400, seed=1, split="test")
+        puzzles("kk", [3, 2], per_size=400, seed=1, split="test")
 
 
 @pytest.mark.parametrize("people", [1, 9])
@@ -269,7 +267,7 @@ def test_problems_survive_a_file(tmp_path: Path) -> None:
     problems = [
         PROBLEM,
         Problem("b-é", 'a "quoted"\nline\u2028 of \\frac{1}{2} ≤ 1', "½", "math", "", "x", ""),
-        *knights_problems("kk", [3], per_size=2, seed=1, split="test"),
+        *puzzles("kk", [3], per_size=2, seed=1, split="test"),
     ]
     write_problems(problems, tmp_path / "set.jsonl")
     assert read_problems(tmp_path / "set.jsonl") == problems
@@ -302,11 +300,10 @@ def test_a_malformed_line_is_named_with_its_file(tmp_path: Path, line: str, faul
 
 
 def test_every_source_of_a_study_can_be_drawn() -> None:
-    sums = {**SUMS, "source": "arithmetic", "title": "Sums", "count": 3}
-    assert draw_problems(sums.pop("name"), sums) == arithmetic_problems(**{**SUMS, "count": 3})
-    puzzles = {"source": "knights", "title": "Puzzles", "people": [3], "per_size": 2, "seed": 1}
-    assert draw_problems("kk", {**puzzles, "split": "test"}) == knights_problems(
-        "kk", [3], per_size=2, seed=1, split="test"
-    )
-    with pytest.raises(ValueError, match="unknown source 'web'"):
+    settings = {**SUMS, "source": "arithmetic", "title": "Sums", "count": 3}
+    assert draw_problems("sums", settings) == ArithmeticSet(**settings).problems("sums")
+    settings = {"source": "knights", "title": "Puzzles", "people": [3], "per_size": 2, "seed": 1}
+    settings |= {"split": "test"}
+    assert draw_problems("kk", settings) == KnightsSet(**settings).problems("kk")
+    with pytest.raises(ValueError, match="'web'"):
         draw_problems("web", {"source": "web"})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
@@ -13,8 +12,7 @@ from study_edits import ALGORITHMS, ROOT, STUDIES, STUDY, edit
 
 from benchmarks.paper_files import write_study
 from sage.exhibits import load_study
-from sage.problems.corpus import ARITHMETIC_STYLES
-from sage.study import bases, load_settings
+from sage.study import load_settings
 
 
 @pytest.fixture
@@ -66,10 +64,6 @@ def test_the_study_that_rendering_is_measured_with_is_one(tmp_path: Path) -> Non
 def test_rows_start_with_the_policy_before_rl() -> None:
     study = load_study("smoke", ROOT / "config")
     assert study.rows("tiny") == ["base", *study.model("tiny").algorithms]
-
-
-def test_styles_of_the_corpus_are_those_a_study_may_name() -> None:
-    assert get_args(bases.Style) == ARITHMETIC_STYLES
 
 
 def test_the_committed_settings_are_valid() -> None:

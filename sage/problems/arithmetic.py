@@ -10,11 +10,13 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from sage.problems.record import Problem, Split, split_of
+from pydantic import Field, model_validator
 
-RunningTotal = Literal["any", "nonnegative", "negative"]
+from sage.fields import Positive, Strict, about
+from sage.problems.fields import Count, GeneratorSeed, Hints, Split, Title, check_order
+from sage.problems.record import Problem, split_of
 
 _TERM = re.compile(r"([+-]?)\s*(\d+)")
 _EQUATION = re.compile(r"(-?\d{1,9}(?:[+-]\d{1,9}){0,15})=(-?\d{1,9})(?!\d)")
@@ -68,53 +70,75 @@ def correct_working(problem: str, working: str, answer: str) -> bool:
     return (plus, minus) == grouped and last == [plus_total, -minus_total]
 
 
-def arithmetic_problems(
-    name: str,
-    count: int,
-    seed: int,
-    min_terms: int,
-    max_terms: int,
-    max_digits: int,
-    running_total: RunningTotal,
-    split: Split,
-    hints: bool = False,
-) -> list[Problem]:
-    """`count` different problems of one split.
+class ArithmeticSet(Strict):
+    """Sums and differences from this project's generator."""
 
-    Terms go from 0 to 10^d, with d drawn from 1 to `max_digits` for each problem. With `hints` each
-    carries the first step of its solution. Raises ValueError if the settings do not admit that many
-    problems.
-    """
-    draws = max(200 * count, 20_000)
-    problems: list[Problem] = []
-    seen: set[str] = set()
-    rng = random.Random(f"arithmetic/{seed}")
-    for _ in range(draws):
-        expression = draw_expression(rng, min_terms, max_terms, 10 ** rng.randint(1, max_digits))
-        text = f"Calculate {expression}."
-        if text in seen or split_of(text) != split:
-            continue
-        terms = signed_terms(expression)
-        negative = min(running_totals(terms)) < 0
-        if running_total != "any" and negative != (running_total == "negative"):
-            continue
-        seen.add(text)
-        problems.append(
-            Problem(
-                problem_id=f"{name}-{len(problems):04d}",
-                problem=text,
-                answer=str(sum(terms)),
-                kind="number",
-                level=f"{len(terms)} terms",
-                source="sage/arithmetic",
-                revision=f"seed {seed}",
-                hint=first_step(terms) if hints else "",
+    source: Annotated[Literal["arithmetic"], about("generated sums and differences")]
+    title: Title
+    count: Count
+    seed: GeneratorSeed
+    min_terms: Annotated[int, Field(ge=2), about("fewest terms of a sum", unit="terms")]
+    max_terms: Annotated[int, Field(ge=2), about("most terms of a sum", unit="terms")]
+    max_digits: Annotated[Positive, about("terms go from 0 to 10^max_digits", unit="digits")] = 1
+    running_total: Annotated[
+        Literal["any", "nonnegative", "negative"],
+        about(
+            "whether the partial sums from left to right never (`nonnegative`) or at some point "
+            "(`negative`) fall below zero"
+        ),
+    ] = "any"
+    split: Split
+    hints: Hints = False
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ArithmeticSet:
+        check_order(self.min_terms, self.max_terms)
+        return self
+
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.count
+
+    def problems(self, name: str) -> list[Problem]:
+        """The set, called `name`: different problems of one split.
+
+        Terms go from 0 to 10^d, with d drawn from 1 to `max_digits` for each problem. With `hints`
+        each carries the first step of its solution. Raises ValueError if the settings do not admit
+        that many problems.
+        """
+        draws = max(200 * self.count, 20_000)
+        problems: list[Problem] = []
+        seen: set[str] = set()
+        rng = random.Random(f"arithmetic/{self.seed}")
+        for _ in range(draws):
+            expression = draw_expression(
+                rng, self.min_terms, self.max_terms, 10 ** rng.randint(1, self.max_digits)
             )
+            text = f"Calculate {expression}."
+            if text in seen or split_of(text) != self.split:
+                continue
+            terms = signed_terms(expression)
+            negative = min(running_totals(terms)) < 0
+            if self.running_total != "any" and negative != (self.running_total == "negative"):
+                continue
+            seen.add(text)
+            problems.append(
+                Problem(
+                    problem_id=f"{name}-{len(problems):04d}",
+                    problem=text,
+                    answer=str(sum(terms)),
+                    kind="number",
+                    level=f"{len(terms)} terms",
+                    source="sage/arithmetic",
+                    revision=f"seed {self.seed}",
+                    hint=first_step(terms) if self.hints else "",
+                )
+            )
+            if len(problems) == self.count:
+                return problems
+        raise ValueError(
+            f"problem set {name!r}: only {len(problems)} of {self.count} different problems in "
+            f"{draws} draws (terms {self.min_terms}-{self.max_terms}, digits up to "
+            f"{self.max_digits}, running_total {self.running_total}, split {self.split}); ask for "
+            "fewer or widen the ranges"
         )
-        if len(problems) == count:
-            return problems
-    raise ValueError(
-        f"problem set {name!r}: only {len(problems)} of {count} different problems in {draws} "
-        f"draws (terms {min_terms}-{max_terms}, digits up to {max_digits}, "
-        f"running_total {running_total}, split {split}); ask for fewer or widen the ranges"
-    )

@@ -13,11 +13,16 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
+from pydantic import Field
 
+from sage.fields import Positive, Strict, about
 from sage.problems.record import Problem
 from sage.runtime.files import atomic_directory
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TABLE = [
     "training",
@@ -37,6 +42,32 @@ problems by their closest match, `overlapping` is their sum and `share` its shar
 PAIRS = ["training", "training_id", "benchmark", "problem_id", "match", "shared"]
 """Columns of the list of overlapping pairs: `shared` is the share of the benchmark problem's
 n-grams that the training problem repeats, 1 for equal texts."""
+
+
+class Contamination(Strict):
+    """When a training problem counts as a copy of a benchmark's problem.
+
+    Every set that RL trains on is compared with every benchmark of the study;
+    `metrics/contamination/pairs.csv` lists the overlaps. Texts are compared without layout and
+    punctuation. A problem shorter than `ngram` words overlaps only with an equal one.
+    """
+
+    ngram: Annotated[
+        Positive, about("length of the word sequences that are compared", unit="words")
+    ] = 13
+    share: Annotated[
+        float,
+        Field(gt=0.0, le=1.0),
+        about(
+            "two problems overlap if the training problem contains at least this share of the "
+            "benchmark problem's word sequences",
+            unit="share, 0 to 1",
+        ),
+    ] = 0.5
+    drop: Annotated[
+        bool, about("whether RL leaves out training problems that overlap; the paper keeps them")
+    ] = False
+
 
 _COMMAND = re.compile(r"\\(?:left|right|text|mathrm|displaystyle|dfrac|tfrac|[,;:! ])")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+|[-+*/=<>^|!%]")
@@ -91,6 +122,8 @@ def contamination(
 
     A set that is used for training and as a benchmark is not compared with itself.
     """
+    import pandas as pd  # not above: reading a study imports this module for its settings
+
     table, pairs = [], []
     for name, of_training in training.items():
         for benchmark, problems in benchmarks.items():

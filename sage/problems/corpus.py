@@ -12,16 +12,19 @@ Every problem drawn here belongs to the training split, so no benchmark problem 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
+from pydantic import Field, model_validator
+
+from sage.fields import NonNegativeFloat, Positive, Share, Strict, about
 from sage.problems.arithmetic import draw_expression, signed_terms
+from sage.problems.fields import People, check_order
 from sage.problems.knights import draw_puzzle, holds, render, render_answer
 from sage.problems.record import split_of
 
 Style = Literal["direct", "steps", "let", "group", "contradiction"]
-ARITHMETIC_STYLES: tuple[Style, ...] = get_args(Style)
 
 
 @dataclass(frozen=True)
@@ -34,19 +37,18 @@ class Worked:
     style: str
 
 
-@dataclass(frozen=True)
-class Slips:
-    """How often a worked solution goes wrong, per style and operation.
+class Slips(Strict):
+    """How often the worked solutions of the corpus contain a mistake."""
 
-    `direct` is the share of wrong direct answers; the others are probabilities per
-    addition or subtraction, `below_zero` where left-to-right working meets a negative total.
-    """
-
-    direct: float
-    steps: float
-    group: float
-    below_zero: float
-    knights: float
+    direct: Annotated[Share, about("a direct answer is wrong", unit="probability")]
+    steps: Annotated[Share, about("a step from left to right is wrong", unit="probability")]
+    group: Annotated[
+        Share, about("an addition or subtraction of grouped terms is wrong", unit="probability")
+    ]
+    below_zero: Annotated[
+        Share, about("a step from or to a negative total loses its sign", unit="probability")
+    ]
+    knights: Annotated[Share, about("a puzzle is answered at random", unit="probability")]
 
 
 OPENINGS = (
@@ -119,35 +121,56 @@ def work_knights(rng: random.Random, people: list[int], slips: Slips) -> Worked:
     return Worked(render(puzzle), "check " + ", ".join(checks), render_answer(solution), "knights")
 
 
-def worked_solutions(
-    seed: int,
-    styles: Mapping[Style, float],
-    slips: Slips,
-    min_terms: int,
-    max_terms: int,
-    max_value: int,
-    knights_share: float,
-    knights_people: list[int],
-    wordings: int = 1,
-) -> Iterator[Worked]:
-    """An endless stream of worked solutions of training-split problems.
+class Corpus(Strict):
+    """Worked solutions in several reasoning styles.
 
-    `styles` maps each of ARITHMETIC_STYLES to its frequency. Raises ValueError for others.
+    They stand in for the web text that a real base model has read. All problems are of the
+    split `train`.
     """
-    unknown = set(styles) - set(ARITHMETIC_STYLES)
-    if unknown:
-        raise ValueError(f"unknown styles {sorted(unknown)}; known: {ARITHMETIC_STYLES}")
-    rng = random.Random(f"corpus/{seed}")
-    names, weights = list(styles), list(styles.values())
-    while True:
-        if rng.random() < knights_share:
-            worked = work_knights(rng, knights_people, slips)
-        else:
-            expression = draw_expression(rng, min_terms, max_terms, max_value)
-            style = rng.choices(names, weights)[0]
-            worked = work_arithmetic(expression, style, slips, rng, wordings)
-        if split_of(worked.problem) == "train":
-            yield worked
+
+    styles: Annotated[
+        dict[Style, Annotated[NonNegativeFloat, about("how often", unit="weight")]],
+        Field(min_length=1),
+        about("how often a sum is solved in each style; need not add up to 1", unit="weights"),
+    ]
+    slips: Annotated[Slips, about("how often solutions are wrong")]
+    min_terms: Annotated[int, Field(ge=2), about("fewest terms of a sum", unit="terms")]
+    max_terms: Annotated[int, Field(ge=2), about("most terms of a sum", unit="terms")]
+    max_value: Annotated[Positive, about("largest term", unit="integer")]
+    knights_share: Annotated[
+        Share, about("share of puzzles among the documents", unit="share, 0 to 1")
+    ]
+    knights_people: Annotated[People, about("numbers of people in the puzzles", unit="people")]
+    wordings: Annotated[
+        int,
+        Field(ge=1, le=12),
+        about(
+            "how many words are equally likely to open a sum's solution, and to join its steps: "
+            "branch points of no consequence",
+            unit="words",
+        ),
+    ] = 1
+
+    @model_validator(mode="after")
+    def _drawable(self) -> Corpus:
+        check_order(self.min_terms, self.max_terms)
+        if not any(self.styles.values()):
+            raise ValueError("styles: at least one must have a frequency above 0")
+        return self
+
+    def worked(self, seed: int) -> Iterator[Worked]:
+        """Worked solutions of problems of the training split, without end."""
+        rng = random.Random(f"corpus/{seed}")
+        names, weights = list(self.styles), list(self.styles.values())
+        while True:
+            if rng.random() < self.knights_share:
+                worked = work_knights(rng, self.knights_people, self.slips)
+            else:
+                expression = draw_expression(rng, self.min_terms, self.max_terms, self.max_value)
+                style = rng.choices(names, weights)[0]
+                worked = work_arithmetic(expression, style, self.slips, rng, self.wordings)
+            if split_of(worked.problem) == "train":
+                yield worked
 
 
 def _worded(steps: list[str], wordings: int, rng: random.Random) -> str:

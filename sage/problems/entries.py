@@ -1,4 +1,4 @@
-"""What an entry of `config/benchmarks.yaml` may say: a public data set as data.
+"""What an entry of `config/benchmarks.yaml` may say, and a study of it: a public data set as data.
 
 An entry names the files of a data set on the Hugging Face hub and copies of it under other
 names, says which fields of a row hold what, and states what is expected of the files. How
@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sage.fields import REPOSITORY, Positive, Strict, about
+from sage.fields import REPOSITORY, Name, Positive, Strict, about
+from sage.problems.fields import Hints, Title
 
 
 def _listed(value: Any) -> Any:
@@ -147,3 +148,31 @@ class Benchmark(Strict):
         """The levels that whole files stand for; empty if rows, or nothing, say the level."""
         files = [file for hub in self.hub for file in hub.files] or self.mirror
         return list(dict.fromkeys(f.level for f in files if f.level is not None))
+
+
+class BenchmarkSet(Strict):
+    """A public data set of `benchmarks.yaml`, or a part of it."""
+
+    source: Annotated[Literal["benchmark"], about("a data set of `benchmarks.yaml`")]
+    title: Title
+    benchmark: Annotated[Name, about("its entry in `benchmarks.yaml`")]
+    levels: Annotated[
+        Annotated[list[int | str], Field(min_length=1)] | None,
+        about(
+            "keeps problems of these levels only: `[5]` for MATH-500, `[2025]` for AIME; `null` "
+            "keeps all",
+            unit="levels",
+        ),
+    ] = None
+    first: Annotated[
+        Positive | None,
+        about(
+            "keeps this many problems from the start, after levels and filters; `null` keeps all",
+            unit="problems",
+        ),
+    ] = None
+    hints: Hints = False
+
+    def size(self) -> int | None:
+        """How many problems it has at most; None where only its files say."""
+        return self.first

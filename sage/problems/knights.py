@@ -11,9 +11,13 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from sage.problems.record import Problem, Split, split_of
+from pydantic import Field, model_validator
+
+from sage.fields import Positive, Seed, Strict, about
+from sage.problems.fields import Hints, People, Split, Title
+from sage.problems.record import Problem, split_of
 
 NAMES = ("Ann", "Bob", "Cat", "Dan", "Eve", "Fay", "Gus", "Hal")
 ROLES = ("knave", "knight")
@@ -95,53 +99,76 @@ def render_answer(solution: tuple[bool, ...]) -> str:
     return ", ".join(f"{NAMES[i]} {ROLES[value]}" for i, value in enumerate(solution))
 
 
-def knights_problems(
-    name: str,
-    people: list[int],
-    per_size: int,
-    seed: int,
-    split: Split,
-    forms: Sequence[Form] = FORMS,
-    hints: bool = False,
-) -> list[Problem]:
-    """`per_size` different puzzles of one split for each number of people.
+class KnightsSet(Strict):
+    """Knights and Knaves puzzles with exactly one solution, from this project's generator."""
 
-    With `hints` each carries what its first person is.
-    Raises ValueError if a number of people does not admit that many.
-    """
-    rng = random.Random(f"{name}/{seed}")
-    problems: list[Problem] = []
-    seen: set[str] = set()
-    for size in people:
-        found, draws = 0, max(100 * per_size, 2_000)
-        for _ in range(draws):
-            puzzle = draw_puzzle(size, rng, forms)
-            text = render(puzzle)
-            if text in seen or split_of(text) != split:
-                continue
-            seen.add(text)
-            problems.append(
-                Problem(
-                    problem_id=f"{name}-{size}ppl-{found:03d}",
-                    problem=text,
-                    answer=render_answer(puzzle.solution),
-                    kind="knights",
-                    level=f"{size} people",
-                    source="sage/knights",
-                    revision=f"seed {seed}",
-                    hint=render_answer(puzzle.solution[:1]) if hints else "",
-                )
-            )
-            found += 1
-            if found == per_size:
-                break
-        else:
+    source: Annotated[Literal["knights"], about("generated Knights and Knaves puzzles")]
+    title: Title
+    people: Annotated[
+        People,
+        about("numbers of people; each number is a level of difficulty", unit="people"),
+    ]
+    per_size: Annotated[Positive, about("puzzles of each number of people", unit="puzzles")]
+    seed: Annotated[Seed, about("seed of the generator", unit="integer")]
+    split: Split
+    forms: Annotated[
+        list[Form],
+        about("what statements may be besides plain ones; at least one besides `not`"),
+    ] = Field(default_factory=lambda: list(FORMS))
+    hints: Hints = False
+
+    @model_validator(mode="after")
+    def _solvable(self) -> KnightsSet:
+        if not set(self.forms) & set(FORMS):
             raise ValueError(
-                f"problem set {name!r}: only {found} of {per_size} different puzzles for {size} "
-                f"people in {draws} draws (split {split}); ask for fewer, or for more forms than "
-                f"{', '.join(forms)}"
+                f"forms must hold at least one of {', '.join(FORMS)}: a puzzle of plain statements "
+                "never has a single solution"
             )
-    return problems
+        return self
+
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.per_size * len(self.people)
+
+    def problems(self, name: str) -> list[Problem]:
+        """The set, called `name`: different puzzles of one split for each number of people.
+
+        With `hints` each carries what its first person is. Raises ValueError if a number of people
+        does not admit that many.
+        """
+        rng = random.Random(f"{name}/{self.seed}")
+        problems: list[Problem] = []
+        seen: set[str] = set()
+        for size in self.people:
+            found, draws = 0, max(100 * self.per_size, 2_000)
+            for _ in range(draws):
+                puzzle = draw_puzzle(size, rng, self.forms)
+                text = render(puzzle)
+                if text in seen or split_of(text) != self.split:
+                    continue
+                seen.add(text)
+                problems.append(
+                    Problem(
+                        problem_id=f"{name}-{size}ppl-{found:03d}",
+                        problem=text,
+                        answer=render_answer(puzzle.solution),
+                        kind="knights",
+                        level=f"{size} people",
+                        source="sage/knights",
+                        revision=f"seed {self.seed}",
+                        hint=render_answer(puzzle.solution[:1]) if self.hints else "",
+                    )
+                )
+                found += 1
+                if found == self.per_size:
+                    break
+            else:
+                raise ValueError(
+                    f"problem set {name!r}: only {found} of {self.per_size} different puzzles for "
+                    f"{size} people in {draws} draws (split {self.split}); ask for fewer, or for "
+                    f"more forms than {', '.join(self.forms)}"
+                )
+        return problems
 
 
 def _draw_statement(

@@ -1,9 +1,18 @@
 """The tasks of reasoning-gym that a study can name; reading a study does not need the package.
 
-Left out is `composite`, a mixture of other tasks: a study names several problem sets instead.
+Left out is `composite`, a mixture of other tasks: a study names several problem sets instead. The
+generator is in `reasoning_gym`, apart, because each of its processes would load these types.
 """
 
-from typing import Literal
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from sage.fields import Strict, about
+from sage.problems.fields import Count, GeneratorSeed, Split, Title
+from sage.problems.record import Problem
 
 Task = Literal[
     "ab",
@@ -112,3 +121,51 @@ Task = Literal[
     "word_sorting",
     "zebra_puzzles",
 ]
+
+
+class ReasoningGymSet(Strict):
+    """Problems that a task of reasoning-gym generates, graded by the task's own scorer.
+
+    It needs a C compiler and the extra of that name,
+    `python3 workflow/install.py .venv --extra reasoning-gym`. The scorer runs in a process with
+    bounded time and memory. Where it evaluates the answer, one that holds more than a list or a
+    formula counts as `unparsed`.
+    """
+
+    source: Annotated[Literal["reasoning_gym"], about("a task of reasoning-gym")]
+    title: Title
+    task: Annotated[Task, about("which of them")]
+    settings: Annotated[
+        dict[str, Any],
+        about("settings of the task, such as `{min_terms: 3}`"),
+    ] = Field(default_factory=dict)
+    count: Count
+    seed: GeneratorSeed
+    split: Split
+    correct_from: Annotated[
+        float,
+        Field(gt=0.0, le=1.0),
+        about(
+            "an answer is correct from this score on; scorers give less than 1 for answers that "
+            "are right in part or badly formatted",
+            unit="score",
+        ),
+    ] = 1.0
+
+    @model_validator(mode="after")
+    def _settings_of_its_own(self) -> ReasoningGymSet:
+        if taken := {"seed", "size"} & set(self.settings):
+            raise ValueError(
+                f"settings hold {', '.join(sorted(taken))}; the set's own seed and count decide"
+            )
+        return self
+
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.count
+
+    def problems(self, name: str) -> list[Problem]:
+        """The set, called `name`; raises as `reasoning_gym_problems` does."""
+        from sage.problems.reasoning_gym import reasoning_gym_problems
+
+        return reasoning_gym_problems(name, **self.model_dump(exclude={"source", "title"}))

@@ -1,37 +1,40 @@
-"""From a study's problem set to problems: the one place that knows the sources.
+"""The problem sets that a study can have: one type of settings for each source of problems.
 
-A source is imported where it is used: some need large libraries.
+A source's settings stand beside its generator; one more source is one more name here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+
+from sage.problems.arithmetic import ArithmeticSet
+from sage.problems.entries import Benchmark, BenchmarkSet
+from sage.problems.knights import KnightsSet
+from sage.problems.reasoning_gym_tasks import ReasoningGymSet
 from sage.problems.record import Problem
 
+ProblemSet = Annotated[
+    ArithmeticSet | KnightsSet | ReasoningGymSet | BenchmarkSet, Field(discriminator="source")
+]
+_SETS: TypeAdapter[Any] = TypeAdapter(ProblemSet)
 
-def draw_problems(name: str, settings: dict) -> list[Problem]:
+
+def draw_problems(name: str, settings: Mapping[str, Any]) -> list[Problem]:
     """The problems of the set `name`; `settings` are those of the study (`ProblemSet`).
 
     For a public data set they hold its entry as well (`ResolvedStudy.problem_set`).
     """
-    options = {key: value for key, value in settings.items() if key not in ("source", "title")}
-    source = settings["source"]
-    if source == "arithmetic":
-        from sage.problems.arithmetic import arithmetic_problems
+    own = {key: value for key, value in settings.items() if key != "entry"}
+    chosen = _SETS.validate_python(own)
+    if not isinstance(chosen, BenchmarkSet):
+        problems: list[Problem] = chosen.problems(name)
+        return problems
+    from sage.problems.benchmarks import benchmark_problems
+    from sage.problems.fetching import mirror_folder
 
-        return arithmetic_problems(name, **options)
-    if source == "knights":
-        from sage.problems.knights import knights_problems
-
-        return knights_problems(name, **options)
-    if source == "reasoning_gym":
-        from sage.problems.reasoning_gym import reasoning_gym_problems
-
-        return reasoning_gym_problems(name, **options)
-    if source == "benchmark":
-        from sage.problems.benchmarks import benchmark_problems
-        from sage.problems.entries import Benchmark
-        from sage.problems.fetching import mirror_folder
-
-        entry = Benchmark.model_validate(options.pop("entry"))
-        return benchmark_problems(entry=entry, mirror=mirror_folder(), **options)
-    raise ValueError(f"problem set {name!r}: unknown source {source!r}")
+    options = chosen.model_dump(exclude={"source", "title"})
+    entry = Benchmark.model_validate(settings["entry"])
+    return benchmark_problems(entry=entry, mirror=mirror_folder(), **options)

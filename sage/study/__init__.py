@@ -1,11 +1,14 @@
 """A study: what it consists of, and how it is read and checked (`reading`)."""
 
 from sage.fields import BASE
+from sage.problems.arithmetic import ArithmeticSet
+from sage.problems.corpus import Corpus
+from sage.problems.knights import KnightsSet
+from sage.problems.sets import ProblemSet
 from sage.study.algorithms import Algorithm, choice_files
-from sage.study.bases import Architecture, Corpus, Pretraining, ScratchBase
+from sage.study.bases import Architecture, Pretraining, ScratchBase
 from sage.study.choices import REGISTRIES, Choice, Guide
 from sage.study.models import RL, Evaluation, Model, Sampling
-from sage.study.problem_sets import ArithmeticSet, KnightsSet, ProblemSet
 from sage.study.reading import load_settings
 from sage.study.tuning import SFT, LoRA
 from sage.study.types import ResolvedStudy, Settings, Study

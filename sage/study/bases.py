@@ -17,7 +17,7 @@ from sage.fields import (
     Strict,
     about,
 )
-from sage.study.problem_sets import People, check_order
+from sage.problems.corpus import Corpus
 
 
 class Architecture(Strict):
@@ -46,61 +46,6 @@ class Architecture(Strict):
     def _divisible(self) -> Architecture:
         if self.hidden_size % self.heads or self.heads % self.key_value_heads:
             raise ValueError("hidden_size must be a multiple of heads, heads of key_value_heads")
-        return self
-
-
-class Slips(Strict):
-    """How often the worked solutions of the corpus contain a mistake."""
-
-    direct: Annotated[Share, about("a direct answer is wrong", unit="probability")]
-    steps: Annotated[Share, about("a step from left to right is wrong", unit="probability")]
-    group: Annotated[
-        Share, about("an addition or subtraction of grouped terms is wrong", unit="probability")
-    ]
-    below_zero: Annotated[
-        Share, about("a step from or to a negative total loses its sign", unit="probability")
-    ]
-    knights: Annotated[Share, about("a puzzle is answered at random", unit="probability")]
-
-
-Style = Literal["direct", "steps", "let", "group", "contradiction"]
-
-
-class Corpus(Strict):
-    """Worked solutions in several reasoning styles.
-
-    They stand in for the web text that a real base model has read. All problems are of the
-    split `train`.
-    """
-
-    styles: Annotated[
-        dict[Style, Annotated[NonNegativeFloat, about("how often", unit="weight")]],
-        Field(min_length=1),
-        about("how often a sum is solved in each style; need not add up to 1", unit="weights"),
-    ]
-    slips: Annotated[Slips, about("how often solutions are wrong")]
-    min_terms: Annotated[int, Field(ge=2), about("fewest terms of a sum", unit="terms")]
-    max_terms: Annotated[int, Field(ge=2), about("most terms of a sum", unit="terms")]
-    max_value: Annotated[Positive, about("largest term", unit="integer")]
-    knights_share: Annotated[
-        Share, about("share of puzzles among the documents", unit="share, 0 to 1")
-    ]
-    knights_people: Annotated[People, about("numbers of people in the puzzles", unit="people")]
-    wordings: Annotated[
-        int,
-        Field(ge=1, le=12),
-        about(
-            "how many words are equally likely to open a sum's solution, and to join its steps: "
-            "branch points of no consequence",
-            unit="words",
-        ),
-    ] = 1
-
-    @model_validator(mode="after")
-    def _drawable(self) -> Corpus:
-        check_order(self.min_terms, self.max_terms)
-        if not any(self.styles.values()):
-            raise ValueError("styles: at least one must have a frequency above 0")
         return self
 
 

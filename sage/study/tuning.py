@@ -16,7 +16,7 @@ from sage.fields import (
     Strict,
     about,
 )
-from sage.study.bases import Corpus
+from sage.problems.corpus import Corpus
 
 Precision = Annotated[
     Literal["float32", "bfloat16"],

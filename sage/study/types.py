@@ -15,13 +15,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from sage.fields import BASE, Name, Seed, Strict, about
-from sage.problems.entries import Benchmark
+from sage.problems.contamination import Contamination
+from sage.problems.entries import Benchmark, BenchmarkSet
+from sage.problems.sets import ProblemSet
 from sage.results import Results, Run
 from sage.runtime.tracking import Tracker
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
 from sage.study.models import Evaluation, Model
-from sage.study.problem_sets import BenchmarkSet, Contamination, ProblemSet
 from sage.study.watch import Watch
 
 AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]

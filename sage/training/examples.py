@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sage import prompting
 from sage.problems.benchmarks import solved_problems
-from sage.problems.corpus import Slips, Worked, worked_solutions
+from sage.problems.corpus import Corpus
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import mirror_folder
 from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
-from sage.study import SFT, Corpus
+from sage.study import SFT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -44,7 +44,7 @@ def find_solutions(
     """
     if data is None:
         corpus = Corpus.model_validate(dict(source))
-        stream = itertools.islice(corpus_solutions(corpus, seed), examples)
+        stream = itertools.islice(corpus.worked(seed), examples)
         return [Solution(worked.problem, worked.working, worked.answer) for worked in stream]
     solved = solved_problems(data, Benchmark.model_validate(dict(source)), mirror_folder())
     return [
@@ -74,21 +74,6 @@ def read_solutions(path: Path) -> list[Solution]:
             except (TypeError, ValueError) as error:
                 raise Damaged(path, f"not an example ({error})", number) from error
     return solutions
-
-
-def corpus_solutions(corpus: Corpus, seed: int) -> Iterator[Worked]:
-    """Worked solutions of the corpus, without end."""
-    return worked_solutions(
-        seed=seed,
-        styles=corpus.styles,
-        slips=Slips(**corpus.slips.model_dump()),
-        min_terms=corpus.min_terms,
-        max_terms=corpus.max_terms,
-        max_value=corpus.max_value,
-        knights_share=corpus.knights_share,
-        wordings=corpus.wordings,
-        knights_people=corpus.knights_people,
-    )
 
 
 @dataclass(frozen=True)

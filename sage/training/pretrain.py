@@ -24,7 +24,6 @@ from sage.prompting import WORK_OPEN, completion
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import Corpus, Pretraining, ScratchBase
-from sage.training.examples import corpus_solutions
 
 IGNORED = -100
 _BUCKET = 32  # batches sorted by length together
@@ -41,7 +40,7 @@ class Document:
 def draw_documents(corpus: Corpus, settings: Pretraining) -> list[Document]:
     """The pretraining corpus: mostly plain layout, a share in the answer format."""
     rng = random.Random(f"layout/{settings.seed}")
-    stream = itertools.islice(corpus_solutions(corpus, settings.seed), settings.documents)
+    stream = itertools.islice(corpus.worked(settings.seed), settings.documents)
     return [_document(worked, rng.random() < settings.tagged_share) for worked in stream]
 
 
