@@ -10,9 +10,11 @@ The docstring of a type stands above its table. Both are Markdown for people who
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 from pydantic.config import JsonDict
 
 BASE = "base"
@@ -43,6 +45,59 @@ def about(meaning: str, *, unit: str | None = None, trl: str | None = None) -> A
     """
     extra: JsonDict = {key: text for key, text in (("unit", unit), ("trl", trl)) if text}
     return Field(description=meaning, json_schema_extra=extra or None)
+
+
+class Faults(ValueError):
+    """What is wrong inside a section, as found by a validator of the whole section.
+
+    Each message begins with the key within the section: `seeds[1]: 3 occurs twice`, or with a
+    colon if it concerns the section itself.
+    """
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = list(messages)
+        super().__init__("; ".join(message.removeprefix(": ") for message in self.messages))
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """The end of a message about `word`: its nearest match, if any, and all that is allowed."""
+    words = sorted(map(str, allowed))
+    match = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    start = f"did you mean {match[0]!r}? Allowed" if match else "allowed"
+    return f"; {start}: {', '.join(words) or 'none'}"
+
+
+def unknown(name: str, kind: str, info: ValidationInfo) -> Iterator[str]:
+    """A message if `name` is none of the names of a `kind` of thing that the context knows.
+
+    The validation context maps kinds, such as `algorithm`, to a phrase and the names that there
+    are. Without a context any name will do: what jobs are handed was checked before.
+    """
+    what, known = (info.context or {}).get(kind, ("", None))
+    if known is not None and name not in known:
+        yield f"{name!r} is not {what}{nearest(name, known)}"
+
+
+def known(kind: str) -> Any:
+    """The part of an annotation by which a name must be one of a `kind` of thing."""
+
+    def check(name: str, info: ValidationInfo) -> str:
+        for message in unknown(name, kind, info):
+            raise ValueError(message)
+        return name
+
+    return AfterValidator(check)
+
+
+def _all_different(values: Sequence[Any]) -> Sequence[Any]:
+    twice = [i for i, value in enumerate(values) if value in values[:i]]
+    if twice:
+        raise Faults(f"[{index}]: {values[index]!r} occurs twice" for index in twice)
+    return values
+
+
+Distinct = AfterValidator(_all_different)
+"""The part of an annotation by which no value of a list may occur twice."""
 
 
 class Strict(BaseModel):

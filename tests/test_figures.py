@@ -231,7 +231,7 @@ class TestTradeoff:
         assert box.x1 <= figure.bbox.x1
 
     def test_a_k_that_is_not_measured_is_refused(self) -> None:
-        around = Surroundings({}, lambda row: [], drawn=8, eval_seeds=2)
+        around = Surroundings({}, drawn=8, eval_seeds=2)
         for k, said in ((6, "not a power of two"), (32, "only 16 samples"), (16, None)):
             shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=k)
             faults = [message for _, message in shown.faults(around)]

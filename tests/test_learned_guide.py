@@ -252,7 +252,7 @@ def test_only_rows_that_learn_can_be_shown() -> None:
         "c": PLAIN,
     }
     algorithms = {name: Algorithm.model_validate(row) for name, row in rows.items()}
-    around = Surroundings(algorithms, lambda name: (), None, None)
+    around = Surroundings(algorithms, drawn=1, eval_seeds=1)
     assert list(figure.faults(around)) == [
         ("algorithms", "'b' has branch, not the guide 'learned'"),
         ("algorithms", "'c' has no guide, not the guide 'learned'"),

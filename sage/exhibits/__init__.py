@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sage.exhibits.kind import Kind, Shows
+from sage.fields import nearest
 from sage.results import Results
 from sage.study import ResolvedStudy, reading
-from sage.study.faults import nearest
 
 KINDS = {
     "accuracy": "sage.exhibits.accuracy:AccuracyTable",

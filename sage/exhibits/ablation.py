@@ -14,12 +14,11 @@ from pydantic import Field
 
 from sage.exhibits.kind import Shown
 from sage.exhibits.pass_at_k import ShowsPassAtK, estimates, numbers_of_runs, pooled, shown_ks
-from sage.fields import Name, about
+from sage.fields import Name, about, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import Group, Head, Row, Table, TableDocument, share_cell
-from sage.study import Algorithm, ResolvedStudy
+from sage.study import REGISTRIES, Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
-from sage.study.faults import nearest
 
 
 class AblationTable(ShowsPassAtK):
@@ -94,9 +93,9 @@ class AblationTable(ShowsPassAtK):
                 ),
             )
             return
-        known = around.guide_settings(self.algorithm)
+        known = REGISTRIES["guide"].settings(row.guide.kind).model_fields
         for setting in self.grid:
-            if known and setting not in known:
+            if setting not in known:
                 what = f"a setting of the guide {row.guide.kind!r}"
                 yield f"grid.{setting}", f"{setting!r} is not {what}{nearest(setting, known)}"
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sage.fields import REPOSITORY, Name, Positive, Strict, about
+from sage.fields import REPOSITORY, Distinct, Name, Positive, Strict, about, known
 from sage.problems.fields import Hints, Title
 
 
@@ -155,9 +155,9 @@ class BenchmarkSet(Strict):
 
     source: Annotated[Literal["benchmark"], about("a data set of `benchmarks.yaml`")]
     title: Title
-    benchmark: Annotated[Name, about("its entry in `benchmarks.yaml`")]
+    benchmark: Annotated[Name, known("benchmark"), about("its entry in `benchmarks.yaml`")]
     levels: Annotated[
-        Annotated[list[int | str], Field(min_length=1)] | None,
+        Annotated[list[int | str], Field(min_length=1), Distinct] | None,
         about(
             "keeps problems of these levels only: `[5]` for MATH-500, `[2025]` for AIME; `null` "
             "keeps all",

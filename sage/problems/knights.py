@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import Positive, Seed, Strict, about
+from sage.fields import Distinct, Positive, Seed, Strict, about
 from sage.problems.fields import Hints, People, Split, Title
 from sage.problems.record import Problem, split_of
 
@@ -106,6 +106,7 @@ class KnightsSet(Strict):
     title: Title
     people: Annotated[
         People,
+        Distinct,
         about("numbers of people; each number is a level of difficulty", unit="people"),
     ]
     per_size: Annotated[Positive, about("puzzles of each number of people", unit="puzzles")]
@@ -113,6 +114,7 @@ class KnightsSet(Strict):
     split: Split
     forms: Annotated[
         list[Form],
+        Distinct,
         about("what statements may be besides plain ones; at least one besides `not`"),
     ] = Field(default_factory=lambda: list(FORMS))
     hints: Hints = False

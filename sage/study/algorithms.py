@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from sage.fields import NonNegativeFloat, PositiveFloat, Strict, about
-from sage.study.choices import REGISTRIES, AnyChoice, AnyFilter, AnyGuide, Choice
+from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
 
 _CLIPS = ["clip_low", "clip_high"]
 
@@ -50,28 +50,34 @@ class Algorithm(Strict):
         ),
     ] = "token"
     rewards: Annotated[
-        list[AnyChoice],
+        list[Annotated[Choice, choice_from("rewards")]],
         Field(min_length=1),
         about("what a completion is rewarded for; several are added up"),
     ] = Field(default_factory=lambda: [Choice(kind="correct")])
     advantage: Annotated[
-        AnyChoice, about("how the rewards of a group become advantages", trl="scale_rewards")
+        Annotated[Choice, choice_from("advantage")],
+        about("how the rewards of a group become advantages", trl="scale_rewards"),
     ] = Choice(kind="group")
     credit: Annotated[
-        AnyChoice | None, about("how the advantage of a completion is shared out over its tokens")
+        Choice | None,
+        choice_from("credit"),
+        about("how the advantage of a completion is shared out over its tokens"),
     ] = None
     kl: Annotated[Literal["none", "reverse", "forward"], about("direction of the KL term")]
     estimator: Annotated[
-        AnyChoice | None,
+        Choice | None,
+        choice_from("estimator"),
         about("how the KL term is estimated at the drawn tokens; none with `none`"),
     ] = None
     kl_coefficient: Annotated[
         PositiveFloat | None,
         about("weight of the KL term; `null` takes the model's", unit="per nat", trl="beta"),
     ] = None
-    guide: Annotated[AnyGuide | None, about("what shapes the anchor of the KL term; needs one")] = (
-        None
-    )
+    guide: Annotated[
+        Guide | None,
+        choice_from("guide"),
+        about("what shapes the anchor of the KL term; needs one"),
+    ] = None
     clip_low: Annotated[
         PositiveFloat | None,
         about(
@@ -97,10 +103,13 @@ class Algorithm(Strict):
         ),
     ] = 0.0
     filter: Annotated[
-        AnyFilter | None, about("which groups are trained on; the others are drawn again")
+        Filter | None,
+        choice_from("filter"),
+        about("which groups are trained on; the others are drawn again"),
     ] = None
     planner: Annotated[
-        AnyChoice | None,
+        Choice | None,
+        choice_from("planner"),
         about("which prompts are drawn further and what is trained on; not with a filter"),
     ] = None
     mask_truncated: Annotated[
@@ -152,13 +161,8 @@ class Algorithm(Strict):
                 raise ValueError("fidelity 'released' differs in the KL term, but kl is 'none'")
             return self
         registry, named = REGISTRIES["estimator"], self.estimator.kind if self.estimator else None
-        if named is not None:
-            try:
-                direction = registry.find(named).direction
-            except ValueError:  # reported under its own key by `sage.study.reading`
-                return self
-            if direction == self.kl:
-                return self
+        if named is not None and registry.find(named).direction == self.kl:
+            return self
         allowed = [kind for kind in registry.classes if registry.find(kind).direction == self.kl]
         raise ValueError(
             f"estimator {named!r} does not go with kl {self.kl!r}; allowed: {', '.join(allowed)}"
@@ -187,13 +191,9 @@ class Algorithm(Strict):
 
 
 def built(algorithm: Algorithm) -> Iterator[tuple[str, str, Choice, Any]]:
-    """As `Algorithm.choices`, with what each makes; those with a fault of their own left out."""
+    """As `Algorithm.choices`, with what each makes."""
     for place, name, choice in algorithm.choices():
-        try:
-            made = REGISTRIES[name].build(choice.kind, choice.settings)
-        except ValueError:
-            continue  # reported under its own key by `sage.study.reading`
-        yield place, name, choice, made
+        yield place, name, choice, REGISTRIES[name].find(choice.kind)(**choice.settings)
 
 
 def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:

@@ -16,6 +16,7 @@ from sage.fields import (
     Share,
     Strict,
     about,
+    known,
 )
 from sage.problems.corpus import Corpus
 
@@ -119,7 +120,9 @@ class SharedBase(Strict):
     source: Annotated[
         Literal["model"], about("the checkpoint from which another model's RL starts")
     ]
-    model: Annotated[Name, about("that other model; it must have a base of its own")]
+    model: Annotated[
+        Name, known("donor"), about("that other model; it must have a base of its own")
+    ]
 
 
 Base = Annotated[ScratchBase | HubBase | PackageBase | SharedBase, Field(discriminator="source")]

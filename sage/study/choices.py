@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from sage.fields import PositiveFloat, Strict, about
+from sage.fields import Faults, PositiveFloat, Strict, about
 from sage.study.registry import Registry
 
 REGISTRIES = {
@@ -91,11 +91,6 @@ REGISTRIES = {
 """By the key of an algorithm that each serves."""
 
 
-def in_full(value: Any) -> Any:
-    """A choice written as its kind alone, in full."""
-    return {"kind": value} if isinstance(value, str) else value
-
-
 class Choice(Strict):
     """One choice of an algorithm: a kind and its settings, or the kind alone for short."""
 
@@ -120,6 +115,12 @@ class Guide(Choice):
         about("the factor of each token is kept between these two", unit="factors"),
     ] = Field(default_factory=lambda: [0.6, 1.4])
 
+    @model_validator(mode="after")
+    def _clamp_in_order(self) -> Guide:
+        if self.clamp[0] > self.clamp[1]:
+            raise Faults([f"clamp: must be [lowest, highest], not {self.clamp}"])
+        return self
+
 
 class Filter(Choice):
     """Which groups of rollouts are trained on; other prompts take the place of the rest."""
@@ -131,6 +132,12 @@ class Filter(Choice):
     ]
 
 
-AnyChoice = Annotated[Choice, BeforeValidator(in_full)]
-AnyGuide = Annotated[Guide, BeforeValidator(in_full)]
-AnyFilter = Annotated[Filter, BeforeValidator(in_full)]
+def choice_from(key: str) -> Any:
+    """The part of an annotation for a choice from the registry `key`, in full or for short."""
+
+    def checked(value: Any) -> Any:
+        if faults := list(REGISTRIES[key].faults(value)):
+            raise Faults(faults)
+        return {"kind": value} if isinstance(value, str) else value
+
+    return BeforeValidator(checked)

@@ -8,14 +8,15 @@ The kinds themselves are in `sage.exhibits`, one module each; a study is handed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from pydantic import Field, ValidationInfo
+from pydantic import Field, ValidationInfo, model_validator
 
-from sage.fields import BASE, Name, Strict, about
+from sage.fields import BASE, Faults, Name, Strict, about, unknown
 from sage.study.algorithms import Algorithm
+from sage.study.faults import shown, validated
 
 if TYPE_CHECKING:
     from sage.study.types import ResolvedStudy
@@ -23,29 +24,35 @@ if TYPE_CHECKING:
 Rows = Annotated[list[Name], Field(min_length=1)]
 
 KINDS = "kinds"
-"""Key of the validation context under which a study finds what makes exhibits of its entries."""
+"""Key of the validation context under which a study finds the class of a kind of exhibit."""
+
+_NAMES = {
+    "model": "model",
+    "algorithm": "algorithm",
+    "algorithms": "algorithm",
+    "benchmark": "set",
+    "benchmarks": "set",
+}
+"""What the settings of any kind of exhibit name, by their keys."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the settings of an exhibit are held against, before the study is whole.
+    """What the settings of an exhibit are held against.
 
-    `algorithms` are the valid rows by name; `guide_settings` names the settings of a row's guide,
-    none where it has no guide or a faulty one; `drawn` and `eval_seeds` say how many samples of a
-    problem its model draws with each evaluation seed, None where the study does not say.
+    `algorithms` are all that there are, by name; `drawn` and `eval_seeds` say how many samples of
+    a problem its model draws with each evaluation seed.
     """
 
     algorithms: Mapping[str, Algorithm]
-    guide_settings: Callable[[str], Sequence[str]]
-    drawn: int | None
-    eval_seeds: int | None
+    drawn: int
+    eval_seeds: int
 
     def too_many(
-        self, setting: str, asked: int | None, seeds: int | None = 1
+        self, setting: str, asked: int | None, seeds: int = 1
     ) -> Iterator[tuple[str, str]]:
         """A fault if more samples of a problem are asked for than `seeds` evaluation seeds draw."""
-        drawn = (self.drawn or 0) * (seeds or 0)
-        if asked and drawn and asked > drawn:
+        if asked and asked > (drawn := self.drawn * seeds):
             yield (
                 setting,
                 f"{asked}, but only {drawn} samples of a problem are drawn; lower it, or raise "
@@ -88,6 +95,23 @@ class Exhibit(Strict):
         """(key, message) of what its types cannot check; the key is one of its own settings."""
         yield from ()
 
+    @model_validator(mode="after")
+    def _names_are_known(self, info: ValidationInfo) -> Self:
+        faults = []
+        for key, kind in _NAMES.items():
+            named = getattr(self, key, None)
+            if isinstance(named, str):
+                faults += [f"{key}: {each}" for each in unknown(named, kind, info)]
+            names: list[Any] = named if isinstance(named, list) else []
+            for index, name in enumerate(names):
+                if name != BASE or self.of_training:
+                    faults += [f"{key}[{index}]: {each}" for each in unknown(name, kind, info)]
+                if name in names[:index]:
+                    faults.append(f"{key}[{index}]: {name!r} occurs twice")
+        if faults:
+            raise Faults(faults)
+        return self
+
 
 class ExhibitOfRows(Exhibit):
     """An exhibit that may name its methods."""
@@ -115,7 +139,17 @@ def of_kind(value: Any, info: ValidationInfo) -> Any:
     """An entry of a study as an exhibit of its kind, by what the context holds under KINDS."""
     if isinstance(value, Exhibit) or not isinstance(value, Mapping):
         return value
-    make = (info.context or {}).get(KINDS)
-    if make is None:
+    find = (info.context or {}).get(KINDS)
+    if find is None:
         raise ValueError("the kinds of exhibits are not known here; use sage.exhibits.load_study")
-    return make(value)
+    named = value.get("kind") or ""
+    if not isinstance(named, str):
+        raise Faults([f"kind: must be text, not {shown(named)}"])
+    try:
+        kind = find(named)
+    except ValueError as error:
+        raise Faults([f"kind: {error}"]) from error
+    exhibit, faults = validated(kind, value, context=info.context)
+    if faults:
+        raise Faults(faults)
+    return exhibit

@@ -6,14 +6,15 @@ someone who edits a YAML file.
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from sage.fields import Faults, nearest
 
 _WANTED = {
     "bool_type": "must be true or false",
@@ -44,14 +45,6 @@ def listed(file: str, faults: Sequence[str]) -> str:
     return "\n  ".join([f"{file}: {count}", *faults])
 
 
-def nearest(word: str, allowed: Iterable[str]) -> str:
-    """The end of a message about `word`: its nearest match, if any, and all that is allowed."""
-    words = sorted(map(str, allowed))
-    match = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    start = f"did you mean {match[0]!r}? Allowed" if match else "allowed"
-    return f"; {start}: {', '.join(words) or 'none'}"
-
-
 def shown(value: Any) -> str:
     """A value as it stands in a YAML file, cut short if long."""
     if value is None:
@@ -60,36 +53,24 @@ def shown(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
 
+def validated(
+    kind: Any, content: Any, key: str = "", context: Mapping[str, Any] | None = None
+) -> tuple[Any, list[str]]:
+    """`content` as a `kind`, or None with what keeps it from being one.
+
+    `key` is where it stands in its file; `context` is handed to the validators of the type.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(content, context=context), []
+    except ValidationError as error:
+        return None, [each for detail in error.errors() for each in _faults(detail, kind, key)]
+
+
 def type_faults(
     kind: Any, content: Any, key: str = "", context: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """What keeps `content` from being a `kind`; `key` is where it stands in its file.
-
-    `context` is handed to the validators of the type.
-    """
-    try:
-        TypeAdapter(kind).validate_python(content, context=context)
-    except ValidationError as error:
-        return [_fault(detail, kind, key) for detail in error.errors()]
-    return []
-
-
-def entry(of: Mapping[Any, Any], name: Any) -> Any:
-    """What stands under `name`; None if nothing does or `name` is no text."""
-    return of.get(name) if isinstance(name, str) else None
-
-
-def unknown(key: str, name: Any, what: str, known: Collection[Any]) -> Iterator[str]:
-    """A fault if `name` is text and not in `known`; values of another type are passed over."""
-    if isinstance(name, str) and name not in known:
-        yield f"{key}: {name!r} is not {what}{nearest(name, known)}"
-
-
-def repeated(key: str, values: Sequence[Any]) -> Iterator[str]:
-    """A fault for each value that occurred before."""
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            yield f"{key}[{index}]: {value!r} occurs twice"
+    """What keeps `content` from being a `kind`, as `validated` says it."""
+    return validated(kind, content, key, context)[1]
 
 
 def mapping(value: Any) -> Mapping[Any, Any]:
@@ -97,9 +78,17 @@ def mapping(value: Any) -> Mapping[Any, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def sequence(value: Any) -> Sequence[Any]:
-    """`value` if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
+def _faults(detail: Any, kind: Any, top: str) -> Iterator[str]:
+    """The messages of one of Pydantic's errors: one, unless a validator found several faults."""
+    error = detail.get("ctx", {}).get("error")
+    if isinstance(error, Faults):
+        path, _, _ = _locate(detail["loc"], kind)
+        start = _key([top, *path] if top else path)
+        for message in error.messages:
+            joint = "." if start and message[0] not in "[:" else ""
+            yield (start + joint + message).removeprefix(": ")
+    else:
+        yield _fault(detail, kind, top)
 
 
 def _fault(detail: Any, kind: Any, top: str) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from sage.fields import (
+    Distinct,
+    Faults,
     Name,
     NonNegativeFloat,
     Positive,
@@ -15,8 +17,9 @@ from sage.fields import (
     Share,
     Strict,
     about,
+    known,
 )
-from sage.study.bases import Base, ScratchBase
+from sage.study.bases import Base, ScratchBase, SharedBase
 from sage.study.tuning import SFT, LoRA, Optimizer, Precision
 from sage.study.watch import Watch
 
@@ -69,7 +72,7 @@ class RL(Strict):
     One generation of rollouts serves `steps_per_generation` × `iterations` optimizer steps.
     """
 
-    problems: Annotated[Name, about("the problem set to train on")]
+    problems: Annotated[Name, known("set"), about("the problem set to train on")]
     steps: Annotated[Positive, about("length of training", unit="optimizer steps", trl="max_steps")]
     prompts_per_step: Annotated[Positive, about("different problems in a step", unit="problems")]
     rollouts: Annotated[
@@ -340,23 +343,28 @@ class Model(Strict):
     ] = None
     rl: Annotated[RL, about("settings of RL that all algorithms share")]
     algorithms: Annotated[
-        list[Name],
+        list[Annotated[Name, known("algorithm")]],
         Field(min_length=1),
+        Distinct,
         about(
             "entries of `algorithms.yaml`: the rows of the model's tables, unless an exhibit "
             "names its own"
         ),
     ]
     benchmarks: Annotated[
-        list[Name],
+        list[Annotated[Name, known("set")]],
         Field(min_length=1),
+        Distinct,
         about(
             "problem sets to evaluate on, unless an exhibit names its own; not the set that RL "
             "trains on"
         ),
     ]
     seeds: Annotated[
-        dict[Name, Annotated[list[Seed], Field(min_length=1), about("seeds", unit="integers")]],
+        dict[
+            Name,
+            Annotated[list[Seed], Field(min_length=1), Distinct, about("seeds", unit="integers")],
+        ],
         about(
             "training seeds of single algorithms, in place of the study's `seeds`: more for those "
             "that are to be compared",
@@ -371,6 +379,20 @@ class Model(Strict):
     @model_validator(mode="after")
     def _gpus_share_a_step(self) -> Model:
         self.rl.micro_batches_each(max(1, self.job.gpus))
+        return self
+
+    @model_validator(mode="after")
+    def _tested_on_other_sets(self) -> Model:
+        if self.rl.problems in self.benchmarks:
+            raise Faults(
+                [f"benchmarks: {self.rl.problems!r} is what RL trains on; name another set"]
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tuned_once(self) -> Model:
+        if self.sft and isinstance(self.base, SharedBase):
+            raise Faults(["sft: a base taken from another model is tuned there; leave sft out"])
         return self
 
     @model_validator(mode="after")

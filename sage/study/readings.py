@@ -8,15 +8,16 @@ keeps them. `readings_of` says which answers are in force.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from sage.fields import nearest
 from sage.study.algorithms import Algorithm
-from sage.study.faults import entry, nearest
+from sage.study.faults import mapping
 from sage.study.models import RL, Evaluation
 from sage.study.tuning import SFT
 from sage.study.types import ResolvedStudy
@@ -264,34 +265,31 @@ _TYPES: dict[Section, type[BaseModel]] = {
 }
 
 
-def reading_faults(content: Mapping[Any, Any]) -> Iterator[str]:
-    """Readings and answers that there are not; answers of wrong type are passed over."""
-    for name, answer in _mapping(content.get("readings")).items():
-        if name not in READINGS:
-            yield f"readings.{name}: there is no such reading{nearest(str(name), READINGS)}"
-        elif isinstance(answer, str) and answer not in READINGS[name].choices:
-            known = READINGS[name].choices
-            yield f"readings.{name}: {answer!r} is no answer to it{nearest(answer, known)}"
-
-
 def with_readings(
     content: Mapping[Any, Any], rows: Mapping[Any, Any]
 ) -> tuple[dict[Any, Any], dict[Any, Any], list[str]]:
     """A study and the algorithms with the answers that its `readings` name, and faults.
 
-    A reading that could change nothing in the study is a fault. Names that lead nowhere, and
-    answers of wrong type, are passed over: `reading_faults` and the study's type have them.
+    Readings and answers that there are not are faults, and a reading that could change nothing in
+    the study; answers of wrong type are passed over, for the study's type has them.
     """
     changed, changed_rows = deepcopy(dict(content)), deepcopy(dict(rows))
     faults = []
-    for name, answer in _mapping(content.get("readings")).items():
-        reading = READINGS.get(name)
-        choice = entry(reading.choices, answer) if reading else None
-        if reading is None or choice is None:
+    for name, answer in mapping(content.get("readings")).items():
+        if (reading := READINGS.get(name)) is None:
+            faults.append(
+                f"readings.{name}: there is no such reading{nearest(str(name), READINGS)}"
+            )
+            continue
+        if not isinstance(answer, str):
+            continue
+        if (choice := reading.choices.get(answer)) is None:
+            what = f"{answer!r} is no answer to it{nearest(answer, reading.choices)}"
+            faults.append(f"readings.{name}: {what}")
             continue
         places = [
             section
-            for section in _sections(reading.section, changed, changed_rows)
+            for section in _sections(reading.section, changed, changed_rows).values()
             if _answer(reading, section) is not None
         ]
         if not places:
@@ -311,7 +309,7 @@ def readings_of(study: ResolvedStudy) -> list[InForce]:
     rows = {name: row.model_dump(mode="json") for name, row in study.algorithms.items()}
     found = []
     for reading in READINGS.values():
-        named = _named_sections(reading.section, content, rows)
+        named = _sections(reading.section, content, rows)
         answers = {
             name: _answer(reading, section)
             for name, section in named.items()
@@ -321,21 +319,17 @@ def readings_of(study: ResolvedStudy) -> list[InForce]:
     return found
 
 
-def _named_sections(
+def _sections(
     section: Section, content: Mapping[Any, Any], rows: Mapping[Any, Any]
 ) -> dict[str, Any]:
     """The sections of a kind, by the model or algorithm that they belong to."""
     if section == "algorithms":
         return {name: row for name, row in rows.items() if isinstance(row, dict)}
-    models = _mapping(content.get("models"))
+    models = mapping(content.get("models"))
     own = {name: model.get(section) for name, model in models.items() if isinstance(model, dict)}
     if section == "evaluation":
         own = {"the study": content.get("evaluation"), **own}
     return {name: value for name, value in own.items() if isinstance(value, dict)}
-
-
-def _sections(section: Section, content: Mapping[Any, Any], rows: Mapping[Any, Any]) -> list[Any]:
-    return list(_named_sections(section, content, rows).values())
 
 
 def _answer(reading: Reading, section: Mapping[str, Any]) -> str | None:
@@ -356,13 +350,9 @@ def _holds(section: Mapping[str, Any], values: Values, kind: Section) -> bool:
 def _value(section: Mapping[str, Any], key: str, kind: type[BaseModel]) -> Any:
     first, _, rest = key.partition(".")
     if rest:
-        return _mapping(section.get(first)).get(rest)
+        return mapping(section.get(first)).get(rest)
     field = kind.model_fields[first]
     value = section.get(first, None if field.is_required() else field.get_default())
     # A choice in full, without settings, is its name.
     in_full = isinstance(value, dict) and "kind" in value and not value.get("settings")
     return value["kind"] if in_full else value
-
-
-def _mapping(value: Any) -> Mapping[Any, Any]:
-    return value if isinstance(value, dict) else {}

@@ -18,9 +18,9 @@ from typing import Any, get_type_hints
 
 from pydantic import create_model
 
-from sage.fields import Strict
+from sage.fields import Faults, Strict, nearest
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
-from sage.study.faults import nearest, type_faults
+from sage.study.faults import type_faults
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,12 @@ class Registry:
 
         Raises ValueError that names what is unknown, of a wrong type or out of range.
         """
-        if faults := list(self.faults("", {"kind": kind, "settings": dict(settings)})):
-            raise ValueError("; ".join(faults))
+        if faults := list(self.faults({"kind": kind, "settings": dict(settings)})):
+            raise Faults(faults)
         return self.find(kind)(**settings)
 
-    def faults(self, key: str, content: Any) -> Iterator[str]:
-        """What is wrong with a choice as it stands in a file under `key`, one message each."""
-        start = f"{key}." if key else ""
+    def faults(self, content: Any) -> Iterator[str]:
+        """What is wrong with a choice as it stands in a file, as messages of `Faults`."""
         short = isinstance(content, str)
         whole = {"kind": content} if short else content
         if not isinstance(whole, Mapping) or not isinstance(whole.get("kind"), str):
@@ -89,16 +88,17 @@ class Registry:
         try:
             taken = self.settings(kind)
         except ValueError as error:
-            yield f"{key if short else start + 'kind'}: {error}"
+            yield f"{'' if short else 'kind'}: {error}"
             return
-        faults = type_faults(taken, settings, f"{start}settings")
-        if isinstance(settings, Mapping):
-            yield from faults
+        if not isinstance(settings, Mapping):
+            return
+        faults = type_faults(taken, settings, "settings")
+        yield from faults
         if not faults:
             try:
                 self.find(kind)(**settings)
             except (TypeError, ValueError) as error:
-                yield f"{start}settings: {error}"
+                yield f"settings: {error}"
 
     def files(self, kind: str) -> set[Path]:
         """Source files behind a choice: editing one makes another result.

@@ -15,6 +15,7 @@ from sage.fields import (
     Share,
     Strict,
     about,
+    known,
 )
 from sage.problems.corpus import Corpus
 
@@ -50,7 +51,7 @@ class SFT(Strict):
     """
 
     data: Annotated[
-        Name | None,
+        Annotated[Name, known("data")] | None,
         about(
             "a data set of `benchmarks.yaml` with worked solutions; without one they are drawn "
             "from a corpus"

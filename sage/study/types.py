@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from sage.fields import BASE, Name, Seed, Strict, about
+from sage.fields import BASE, Distinct, Name, Seed, Strict, about
 from sage.problems.contamination import Contamination
 from sage.problems.entries import Benchmark, BenchmarkSet
 from sage.problems.sets import ProblemSet
@@ -64,6 +64,7 @@ class Study(Strict):
     seeds: Annotated[
         list[Seed],
         Field(min_length=1),
+        Distinct,
         about(
             "training seeds of RL: one run for each model, algorithm and seed. A model can give "
             "some of its algorithms others",

@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from sage.study.faults import is_model, listed, members, nearest, shown
+from sage.fields import nearest
+from sage.study.faults import is_model, listed, members, shown
 from sage.study.models import Model
 from sage.study.types import Study
 
