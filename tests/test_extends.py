@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from conftest import ROOT, snakemake_in
+from conftest import ROOT, copy_project, snakemake_in
 from study_edits import STUDIES, edit, message_of
 
 from sage.exhibits import load_study
@@ -272,7 +272,8 @@ def test_the_resolved_study_is_a_study_of_its_own(name: str, tmp_path: Path) -> 
     assert load_study(str(file), CONFIG).model_dump() == {**study.model_dump(), "option": str(file)}
 
 
-def test_a_target_prints_the_resolved_study(project: Path, tmp_path: Path) -> None:
+def test_a_target_prints_the_resolved_study(tmp_path: Path) -> None:
+    project = copy_project(tmp_path / "project")
     mine = tmp_path / "mine.yaml"
     mine.write_text("extends: smoke\nseeds: [4]\n")
     options = "--cores", "1", "--config", f"study={mine}", f"results={tmp_path}/results"
