@@ -12,15 +12,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md")
 PICTURES = ("reports/example.png",)
+FILES = ("examples/sage_minimal.py",)
 
 _LINK = re.compile(r"(\]\()([^)\s#:]+)([#)])")
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages, and the pictures that they show."""
+    """Add the pages, the pictures that they show and the files that they link."""
     from mkdocs.structure.files import File
 
-    for name in (*ELSEWHERE, *PICTURES):
+    for name in (*ELSEWHERE, *PICTURES, *FILES):
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     return files
 

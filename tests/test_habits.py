@@ -80,7 +80,7 @@ def test_the_site_has_every_page_once(site: Any) -> None:
     shown = [page for entry in loaded("mkdocs.yml")["nav"] for page in entry.values()]
     docs = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")]
     assert sorted(shown) == sorted([*docs, *site.ELSEWHERE])
-    assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES))
+    assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES, *site.FILES))
 
 
 @pytest.mark.parametrize(
