@@ -45,3 +45,38 @@ class Instance:
 
     def whole(self, table: torch.Tensor) -> torch.Tensor:
         return sequence_log_probs(self.tree, table)
+
+
+def by_depth(tree: TokenTree, table: torch.Tensor) -> list[torch.Tensor]:
+    """Split the rows of a table `[S, ...]` into one block per depth, the root first."""
+    return list(table.split([tree.vocabulary**depth for depth in range(tree.length)]))
+
+
+def visits(tree: TokenTree, log_table: torch.Tensor) -> torch.Tensor:
+    """Probability that a completion drawn from the policy `[S, V]` passes each state, `[S]`."""
+    tree.check(log_table, "log_table")
+    reached = [log_table.new_ones(1)]
+    for block in by_depth(tree, log_table)[:-1]:
+        reached.append((reached[-1][:, None] * block.exp()).flatten())
+    return torch.cat(reached)
+
+
+def action_values(
+    tree: TokenTree,
+    log_table: torch.Tensor,
+    at_end: torch.Tensor,
+    per_step: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Q(s, v) = E[at_end(y) + sum of per_step from this token on | s, v], `[S, V]`.
+
+    `log_table` `[S, V]` is the policy, `at_end` `[N]` a value of the completion, `per_step`
+    `[S, V]` (0 if left out) a value of each token.
+    """
+    tree.check(log_table, "log_table")
+    steps = torch.zeros_like(log_table) if per_step is None else per_step
+    value, blocks = at_end, []
+    pairs = zip(by_depth(tree, log_table), by_depth(tree, steps), strict=True)
+    for log_policy, step in reversed(list(pairs)):
+        blocks.append(value.view(-1, tree.vocabulary) + step)
+        value = (log_policy.exp() * blocks[-1]).sum(dim=-1)
+    return torch.cat(blocks[::-1])

@@ -12,21 +12,24 @@ from functools import partial
 
 import pytest
 import torch
-from enumerated import TREES, Instance, close, each_tree, logs, numbers
-
-from sage.method.anchors import pseudo_kl
-from sage.theory.ascent import NotConvergedError, ascend, follow
-from sage.theory.estimators import reward_gradient
-from sage.theory.objectives import (
+from ascent import NotConvergedError, ascend, follow
+from closed_gradients import reward_gradient
+from enumerated import TREES, Instance, close, each_tree, logs, numbers, visits
+from exact_objectives import (
+    conditionals,
     entropy_bonus_objective,
+    entropy_bonus_policy,
     expected_leash,
     forward_kl_objective,
-    reverse_kl_objective,
     token_pseudo_kl,
 )
-from sage.theory.off_target import compare_off_target
-from sage.theory.spaces import TokenTree, conditionals, entropies, sequence_log_probs, visits
-from sage.theory.stationary import entropy_bonus_policy, forward_kl_policy, rlvr_policy, sage_policy
+from fixed_points import forward_kl_policy
+from off_target import compare_off_target
+
+from sage.method.anchors import pseudo_kl
+from sage.theory.objectives import reverse_kl_objective
+from sage.theory.spaces import TokenTree, entropies, sequence_log_probs
+from sage.theory.stationary import rlvr_policy, sage_policy
 from sage.theory.support import empirical_support, support_expansion, valid_completions
 from sage.theory.toy import reference_table, toy_example
 

@@ -8,11 +8,11 @@ from functools import partial
 import pandas as pd
 import pytest
 import torch
+from ascent import follow
 
 from sage.method.advantages import Centred
 from sage.method.credit import K1InReward, TokenSignals
 from sage.method.guides import BranchGuide, RandomGuide, TokenGuide
-from sage.theory.ascent import follow
 from sage.theory.credit import (
     TREES,
     credited_gradient,

@@ -8,22 +8,19 @@ from functools import partial
 
 import pytest
 import torch
-from enumerated import Instance, close, each_tree, logs, numbers
-
-from sage.method.anchors import forward_kl_exact, pseudo_kl
-from sage.theory.ascent import follow
-from sage.theory.estimators import (
-    ESTIMATORS,
-    expected_gradient,
+from ascent import follow
+from closed_gradients import (
     forward_kl_gradient,
-    forward_stationary,
     reverse_kl_gradient,
-    reverse_stationary,
     reward_gradient,
     sampled_forward_gradient,
-    token_fixed_point,
 )
-from sage.theory.spaces import TokenTree, visits
+from enumerated import Instance, close, each_tree, logs, numbers, visits
+from fixed_points import forward_stationary, reverse_stationary, token_fixed_point
+
+from sage.method.anchors import forward_kl_exact, pseudo_kl
+from sage.theory.estimators import ESTIMATORS, expected_gradient
+from sage.theory.spaces import TokenTree
 from sage.theory.stationary import sage_policy
 
 CLOSED = {

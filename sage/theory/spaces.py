@@ -56,10 +56,6 @@ class TokenTree:
         index = torch.arange(self.n_completions)[:, None]
         return torch.cumsum(sizes, 0) - sizes + index // (self.n_completions // sizes)
 
-    def by_depth(self, table: torch.Tensor) -> list[torch.Tensor]:
-        """Split the rows of a table `[S, ...]` into one block per depth, the root first."""
-        return list(table.split([self.vocabulary**depth for depth in range(self.length)]))
-
     def check(self, table: torch.Tensor, name: str) -> None:
         """Raise ValueError unless `table` is `[S, V]` and in float64."""
         expected = (self.n_states, self.vocabulary)
@@ -84,46 +80,3 @@ def sequence_log_probs(tree: TokenTree, log_table: torch.Tensor) -> torch.Tensor
 def entropies(log_table: torch.Tensor) -> torch.Tensor:
     """H(s) = -sum_v pi(v|s) log pi(v|s) of every state, in nats (Eq. 12); `[S, V]` to `[S]`."""
     return -(log_table.exp() * log_table).sum(dim=-1)
-
-
-def visits(tree: TokenTree, log_table: torch.Tensor) -> torch.Tensor:
-    """Probability that a completion drawn from the policy `[S, V]` passes each state, `[S]`."""
-    tree.check(log_table, "log_table")
-    reached = [log_table.new_ones(1)]
-    for block in tree.by_depth(log_table)[:-1]:
-        reached.append((reached[-1][:, None] * block.exp()).flatten())
-    return torch.cat(reached)
-
-
-def action_values(
-    tree: TokenTree,
-    log_table: torch.Tensor,
-    at_end: torch.Tensor,
-    per_step: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Q(s, v) = E[at_end(y) + sum of per_step from this token on | s, v], `[S, V]`.
-
-    `log_table` `[S, V]` is the policy, `at_end` `[N]` a value of the completion, `per_step`
-    `[S, V]` (0 if left out) a value of each token.
-    """
-    tree.check(log_table, "log_table")
-    steps = torch.zeros_like(log_table) if per_step is None else per_step
-    value, blocks = at_end, []
-    pairs = zip(tree.by_depth(log_table), tree.by_depth(steps), strict=True)
-    for log_policy, step in reversed(list(pairs)):
-        blocks.append(value.view(-1, tree.vocabulary) + step)
-        value = (log_policy.exp() * blocks[-1]).sum(dim=-1)
-    return torch.cat(blocks[::-1])
-
-
-def conditionals(tree: TokenTree, log_masses: torch.Tensor) -> torch.Tensor:
-    """The autoregressive policy `[S, V]` of positive masses over completions.
-
-    `log_masses` `[N]` need not be normalised: pi(v|s) is the mass below (s, v) over that below s.
-    """
-    mass, blocks = log_masses, []
-    for _ in range(tree.length):
-        mass = mass.view(-1, tree.vocabulary)
-        blocks.append(torch.log_softmax(mass, dim=-1))
-        mass = torch.logsumexp(mass, dim=-1)
-    return torch.cat(blocks[::-1])

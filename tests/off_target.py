@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass
 
 import torch
+from fixed_points import forward_kl_policy
 
-from sage.theory.stationary import forward_kl_policy, sage_policy
+from sage.theory.stationary import sage_policy
 from sage.theory.support import valid_completions
 
 

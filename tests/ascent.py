@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from enumerated import visits
 from scipy.optimize import minimize
 
-from sage.theory.spaces import TokenTree, visits
+from sage.theory.spaces import TokenTree
 
 
 class NotConvergedError(ArithmeticError):
