@@ -32,7 +32,8 @@ from benchmarks.worlds import (
     shift_for,
     simulated_study,
 )
-from sage.claims.ledger import Measured, judged
+from sage.claims.evidence import Measured
+from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, Recorded, StepTime, load_claims
 from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k

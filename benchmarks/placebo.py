@@ -29,7 +29,8 @@ from benchmarks.worlds import DRAWS, ROOT, simulated_study
 from sage.analysis.patterns import detect
 from sage.analysis.perplexity import choose_responses, perplexity_table
 from sage.analysis.phrases import load_patterns
-from sage.claims.ledger import Measured, judged
+from sage.claims.evidence import Measured
+from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, PatternShare, Tail, load_claims
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import Run

@@ -27,7 +27,8 @@ from report_frames import (
 
 from sage.analysis.case_study import CaseStudy, Solution
 from sage.analysis.dynamics import history_frame
-from sage.claims.ledger import Measured, ledger
+from sage.claims.evidence import Measured
+from sage.claims.ledger import ledger
 from sage.claims.tests import load_claims
 from sage.exhibits.case_study import CaseStudyText
 from sage.exhibits.making import write_table

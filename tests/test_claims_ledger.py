@@ -7,10 +7,11 @@ import pytest
 from claim_frames import RAISED, compared
 from report_frames import ROOT, a_study, history
 
+from sage.claims.evidence import Measured
 from sage.claims.figure import contrasts_figure
-from sage.claims.ledger import COLUMNS, Measured, findings, ledger, resolved_k, says
+from sage.claims.ledger import COLUMNS, findings, ledger, says
 from sage.claims.strength import strength_text
-from sage.claims.tests import Claim, PassAtK, load_claims
+from sage.claims.tests import Claim, PassAtK, load_claims, resolved_k
 from sage.claims.verdicts import APART, of_finding
 from sage.claims.view import counted, ledger_view
 from sage.exhibits import load_study

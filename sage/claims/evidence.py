@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,30 @@ class Finding:
     low_90: float = math.nan
     high_90: float = math.nan
     detectable: float = math.nan
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What tests are run on: comparisons, metrics by exhibit, histories by model, row and seed.
+
+    Comparisons are a frame, or its rows as `by_pair` has them; `chance` are the controls of pass@k.
+    """
+
+    comparisons: pd.DataFrame | Mapping[Pair, Mapping[Any, Any]] | None = None
+    exhibits: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    histories: Mapping[tuple[str, str, int], History] = field(default_factory=dict)
+    chance: pd.DataFrame | None = None
+
+    @cached_property
+    def pairs(self) -> Mapping[Pair, Mapping[Any, Any]]:
+        """Rows of the comparisons by model, benchmark, algorithm, other and k."""
+        found = self.comparisons
+        return by_pair(found) if isinstance(found, pd.DataFrame) else found or {}
+
+    def histories_of(self, model: str, algorithm: str) -> dict[int, History]:
+        """The histories of a method by training seed."""
+        wanted = (model, algorithm)
+        return {run[2]: history for run, history in self.histories.items() if run[:2] == wanted}
 
 
 def by_pair(comparisons: pd.DataFrame) -> dict[Pair, dict[Any, Any]]:

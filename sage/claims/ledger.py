@@ -7,40 +7,17 @@ result as a frame, which `sage.claims.view` turns into text for the page.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from sage.analysis.dynamics import History, read_histories
-from sage.claims.evidence import (
-    Finding,
-    Pair,
-    by_pair,
-    of_histories,
-    of_pass_at_k,
-    of_patterns,
-    of_step_times,
-    of_tails,
-)
+from sage.analysis.dynamics import read_histories
+from sage.claims.evidence import Finding, Measured
 from sage.claims.strength import strength_text
-from sage.claims.tests import (
-    Claim,
-    Comparison,
-    PassAtK,
-    PatternShare,
-    Recorded,
-    StepTime,
-    Tail,
-    load_claims,
-)
+from sage.claims.tests import Claim, Comparison, load_claims
 from sage.claims.verdicts import Seen, Verdict, of_claim, of_finding, of_secondary
-from sage.evaluation.chance import LUCKY
-from sage.evaluation.curves import POOLED
-from sage.evaluation.pass_at_k import primary_k
-from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.labels import row_title
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
@@ -58,25 +35,6 @@ the claim opens the report."""
 
 _NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")
 _OTHERS = ("test", "n", "runs", "headline")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What tests are run on: comparisons, metrics by exhibit, histories by model, row and seed.
-
-    Comparisons are a frame, or its rows as `by_pair` has them; `chance` are the controls of pass@k.
-    """
-
-    comparisons: pd.DataFrame | Mapping[Pair, Mapping[Any, Any]] | None = None
-    exhibits: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    histories: Mapping[tuple[str, str, int], History] = field(default_factory=dict)
-    chance: pd.DataFrame | None = None
-
-    @cached_property
-    def pairs(self) -> Mapping[Pair, Mapping[Any, Any]]:
-        """Rows of the comparisons by model, benchmark, algorithm, other and k."""
-        found = self.comparisons
-        return by_pair(found) if isinstance(found, pd.DataFrame) else found or {}
 
 
 def write_ledger(
@@ -142,7 +100,7 @@ def judged(
         seen[len(places) :],
         contrast[0].runs if contrast else None,
     )
-    if primary and (luck := guessing(claim.primary, study, measured)):
+    if primary and (luck := claim.primary.luck(study, measured)):
         verdict, because = "not testable", luck
     left = [*primary, *seen]
     shown = study.study.exhibits.get(claim.primary.exhibit)
@@ -159,7 +117,7 @@ def judged(
             "because": because,
             "test": number,
             "says": says(test, study),
-            "unit": unit(test),
+            "unit": test.unit,
             "test_verdict": _of_test(here),
             "reason": reason,
             "role": "secondary" if number > 1 else "primary",
@@ -172,33 +130,6 @@ def judged(
             rows.append(head | role | vars(one) | {"place_verdict": of_place})
         rows += [] if ones else [head]
     return rows
-
-
-def guessing(test: Comparison, study: ResolvedStudy, measured: Measured) -> str:
-    """Where guesses are more than LUCKY of a pass@k that the test compares: the worst such place.
-
-    Empty if there is none, or nothing is known of it.
-    """
-    if not isinstance(test, PassAtK) or measured.chance is None:
-        return ""
-    model, k = study.study.exhibits[test.exhibit].model, resolved_k(test, study)
-    rows = measured.chance
-    rows = rows[
-        (rows["model"] == model)
-        & (rows["k"] == k)
-        & (rows["train_seed"] == POOLED)
-        & rows["algorithm"].isin([test.row, test.other])
-        & rows["benchmark"].isin(test.benchmarks or study.benchmarks_of(test.exhibit))
-    ]
-    rows = rows[rows["chance"] > LUCKY * rows["value"]]
-    if rows.empty:
-        return ""
-    worst = rows.sort_values("chance").iloc[-1]
-    return (
-        f"against the answers of other problems {row_title(study, str(worst['algorithm']))} has "
-        f"pass@{k} {100 * worst['chance']:.1f} %, against their own {100 * worst['value']:.1f} % "
-        f"({benchmark_titles(study)[str(worst['benchmark'])]})"
-    )
 
 
 def _of_test(seen: Sequence[Seen]) -> Verdict:
@@ -216,50 +147,8 @@ def findings(
     shown = study.study.exhibits.get(test.exhibit)
     if shown is None:
         return [], f"the study has no {test.exhibit}"
-    model, draws, null = shown.model, study.evaluation(shown.model).bootstrap, test.null
-    row, other = test.row, test.other
-    lacking = f"{row} and {other} were not both measured"
-    if isinstance(test, PassAtK):
-        if measured.comparisons is None:
-            return [], "there are no comparisons yet"
-        k = resolved_k(test, study)
-        if k is None:
-            return [], "one sample of a problem is too few for any k"
-        benchmarks = test.benchmarks or study.benchmarks_of(test.exhibit)
-        found = of_pass_at_k(measured.pairs, model, benchmarks, row, other, k, null)
-        if len(benchmarks) > 1:
-            lacking += " on every benchmark"
-    elif isinstance(test, Recorded):
-        ours, theirs = (
-            {
-                seed: history
-                for (of, name, seed), history in measured.histories.items()
-                if (of, name) == (model, wanted)
-            }
-            for wanted in (row, other)
-        )
-        found = of_histories(ours, theirs, test.key, test.stage, test.relative, null)
-        lacking += ", or one of them is 0" if test.relative else ""
-    elif test.exhibit not in measured.exhibits:
-        return [], f"{test.exhibit} has not been measured"
-    else:
-        table = measured.exhibits[test.exhibit]
-        if isinstance(test, PatternShare):
-            found = of_patterns(table, test.pattern, row, other, draws, null)
-        elif isinstance(test, StepTime):
-            found = of_step_times(table, row, other, null)
-        else:
-            assert isinstance(test, Tail)
-            found = of_tails(table, row, other, 0.95, draws, null)
-    return found, "" if found else lacking
-
-
-def resolved_k(test: PassAtK, study: ResolvedStudy) -> int | None:
-    """The k of a test; `half` leaves two samples for each of k, None where there are too few."""
-    if test.k != "half":
-        return test.k
-    evaluation = study.evaluation(study.study.exhibits[test.exhibit].model)
-    return primary_k(evaluation.samples, len(evaluation.seeds))
+    found, reason = test.find(study, measured)
+    return found, "" if found else reason
 
 
 def says(test: Comparison, study: ResolvedStudy) -> str:
@@ -268,34 +157,12 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
     row, other = (
         row_title(study, name) if name in named else name for name in (test.row, test.other)
     )
-    if isinstance(test, PassAtK):
-        known = test.k != "half" or test.exhibit in study.study.exhibits
-        what = f"pass@{(resolved_k(test, study) if known else None) or 'k'}"
-    elif isinstance(test, PatternShare):
-        what = test.pattern.replace("_", " ")
-    elif isinstance(test, Tail):
-        what = "upper tail of perplexity"
-    elif isinstance(test, StepTime):
-        what = "time to learn from the same completions"
-    else:
-        assert isinstance(test, Recorded)
-        third = {None: "", "early": ", first third", "mid": ", second third"}
-        what = test.key.replace("_", " ") + third.get(test.stage, ", last third")
     sign = {"up": ">", "down": "<", "not up": "≤"}[test.direction]
-    bound = f" + {amount(test.null, unit(test))}" if test.direction == "not up" else ""
-    return f"{what}: {row} {sign} {other}{bound}"
+    bound = f" + {amount(test.null, test.unit)}" if test.direction == "not up" else ""
+    return f"{test.subject(study)}: {row} {sign} {other}{bound}"
 
 
 def amount(size: float, unit_: str) -> str:
     """The size of a difference in its unit, without a sign."""
     text = {"points": f"{100 * size:.1f} points", "percent": f"{100 * size:.3g}\u202f%"}
     return text.get(unit_, f"{size:.3g}")
-
-
-def unit(test: Comparison) -> str:
-    """The unit of a test's effect: points, percent or that of the quantity (empty)."""
-    if isinstance(test, StepTime):
-        return "percent"
-    if isinstance(test, Recorded):
-        return "percent" if test.relative else "points" if test.key == "reward" else ""
-    return "points"

@@ -1,6 +1,6 @@
 """The paper's claims as typed tests on measured files, read from `config/claims.yaml`.
 
-Each test says which measurement, which rows, which way. What it finds comes from
+Each test says which measurement, which rows, which way, and takes what it finds from
 `sage.claims.evidence`; what follows from that is decided in `sage.claims.verdicts`.
 """
 
@@ -9,9 +9,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import pandas as pd
 from pydantic import Field, model_validator
 
+from sage.claims.evidence import (
+    Finding,
+    Measured,
+    of_histories,
+    of_pass_at_k,
+    of_patterns,
+    of_step_times,
+    of_tails,
+)
+from sage.evaluation.chance import LUCKY
+from sage.evaluation.curves import POOLED
+from sage.evaluation.pass_at_k import primary_k
 from sage.fields import Name, Positive, PositiveFloat, Strict
+from sage.rendering.labels import benchmark_titles, row_title
+from sage.study import ResolvedStudy
 from sage.study.reading import read_as
 
 Direction = Literal["up", "down", "not up"]
@@ -45,6 +60,46 @@ class Comparison(Strict):
         """The difference that a p-value is about."""
         return self.margin if self.direction == "not up" and self.margin else 0.0
 
+    @property
+    def unit(self) -> str:
+        """The unit of the effect: points, percent or that of the quantity (empty)."""
+        return "points"
+
+    @property
+    def lacking(self) -> str:
+        """Why nothing is found where everything was measured."""
+        return f"{self.row} and {self.other} were not both measured"
+
+    def subject(self, study: ResolvedStudy) -> str:
+        """What is compared, in words."""
+        raise NotImplementedError
+
+    def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
+        """What the test finds, the first about all of it, and the reason if it is nothing.
+
+        The study has the exhibit.
+        """
+        raise NotImplementedError
+
+    def luck(self, study: ResolvedStudy, measured: Measured) -> str:
+        """Where too much of what is compared is luck; empty if nowhere, or nothing is known."""
+        return ""
+
+
+class OfExhibit(Comparison):
+    """A comparison of what the exhibit itself measured."""
+
+    def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
+        """See Comparison."""
+        if self.exhibit not in measured.exhibits:
+            return [], f"{self.exhibit} has not been measured"
+        draws = study.evaluation(study.study.exhibits[self.exhibit].model).bootstrap
+        return self.find_in(measured.exhibits[self.exhibit], draws), self.lacking
+
+    def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
+        """What is found in the exhibit's metrics, with `draws` of a bootstrap."""
+        raise NotImplementedError
+
 
 class PassAtK(Comparison):
     """pass@k, problem by problem, the mean over benchmarks (metrics/comparisons.parquet).
@@ -58,18 +113,75 @@ class PassAtK(Comparison):
     k: Positive | Literal["half"]
     benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
 
+    def subject(self, study: ResolvedStudy) -> str:
+        """See Comparison."""
+        known = self.k != "half" or self.exhibit in study.study.exhibits
+        return f"pass@{(resolved_k(self, study) if known else None) or 'k'}"
 
-class PatternShare(Comparison):
+    def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
+        """See Comparison."""
+        if measured.comparisons is None:
+            return [], "there are no comparisons yet"
+        k = resolved_k(self, study)
+        if k is None:
+            return [], "one sample of a problem is too few for any k"
+        model = study.study.exhibits[self.exhibit].model
+        benchmarks = self.benchmarks or study.benchmarks_of(self.exhibit)
+        found = of_pass_at_k(measured.pairs, model, benchmarks, self.row, self.other, k, self.null)
+        return found, self.lacking + (" on every benchmark" if len(benchmarks) > 1 else "")
+
+    def luck(self, study: ResolvedStudy, measured: Measured) -> str:
+        """The worst place where guesses are more than LUCKY of pass@k; empty if there is none."""
+        if measured.chance is None:
+            return ""
+        model, k = study.study.exhibits[self.exhibit].model, resolved_k(self, study)
+        rows = measured.chance
+        rows = rows[
+            (rows["model"] == model)
+            & (rows["k"] == k)
+            & (rows["train_seed"] == POOLED)
+            & rows["algorithm"].isin([self.row, self.other])
+            & rows["benchmark"].isin(self.benchmarks or study.benchmarks_of(self.exhibit))
+        ]
+        rows = rows[rows["chance"] > LUCKY * rows["value"]]
+        if rows.empty:
+            return ""
+        worst = rows.sort_values("chance").iloc[-1]
+        title, benchmark = row_title(study, str(worst["algorithm"])), str(worst["benchmark"])
+        return (
+            f"against the answers of other problems {title} has pass@{k} "
+            f"{100 * worst['chance']:.1f} %, against their own {100 * worst['value']:.1f} % "
+            f"({benchmark_titles(study)[benchmark]})"
+        )
+
+
+class PatternShare(OfExhibit):
     """The share of correct solutions that show a pattern, on problems that both rows solve."""
 
     test: Literal["pattern"]
     pattern: Name
 
+    def subject(self, study: ResolvedStudy) -> str:
+        """See Comparison."""
+        return self.pattern.replace("_", " ")
 
-class Tail(Comparison):
+    def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
+        """See OfExhibit."""
+        return of_patterns(table, self.pattern, self.row, self.other, draws, self.null)
+
+
+class Tail(OfExhibit):
     """The share of responses above the base's 95th percentile of perplexity, by problem."""
 
     test: Literal["tail"]
+
+    def subject(self, study: ResolvedStudy) -> str:
+        """See Comparison."""
+        return "upper tail of perplexity"
+
+    def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
+        """See OfExhibit."""
+        return of_tails(table, self.row, self.other, 0.95, draws, self.null)
 
 
 class Recorded(Comparison):
@@ -83,11 +195,41 @@ class Recorded(Comparison):
     stage: Literal["early", "mid", "late"] | None = None
     relative: bool = False
 
+    @property
+    def unit(self) -> str:
+        """See Comparison."""
+        return "percent" if self.relative else "points" if self.key == "reward" else ""
 
-class StepTime(Comparison):
+    def subject(self, study: ResolvedStudy) -> str:
+        """See Comparison."""
+        third = {None: "", "early": ", first third", "mid": ", second third"}
+        return self.key.replace("_", " ") + third.get(self.stage, ", last third")
+
+    def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
+        """See Comparison."""
+        model = study.study.exhibits[self.exhibit].model
+        ours, theirs = (measured.histories_of(model, name) for name in (self.row, self.other))
+        found = of_histories(ours, theirs, self.key, self.stage, self.relative, self.null)
+        return found, self.lacking + (", or one of them is 0" if self.relative else "")
+
+
+class StepTime(OfExhibit):
     """The time of learning from the same completions, as a ratio (the exhibit's metrics)."""
 
     test: Literal["step_time"]
+
+    @property
+    def unit(self) -> str:
+        """See Comparison."""
+        return "percent"
+
+    def subject(self, study: ResolvedStudy) -> str:
+        """See Comparison."""
+        return "time to learn from the same completions"
+
+    def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
+        """See OfExhibit."""
+        return of_step_times(table, self.row, self.other, self.null)
 
 
 AnyTest = Annotated[
@@ -115,6 +257,14 @@ class Claim(Strict):
         if self.primary.margin is None:
             raise ValueError("the primary test needs a margin")
         return self
+
+
+def resolved_k(test: PassAtK, study: ResolvedStudy) -> int | None:
+    """The k of a test; `half` leaves two samples for each of k, None where there are too few."""
+    if test.k != "half":
+        return test.k
+    evaluation = study.evaluation(study.study.exhibits[test.exhibit].model)
+    return primary_k(evaluation.samples, len(evaluation.seeds))
 
 
 def load_claims(path: Path) -> dict[str, Claim]:
