@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -33,6 +32,7 @@ import pandas as pd
 import psutil
 import yaml
 
+from sage.runtime.files import text_sum
 from sage.study.written import read_study
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -213,7 +213,7 @@ def comparable(path: Path) -> str:
         content = pd.read_parquet(path).drop(columns="seconds").to_csv().encode()
     elif path.suffix == ".json" and path.with_suffix(".parquet").is_file():
         content = json.dumps(json.loads(content)["tokens"]).encode()
-    return hashlib.sha256(content).hexdigest()
+    return text_sum(content)
 
 
 def main() -> int:

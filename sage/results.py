@@ -19,6 +19,17 @@ class Run(NamedTuple):
     seed: int | str
 
 
+def run_at(folder: Path) -> tuple[str, str, int]:
+    """Model, algorithm and training seed of a folder …/{model}/{algorithm}/seed{seed}.
+
+    Raises ValueError for another kind of path.
+    """
+    model, algorithm, seed = folder.parts[-3:]
+    if not seed.startswith("seed"):
+        raise ValueError(f"{folder}: not …/model/algorithm/seed1")
+    return model, algorithm, int(seed.removeprefix("seed"))
+
+
 @dataclass(frozen=True)
 class Results:
     """Paths inside `folder`, the results of one study."""

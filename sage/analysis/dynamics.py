@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sage.results import run_at
+
 History = Sequence[Mapping[str, Any]]
 """Rows of one run. Each has `step`, counted from 1, and the values recorded in that step."""
 
@@ -84,7 +86,7 @@ def read_histories(policies: Sequence[Path]) -> dict[tuple[str, int], list[dict[
                 rows.append(json.loads(line))
             except json.JSONDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
-        histories[folder.parent.name, int(folder.name.removeprefix("seed"))] = rows
+        histories[run_at(folder)[1:]] = rows
     return histories
 
 

@@ -16,7 +16,8 @@ import pandas as pd
 
 from sage.analysis.dynamics import Histories, read_histories
 from sage.evaluation.metrics import write_metrics
-from sage.evaluation.snapshots import SnapshotSampler, run_of, snapshots_of
+from sage.evaluation.snapshots import SnapshotSampler, snapshots_of
+from sage.results import run_at
 from sage.runtime.tables import read_frame
 
 COLUMNS = ["algorithm", "train_seed", "steps", "tokens", "budget", "step", "step_tokens"]
@@ -57,9 +58,9 @@ def write_equal_tokens(
     sampled again. Frames: `moments`, and at the budget `tokens/pass_at_k` and `tokens/comparisons`.
     """
     histories = read_histories(policies)
-    kept = {run_of(policy): dict(snapshots_of(policy, count)) for policy in policies}
+    kept = {run_at(policy)[1:]: dict(snapshots_of(policy, count)) for policy in policies}
     chosen = moments(histories, {run: list(steps) for run, steps in kept.items()})
-    at_budget, drawn = {run_of(path.parent): path for path in samples}, 0
+    at_budget, drawn = {run_at(path.parent)[1:]: path for path in samples}, 0
     for row in chosen.to_dict("records"):
         run = row["algorithm"], row["train_seed"]
         if row["step"] != row["steps"]:

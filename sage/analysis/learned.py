@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sage.method.learned_guide import LEARNED, SIGNALS
+from sage.results import run_at
 from sage.runtime.faults import Damaged
 
 COLUMNS = ["algorithm", "seed", "signal", "place", "value", "q"]
@@ -27,10 +28,9 @@ def learned_curves(policies: Sequence[Path], clamps: Mapping[str, Sequence[float
     Raises FileNotFoundError for a policy without a learned guide, and Damaged.
     """
     parts = [
-        guide_curves(policy / LEARNED, clamps[policy.parent.name]).assign(
-            algorithm=policy.parent.name, seed=int(policy.name.removeprefix("seed"))
-        )
+        guide_curves(policy / LEARNED, clamps[algorithm]).assign(algorithm=algorithm, seed=seed)
         for policy in policies
+        for _, algorithm, seed in (run_at(policy),)
     ]
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+from sage.results import run_at
 
 POOLED = -1
 """The `train_seed` of a row that pools all training seeds."""
@@ -44,10 +45,7 @@ def run_of(path: Path) -> Run:
 
     Raises ValueError for another kind of path.
     """
-    model, algorithm, seed = path.parts[-4:-1]
-    if not seed.startswith("seed"):
-        raise ValueError(f"{path}: not …/model/algorithm/seed1/benchmark.parquet")
-    return model, algorithm, int(seed.removeprefix("seed")), path.stem
+    return *run_at(path.parent), path.stem
 
 
 def curves_of(samples: Samples) -> dict[tuple[str, str, str], Curves]:

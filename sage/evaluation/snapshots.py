@@ -52,11 +52,6 @@ class SnapshotSampler:
         return output
 
 
-def run_of(folder: Path) -> tuple[str, int]:
-    """Algorithm and training seed of a folder .../{algorithm}/seed{seed}."""
-    return folder.parent.name, int(folder.name.removeprefix("seed"))
-
-
 def snapshots_of(policy: Path, count: int) -> list[tuple[int, Path]]:
     """(step, folder) of `count` evenly spaced snapshots of a policy, the end among them.
 

@@ -9,7 +9,8 @@ import pandas as pd
 
 from sage.evaluation.curves import curves_of
 from sage.evaluation.intervals import interval_of_share
-from sage.evaluation.snapshots import SnapshotSampler, run_of, snapshots_of
+from sage.evaluation.snapshots import SnapshotSampler, snapshots_of
+from sage.results import run_at
 from sage.runtime.tables import read_frame
 from sage.study import BASE
 
@@ -42,7 +43,7 @@ def trajectory_table(
 
     start = accuracy(None, BASE, 0, 0)
     for policy in policies:
-        algorithm, seed = run_of(policy)
+        _, algorithm, seed = run_at(policy)
         rows.append((algorithm, seed, 0, *start))
         for step, folder in snapshots_of(policy, count):
             rows.append((algorithm, seed, step, *accuracy(folder, algorithm, seed, step)))

@@ -80,6 +80,11 @@ def file_sum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def text_sum(text: str | bytes) -> str:
+    """The SHA-256 of a text (as UTF-8) or of bytes, as hexadecimal text."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
 def file_sums(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file in `folder` and below, by its path inside, sorted."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sage.runtime.devices import VISIBLE
-from sage.runtime.files import write_json_atomic
+from sage.runtime.files import text_sum, write_json_atomic
 from sage.runtime.usage import usage
 
 PACKAGES = (
@@ -96,7 +95,7 @@ class Manifest:
 def settings_sum(settings: Any) -> str:
     """The SHA-256 of settings, or of any value that JSON knows: keys sorted, no spaces."""
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return text_sum(text)
 
 
 def seeds(settings: Any, place: str = "") -> dict[str, Any]:

@@ -9,7 +9,6 @@ does. Where that cannot be, the job runs in its own process as if this module we
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from typing import Any
 import psutil
 
 from sage.runtime import fork_server
+from sage.runtime.files import text_sum
 from sage.runtime.survivors import is_fork, snakemake_above
 
 SWITCH = "SAGE_SHARED_IMPORTS"
@@ -144,7 +144,7 @@ def _connect(snakemake: psutil.Process, modules: Sequence[str]) -> socket.socket
     """
     folder = _private_folder(snakemake)
     kind = [sys.executable, list(sys.flags), sys.path, sorted(os.environ.items()), list(modules)]
-    name = hashlib.sha256(json.dumps(kind).encode()).hexdigest()[:12]
+    name = text_sum(json.dumps(kind))[:12]
     address, failed = folder / f"{name}.socket", folder / f"{name}.failed"
     with suppress(FileNotFoundError, ConnectionRefusedError):
         return _connected(address)

@@ -9,19 +9,19 @@ token, but not what is sampled from.
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from sage.runtime.dependencies import PACKAGE, WITHOUT_EFFECT, module_files
+from sage.runtime.files import file_sum, text_sum
 
 _ABOUT_THE_RUN = {"manifest.json", "history.jsonl", "README.md", "training_args.bin"}
 
 
 def digest(value: Any) -> str:
     """SHA-256 of a value made of what JSON knows."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return text_sum(json.dumps(value, sort_keys=True))
 
 
 def checkpoint_digest(folder: Path) -> str:
@@ -33,8 +33,7 @@ def checkpoint_digest(folder: Path) -> str:
     files = {}
     for path in sorted(Path(folder).iterdir()):
         if path.is_file() and path.name[0] != "." and path.name not in _ABOUT_THE_RUN:
-            with open(path, "rb") as file:
-                files[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+            files[path.name] = file_sum(path)
     if not files:
         raise FileNotFoundError(f"{folder}: no checkpoint there")
     return digest(files)

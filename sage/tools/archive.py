@@ -7,7 +7,6 @@ base models stay out; `left_out.json` has their names and sums. The same files g
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mimetypes
 import os
@@ -18,7 +17,7 @@ from typing import Any
 
 from sage.rendering.markup import yaml_text
 from sage.runtime.faults import Fault
-from sage.runtime.files import atomic_file, file_sum
+from sage.runtime.files import atomic_file, file_sum, text_sum
 from sage.runtime.records import jobs_folder
 from sage.study import ResolvedStudy
 
@@ -246,7 +245,7 @@ def _file(name: str, content: bytes) -> Entity:
         "@type": "File",
         "name": Path(name).name,
         "contentSize": str(len(content)),
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": text_sum(content),
         "encodingFormat": kind,
     }
 

@@ -8,7 +8,6 @@ pages, `pages/{page}/page.md` with cells, each behind a comment with its type an
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from sage.rendering.numbers import interval_of_points, p_text, points
+from sage.runtime.files import text_sum
 from sage.tools.publish.cards import TOY, cell, table
 from sage.tools.publish.material import PAPER, SOURCE, Material
 
@@ -129,7 +129,7 @@ def page(
     made = material.ended().isoformat()
     blocks = [f"# {title}\n"]
     for kind, heading, body, more in cells:
-        key = hashlib.sha256(f"{material.study.name}/{name}/{heading}".encode()).hexdigest()[:12]
+        key = text_sum(f"{material.study.name}/{name}/{heading}")[:12]
         head = {"type": kind, "id": f"cell_{key}", "created_at": made, "title": heading, **more}
         if more.get("pinned"):
             head["pinned_at"] = made
