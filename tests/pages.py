@@ -33,8 +33,9 @@ from sage.claims.tests import load_claims
 from sage.exhibits.case_study import CaseStudyText
 from sage.exhibits.making import write_table
 from sage.problems.record import Problem, write_problems
+from sage.rendering.documents import read_document
 from sage.rendering.style import draw_figure
-from sage.rendering.table import PageTable, read_document
+from sage.rendering.table import PageTable
 from sage.report import browser
 from sage.report.loader import PageContent, PageFiles, read_sources
 from sage.report.page import render_page

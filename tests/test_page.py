@@ -26,8 +26,8 @@ from report_frames import (
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study
 from sage.exhibits.making import write_table
+from sage.rendering.documents import read_document
 from sage.rendering.numbers import duration, grouped, p_text, points
-from sage.rendering.table import read_document
 from sage.report import browser
 from sage.report.partial import comparable, write_partial
 from sage.results import Results

@@ -15,7 +15,7 @@ from sage.exhibits import PAPER, load_study, tables_of
 from sage.exhibits.making import write_table
 from sage.exhibits.paper_values import COLUMNS as PAPER_COLUMNS
 from sage.exhibits.paper_values import compared, paper_values, read_mapping
-from sage.rendering.table import read_document
+from sage.rendering.documents import read_document
 from sage.results import Results
 
 

@@ -21,17 +21,9 @@ from sage.evaluation.support import support_table
 from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of
 from sage.exhibits.making import write_table
 from sage.problems.contamination import contamination
+from sage.rendering.documents import read_document, write_document
 from sage.rendering.latex import escape, latex_table
-from sage.rendering.table import (
-    Cell,
-    Group,
-    Head,
-    Row,
-    Table,
-    TableDocument,
-    read_document,
-    write_document,
-)
+from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
 from sage.study import ResolvedStudy
 
 

@@ -44,7 +44,7 @@ def write_table(
 
     `measured` are the folders of its frames (`sage.exhibits.frames_of`).
     """
-    from sage.rendering.table import write_document
+    from sage.rendering.documents import write_document
 
     shown = Shown(study, exhibit, measured, paper)
     if suffix == PAPER:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sage.rendering.table import Cell, Row, Table
+from sage.rendering.table import Cell, Row, Table
 
 _ESCAPES = {
     **{character: f"\\{character}" for character in "&%$#_{}"},

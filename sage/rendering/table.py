@@ -1,25 +1,19 @@
 """A table of text, independent of format: HTML (`reports/`) and LaTeX are made from the same one.
 
 Cells are text for readers; the renderer escapes it. A table with its frame and caption is a
-`TableDocument`. The page reads the JSON file that `write_document` writes.
+`TableDocument`, which `sage.rendering.documents` writes.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from sage.rendering.labels import row_title
-from sage.rendering.latex import latex_table
 from sage.rendering.lines import LineStyle, line_styles
 from sage.rendering.numbers import interval, percent, plain_text
-from sage.runtime.files import write_text_atomic
 from sage.study import BASE, ResolvedStudy
 
 if TYPE_CHECKING:
@@ -114,29 +108,6 @@ Record = Mapping[Any, Any]
 
 Columns = Mapping[str, Callable[[Record], Cell | str]]
 """The function that makes a cell of a row, by the column's title."""
-
-_PAGE_TABLE = TypeAdapter(PageTable)
-
-
-def write_document(document: TableDocument, csv: Path) -> None:
-    """Write a table as CSV (shares, full precision), with LaTeX and JSON for the page beside it."""
-    shown = PageTable(document.table, document.caption, document.summary, document.flat)
-    content = json.dumps(asdict(shown), ensure_ascii=False, indent=1) + "\n"
-    frame = document.frame.to_csv(index=False, lineterminator="\n")
-    write_text_atomic(csv, frame)
-    write_text_atomic(csv.with_suffix(".tex"), latex_table(document.table, document.caption))
-    write_text_atomic(csv.with_suffix(".json"), content)
-
-
-def read_document(path: Path) -> PageTable:
-    """Read what `write_document` wrote. Raises ValueError for any other file."""
-    try:
-        return _PAGE_TABLE.validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise ValueError(
-            f"{path}: not a table written by this project ({error}); delete the file and make "
-            "the table again"
-        ) from error
 
 
 def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:

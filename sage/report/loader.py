@@ -19,7 +19,8 @@ from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
 from sage.exhibits.estimators import NAME as ESTIMATORS
 from sage.problems.record import Problem, read_problems
-from sage.rendering.table import PageTable, read_document
+from sage.rendering.documents import read_document
+from sage.rendering.table import PageTable
 from sage.results import Results, Run
 from sage.runtime.faults import Damaged
 from sage.runtime.tables import read_frame
