@@ -29,6 +29,7 @@ NOT_BENCHMARKS = {
     "paper_files",
     "random_policy",
     "reference_run",
+    "route_rules",
     "turns",
     "worlds",
 }

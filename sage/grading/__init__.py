@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from sage.grading.assignments import same_assignment
 from sage.grading.exact import settle, settle_number
+from sage.grading.walks import settle_route
 from sage.grading.workers import MATH_VERIFY, REASONING_GYM, Workers
 from sage.problems.reasoning_gym import check_installed
 from sage.problems.record import Kind
@@ -154,6 +155,8 @@ def _settle(question: _Question) -> Status | tuple[str, str]:
     if kind == "reasoning_gym":
         check_installed()
         return gold, answer
+    if kind == "route":
+        return settle_route(gold, answer)
     if kind == "knights":
         same = same_assignment(gold, answer)
         return "unparsed" if same is None else "correct" if same else "wrong"

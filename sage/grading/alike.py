@@ -1,8 +1,9 @@
 """How many of a problem's answers would be right for other problems, without grading each pair.
 
 Answers of a kind get a key that equal answers share, so that hundreds of answers and hundreds of
-right ones are compared at once. A key knows less than the grader: two forms of one expression that
-only Math-Verify can see to be equal count as different, so a chance level may be a little too low.
+right ones are compared at once; routes are walked instead, where start and goal fit. A key knows
+less than the grader: two forms of one expression that only Math-Verify can see to be equal count as
+different, so a chance level may be a little too low.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sage.grading.assignments import parse_assignment
 from sage.grading.exact import spaced
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
+from sage.grading.walks import counts_arriving
 from sage.problems.record import Kind
 
 _LONGEST = 500
@@ -28,6 +30,8 @@ def has_keys(kind: Kind) -> bool:
 
 def counts_right(answers: Mapping[str, int], golds: Sequence[str], kind: Kind) -> list[int]:
     """How many of `answers`, each with its count, equal each of `golds`; `[J]`."""
+    if kind == "route":
+        return counts_arriving(answers, golds)
     counts: Counter[Hashable] = Counter()
     for answer, count in answers.items():
         counts[answer_key(answer, kind)] += count

@@ -128,6 +128,7 @@ class Corpus(Strict):
     split `train`.
     """
 
+    source: Annotated[Literal["styles"], about("worked solutions in several styles")] = "styles"
     styles: Annotated[
         dict[Style, Annotated[NonNegativeFloat, about("how often", unit="weight")]],
         Field(min_length=1),

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
 
-Kind = Literal["math", "number", "knights", "reasoning_gym"]
+Kind = Literal["math", "number", "knights", "route", "reasoning_gym"]
 Split = Literal["train", "test"]
 
 
@@ -26,7 +26,8 @@ class Problem:
 
     `answer` is the gold answer as text: a mathematical expression for kind `math`, a number that
     has to be worked out for kind `number`, an assignment such as ``Ann knight, Bob knave`` for kind
-    `knights`, JSON that says how to generate the problem again for kind `reasoning_gym`.
+    `knights`, JSON that holds the map for kind `route`, JSON that says how to generate the problem
+    again for kind `reasoning_gym`.
     `revision` pins where the problem came from: a hub commit, or the generator's seed. `hint` is
     guidance that no prompt holds but that of a second try; empty if there is none, and then left
     out of files.
@@ -56,7 +57,7 @@ class Problem:
 
 def readable_gold(answer: str, kind: Kind) -> str:
     """A gold answer for people to read."""
-    return str(json.loads(answer)["answer"]) if kind == "reasoning_gym" else answer
+    return str(json.loads(answer)["answer"]) if kind in ("reasoning_gym", "route") else answer
 
 
 def split_of(text: str) -> Split:

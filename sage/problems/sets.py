@@ -15,9 +15,11 @@ from sage.problems.entries import Benchmark, BenchmarkSet
 from sage.problems.knights import KnightsSet
 from sage.problems.reasoning_gym_tasks import ReasoningGymSet
 from sage.problems.record import Problem
+from sage.problems.route_sets import RoutesSet
 
 ProblemSet = Annotated[
-    ArithmeticSet | KnightsSet | ReasoningGymSet | BenchmarkSet, Field(discriminator="source")
+    ArithmeticSet | RoutesSet | KnightsSet | ReasoningGymSet | BenchmarkSet,
+    Field(discriminator="source"),
 ]
 _SETS: TypeAdapter[Any] = TypeAdapter(ProblemSet)
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sage.problems import arithmetic
+from sage.problems import arithmetic, routes
 
 Checker = Callable[[str, str, str], bool]
 """From the problem's text, the working and the answer; True if all of it is correct."""
 
-CHECKERS: dict[str, Checker] = {"sage/arithmetic": arithmetic.correct_working}
+CHECKERS: dict[str, Checker] = {
+    "sage/arithmetic": arithmetic.correct_working,
+    "sage/routes": routes.working_is_the_answer,
+}
 """By the `source` of a problem's record."""

@@ -18,7 +18,7 @@ from sage.fields import (
     about,
     known,
 )
-from sage.problems.corpus import Corpus
+from sage.problems.corpora import AnyCorpus
 
 
 class Architecture(Strict):
@@ -75,7 +75,7 @@ class ScratchBase(Strict):
 
     source: Annotated[Literal["scratch"], about("the model is made by this workflow")]
     architecture: Annotated[Architecture, about("its size")]
-    corpus: Annotated[Corpus, about("the text it is trained on; SFT draws from it too")]
+    corpus: Annotated[AnyCorpus, about("the text it is trained on; SFT draws from it too")]
     pretraining: Annotated[Pretraining, about("how it is trained")]
 
 

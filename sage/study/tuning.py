@@ -17,7 +17,7 @@ from sage.fields import (
     about,
     known,
 )
-from sage.problems.corpus import Corpus
+from sage.problems.corpora import AnyCorpus
 
 Precision = Annotated[
     Literal["float32", "bfloat16"],
@@ -58,7 +58,7 @@ class SFT(Strict):
         ),
     ] = None
     corpus: Annotated[
-        Corpus | None, about("the corpus to draw from; `null` takes that of the base")
+        AnyCorpus | None, about("the corpus to draw from; `null` takes that of the base")
     ] = None
     examples: Annotated[
         Positive | None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sage import prompting
 from sage.problems.benchmarks import solved_problems
-from sage.problems.corpus import Corpus
+from sage.problems.corpora import read_corpus
 from sage.problems.entries import Benchmark
 from sage.problems.fetching import mirror_folder
 from sage.runtime.faults import Damaged
@@ -43,8 +43,7 @@ def find_solutions(
     `source` is the entry of the data set, or the corpus.
     """
     if data is None:
-        corpus = Corpus.model_validate(dict(source))
-        stream = itertools.islice(corpus.worked(seed), examples)
+        stream = itertools.islice(read_corpus(source).worked(seed), examples)
         return [Solution(worked.problem, worked.working, worked.answer) for worked in stream]
     solved = solved_problems(data, Benchmark.model_validate(dict(source)), mirror_folder())
     return [

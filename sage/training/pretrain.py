@@ -19,11 +19,12 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
 
 from sage.policies import END_OF_TEXT, build_tiny, save_checkpoint, train_tokenizer
+from sage.problems.corpora import AnyCorpus
 from sage.problems.corpus import Worked
 from sage.prompting import WORK_OPEN, completion
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
-from sage.study import Corpus, Pretraining, ScratchBase
+from sage.study import Pretraining, ScratchBase
 
 IGNORED = -100
 _BUCKET = 32  # batches sorted by length together
@@ -37,7 +38,7 @@ class Document:
     solution: str
 
 
-def draw_documents(corpus: Corpus, settings: Pretraining) -> list[Document]:
+def draw_documents(corpus: AnyCorpus, settings: Pretraining) -> list[Document]:
     """The pretraining corpus: mostly plain layout, a share in the answer format."""
     rng = random.Random(f"layout/{settings.seed}")
     stream = itertools.islice(corpus.worked(settings.seed), settings.documents)

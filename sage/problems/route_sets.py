@@ -1,0 +1,228 @@
+"""Which mazes and routes are drawn: problem sets, and the corpus of a base that walks.
+
+Walls with gaps cross a maze, so that heading straight for the goal is not always the way. What
+a route is, and how it is written, says `sage.problems.routes`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from sage.fields import Distinct, Positive, Share, Strict, about
+from sage.problems.corpus import Worked
+from sage.problems.fields import Count, GeneratorSeed, Split, Title
+from sage.problems.record import Problem, split_of
+from sage.problems.routes import (
+    MAX_SIDE,
+    Cell,
+    Route,
+    Trip,
+    detour,
+    gold_answer,
+    moves_to,
+    render,
+    render_cells,
+    split_of_trip,
+    turned_alike,
+    ways_on,
+)
+
+
+class Terrain(Strict):
+    """What mazes and the trips through them are like."""
+
+    side: Annotated[
+        int, Field(ge=3, le=MAX_SIDE), about("rows, and columns, of a maze", unit="cells")
+    ]
+    walls: Annotated[
+        int,
+        Field(ge=0),
+        about(
+            "walls of a maze, in half of the mazes rows, in the others columns; at most half of "
+            "`side`, for walls do not touch",
+            unit="walls",
+        ),
+    ]
+    gaps: Annotated[
+        list[Positive],
+        Field(min_length=1),
+        Distinct,
+        about("open cells of a wall; each number is as likely", unit="cells"),
+    ]
+    boulders: Annotated[
+        int,
+        Field(ge=0),
+        about("further cells that are closed, anywhere; at most `side`", unit="cells"),
+    ]
+    distances: Annotated[
+        list[Positive],
+        Field(min_length=1),
+        Distinct,
+        about("lengths of the shortest route; each is as likely", unit="moves"),
+    ]
+    detours: Annotated[
+        list[Annotated[int, Field(ge=0)]],
+        Field(min_length=1),
+        Distinct,
+        about("by how much closed cells make the shortest route longer", unit="moves"),
+    ]
+    spare: Annotated[
+        int, Field(ge=0), about("moves allowed above those of the shortest route", unit="moves")
+    ]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Terrain:
+        if 2 * self.walls > self.side:
+            raise ValueError(
+                f"walls {self.walls}: a maze of side {self.side} holds at most {self.side // 2}"
+            )
+        if max(self.gaps) > self.side:
+            raise ValueError(f"gaps must be at most the side {self.side}, not {self.gaps}")
+        if self.boulders > self.side:
+            raise ValueError(f"boulders must be at most the side {self.side}, not {self.boulders}")
+        return self
+
+
+def draw_trip(terrain: Terrain, rng: random.Random) -> Trip:
+    """A random maze with a start and a goal as the terrain asks, which is solvable.
+
+    Raises ValueError if 10,000 mazes have none.
+    """
+    distance = rng.choice(terrain.distances)
+    for _ in range(10_000):
+        closed = _draw_closed(terrain, rng)
+        goal = rng.choice([cell for cell in range(terrain.side**2) if cell not in closed])
+        starts = [
+            cell
+            for cell, moves in moves_to(terrain.side, closed, goal).items()
+            if moves == distance and detour(terrain.side, cell, goal, moves) in terrain.detours
+        ]
+        if starts:
+            start = rng.choice(starts)
+            return Trip(terrain.side, closed, start, goal, distance + terrain.spare)
+    raise ValueError(
+        f"no route of {distance} moves in 10,000 mazes of {terrain}; lower `distances`, allow "
+        "other `detours`, or raise `side` or `walls`"
+    )
+
+
+def _draw_closed(terrain: Terrain, rng: random.Random) -> frozenset[Cell]:
+    side, lines = terrain.side, range(terrain.side)
+    while True:
+        walls = sorted(rng.sample(lines, terrain.walls))
+        if all(second - first > 1 for first, second in pairwise(walls)):
+            break
+    cells = []
+    for wall in walls:
+        gaps = rng.sample(lines, rng.choice(terrain.gaps))
+        cells += [(wall, place) for place in lines if place not in gaps]
+    if rng.random() < 0.5:
+        cells = [(place, wall) for wall, place in cells]
+    closed = {side * row + column for row, column in cells}
+    others = [cell for cell in range(side**2) if cell not in closed]
+    return frozenset(closed | set(rng.sample(others, terrain.boulders)))
+
+
+def walk(trip: Trip, toward: float, rng: random.Random) -> Route:
+    """A route as the corpus walks it, which may miss the goal.
+
+    Each move is, with probability `toward`, to one of the cells nearest to the goal, else to any
+    that may follow. The walk ends at the goal, after the allowed moves, or where no way goes on.
+    """
+    left = moves_to(trip.side, trip.closed, trip.goal)
+    route = [trip.start]
+    while route[-1] != trip.goal and len(route) <= trip.moves:
+        onward = ways_on(trip, route)
+        if not onward:
+            break
+        if rng.random() < toward:
+            nearest = min(left[cell] for cell in onward)
+            onward = [cell for cell in onward if left[cell] == nearest]
+        route.append(rng.choice(onward))
+    return tuple(route)
+
+
+class RoutesSet(Terrain):
+    """Routes through small mazes with eight ways to go, from this project's generator.
+
+    An answer is graded by walking it: at most so many moves, no cell twice, none that is closed.
+    The two splits share no maze with start and goal, not even turned or mirrored.
+    """
+
+    source: Annotated[Literal["routes"], about("generated mazes")]
+    title: Title
+    count: Count
+    seed: GeneratorSeed
+    split: Split
+
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.count
+
+    def problems(self, name: str) -> list[Problem]:
+        """The set, called `name`: trips of one split, no two alike up to turning and mirroring.
+
+        Raises ValueError if the settings do not admit that many.
+        """
+        rng = random.Random(f"routes/{self.seed}")
+        problems: list[Problem] = []
+        seen: set[str] = set()
+        for _ in range(50 * self.count):
+            trip = draw_trip(self, rng)
+            key = turned_alike(trip)
+            if key in seen or split_of(key) != self.split:
+                continue
+            seen.add(key)
+            far = trip.moves - self.spare
+            problems.append(
+                Problem(
+                    problem_id=f"{name}-{len(problems):04d}",
+                    problem=render(trip),
+                    answer=gold_answer(trip),
+                    kind="route",
+                    level=f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}",
+                    source="sage/routes",
+                    revision=f"seed {self.seed}",
+                )
+            )
+            if len(problems) == self.count:
+                return problems
+        raise ValueError(
+            f"problem set {name!r}: only {len(problems)} of {self.count} different trips in "
+            f"{50 * self.count} draws ({self!r}); ask for fewer, or for larger mazes"
+        )
+
+
+class RoutesCorpus(Terrain):
+    """Walks through mazes, many of which miss the goal.
+
+    The solution is the walk alone, without working, so `tagged_share` should be 1. All mazes are of
+    the split `train`.
+    """
+
+    source: Annotated[Literal["routes"], about("walks through mazes")]
+    toward: Annotated[
+        Share,
+        about(
+            "a move goes to one of the cells nearest to the goal; else to any that may follow, "
+            "the same among them",
+            unit="probability",
+        ),
+    ]
+
+    def worked(self, seed: int) -> Iterator[Worked]:
+        """Walks through training mazes, without end; the answer is the walk.
+
+        It opens with a space, so that the first cell is the same token as elsewhere.
+        """
+        rng = random.Random(f"corpus/{seed}")
+        while True:
+            trip = draw_trip(self, rng)
+            if split_of_trip(trip) == "train":
+                route = render_cells(walk(trip, self.toward, rng), trip.side)
+                yield Worked(render(trip), "", route, "route")
