@@ -27,6 +27,7 @@ from sage.grading.walks import allowed_moves, read_route
 from sage.method.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
 from sage.policies import load_policy, load_tokenizer
 from sage.problems.record import Problem, read_problems
+from sage.problems.route_sets import RoutesCorpus
 from sage.problems.routes import (
     Trip,
     correct_routes,
@@ -39,7 +40,7 @@ from sage.prompting import prompt_ids
 from sage.results import Results, Run
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
-from sage.study import BASE, RoutesCorpus
+from sage.study import BASE
 
 ROOT = Path(__file__).parents[1]
 THRESHOLD, RATIO, CLAMP = 1.2, 0.3, (0.6, 1.4)
