@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 
 from sage.problems.corpus import Corpus
 from sage.problems.route_sets import RoutesCorpus
+from sage.problems.sum_sets import SumsCorpus
 
 
 def _named(given: Any) -> Any:
@@ -19,11 +20,13 @@ def _named(given: Any) -> Any:
     return {"source": "styles", **given} if isinstance(given, Mapping) else given
 
 
-AnyCorpus = Annotated[Corpus | RoutesCorpus, Field(discriminator="source"), BeforeValidator(_named)]
+AnyCorpus = Annotated[
+    Corpus | RoutesCorpus | SumsCorpus, Field(discriminator="source"), BeforeValidator(_named)
+]
 _CORPORA: TypeAdapter[Any] = TypeAdapter(AnyCorpus)
 
 
-def read_corpus(settings: Mapping[str, Any]) -> Corpus | RoutesCorpus:
+def read_corpus(settings: Mapping[str, Any]) -> Corpus | RoutesCorpus | SumsCorpus:
     """The corpus of these settings."""
-    corpus: Corpus | RoutesCorpus = _CORPORA.validate_python(dict(settings))
+    corpus: Corpus | RoutesCorpus | SumsCorpus = _CORPORA.validate_python(dict(settings))
     return corpus

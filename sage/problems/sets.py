@@ -16,9 +16,10 @@ from sage.problems.knights import KnightsSet
 from sage.problems.reasoning_gym_tasks import ReasoningGymSet
 from sage.problems.record import Problem
 from sage.problems.route_sets import RoutesSet
+from sage.problems.sum_sets import SumsSet
 
 ProblemSet = Annotated[
-    ArithmeticSet | RoutesSet | KnightsSet | ReasoningGymSet | BenchmarkSet,
+    ArithmeticSet | SumsSet | RoutesSet | KnightsSet | ReasoningGymSet | BenchmarkSet,
     Field(discriminator="source"),
 ]
 _SETS: TypeAdapter[Any] = TypeAdapter(ProblemSet)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sage.problems import arithmetic, routes
+from sage.problems import arithmetic, routes, sums_working
 
 Checker = Callable[[str, str, str], bool]
 """From the problem's text, the working and the answer; True if all of it is correct."""
 
 CHECKERS: dict[str, Checker] = {
     "sage/arithmetic": arithmetic.correct_working,
+    "sage/sums": sums_working.correct_working,
     "sage/routes": routes.working_is_the_answer,
 }
 """By the `source` of a problem's record."""

@@ -1,0 +1,107 @@
+"""Working on a sheet of sums: six strategies, and what a completion's working is worth.
+
+A strategy is named by the letter that opens the working, and is the form in which every part is
+first written: as it stands, turned round, or with one handed from one number to the other. The
+same sum is then split into another pair, and that is added up: `R c4+2=1+5=6` raises part c, 3+3.
+Which pair comes next is a choice; all pairs of a sum are right. A step is right if it writes its
+part in one of the forms, the pair has the same sum, and the result is that sum. The working leads
+to the answer if it does every part once and the answer holds the results in the parts' order.
+Completions can be anything: reading one is linear in its length, and never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sage.problems.sums import MARKS, STRATEGIES, Sheet, StrategyName, read_sheet
+from sage.prompting import WORK_CLOSE, WORK_OPEN, completion, solution_text
+
+_LONGEST = 2_000
+_STEP = re.compile(r"([a-h])([0-9])\+([0-9])(?:=([0-9])\+([0-9])|,[0-9]\.[0-9])=([0-9]{1,2})")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the working: what it says of which part, and whether all of it is right.
+
+    `pair` is None in the placebo, where a number without meaning stands in its place.
+    """
+
+    part: int | None
+    form: tuple[int, int]
+    pair: tuple[int, int] | None
+    result: int
+    right: bool
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the working of a completion is worth.
+
+    `steps` are the steps that can be read, up to the first that cannot. `strategy` is the one that
+    the working names and follows in every step, None if there is none. `leads` says that each part
+    is done once, nothing else is written, and the answer holds the results; `right` that moreover
+    every step is.
+    """
+
+    strategy: StrategyName | None
+    steps: tuple[Step, ...]
+    leads: bool
+
+    @property
+    def right(self) -> bool:
+        """Whether every step is right and the working leads to the answer."""
+        return self.leads and all(step.right for step in self.steps)
+
+
+def check_working(sheet: Sheet, written: str) -> Checked:
+    """The working of `written`, the text behind the prompt, checked step by step."""
+    working, closed, _ = written[:_LONGEST].removeprefix(WORK_OPEN).partition(WORK_CLOSE)
+    mark, *parts = working.split(" ")
+    steps: list[Step] = []
+    for text in parts:
+        if (step := _read(sheet, text)) is None:
+            break
+        steps.append(step)
+    results = {step.part: str(step.result) for step in steps}
+    whole = len(steps) == len(parts) == len(results) == len(sheet.parts) and None not in results
+    answer = "".join(results[i] for i in range(len(sheet.parts))) if whole else None
+    leads = bool(whole and closed and mark in MARKS and solution_text(written) == answer)
+    return Checked(_followed(sheet, mark, steps), tuple(steps), leads)
+
+
+def correct_working(problem: str, working: str, answer: str) -> bool:
+    """Whether every step of `working` on the sheet `problem` is right and leads to `answer`."""
+    sheet = read_sheet(problem)
+    return sheet is not None and check_working(sheet, completion(working, answer)).right
+
+
+def strategy_of(sheet: Sheet, written: str) -> StrategyName | None:
+    """The strategy that the working names and follows."""
+    return check_working(sheet, written).strategy
+
+
+def _read(sheet: Sheet, text: str) -> Step | None:
+    if (written := _STEP.fullmatch(text)) is None:
+        return None
+    place = sheet.labels.find(written[1])
+    form, result = (int(written[2]), int(written[3])), int(written[6])
+    pair = (int(written[4]), int(written[5])) if written[4] else None
+    if place < 0:
+        return Step(None, form, pair, result, right=False)
+    total = sum(sheet.parts[place])
+    forms = {strategy.rewritten(*sheet.parts[place]) for strategy in STRATEGIES.values()}
+    right = form in forms and (pair is None or sum(pair) == total) and result == total
+    return Step(place, form, pair, result, right)
+
+
+def _followed(sheet: Sheet, mark: str, steps: list[Step]) -> StrategyName | None:
+    if mark not in MARKS or not steps:
+        return None
+    strategy = STRATEGIES[MARKS[mark]]
+    follows = (
+        step.part is not None and strategy.rewritten(*sheet.parts[step.part]) == step.form
+        for step in steps
+    )
+    return MARKS[mark] if all(follows) else None
