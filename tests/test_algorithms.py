@@ -98,6 +98,7 @@ def batch_for(vocabulary: int, padding: int) -> dict[str, torch.Tensor]:
         "ref_per_token_logps": 0.5 * torch.randn(4, 6, generator=generator),
         "num_items_in_batch": mask.sum(),
         "rollout": torch.arange(4),
+        "group": torch.arange(4) // 2,
     }
 
 
