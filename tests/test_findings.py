@@ -63,6 +63,24 @@ def test_a_mean_of_two_benchmarks_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert row["p"] == pytest.approx(5.03e-6, rel=0.01)
 
 
+def test_what_is_said_of_routes_is_in_the_file() -> None:
+    path = ROOT / "benchmarks/world_rules_routes.json"
+    (model,) = json.loads(path.read_text(encoding="utf-8"))["models"].values()
+    base, runs = model["base"], model["grpo"]
+    for title, value in (
+        ("pass@1 (%)", lambda row: row["pass@1"]["all"]),
+        ("pass@16 (%)", lambda row: row["pass@k"]["all"]),
+        ("distinct correct routes in 64 samples", lambda row: row["distinct_correct_routes"]),
+        ("entropy at forks (nats)", lambda row: row["entropy_at_forks"]),
+    ):
+        values = [value(run) for run in runs]
+        assert f"| {title} | {value(base)} | {min(values)} to {max(values)} |" in TEXT
+    gains = model["grpo_minus_base"]["pass@k"]["all"]
+    assert f"by {min(gains)} to {max(gains)} points" in TEXT
+    assert sum(model["rules"].values()) == 6
+    assert len(model["rules"]) == 7
+
+
 def test_young_adapters_are_rounded_away() -> None:
     for now, then in zip(merged_adapters(), FOUND["merged_adapters"], strict=True):
         assert now == pytest.approx(then, rel=1e-3)
