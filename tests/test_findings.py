@@ -81,6 +81,22 @@ def test_what_is_said_of_routes_is_in_the_file() -> None:
     assert len(model["rules"]) == 7
 
 
+def test_what_is_said_of_sums_is_in_the_file() -> None:
+    path = ROOT / "benchmarks/world_rules_sums.json"
+    worlds = json.loads(path.read_text(encoding="utf-8"))["models"]
+    losses = []
+    for name, world in worlds.items():
+        cells = [f"`{name}`"]
+        for key in ("pass@1", "pass@k", "pass@k_with_correct_working"):
+            base, runs = world["base"][key]["all"], [run[key]["all"] for run in world["grpo"]]
+            cells += [str(base), f"{min(runs)} to {max(runs)}"]
+            losses += [base - run for run in runs if key == "pass@k"]
+        assert f"| {' | '.join(cells)} |" in TEXT
+        assert sum(world["rules"].values()) == (5 if name == "plus" else 6)
+    assert len(losses) == 20
+    assert (round(min(losses), 1), round(max(losses), 1)) == (6.6, 18.6)
+
+
 def test_young_adapters_are_rounded_away() -> None:
     for now, then in zip(merged_adapters(), FOUND["merged_adapters"], strict=True):
         assert now == pytest.approx(then, rel=1e-3)
