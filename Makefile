@@ -26,7 +26,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
-	test-gpu test-paper test-slurm bench bench-vllm reference lock watch docs clean help
+	test-gpu test-paper test-slurm bench bench-vllm settings lock watch docs clean help
 
 ## make                     set up, then run the default study on all cores
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
@@ -62,12 +62,14 @@ lint: install-test
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
-	$(run-vllm) pytest -m vllm tests/test_vllm.py tests/test_vllm_training.py $(PYTEST_ARGS)
+	$(run-vllm) pytest -m vllm tests/test_vllm.py tests/test_vllm_training.py \
+		tests/test_gpu_shapes.py $(PYTEST_ARGS)
 
-## make test-gpu            run what only a GPU can show, in at most 9 minutes; prints a table and
-##                          keeps it in benchmarks/gpu.json. Without a GPU it says so and fails
-test-gpu: install-test
-	$(run) python -m benchmarks.gpu
+## make test-gpu            set up vLLM, then run what only a GPU can show, in at most 9 minutes;
+##                          prints a table and keeps it in benchmarks/gpu.json. Without a GPU it
+##                          says so and fails
+test-gpu: install-vllm
+	$(run-vllm) python -m benchmarks.gpu
 
 ## make test-paper          run the paper's whole study with small random models and vLLM;
 ##                          SAGE_MIRROR must name the folder with the benchmarks' files
@@ -89,9 +91,9 @@ bench: install-test
 bench-vllm: install-vllm
 	$(run-vllm) python -m benchmarks vllm
 
-## make reference           write config/README.md's tables and the editors' schemas from the types
-reference: install
-	$(run) python -m sage.tools.settings_reference
+## make settings            write config/README.md's tables and the editors' schemas from the types
+settings: install
+	$(run) python -m workflow.settings_docs
 
 ## make lock                resolve the pins anew with uv and write locks/*.txt
 lock:

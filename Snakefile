@@ -33,6 +33,7 @@ include: "workflow/rules/targets.smk"
 onstart:
     check_writable(RESULTS.folder)
     os.environ[COMMIT] = git_commit()
+    register_study()
     note_owner(Path.cwd())
     say_unused_gpus()
     let_scheduler_sleep()

@@ -2,7 +2,7 @@
 
 The default study's first sums could be guessed, so pass@k there was for the most part luck. The
 tables of docs/findings.md are printed from counts of answers that are kept in
-`reports/reference/first_world`; `--keep results/first_world` counts them again, from samples drawn
+`reports/kept/first_world`; `--keep results/first_world` counts them again, from samples drawn
 at the commit that run.json there names.
 """
 
@@ -33,7 +33,7 @@ from sage.rendering.numbers import interval_of_points, points
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 
-KEPT = Path(__file__).parents[1] / "reports/reference/first_world"
+KEPT = Path(__file__).parents[1] / "reports/kept/first_world"
 PROBLEMS, COUNTS = KEPT / "problems.csv", KEPT / "counts.parquet"
 RUN = ["algorithm", "train_seed", "benchmark", "problem_id"]
 BARE, GROUPED = "it is clear", "decompose into"

@@ -91,7 +91,7 @@ def cut_down(study: dict[str, Any]) -> dict[str, Any]:
     shown = ("accuracy", "training")
     exhibits = {kind: {"kind": kind, "title": kind.capitalize(), "model": name} for kind in shown}
     problems = {key: study["problems"][key] for key in (trained_on, benchmark)}
-    evaluation = study["evaluation"] | {"samples": 2, "bootstrap": 100}
+    evaluation = study["evaluation"] | {"samples": 2, "primary_k": 1, "bootstrap": 100}
     return study | {
         "models": {name: model},
         "problems": problems,

@@ -1,8 +1,9 @@
 """What only a GPU can show, in one command and nine minutes at most: `make test-gpu`.
 
-Runs the tests marked `gpu`, prints a table of them with what they measured, and keeps it in
-`benchmarks/gpu.json`, which is written anew after every test: a run that is cut off leaves what
-it has shown. Without a GPU it says so, leaves the file alone and exits with NO_GPU. This module is
+Runs the tests marked `gpu` or `vllm` in parts, each in a process of its own and what proves most
+first, prints a table of them with what they measured, and keeps it with the hardware's name in
+`benchmarks/gpu.json`, which is written anew after every test: a run that is cut off leaves what it
+has shown. Without a GPU it says so, leaves the file alone and exits with NO_GPU. This module is
 also the plugin of pytest that keeps the table.
 """
 
@@ -13,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +28,16 @@ RESULTS = ROOT / "benchmarks/gpu.json"
 SECONDS = 540.0
 """The longest that the tests may take together."""
 
+PARTS = (
+    ["tests/test_gpu.py", "-k", "guide"],
+    ["tests/test_gpu_shapes.py", "-k", "not 7b"],
+    ["tests/test_gpu_shapes.py", "-k", "7b"],
+    ["tests/test_gpu.py", "-k", "not guide"],
+    ["tests/test_vllm.py"],
+    ["tests/test_vllm_training.py"],
+)
+"""Arguments of pytest for each part."""
+
 NO_GPU, OUT_OF_TIME = 3, 124
 """Exit statuses besides those of pytest."""
 
@@ -36,7 +48,7 @@ _rows: dict[str, dict[str, Any]] = {}
 
 
 def pytest_collection_finish(session: Any) -> None:
-    """Every test that is to run, before the first one does."""
+    """Adds every test that is to run to the table, before the first one does."""
     _rows.update({item.nodeid: {"outcome": "not run", "seconds": 0.0} for item in session.items})
     _keep()
 
@@ -54,25 +66,34 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def _keep() -> None:
+    """Write the rows of this process behind those of the parts before it."""
     if place := os.environ.get(PLACE):
-        write_text_atomic(Path(place), json.dumps(_rows))
+        content = json.loads(Path(place).read_text(encoding="utf-8"))
+        content["tests"] |= _rows
+        write_text_atomic(Path(place), json.dumps(content, indent=2) + "\n")
 
 
-def run(tests: Sequence[str], table: Path, seconds: float) -> int:
-    """Run pytest on `tests` for at most `seconds`; `table` gets the rows. Returns its status.
+def run(parts: Sequence[Sequence[str]], table: Path, seconds: float) -> int:
+    """Run pytest on each of `parts`, for at most `seconds` together; `table` gets the rows.
 
-    Out of time, pytest and all that it has started are killed.
+    Returns the first status that is not 0. Out of time, pytest and all that it has started are
+    killed, and the parts left are not run.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "benchmarks.gpu", *tests]
+    about = {"commit": git_commit(), "hardware": hardware(), "versions": versions(), "tests": {}}
+    write_text_atomic(table, json.dumps(about))
     environment = {**os.environ, PLACE: str(table), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as tested:
-        try:
-            return tested.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return OUT_OF_TIME
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(tested.pid, signal.SIGKILL)
+    end, statuses = time.monotonic() + seconds, [0]
+    for part in parts:
+        command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "benchmarks.gpu", *part]
+        with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as tested:
+            try:
+                statuses.append(tested.wait(end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return OUT_OF_TIME
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(tested.pid, signal.SIGKILL)
+    return next(filter(None, statuses), 0)
 
 
 def render(rows: dict[str, dict[str, Any]]) -> str:
@@ -93,21 +114,10 @@ def main() -> int:
     if not torch.cuda.is_available():
         print(f"No GPU: torch {torch.__version__} sees no CUDA device here, so nothing was run.")
         return NO_GPU
-    table = RESULTS.with_suffix(".rows")
-    status = run(["-m", "gpu", "tests/test_gpu.py"], table, SECONDS)
-    rows = json.loads(table.read_text(encoding="utf-8")) if table.is_file() else {}
-    table.unlink(missing_ok=True)
-    content = {
-        "commit": git_commit(),
-        "hardware": hardware(),
-        "versions": versions(),
-        "status": status,
-        "tests": rows,
-    }
-    write_text_atomic(RESULTS, json.dumps(content, indent=2) + "\n")
-    print(render(rows))
+    status = run([["-m", "gpu or vllm", *part] for part in PARTS], RESULTS, SECONDS)
+    print(render(json.loads(RESULTS.read_text(encoding="utf-8"))["tests"]))
     if status == OUT_OF_TIME:
-        print(f"Stopped after {SECONDS:g} s; what is marked `not run` did not end in time.")
+        print(f"Stopped after {SECONDS:g} s: what is marked `not run`, or missing, came too late.")
     print(f"Kept in {RESULTS.relative_to(ROOT)}; exit status {status}.")
     return status
 

@@ -4,7 +4,7 @@ For every row of `config/studies/methods.yaml` a trainer of that row and one of 
 (A B B A) on the study's model, problems and settings, from its parent, which is made first. The
 learning rate is 0: so both draw the same completions of the same prompts, but for what a planner
 draws further, and the ratio is that of the method and not of what the policies have become. grpo
-has a KL term; rows without one save the reference's forward pass.
+has a KL term; methods without one save the reference's forward pass.
 
 Counted is the processor time of this process, on one core; other programs disturb it least. The
 interval is that of the sign test over pairs. Answers that need Math-Verify are worked out in

@@ -72,7 +72,7 @@ def write_study(path: Path, paper: Path) -> None:
     content["seeds"] = SEEDS
     own = [model["evaluation"] for model in content["models"].values() if "evaluation" in model]
     for evaluation in (content["evaluation"], *own):
-        evaluation["samples"] = SAMPLES
+        evaluation |= {"samples": SAMPLES, "primary_k": 1}
     for shown in content["exhibits"].values():
         if shown["kind"] == "patterns":
             shown["samples"] = SAMPLES

@@ -33,6 +33,7 @@ from sage.claims.evidence import Measured
 from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, PatternShare, Tail, load_claims
 from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import Run
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
@@ -115,7 +116,7 @@ def make_pool(results: Path) -> pd.DataFrame:
 
 def _verdict(name: str, claim: Claim, runs: int, rng: np.random.Generator) -> str:
     samples, frames, exhibits = dealt(claim, runs, rng)
-    table = comparisons_table(frames, DRAWS) if frames else None
+    table = comparisons_table(counts_table(frames), DRAWS) if frames else None
     study = simulated_study(samples, BENCHMARKS)
     return str(judged(name, claim, study, Measured(table, exhibits))[0]["verdict"])
 

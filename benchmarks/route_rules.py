@@ -3,7 +3,7 @@
     python -m benchmarks.route_rules results/routes
 
 Reads the base and the GRPO runs of every model of a finished study whose base was trained on walks
-through mazes, and writes `benchmarks/world_rules_routes.json`. No guided run is read: worlds are
+through mazes, and writes `benchmarks/route_rules.json`. No guided run is read: worlds are
 chosen on base and GRPO alone, and verdicts are read from other problems.
 """
 
@@ -20,11 +20,19 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from sage.evaluation.chance import chance_level
+from benchmarks.branch_points import (
+    FEW,
+    THRESHOLD,
+    K,
+    chance,
+    entropies,
+    log_factors,
+    of_log_q,
+    samples_each,
+)
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
 from sage.grading.walks import allowed_moves, read_route
-from sage.method.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
 from sage.policies import load_policy, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.problems.route_sets import RoutesCorpus
@@ -43,36 +51,8 @@ from sage.runtime.tables import read_frame
 from sage.study import BASE
 
 ROOT = Path(__file__).parents[1]
-THRESHOLD, RATIO, CLAMP = 1.2, 0.3, (0.6, 1.4)
-"""The paper's branch guide."""
-
-K = 16
-"""The primary k."""
-
 ROUTES_IN = 64
 """Samples of a problem among which distinct correct routes are counted."""
-
-FEW = 16
-"""Samples of a problem in which entropies are measured."""
-
-BATCH = 512
-
-
-def chance(samples: pd.DataFrame, problems: Sequence[Problem], k: int) -> float:
-    """Mean pass@k of the answers to each problem, graded as answers to every other problem."""
-    given = {p.problem_id: {} for p in problems} | {
-        name: own.value_counts().to_dict() for name, own in samples.groupby("problem_id")["answer"]
-    }
-    answers = [given[p.problem_id] for p in problems]
-    return float(chance_level(answers, problems, samples_each(samples), np.array([k])).mean())
-
-
-def samples_each(samples: pd.DataFrame) -> int:
-    """How many samples each problem has; raises ValueError if not all have as many."""
-    sizes = samples.groupby("problem_id").size().unique()
-    if len(sizes) != 1:
-        raise ValueError(f"problems have {sorted(sizes)} samples; each must have as many")
-    return int(sizes[0])
 
 
 def read_samples(path: Path, trips: Mapping[str, Trip]) -> pd.DataFrame:
@@ -98,33 +78,6 @@ def moves_of(samples: pd.DataFrame, trips: Mapping[str, Trip]) -> dict[str, floa
         "moves_to_a_new_cell_%": round(100 * float(np.mean(fresh)), 2),
         "completions_with_a_route_%": round(100 * len(routes) / len(samples), 2),
     }
-
-
-def entropies(
-    model: PreTrainedModel, prompts: Sequence[list[int]], completions: Sequence[list[int]]
-) -> list[np.ndarray]:
-    """The policy's entropy (nats) before each token of each completion."""
-    rows = list(zip(prompts, completions, strict=True))
-    measured = []
-    for start in range(0, len(rows), BATCH):
-        batch = rows[start : start + BATCH]
-        longest = max(len(a) + len(b) for a, b in batch)
-        ids = torch.tensor([a + b + [0] * (longest - len(a) - len(b)) for a, b in batch])
-        with torch.no_grad():
-            log_probs = model(ids).logits.log_softmax(-1)
-        values = -(log_probs.exp() * log_probs).sum(-1).numpy()
-        measured += [
-            row[len(a) - 1 : len(a) + len(b) - 1] for row, (a, b) in zip(values, batch, strict=True)
-        ]
-    return measured
-
-
-def log_factors(values: np.ndarray) -> np.ndarray:
-    """log q of the paper's branch guide for entropies `[T]`."""
-    signal = torch.tensor(values)[None]
-    signals = Signals(torch.zeros_like(signal), signal, torch.ones_like(signal))
-    moment = Moment(0, 1, Noise("route rules"))
-    return guide_log_factors(BranchGuide(RATIO, THRESHOLD), signals, moment, *CLAMP)[0].numpy()
 
 
 def fork_places(trip: Trip, route: Sequence[int], texts: Sequence[str]) -> list[int] | None:
@@ -176,20 +129,14 @@ def with_log_q(
 def of_branches(few: pd.DataFrame, kl_coefficient: float) -> dict[str, float]:
     """Entropies and log q by kind of token; the dose is in units of the advantages' deviation."""
     at_forks, elsewhere = np.concatenate(few["at_forks"]), np.concatenate(few["elsewhere"])
-    within = few.groupby("problem_id")["log_q"].std()
-    means = few.groupby(["problem_id", "correct"])["log_q"].mean().unstack()
-    gap = (means[True] - means[False]).mean() if means.shape[1] == 2 else float("nan")
     total = few["log_q"].sum()
     return {
         "entropy_at_forks": round(float(at_forks.mean()), 3),
         "entropy_elsewhere": round(float(elsewhere.mean()), 3),
         "forks_above_threshold_%": round(100 * float((at_forks > THRESHOLD).mean()), 1),
         "others_above_threshold_%": round(100 * float((elsewhere > THRESHOLD).mean()), 1),
-        "log_q": round(float(few["log_q"].mean()), 4),
         "log_q_at_forks_%": round(100 * float(few["log_q_at_forks"].sum() / total), 2),
-        "log_q_right_minus_wrong": round(float(gap), 4),
-        "log_q_sd_within_problem": round(float(within.mean()), 4),
-        "dose_of_the_paper": round(kl_coefficient * float(within.mean()), 5),
+        **of_log_q(few, kl_coefficient),
     }
 
 
@@ -323,7 +270,7 @@ def main(folder: Path) -> None:
             report["models"][f"{name} on {benchmark}"] = measured
     print(json.dumps(report, indent=1))
     text = json.dumps(report, indent=1) + "\n"
-    write_text_atomic(ROOT / "benchmarks/world_rules_routes.json", text)
+    write_text_atomic(ROOT / "benchmarks/route_rules.json", text)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from benchmarks.random_policy import random_policy
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.prompting import prompt_ids
-from sage.sampling import Request, TransformersSampler
+from sage.sampling.interface import Request
+from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Sampling
 
 PROBLEMS, SAMPLES, MAX_TOKENS, BATCH, ROUNDS = 40, 64, 64, 640, 5
@@ -39,7 +40,9 @@ def comparisons() -> Iterator[Comparison]:
 
         def ours() -> int:
             requests = [Request(p, f"{i}/{j}") for i, p in enumerate(prompts) for j in _SAMPLES]
-            drawn = TransformersSampler.of(model, tokenizer, BATCH).sample(requests, _SETTINGS)
+            drawn = TransformersSampler.from_model(model, tokenizer, BATCH).sample(
+                requests, _SETTINGS
+            )
             return sum(completion.n_tokens for completion in drawn)
 
         def generate() -> int:
@@ -105,7 +108,7 @@ def changed_samples(
         for j in range(samples)
     ]
     settings = Sampling(temperature=1.0, max_tokens=MAX_TOKENS)
-    samplers = {n: TransformersSampler.of(model, tokenizer, n) for n in sizes}
+    samplers = {n: TransformersSampler.from_model(model, tokenizer, n) for n in sizes}
     drawn = {n: sampler.sample(requests, settings) for n, sampler in samplers.items()}
     print(f"{len(requests)} completions, {sum(c.n_tokens for c in drawn[sizes[0]])} tokens")
     return {

@@ -2,7 +2,7 @@
 
     python -m benchmarks.small_studies
 
-Every number is read from the kept files of `reports/reference`: `comparisons.csv`, or for the mini
+Every number is read from the kept files of `reports/kept`: `comparisons.csv`, or for the mini
 study, which was kept without it, `claims.csv`. Guesses count there; `benchmarks.chance` says how
 much.
 """
@@ -18,7 +18,7 @@ import yaml
 from sage.rendering.numbers import NONE, interval_of_points, points
 
 ROOT = Path(__file__).parents[1]
-REFERENCES = ROOT / "reports/reference"
+REFERENCES = ROOT / "reports/kept"
 
 BASES = {
     ("mini", "tiny"): "`mini`",

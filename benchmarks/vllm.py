@@ -59,7 +59,7 @@ def measure() -> dict[str, list[tuple[float, float]]]:
     from benchmarks.random_policy import random_policy
     from sage.policies import save_checkpoint
     from sage.prompting import prompt_ids
-    from sage.sampling import Request
+    from sage.sampling.interface import Request
     from sage.sampling.vllm_engine import VllmSampler, seed_of
     from sage.study import Sampling
 

@@ -78,7 +78,7 @@ def simulated_study(samples: int = SAMPLES, among: tuple[str, ...] = tuple(SEEN)
         for name, model in study.study.models.items()
     }
     evaluation = study.study.evaluation.model_copy(
-        update={"samples": samples, "seeds": [0], "bootstrap": DRAWS}
+        update={"samples": samples, "primary_k": samples // 2, "seeds": [0], "bootstrap": DRAWS}
     )
     exhibits = {
         name: exhibit.model_copy(update={"benchmarks": [b for b in BENCHMARKS[name] if b in among]})

@@ -1,8 +1,8 @@
 """Reinforcement learning from verifiable rewards with a shaped KL anchor.
 
 For a script of your own: `sage.training` (SageTrainer in place of TRL's GRPOTrainer), `sage.method`
-(guides, anchors, advantages, credit, rewards and planners: what an algorithm can choose),
+(guides, anchors, advantages, credit, rewards and planners: what a method can choose),
 `sage.grading` (the grader), `sage.sampling` (completions of prompts) and `sage.evaluation` (pass@k
-with intervals). What their `__all__` names is public. The other packages are the workflow's: they
-read the repository's `config` and `reports`.
+with intervals). The other packages are the workflow's: they read the repository's `config` and
+`reports`.
 """

@@ -79,8 +79,8 @@ def _from_hub(repository: str, revision: str, folder: Path) -> None:
 def _from_package(package: str, file: str, folder: Path) -> None:
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or []) if spec else []
-    found = [path for place in places for path in Path(place).rglob(file)]
-    if not found:
+    copies = [path for place in places for path in Path(place).rglob(file)]
+    if not copies:
         raise NoBase(
             f"package {package!r} {'holds no file ' + repr(file) if spec else 'is not installed'}; "
             "install it: python3 workflow/install.py .venv --extra smollm"
@@ -91,14 +91,14 @@ def _from_package(package: str, file: str, folder: Path) -> None:
     from sage.policies import load_tokenizer, save_checkpoint
 
     read = AutoModelForCausalLM.from_pretrained(
-        str(found[0].parent), gguf_file=file, dtype=torch.float32, trust_remote_code=False
+        str(copies[0].parent), gguf_file=file, dtype=torch.float32, trust_remote_code=False
     )
     # The weights are plain numbers by now, but the model still counts as quantised.
     if hasattr(read.config, "quantization_config"):
         del read.config.quantization_config
     model = AutoModelForCausalLM.from_config(read.config, dtype=torch.float32)
     model.load_state_dict(read.state_dict())
-    save_checkpoint(model, load_tokenizer(found[0].parent, gguf_file=file), folder)
+    save_checkpoint(model, load_tokenizer(copies[0].parent, gguf_file=file), folder)
 
 
 def _link(source: Path, target: Path) -> None:

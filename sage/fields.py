@@ -1,7 +1,7 @@
 """The ground of every type that people write in YAML: what a field means, numbers, names.
 
 Every field says what it means in its annotation, so that one text serves the tables of
-config/README.md and the schemas that editors use (`sage.tools.settings_reference` writes both):
+config/README.md and the schemas that editors use (`workflow.settings_docs` writes both):
 
     steps: Annotated[Positive, about("length of training", unit="optimizer steps")]
 
@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from pydantic.config import JsonDict
 
 BASE = "base"
-"""The row of the policy before RL: the SFT checkpoint."""
+"""The name of the policy before RL among methods: the SFT checkpoint."""
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 """What a name can be, so that it can also name a folder."""
@@ -38,8 +38,8 @@ def about(meaning: str, *, unit: str | None = None, trl: str | None = None) -> A
     """What a field means: the part of its annotation that people read.
 
     `meaning` is one or two short sentences without a full stop at the end. `unit` is that of a
-    number (tokens, nats, "share, 0 to 1"); other fields may leave it out, and the reference
-    then says what the type allows (true or false, one of several words, a section). `trl` is
+    number (tokens, nats, "share, 0 to 1"); other fields may leave it out, and the docs
+    then say what the type allows (true or false, one of several words, a section). `trl` is
     the name of the same setting in TRL's configurations, if it has one. The default stays with
     the field: `rollouts: Annotated[int, about(...)] = 8`.
     """

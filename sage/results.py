@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """A policy: its model, its algorithm and the training seed (0 for the policy before RL)."""
+    """A policy: its model, its method and the training seed (0 for the policy before RL)."""
 
     model: str
     algorithm: str
@@ -125,6 +125,11 @@ class Results:
     def published(self) -> Path:
         """Cards, logbook and scores of the study, as they are shared."""
         return self.folder / "publish"
+
+    @property
+    def registered(self) -> Path:
+        """What the study asks, as it was written down before training, as JSON."""
+        return self.folder / "registered.json"
 
     def log(self, name: str) -> Path:
         """The log of a job, named after its result."""

@@ -13,6 +13,7 @@ def compared(rows: list[tuple[str, str, str, int, float, float, float]]) -> pd.D
         metric="pass@k",
         n_problems=41,
         n_seeds=3,
+        n_bases=1,
         train_seeds=[[1, 2, 3]] * len(frame),
         by_run=[[value] * 3 for value in frame["value"]],
         var_problems=variance,

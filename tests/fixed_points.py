@@ -15,7 +15,7 @@ from enumerated import by_depth
 
 from sage.theory.objectives import check_coefficient
 from sage.theory.spaces import TokenTree
-from sage.theory.stationary import rlvr_policy
+from sage.theory.support import rlvr_policy
 
 NEWTON_STEPS = 200
 

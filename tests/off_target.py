@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from fixed_points import forward_kl_policy
 
-from sage.theory.stationary import sage_policy
-from sage.theory.support import valid_completions
+from sage.theory.support import sage_policy, valid_completions
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from sage.analysis.case_study import CaseStudy, Solution
 from sage.analysis.dynamics import history_frame
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
+from sage.claims.registration import read_entries, register
 from sage.claims.tests import load_claims
 from sage.exhibits.case_study import CaseStudyText
 from sage.exhibits.making import write_table
@@ -67,6 +68,7 @@ MEASURED = Measured(
 )
 MANIFEST = {
     "versions": {"python": "3.13", "trl": "1.16.0"},
+    "started": "2026-11-24T10:00:00+00:00",
     "git_commit": "0123456789abcdef+changes",
     "hardware": {"cpu": "A <fast> one", "memory_gib": 15.6, "gpu": None},
     "wall_seconds": 3725.0,
@@ -164,7 +166,10 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     solutions = tuple(
         Solution(name, f"so {HOSTILE}", "2", 0, 1, 3, 4) for name in study.rows_of("case_study")
     )
-    claims = ledger(load_claims(ROOT / "config/claims.yaml"), study, MEASURED)
+    asked = load_claims(ROOT / "config/claims.yaml")
+    claims = ledger(asked, study, MEASURED)
+    register(study, asked, folder / "registered.json", folder / "none.json")
+    entries = read_entries(folder / "registered.json")
     return PageContent(
         metrics={"pass_at_k": pass_at_k(METRICS), "rates": RATES, "claims": claims},
         tables={"table1": a_table(study, "table1", folder)},
@@ -173,17 +178,20 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
         excerpts=some_excerpts(folder),
         problems={"easy": [a_problem("1")]},
         policies={GRPO: MANIFEST},
+        registered=[entry | {"time": MANIFEST["started"]} for entry in entries],
         sources=read_sources(ROOT / "reports"),
     )
 
 
-def a_page_with_claims(study: ResolvedStudy, folder: Path) -> str:
+def a_page_with_claims(study: ResolvedStudy, folder: Path, **changed: Any) -> str:
     """A page on which each test of each claim has found something."""
-    content = a_content(study, folder)
+    content = replace(a_content(study, folder), **changed)
     found = content.metrics["claims"].assign(
         verdict="inconclusive", place="easy", effect=0.01, low=-0.01, high=0.03, p=0.2, n=40
     )
-    found = found.assign(over="problems", runs=3, place_verdict="inconclusive", detectable=0.05)
+    found = found.assign(
+        over="problems", runs=3, bases=1, place_verdict="inconclusive", detectable=0.05
+    )
     content = replace(content, metrics={**content.metrics, "claims": found})
     return render_page(study, content, FILES, RESULTS.page)
 

@@ -121,7 +121,8 @@ def shortened(study: Path, engine: str) -> dict[str, Any]:
                 stage["optimizer"] = "adamw"
         evaluations += [model["evaluation"]] if "evaluation" in model else []
     for evaluation in evaluations:
-        evaluation |= {"samples": 4, "seeds": [0, 1], "engine": engine, "bootstrap": 100}
+        evaluation |= {"samples": 4, "seeds": [0, 1], "primary_k": 4}
+        evaluation |= {"engine": engine, "bootstrap": 100}
     for exhibit in content["exhibits"].values():
         for key, few in {"samples": 2, "snapshots": 2, "responses": 4}.items():
             if key in exhibit or (exhibit["kind"], key) == ("perplexity", "responses"):

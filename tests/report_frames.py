@@ -15,7 +15,7 @@ from sage.exhibits.ablation import AblationTable
 from sage.exhibits.accuracy import AccuracyTable
 from sage.exhibits.curves import CurvesFigure
 from sage.exhibits.gradient_norms import GradientTable
-from sage.exhibits.kind import Shown
+from sage.exhibits.kind import Display
 from sage.exhibits.patterns import PatternTable
 from sage.exhibits.perplexity import PerplexityFigure
 from sage.exhibits.step_times import StepTimesTable
@@ -73,6 +73,7 @@ def a_study(
     title: str = "A study",
     algorithms: tuple[str, ...] = ("grpo", "branch"),
     seeds: tuple[int, ...] = (1,),
+    primary_k: int = 4,
 ) -> ResolvedStudy:
     """A study with the model `tiny` and the benchmarks `easy` and `hard`."""
     smoke = load_study("smoke", ROOT / "config")
@@ -91,6 +92,7 @@ def a_study(
             "title": title,
             "models": {"tiny": model},
             "seeds": list(seeds),
+            "evaluation": smoke.study.evaluation.model_copy(update={"primary_k": primary_k}),
             "exhibits": EXHIBITS if "branch" in algorithms else {},
             "problems": {
                 name: numbers.model_copy(update={"title": name.capitalize()})
@@ -105,7 +107,7 @@ def a_study(
 
 
 @dataclass(frozen=True)
-class Given(Shown):
+class Given(Display):
     """An exhibit whose frames a test gives instead of files."""
 
     frames: Mapping[str, pd.DataFrame]

@@ -10,7 +10,8 @@ import torch
 
 from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.prompting import prompt_ids
-from sage.sampling import Completion, Request, TransformersSampler
+from sage.sampling.interface import Completion, Request
+from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Architecture, Sampling
 
 
@@ -59,5 +60,5 @@ def requests_of(base: Path) -> list[Request]:
 def sample(
     base: Path, requests: Sequence[Request], batch_size: int, settings: Sampling = LETTERS
 ) -> list[Completion]:
-    sampler = TransformersSampler.of(load_model(base), load_tokenizer(base), batch_size)
+    sampler = TransformersSampler.from_model(load_model(base), load_tokenizer(base), batch_size)
     return sampler.sample(requests, settings)

@@ -45,7 +45,7 @@ class TestAccuracy:
         metrics = pass_at_k(row for row in METRICS if row[:3] != ("grpo", "easy", 4))
         assert column_groups(table1(metrics))["easy"] == [1, 2]
 
-    def test_the_largest_k_is_what_one_evaluation_seed_samples(self) -> None:
+    def test_no_k_above_the_primary_one_is_shown(self) -> None:
         more = [(row[0], "easy", 8, 0.9, 0.8, 1.0) for row in METRICS[::5]]
         assert {row[0] for row in more} == {"base", "grpo", "branch"}
         assert column_groups(table1(pass_at_k([*METRICS, *more])))["easy"] == [1, 4]
@@ -174,4 +174,4 @@ class TestAccuracy:
         rows = [(*row[:4], row[3], row[3]) if row[1:3] == ("easy", 1) else row for row in METRICS]
         rows = [(*row[:4], 0.4, 0.4) if row[:3] == ("grpo", "easy", 4) else row for row in rows]
         flat = accuracies(pass_at_k(rows)).flat
-        assert flat == "Accuracy: Easy at k = 1 (every row), Easy at k = 4 (GRPO)"
+        assert flat == "Accuracy: Easy at k = 1 (every method), Easy at k = 4 (GRPO)"

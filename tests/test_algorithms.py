@@ -14,11 +14,14 @@ import yaml
 from accelerate import Accelerator
 from conftest import ROOT
 from trainers import trainer_of
+from transformers import TrainerState
 
 from sage.grading import Grader
 from sage.method.anchors import forward_kl_sampled, k2, k3
-from sage.method.rewards import Completion, Mixed, Overlong
+from sage.method.rewards import Completion, Incorrect, Mixed, Overlong, Random, Tagged
 from sage.problems.record import read_problems
+from sage.prompting import WORK_CLOSE
+from sage.prompting import completion as written
 from sage.runtime.manifest import Manifest
 from sage.study import Algorithm, ResolvedStudy
 from sage.training import rl
@@ -225,6 +228,42 @@ def test_a_completion_is_graded_once_for_all_rewards() -> None:
     assert mine(**columns) == [12.0, 1.0]
     assert asked == [2]
     assert (correct.__name__, mine.__name__) == ("correct", "mine")
+
+
+def test_controls_reward_what_is_not_correctness() -> None:
+    right = Completion(written("1", "4"), "4", True, 5, 8, luck=0.3)
+    wrong = replace(right, correct=False)
+    bare, empty = replace(wrong, text="4"), replace(wrong, text=written("1", " "))
+    unclosed = replace(wrong, text=wrong.text.removeprefix(f"1{WORK_CLOSE}"))
+    cases = [right, wrong, bare, unclosed, empty]
+    assert [Tagged().score(one) for one in cases] == [1, 1, 0, 0, 0]
+    assert [Incorrect().score(one) for one in cases] == [0, 1, 0, 1, 0]
+    assert [Random(share).score(right) for share in (0.0, 0.3, 0.31, 1.0)] == [0, 0, 1, 1]
+
+
+def test_coins_follow_from_seed_step_and_place() -> None:
+    """Of 4,000 coins of one half the share of heads is off by 0.04 in 5 standard errors."""
+    columns: dict[str, Any] = {
+        "completions": [[{"content": ""}]] * 4000,
+        "completion_ids": [[1]] * 4000,
+        "answer": ["4"] * 4000,
+        "kind": ["math"] * 4000,
+    }
+
+    def coins(seed: int, *steps: int) -> list[list[float]]:
+        correct, coin = graded(Grader(), [("random", Random())], longest=8, seed=seed)
+        thrown = []
+        for step in steps:
+            correct(**columns, trainer_state=TrainerState(global_step=step))
+            thrown.append(coin(**columns))
+        return thrown
+
+    first, again, next_step = coins(1, 5, 5, 6)
+    assert abs(sum(first) / 4000 - 0.5) < 0.04
+    assert first != again  # drawn again in the same step, as for refills
+    assert coins(1, 5) == [first]
+    assert coins(1, 6) == [next_step]
+    assert coins(2, 5) != [first]
 
 
 def test_correctness_counts_for_nothing_where_a_row_does_not_reward_it() -> None:

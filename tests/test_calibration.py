@@ -33,7 +33,7 @@ def claim() -> Claim:
     return load_claims(ROOT / "config/claims.yaml")["accuracy_and_coverage"]
 
 
-def test_problems_have_the_reference_runs_pass_at_1_and_64() -> None:
+def test_problems_have_the_kept_runs_pass_at_1_and_64() -> None:
     """Beta(1, 3): pass@1 is 1/4, pass@64 is 1 - 3 / (3 + 64)."""
     assert beta_with(1 / 4, 1 - 3 / 67) == pytest.approx((1.0, 3.0), rel=1e-3)
     a, b = fitted()["harder"]

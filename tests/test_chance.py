@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from sage.evaluation.chance import chance_level, chance_table
+from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import POOLED
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.grading.alike import answer_key
@@ -117,7 +118,7 @@ def test_the_controls_of_a_run() -> None:
         *[("p1", "it is clear<end_working_out><SOLUTION>8</SOLUTION>", "8", "correct")] * 4,
     ]
     frame = pd.DataFrame(rows, columns=["problem_id", "completion", "answer", "status"])
-    table = chance_table({("tiny", "grpo", 1, "sums"): frame}, problems, draws=200)
+    table = chance_table(counts_table({("tiny", "grpo", 1, "sums"): frame}, problems), draws=200)
     assert table["train_seed"].tolist() == [1] * 3 + [POOLED] * 3
     pooled = table[table["train_seed"] == POOLED].set_index("k")
     np.testing.assert_allclose(pooled["value"], [3 / 4, (5 / 6 + 1) / 2, 1])
@@ -126,7 +127,7 @@ def test_the_controls_of_a_run() -> None:
     assert (pooled["low"] <= pooled["worked"]).all()
     assert (pooled["worked"] <= pooled["high"]).all()
     unknown = [replace(problem, source="elsewhere") for problem in problems]
-    table = chance_table({("tiny", "grpo", 1, "sums"): frame}, unknown, draws=200)
+    table = chance_table(counts_table({("tiny", "grpo", 1, "sums"): frame}, unknown), draws=200)
     assert table[["worked", "low", "high"]].isna().all().all()
 
 

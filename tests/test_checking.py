@@ -201,7 +201,8 @@ def test_vllm_beside_a_trainer_is_held_against_the_gpus_memory(
     model = study.study.models[name]
     rl = model.rl.model_copy(update={"vllm_memory": share})
     study.study.models[name] = model.model_copy(update={"rl": rl})
-    assert f"GPU for vLLM, {name}" not in found(study, tmp_path)  # nothing is known yet
+    by_name = found(study, tmp_path)[f"GPU for vLLM, {name}"]  # Qwen2.5-Math-7B
+    assert by_name.needed.startswith("34.4 GB")
     folder = Results(tmp_path).parent(name)
     folder.mkdir(parents=True)
     with (folder / "model.safetensors").open("wb") as file:
@@ -219,12 +220,69 @@ def test_vllm_beside_a_trainer_is_held_against_the_gpus_memory(
     assert "96.6 GB" in findings[f"GPU memory, {name}"].needed
 
 
+def qwen(rl: dict[str, object], **job: int) -> ResolvedStudy:
+    """The study `workstation`, of a model of 7 billion weights, with changes."""
+    study = study_of("workstation", **job)
+    model = study.study.models["qwen_math_7b"]
+    changed = model.model_copy(update={"rl": model.rl.model_copy(update=rl)})
+    study.study.models["qwen_math_7b"] = changed
+    return study
+
+
+@pytest.mark.parametrize(
+    ("rl", "gpus", "state", "needed"),
+    [
+        ({}, 1, "ok", "18.3 GB and"),  # 14 of the frozen base
+        ({"lora": None}, 1, "failed", "130.3 GB and"),  # 18 bytes a weight, and 4.3 GB
+        ({"lora": None}, 4, "ok", "35.8 GB and"),
+        ({"lora": None, "optimizer": "adamw_8bit"}, 1, "failed", "88.3 GB and"),
+        ({"lora": None, "engine": "vllm"}, 4, "ok", "51.9 GB and"),
+        ({"lora": None, "engine": "vllm"}, 2, "failed", "83.4 GB and"),
+        ({"lora": None, "engine": "vllm", "vllm_memory": 0.15}, 4, "failed", "51.9 GB and"),
+    ],
+)
+def test_training_all_weights_takes_more_of_a_gpu_than_an_adapter(
+    bare: Path, tmp_path: Path, rl: dict[str, object], gpus: int, state: str, needed: str
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    study = qwen({"engine": "transformers", "optimizer": "adamw"} | rl, gpus=gpus)
+    findings = found(study, tmp_path, gpu_limit=gpus)
+    (fit,) = (f for name, f in findings.items() if name.startswith("GPU for"))
+    assert fit.state == state
+    assert fit.needed.startswith(needed)
+
+
+def test_what_sleeps_needs_memory_of_the_machine(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setattr("sage.tools.check.machine._host_memory", lambda: 200e9)
+    name = "memory for vLLM's sleep, qwen_math_7b"
+
+    def sleep(limit: int, rl: dict[str, object] | None = None, **job: int) -> Finding | None:
+        study = qwen(rl or {}, **{"memory_gb": 64, **job})
+        return found(study, tmp_path, gpu_limit=limit).get(name)
+
+    assert (one := sleep(1)) is not None
+    assert one.needed == "up to 28.0 GB a job"
+    states = [sleep(7), sleep(8), sleep(1, memory_gb=24), sleep(8, gpus=2), sleep(2, gpus=2)]
+    assert [each and each.state for each in states] == ["ok", "failed", "failed", "failed", "ok"]
+    assert sleep(8, {"vllm_sleep": False}) is sleep(8, {"engine": "transformers"}) is None
+
+
+def test_memory_is_asked_for_each_gpu_of_a_job() -> None:
+    job = study_of("workstation", memory_gb=10, gpus=4).study.models["qwen_math_7b"].job
+    assert job.host_memory_gb == 40
+    assert job.model_copy(update={"gpus": 0}).host_memory_gb == 10
+
+
 def test_on_a_cluster_its_nodes_count(bare: Path, tmp_path: Path) -> None:
     tool(bare, "sinfo", "#!/bin/sh\necho '(null)'\necho gpu:h100:8\n")
     findings = found(study_of("paper", memory_gb=10**6), tmp_path, executor="slurm")
     assert findings["GPUs"].state == "ok"
     assert findings["GPUs"].here.endswith("SLURM offers gpu:h100:8")
     assert findings["memory"].state == "not needed"
+    assert findings["memory for vLLM's sleep, qwen_math_7b"].here == "1000000 GB a job"
     assert findings["SLURM"].state == "failed"  # no sbatch
 
 

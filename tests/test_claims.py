@@ -8,14 +8,16 @@ import pytest
 from report_frames import ROOT
 
 from sage.claims.evidence import Finding
-from sage.claims.tests import Comparison, load_claims
+from sage.claims.tests import PassAtK, load_claims
 from sage.claims.verdicts import APART, of_claim, of_finding, of_secondary
 from sage.exhibits import load_study
 
 
-def a_test(direction: str = "up", margin: float | None = None) -> Comparison:
-    return Comparison.model_validate(
+def a_test(direction: str = "up", margin: float | None = None) -> PassAtK:
+    return PassAtK.model_validate(
         {
+            "test": "pass_at_k",
+            "k": 1,
             "exhibit": "table1",
             "row": "branch",
             "other": "grpo",
@@ -121,7 +123,7 @@ class TestLoader:
             ("{test: pass_at_k, row: a, other: b, k: 1, direction: up}", ".exhibit: missing"),
             (
                 "{test: pass_at_k, exhibit: t, row: a, other: b, k: 0, direction: up}",
-                ".k: .*allowed: half",
+                ".k: .*allowed: primary",
             ),
             (
                 "{test: pass_at_k, exhibit: t, row: a, other: b, k: 1, direction: more}",

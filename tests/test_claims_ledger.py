@@ -10,10 +10,10 @@ from report_frames import ROOT, a_study, history
 from sage.claims.evidence import Measured
 from sage.claims.figure import contrasts_figure
 from sage.claims.ledger import COLUMNS, findings, ledger, says
-from sage.claims.strength import strength_text
-from sage.claims.tests import Claim, PassAtK, load_claims, resolved_k
+from sage.claims.strength import strength_text, too_weak
+from sage.claims.tests import Claim, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_finding
-from sage.claims.view import counted, ledger_view
+from sage.claims.view import LedgerClaim, counted, ledger_view
 from sage.exhibits import load_study
 from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
@@ -33,7 +33,7 @@ CLAIM = Claim.model_validate(
     {
         "claim": "It rises.",
         "source": "Table 1",
-        "primary": pass_test("half", margin=0.02),
+        "primary": pass_test("primary", margin=0.02),
         "secondary": [pass_test(1)],
     }
 )
@@ -42,7 +42,7 @@ CLAIM = Claim.model_validate(
 class TestLedger:
     @pytest.fixture
     def study(self) -> ResolvedStudy:
-        return a_study()
+        return a_study(primary_k=2)
 
     def test_a_row_per_place_and_one_verdict_for_the_claim(self, study: ResolvedStudy) -> None:
         frame = ledger({"rise": CLAIM}, study, Measured(comparisons=RAISED))
@@ -54,12 +54,12 @@ class TestLedger:
         # 0.002 and 0.06 at k = 2, 0.001 and 0.2 at k = 1, and the mean there: five tests
         assert frame["place_verdict"].tolist()[1:3] == ["supported", "inconclusive"]
 
-    def test_half_leaves_two_samples_for_each_of_k(self, study: ResolvedStudy) -> None:
-        test = CLAIM.primary
+    def test_primary_is_the_k_of_the_model_that_the_exhibit_is_about(self) -> None:
+        test, paper = CLAIM.primary, load_study("paper", ROOT / "config")
         assert isinstance(test, PassAtK)
-        assert resolved_k(test, study) == 2  # four samples, one seed
-        paper = load_study("paper", ROOT / "config")
-        assert resolved_k(test, paper) == 256  # five seeds of 256
+        assert test.k_in(paper) == 256
+        on_r1 = test.model_copy(update={"exhibit": "table4"})
+        assert on_r1.k_in(paper) == 64
 
     def test_opposite_effects_on_two_benchmarks_are_no_support(self, study: ResolvedStudy) -> None:
         rows = [("easy", 0.30, 0.001), ("hard", -0.10, 0.001)]
@@ -78,9 +78,9 @@ class TestLedger:
         assert set(judged["verdict"]) == {"no difference"}
         (claim,) = ledger_view(judged, study)
         assert claim.verdict_text == "no difference larger than 2.0 points"
-        assert claim.found.startswith("pass@2 +0.1 points (95 % interval ")
-        assert claim.found.endswith("), mean of 2 benchmarks")
-        assert counted([claim]) == "Claims: 1 without a difference that matters."
+        assert claim.outcome.startswith("pass@2 +0.1 points (95 % interval ")
+        assert claim.outcome.endswith("), mean of 2 benchmarks")
+        assert counted([claim]) == "Claims: 1 without a difference that matters; 1 exploratory."
         assert "A difference larger than 2.0 points is excluded." in claim.summary
 
     def test_a_significant_difference_inside_the_margin_is_called_small(
@@ -94,6 +94,7 @@ class TestLedger:
             claim.summary
         )
         (large,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(RAISED)), study)
+        assert "This is shown for this base alone." in large.summary
         assert not any("smaller than" in sentence for sentence in large.summary)
 
     def test_a_claim_about_luck_is_not_testable(self, study: ResolvedStudy) -> None:
@@ -115,7 +116,45 @@ class TestLedger:
             "against the answers of other problems GRPO has pass@2 5.0 %, against their own 80.0 %"
         )
         assert any(said in sentence for sentence in claim.summary)
-        assert counted([claim]) == "Claims: 1 not testable."
+        assert counted([claim]) == "Claims: 1 not testable; 1 exploratory."
+
+    def test_a_guide_that_hardly_acted_is_never_without_a_difference(
+        self, study: ResolvedStudy
+    ) -> None:
+        """A mean dose of (0.01 + 0.03) / 2 = 0.02 is 2.5 times below 0.05."""
+
+        def judged(frame: pd.DataFrame, *doses: float) -> LedgerClaim:
+            histories = {
+                ("tiny", "branch", seed): [{"guide_dose": dose}]
+                for seed, dose in enumerate(doses, start=1)
+            }
+            measured = Measured(frame, histories=histories)
+            (claim,) = ledger_view(ledger({"rise": CLAIM}, study, measured), study)
+            return claim
+
+        none = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
+        none = none.assign(var_below=1e-6, var_above=1e-6, var_problems=1e-6)
+        assert judged(none).verdict == "no difference"  # no dose was recorded
+        assert judged(none, 0.04, 0.06).verdict == "no difference"
+        weak = judged(none, 0.01, 0.03)
+        assert weak.verdict == "untested at this dose"
+        assert weak.rows[0].verdict == "inconclusive"
+        said = (
+            "Untested at this dose: the dose of Branch is 0.02 standard deviations of the "
+            "advantages, below 0.05, 2.5 times too small."
+        )
+        assert said in weak.summary
+        assert judged(RAISED, 0.01).verdict == "supported"  # what is there is there
+
+    def test_the_dose_counts_where_a_guide_alone_is_compared(self) -> None:
+        study, weak = a_study(), {("tiny", "branch", 1): [{"guide_dose": 0.0}]}
+        assert too_weak(study, "tiny", "branch", "grpo", weak).endswith("advantages, below 0.05")
+        assert too_weak(study, "tiny", "grpo", "branch", weak)
+        assert not too_weak(study, "tiny", "branch", "base", weak)
+        assert not too_weak(study, "tiny", "branch", "branch", weak)
+        free = study.algorithms["grpo"].model_copy(update={"kl_coefficient": 0.0})
+        without = study.model_copy(update={"algorithms": {**study.algorithms, "grpo": free}})
+        assert not too_weak(without, "tiny", "branch", "grpo", weak)
 
     def test_a_part_of_a_claim_that_was_not_run_is_named(self, study: ResolvedStudy) -> None:
         elsewhere = PassAtK.model_validate({**pass_test(1), "exhibit": "table4"})
@@ -138,7 +177,21 @@ class TestLedger:
         unclear = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
         (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(one_run(unclear))), study)
         assert claim.because == "one training run"
-        assert "detectable" not in claim.found
+        assert "detectable" not in claim.outcome
+
+    def test_a_claim_about_a_model_of_several_bases_is_about_all(
+        self, study: ResolvedStudy
+    ) -> None:
+        tiny = study.model("tiny")
+        models = {"tiny": tiny, "second": tiny}
+        update = {"models": models, "bases": {"group": ["second", "tiny"]}}
+        study = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        over = RAISED.assign(model="group", n_bases=2, n_seeds=6)
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(over)), study)
+        assert claim.verdict == "supported"
+        assert claim.rows[0].over == "82 problems, 2 bases, 6 runs"
+        assert not any("this base" in sentence for sentence in claim.summary)
+        assert ledger({"rise": CLAIM}, study, Measured(RAISED))["verdict"][0] == "not run"
 
     def test_p_of_a_margin_is_about_the_margin(self, study: ResolvedStudy) -> None:
         test = PassAtK.model_validate(pass_test(1, direction="not up", margin=0.2))
@@ -213,7 +266,7 @@ class TestLedger:
 def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:
     study = a_study()
     rising = [row | {"amplified_share": 0.3, "log_q": 0.5} for row in history(3)]
-    rising[2] |= {"amplified_share": 0.1, "log_q": -0.25}
+    rising[2] |= {"amplified_share": 0.1, "log_q": -0.25, "guide_dose": 0.012}
     runs = {("tiny", "branch", seed): rising for seed in (1, 2)}
     beta = study.model("tiny").rl.kl_coefficient
     assert beta == 0.05
@@ -221,8 +274,9 @@ def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:
     assert text == (
         f"{row_title(study, 'branch')} (2 runs; first and last third of training): q > 1 on 30.0 "
         "and 10.0 % of tokens; mean log q of a completion 0.5 and \u22120.25 nats, times β 0.025 "
-        "and \u22120.0125. Rewards are divided by their standard deviation within a group, and of "
-        "log q only what differs between completions of a prompt acts."
+        "and \u22120.0125; dose 0.012. The dose is the standard deviation of β log q among "
+        "completions of a prompt, in units of that of their advantages; below 0.05 a guide is not "
+        "tested."
     )
     assert strength_text(study, "tiny", ["grpo", "base"], runs) == ""
     short = {("tiny", "branch", 1): rising[:2]}

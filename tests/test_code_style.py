@@ -15,7 +15,7 @@ TOOLS = Path(sys.executable).parent
 CHECKS = [
     "ruff check",
     "ruff format --check",
-    "mypy sage",
+    "mypy",
     "snakefmt --check Snakefile workflow",
     "snakemake --lint",
 ]

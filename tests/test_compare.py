@@ -1,4 +1,4 @@
-"""A run held against a reference: intervals by hand, chance among many, and what is said."""
+"""A run held against a kept run: intervals by hand, chance among many, and what is said."""
 
 import math
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 
 from sage.tools.compare import (
     compare,
-    compared_with_reference,
+    compared_with_kept,
+    kept_file,
     passes,
-    read_reference,
-    reference_file,
+    read_kept,
     summary,
 )
 
@@ -32,17 +32,17 @@ def metrics(**values: list[float]) -> pd.DataFrame:
 
 def test_the_interval_is_students_for_the_mean_of_further_runs() -> None:
     """Runs 0.4, 0.5, 0.6: s = 0.1, t with 2 df 4.303, sqrt(1/2 + 1/3) = 0.9129: 0.3928."""
-    table = compared_with_reference(metrics(a=[0.7, 0.8]), metrics(a=[0.4, 0.5, 0.6]))
+    table = compared_with_kept(metrics(a=[0.7, 0.8]), metrics(a=[0.4, 0.5, 0.6]))
     assert table["k"].tolist() == [1, 4]
     row = table.iloc[0]
-    assert (row["reference"], row["value"]) == pytest.approx((0.5, 0.75))
+    assert (row["kept"], row["value"]) == pytest.approx((0.5, 0.75))
     assert (row["low"], row["high"]) == pytest.approx((0.5 - 0.3928, 0.5 + 0.3928), abs=1e-4)
     assert row["place"] == "inside"
     assert passes(table)
 
 
 def test_what_lies_far_outside_fails() -> None:
-    table = compared_with_reference(metrics(a=[0.9, 0.9]), metrics(a=[0.49, 0.50, 0.51]))
+    table = compared_with_kept(metrics(a=[0.9, 0.9]), metrics(a=[0.49, 0.50, 0.51]))
     assert set(table["place"]) == {"outside"}
     assert not passes(table)
 
@@ -51,7 +51,7 @@ def test_one_among_many_outside_may_be_chance() -> None:
     """s = 0.0079 over 5 runs, t = 0.029 / (s sqrt(1 + 1/5)) = 3.35, p = 0.029; sixteen rows."""
     reference = {name: [0.49, 0.495, 0.50, 0.505, 0.51] for name in "abcdefgh"}
     run = {name: [0.50] for name in "abcdefgh"} | {"a": [0.529]}
-    table = compared_with_reference(metrics(**run), metrics(**reference))
+    table = compared_with_kept(metrics(**run), metrics(**reference))
     outside = table[table["place"] == "outside"]
     assert set(outside["algorithm"]) == {"a"}
     assert (outside["p"] < 0.05).all()
@@ -59,61 +59,61 @@ def test_one_among_many_outside_may_be_chance() -> None:
 
 
 def test_without_spread_an_interval_is_one_problem_wide() -> None:
-    table = compared_with_reference(metrics(a=[0.99]), metrics(a=[1.0, 1.0]))
+    table = compared_with_kept(metrics(a=[0.99]), metrics(a=[1.0, 1.0]))
     assert (table.loc[0, "low"], table.loc[0, "place"]) == (pytest.approx(0.98), "inside")
-    table = compared_with_reference(metrics(a=[0.97]), metrics(a=[1.0, 1.0]))
+    table = compared_with_kept(metrics(a=[0.97]), metrics(a=[1.0, 1.0]))
     assert table.loc[0, "place"] == "outside"
     assert not passes(table)
 
 
 def test_one_run_on_both_sides_tells_nothing() -> None:
-    table = compared_with_reference(metrics(a=[0.1]), metrics(a=[0.9]))
+    table = compared_with_kept(metrics(a=[0.1]), metrics(a=[0.9]))
     assert set(table["place"]) == {"unknown"}
     assert math.isnan(table.loc[0, "low"])
     assert passes(table)
     assert "0 of 2 are equal, and more cannot be said" in summary(table)
 
 
-def test_a_reference_is_compared_and_the_table_written(tmp_path: Path) -> None:
+def test_a_kept_run_is_compared_and_the_table_written(tmp_path: Path) -> None:
     metrics(a=[0.4, 0.5]).to_parquet(tmp_path / "run.parquet")
-    reference, table = tmp_path / "pass_at_k.csv", tmp_path / "compare.csv"
-    metrics(a=[0.4, 0.5, 0.6], other=[0.1, 0.2]).to_csv(reference)
-    text, agrees = compare(tmp_path / "run.parquet", reference, table)
+    kept, table = tmp_path / "pass_at_k.csv", tmp_path / "compare.csv"
+    metrics(a=[0.4, 0.5, 0.6], other=[0.1, 0.2]).to_csv(kept)
+    text, agrees = compare(tmp_path / "run.parquet", kept, table)
     assert agrees
-    assert text == "2 inside, 0 outside, 0 unknown: the run agrees with the reference."
+    assert text == "2 inside, 0 outside, 0 unknown: the run agrees with the kept run."
     assert len(pd.read_csv(table)) == 2
     metrics(other=[0.4]).to_parquet(tmp_path / "run.parquet")
-    metrics(a=[0.4]).to_csv(reference)
+    metrics(a=[0.4]).to_csv(kept)
     with pytest.raises(ValueError, match="share no model"):
-        compare(tmp_path / "run.parquet", reference, table)
+        compare(tmp_path / "run.parquet", kept, table)
 
 
-def test_a_reference_is_one_file_with_a_row_for_each_run(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no reference"):
-        reference_file(None)
+def test_a_kept_run_is_one_file_with_a_row_for_each_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no kept run"):
+        kept_file(None)
     with pytest.raises(FileNotFoundError, match=r"no pass_at_k\.csv.*results folder of a finished"):
-        reference_file(tmp_path)
+        kept_file(tmp_path)
     (tmp_path / "metrics").mkdir()
     metrics(a=[0.4]).to_parquet(tmp_path / "metrics/pass_at_k.parquet")
-    assert reference_file(tmp_path) == tmp_path / "metrics/pass_at_k.parquet"
+    assert kept_file(tmp_path) == tmp_path / "metrics/pass_at_k.parquet"
     path = tmp_path / "pass_at_k.csv"
     metrics(a=[0.4]).drop(columns="n_problems").to_csv(path)
-    assert reference_file(tmp_path) == path
+    assert kept_file(tmp_path) == path
     with pytest.raises(ValueError, match="no column n_problems"):
-        read_reference(path)
+        read_kept(path)
     table = metrics(a=[0.4, 0.5])
     table[table["train_seed"] == -1].to_csv(path)
     with pytest.raises(ValueError, match="only pooled rows"):
-        read_reference(path)
+        read_kept(path)
 
 
-def test_three_runs_can_be_compared_with_the_committed_reference() -> None:
-    reference = read_reference(reference_file(ROOT / "reports/reference/mini"))
+def test_three_runs_can_be_compared_with_the_committed_kept_run() -> None:
+    reference = read_kept(kept_file(ROOT / "reports/kept/mini"))
     row = reference[(reference["algorithm"] == "grpo") & (reference["train_seed"] == 1)]
     runs = pd.concat([row.assign(train_seed=seed) for seed in (1, 2, 3)])
     runs["value"] += 0.01 * (runs["train_seed"] - 2.0)
-    table = compared_with_reference(runs, reference)
+    table = compared_with_kept(runs, reference)
     assert set(table["place"]) == {"inside"}
     assert sorted(set(table["benchmark"])) == ["arithmetic", "harder", "knights", "longer"]
-    far = compared_with_reference(runs.assign(value=runs["value"] - 0.5), reference)
+    far = compared_with_kept(runs.assign(value=runs["value"] - 0.5), reference)
     assert not passes(far)

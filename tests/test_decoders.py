@@ -16,10 +16,10 @@ from sampled import LETTERS, in_one_thread, requests_of, sample, write_base
 from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint
-from sage.sampling import Request, TransformersSampler
 from sage.sampling.decoders import ModuleDecoder
 from sage.sampling.fused import FusedDecoder, is_fusible
-from sage.sampling.transformers_engine import branched
+from sage.sampling.interface import Request
+from sage.sampling.transformers_engine import TransformersSampler, branched
 from sage.study import Sampling
 
 
@@ -256,7 +256,7 @@ def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_p
     adapted.save_pretrained(tmp_path / "adapter")
     policy: Any = load_policy(short, tmp_path / "adapter", torch.bfloat16, "cpu")
     assert policy.dtype == torch.bfloat16
-    sampler = TransformersSampler.of(policy, load_tokenizer(short), 64, consume=True)
+    sampler = TransformersSampler.from_model(policy, load_tokenizer(short), 64, consume=True)
     policy.float()  # what the sampler draws from is the policy itself, and no copy
     prompt = (5, 6, 7)
     requests = [Request(prompt, str(i)) for i in range(16)]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -15,6 +16,8 @@ from sage.runtime import job
 from sage.runtime.devices import Device, unused, visible_devices
 from sage.runtime.job import gpus_asked, leased
 from sage.runtime.lease import FOLDER, lease
+from sage.training import processes
+from sage.training.sft import processes_for
 
 FOUR = [Device(name, name) for name in "0123"]
 
@@ -256,3 +259,19 @@ def test_a_gpu_that_torch_does_not_see_is_no_silent_cpu(
     assert job.device_of("cpu") == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as a job has it that asks for no GPU
     assert job.device_of("auto") == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"), [("2,5,7", "2"), ("MIG-a", "MIG-a"), ("", ""), (None, None)]
+)
+def test_one_process_of_a_job_with_several_gpus_sees_the_first(
+    visible: str | None, seen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers would train with a batch on each, as SFT does with `batch_size: 1`."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    alone = processes_for(SimpleNamespace(batch_size=1), 8)  # type: ignore[arg-type]
+    found: list[str | None] = []
+    processes.run(alone, lambda: found.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    assert found == [seen]

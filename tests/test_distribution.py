@@ -16,8 +16,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from sage.sampling import stream_key
 from sage.sampling.distribution import draw, next_token_probabilities, stream_uniforms
+from sage.sampling.interface import stream_key
 
 P = [0.5, 0.3, 0.15, 0.05]
 FILTERS = [

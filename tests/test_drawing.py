@@ -20,8 +20,8 @@ from sage.method.credit import Pacs, Steer
 from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids
-from sage.sampling import Completion, Request
 from sage.sampling.distribution import next_token_probabilities
+from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import cache_bytes, vllm_share
 from sage.study import RL, Algorithm
 from sage.training import rl

@@ -19,7 +19,7 @@ from sage.policies import build_tiny, load_model, save_checkpoint, train_tokeniz
 from sage.problems.record import Problem
 from sage.rendering.table import TableDocument
 from sage.runtime.manifest import Manifest
-from sage.study import Architecture, Evaluation, LoRA, ResolvedStudy
+from sage.study import Architecture, Draws, LoRA, ResolvedStudy
 from sage.training.adapters import lora_config
 
 
@@ -173,7 +173,7 @@ def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> N
     base = tmp_path / "base"
     tokenizer = train_tokenizer([p.problem for p in problems], architecture.vocab_size)
     save_checkpoint(build_tiny(architecture, tokenizer, 0), tokenizer, base)
-    settings = Evaluation.model_validate(
+    settings = Draws.model_validate(
         {
             "samples": 4,
             "seeds": [0],
@@ -211,7 +211,7 @@ def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> N
     folder = tmp_path / "methods"
     folder.mkdir()
     sampler = SnapshotSampler(**common, shards=tmp_path / "shards")  # type: ignore[arg-type]
-    tokens = write_equal_tokens(sampler, samples, policies, count=2, folder=folder)
+    tokens = write_equal_tokens(sampler, samples, policies, count=2, bootstrap=100, folder=folder)
     drawn = list((tmp_path / "shards").rglob("easy.parquet"))
     assert [path.parts[-5:-1] for path in drawn] == [("step1", "tiny", "dapo_full", "seed1")]
     assert tokens == pd.read_parquet(drawn[0])["n_tokens"].sum() > 0

@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 
 from sage.evaluation.averages import average
-from sage.evaluation.comparisons import adjusted, comparisons_table
+from sage.evaluation.comparisons import adjusted, comparisons_table, over_bases
+from sage.evaluation.counts import counts_table
 from sage.evaluation.cover import TAUS, cover, cover_table
 from sage.evaluation.curves import POOLED, curves_of, run_of
 from sage.evaluation.diversity import answer_diversity, diversity_table
+from sage.evaluation.intervals import mean_of, parts_of
 from sage.evaluation.metrics import (
     TABLES,
     paper_reading_table,
@@ -88,7 +90,7 @@ def test_the_table_pools_training_seeds() -> None:
         ("m", "grpo", 1, "b"): samples({"p": 4, "q": 0}),
         ("m", "grpo", 2, "b"): samples({"q": 0, "p": 2}),
     }
-    table = pass_at_k_table(runs, draws=200).set_index(["train_seed", "k"])["value"]
+    table = pass_at_k_table(counts_table(runs), draws=200).set_index(["train_seed", "k"])["value"]
     assert table[1, 1] == pytest.approx(0.5)
     assert table[2, 1] == pytest.approx(0.25)
     assert table[2, 2] == pytest.approx((5 / 6) / 2)
@@ -98,10 +100,10 @@ def test_the_table_pools_training_seeds() -> None:
 def test_problems_sampled_unequally_or_unlike_are_refused() -> None:
     frame = samples({"p": 1, "q": 2}).iloc[:-1]
     with pytest.raises(ValueError, match="unequally"):
-        pass_at_k_table({("m", "a", 0, "b"): frame}, draws=100)
+        pass_at_k_table(counts_table({("m", "a", 0, "b"): frame}), draws=100)
     runs = {("m", "a", 1, "b"): samples({"p": 1}), ("m", "a", 2, "b"): samples({"q": 1})}
     with pytest.raises(ValueError, match="other problems"):
-        curves_of(runs)
+        curves_of(counts_table(runs))
 
 
 def test_rates_count_statuses_and_truncation() -> None:
@@ -155,7 +157,7 @@ def study(problems: int = 30) -> dict[tuple[str, str, int, str], pd.DataFrame]:
 
 
 def test_comparisons_are_paired_by_problem_and_adjusted() -> None:
-    table = adjusted(comparisons_table(study(), draws=2_000))
+    table = adjusted(comparisons_table(counts_table(study()), draws=2_000))
     assert set(zip(table["algorithm"], table["other"], strict=True)) == {
         ("better", "base"),
         ("same", "base"),
@@ -181,7 +183,7 @@ def test_a_difference_between_runs_alone_is_no_difference_of_algorithms() -> Non
     runs = {("m", "base", 0, "b"): samples({f"p{i}": 1 + i % 2 for i in range(20)})}
     for seed, gain in ((1, 2), (2, 0), (3, 0)):
         runs["m", "a", seed, "b"] = samples({f"p{i}": 1 + i % 2 + gain for i in range(20)})
-    row = comparisons_table(runs, draws=2_000).iloc[0]
+    row = comparisons_table(counts_table(runs), draws=2_000).iloc[0]
     assert row["value"] == pytest.approx(1 / 6)
     assert row["p_problems"] < 0.001
     assert row["p"] == row["p_runs"] == pytest.approx(0.4226, abs=1e-4)
@@ -192,7 +194,7 @@ def test_algorithms_with_the_same_counts_are_one_test() -> None:
     runs = study() | {
         ("m", "twin", seed, "b"): study()["m", "better", seed, "b"] for seed in (1, 2, 3)
     }
-    first = adjusted(comparisons_table(runs, draws=2_000))
+    first = adjusted(comparisons_table(counts_table(runs), draws=2_000))
     first = first[first["k"] == 1].set_index(["algorithm", "other"])
     assert first["n_tests"].unique().tolist() == [3]  # as without the twin
     assert first.loc[("twin", "base"), "p_holm"] == first.loc[("better", "base"), "p_holm"]
@@ -223,13 +225,84 @@ def test_the_mean_over_benchmarks_pairs_runs_and_adds_problems() -> None:
         average([rows[0], rows[1] | {"train_seeds": [3, 4]}])
 
 
+def test_a_contrast_over_bases_by_hand() -> None:
+    """Three bases, three problems, two runs or one: bases and problems random and crossed.
+
+    Over the runs of a base the differences are 0, 2, 4 | 1, 3, 2 | 5, 4, 6 tenths, so bases have
+    the means 2, 2, 5, problems 2, 3, 4, and all 3. Mean squares, in hundredths: bases
+    3 (1 + 1 + 4) / 2 = 9, problems 3 (1 + 0 + 1) / 2 = 3, what is left 6 / 4 = 1.5. The mean has
+    the variance (9 + 3 - 1.5) / 9, with 10.5^2 / (9^2 / 2 + 3^2 / 2 + 1.5^2 / 4) = 2.42 degrees of
+    freedom after Satterthwaite; by bases alone 9 / 9, with 2.
+    """
+    by_base = np.array([[0, 2, 4], [1, 3, 2], [5, 4, 6]]) / 10
+    nested = [
+        np.stack([by_base[0] - 0.05, by_base[0] + 0.05]),
+        np.stack([by_base[1] - 0.2, by_base[1] + 0.2]),
+        by_base[2][None],
+    ]
+    ks = np.array([4])
+    values, _, bases = over_bases([(runs[..., None], ks, [7, 8]) for runs in nested])
+    assert bases == [1, 2, 3]
+    np.testing.assert_allclose(values[..., 0], by_base)
+    parts = parts_of(values, draws=500)
+    mean = mean_of([parts])
+    assert mean.value == pytest.approx(0.3)
+    assert parts.problems == pytest.approx(0.03 / 9)
+    assert parts.interaction == pytest.approx(0.015 / 9)
+    assert (mean.runs[0], mean.df_runs) == (pytest.approx(0.09 / 9), 2.0)
+    assert mean.df == pytest.approx(10.5**2 / (9**2 / 2 + 3**2 / 2 + 1.5**2 / 4))
+    low, _ = mean.interval()
+    assert low < 0.3 - 4.3027 * 0.1  # Student's t with 2 degrees of freedom
+    assert mean.p() > 0.0955  # of t = 3
+
+
+def test_runs_of_few_bases_are_no_bases() -> None:
+    """Two equal methods that differ by chance from base to base: 3 bases with 4 runs each.
+
+    Of 800 such studies 5 % may find a difference. Taken as 12 runs of one base, many more do.
+    """
+    rng = np.random.default_rng(0)
+
+    def draw(scale: float, *shape: int) -> np.ndarray:
+        return rng.normal(0.0, scale, shape)
+
+    false = {"bases": 0, "runs": 0}
+    for _ in range(800):
+        of_bases, of_runs = draw(0.05, 3, 1, 1), draw(0.02, 3, 4, 1)
+        values = of_bases + of_runs + draw(0.1, 1, 1, 40) + draw(0.1, 3, 1, 40)
+        values = values + draw(0.05, 3, 4, 40)
+        taken = {"bases": values.mean(axis=1), "runs": values.reshape(12, 40)}
+        for name, differences in taken.items():
+            low, high = mean_of([parts_of(differences[..., None], draws=200)]).interval()
+            false[name] += bool(low[0] > 0 or high[0] < 0)
+    assert false["bases"] <= 0.07 * 800
+    assert false["runs"] > 0.15 * 800
+
+
+def test_comparisons_over_bases_count_a_base_once() -> None:
+    """The second base has one run, the first three that are alike: the mean is over two."""
+    runs = {key: frame for key, frame in study().items() if key[1] != "same"}
+    runs["n", "base", 0, "b"] = runs["m", "base", 0, "b"]
+    runs["n", "better", 1, "b"] = runs["m", "base", 0, "b"]
+    counts = counts_table(runs)
+    both = comparisons_table(counts, 500, {"group": ["m", "n"]})
+    row = both[both["k"] == 1].iloc[0]
+    assert (row["model"], row["algorithm"], row["other"]) == ("group", "better", "base")
+    assert row["value"] == pytest.approx(0.25 / 2)
+    assert (row["n_bases"], row["n_seeds"], row["by_run"]) == (2, 4, [0.25, 0.0])
+    assert row["p"] > 0.4  # t = 1 with one degree of freedom
+    alone = comparisons_table(counts, 500)
+    assert set(zip(alone["model"], alone["n_bases"], strict=True)) == {("m", 1), ("n", 1)}
+    assert comparisons_table(counts, 500, {"group": ["m", "absent"]}).empty
+
+
 def test_comparisons_need_common_problems_and_training_seeds() -> None:
     runs = {("m", "a", 1, "b"): samples({"p": 1}), ("m", "c", 2, "b"): samples({"p": 1})}
     with pytest.raises(ValueError, match="no training seed in common"):
-        comparisons_table(runs, draws=100)
+        comparisons_table(counts_table(runs), draws=100)
     runs["m", "c", 1, "b"] = runs.pop(("m", "c", 2, "b")).assign(problem_id="q")
     with pytest.raises(ValueError, match="different problems"):
-        comparisons_table(runs, draws=100)
+        comparisons_table(counts_table(runs), draws=100)
 
 
 def test_support_scores_are_worked_by_hand() -> None:
@@ -248,7 +321,7 @@ def test_support_counts_problems_against_the_base() -> None:
         ("m", "a", 1, "b"): samples({"p": 0, "q": 1, "r": 2, "s": 0}),
         ("m", "a", 2, "b"): samples({"p": 1, "q": 1, "r": 0, "s": 0}),
     }
-    table = support_table(runs, draws=500).set_index("train_seed")
+    table = support_table(counts_table(runs), draws=500).set_index("train_seed")
     cells = ["preserved", "expanded", "shrunk", "neither"]
     assert table.loc[1, cells].tolist() == [1, 1, 1, 1]
     assert table.loc[2, cells].tolist() == [2, 0, 0, 2]
@@ -257,7 +330,7 @@ def test_support_counts_problems_against_the_base() -> None:
     assert table.loc[1, "epsilon"] == pytest.approx(log(20) / 4)
     more = {("m", "a", seed, "b"): samples(dict.fromkeys("pqrs", 1), n=5) for seed in (1, 2)}
     with pytest.raises(ValueError, match="unlike the base"):
-        support_table({**runs, **more}, draws=500)
+        support_table(counts_table({**runs, **more}), draws=500)
 
 
 def test_support_has_intervals_and_a_null_of_the_base_against_itself() -> None:
@@ -266,7 +339,7 @@ def test_support_has_intervals_and_a_null_of_the_base_against_itself() -> None:
     Both halves solve it in 2/3, one alone in 1/6 each: SRR = (2/3) / (5/6) = 0.8.
     """
     runs = {("m", name, 0, "b"): samples(dict.fromkeys("pqrs", 2)) for name in ("base", "a")}
-    row = support_table(runs, draws=2_000).iloc[0]
+    row = support_table(counts_table(runs), draws=2_000).iloc[0]
     assert row["srr_null"] == pytest.approx(0.8)
     # independent halves of two runs: each solves with 5/6
     assert row["srr_half"] == pytest.approx(5 / 6)
@@ -279,7 +352,7 @@ def test_cover_counts_problems_whose_rate_reaches_tau() -> None:
     assert TAUS == (0.1, 0.25, 0.5, 0.75, 0.9)
     assert cover(np.array([[0, 1, 2, 4]]), 4).sum(axis=1).tolist() == [[3, 3, 2, 1, 1]]
     runs = {("m", "a", 1, "b"): samples({"p": 1, "q": 2, "r": 4, "s": 0})}
-    table = cover_table(runs, draws=500)
+    table = cover_table(counts_table(runs), draws=500)
     half = table[(table["tau"] == 0.5) & (table["train_seed"] == POOLED)].iloc[0]
     assert half["value"] == 0.5
     assert half["low"] < 0.5 < half["high"]

@@ -64,7 +64,7 @@ def test_a_mean_of_two_benchmarks_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_what_is_said_of_routes_is_in_the_file() -> None:
-    path = ROOT / "benchmarks/world_rules_routes.json"
+    path = ROOT / "benchmarks/route_rules.json"
     (model,) = json.loads(path.read_text(encoding="utf-8"))["models"].values()
     base, runs = model["base"], model["grpo"]
     for title, value in (
@@ -82,7 +82,7 @@ def test_what_is_said_of_routes_is_in_the_file() -> None:
 
 
 def test_what_is_said_of_sums_is_in_the_file() -> None:
-    path = ROOT / "benchmarks/world_rules_sums.json"
+    path = ROOT / "benchmarks/sums_rules.json"
     worlds = json.loads(path.read_text(encoding="utf-8"))["models"]
     losses = []
     for name, world in worlds.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 SAGE = Path(__file__).resolve().parents[1] / "sage"
 
 FLOORS = (
-    *("exports", "fields", "runtime", "results", "prompting", "method", "theory"),
+    *("fields", "runtime", "results", "prompting", "method", "theory"),
     *("problems", "grading", "study", "policies", "bases", "sampling", "training"),
     *("evaluation", "analysis", "rendering", "exhibits", "claims", "report", "tools"),
 )

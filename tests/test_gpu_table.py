@@ -38,8 +38,11 @@ def rows_of(
 ) -> tuple[int, dict[str, dict[str, object]]]:
     (tmp_path / "test_few.py").write_text(TESTS.replace("SECONDS", str(sleeps)))
     arguments = [str(tmp_path / "test_few.py"), "-p", "no:cacheprovider", f"--rootdir={tmp_path}"]
-    status = gpu.run(arguments, tmp_path / "table.json", limit)
-    rows = json.loads((tmp_path / "table.json").read_text())
+    parts = [[*arguments, "-k", "not slow"], [*arguments, "-k", "slow"]]
+    status = gpu.run(parts, tmp_path / "table.json", limit)
+    table = json.loads((tmp_path / "table.json").read_text())
+    assert table["hardware"]["cpu"]
+    rows = table["tests"]
     return status, {name.rpartition("::")[2]: row for name, row in rows.items()}
 
 

@@ -228,7 +228,7 @@ class TestInABrowser:
 def test_inlined_figures_follow_the_theme_and_keep_their_text() -> None:
     svg = (
         '<?xml version="1.0"?><svg viewBox="0 0 100 50" xmlns="http://www.w3.org/2000/svg">'
-        f'<path id="a" d="M 1.23456 2" style="stroke: {PALETTE["ink"][0]}"/>'
+        f'<path id="a" d="M 1.23 2" style="stroke: {PALETTE["ink"][0]}"/>'
         '<use xlink:href="#a"/><text>0.00125 #25292e</text></svg>'
     )
     assert inline_svg(svg, "p", 'a "label"') == (

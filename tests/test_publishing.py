@@ -1,4 +1,4 @@
-"""Cards, logbook and scores of the mini study's reference run; uploads go to a recorder."""
+"""Cards, logbook and scores of the mini study's kept run; uploads go to a recorder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from sage.tools.publish.logbook import FOLDER, outcome, pages
 from sage.tools.publish.material import Material
 from sage.tools.publish.writing import write_publication
 
-REFERENCE = ROOT / "reports/reference/mini"
+REFERENCE = ROOT / "reports/kept/mini"
 RUN = Run("tiny", "grpo_branch", 1)
 
 
 @pytest.fixture(scope="module")
 def material() -> Material:
-    """The reference run, with two manifests."""
+    """The kept run, with two manifests."""
     manifests = {
         "models/tiny/grpo_branch/seed1": {
             "wall_seconds": 100.0,

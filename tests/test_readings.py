@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sage.exhibits import load_study
-from sage.exhibits.kind import Shown
+from sage.exhibits.kind import Display
 from sage.exhibits.readings import OWN, ReadingsTable, readings_frame
 from sage.study import ResolvedStudy, StudyError
 from sage.study.readings import READINGS, readings_of
@@ -153,7 +153,7 @@ def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
 def test_the_table_leads_to_what_switching_does(tmp_path: Path) -> None:
     study = load_study("mini", CONFIG)
     made = {
-        name: ReadingsTable().table(Shown(one, "readings", (), tmp_path))
+        name: ReadingsTable().table(Display(one, "readings", (), tmp_path))
         for name, one in (("mini", study), ("table1", study.part("table1")))
     }
     assert made["mini"].caption.endswith("where it can be shown here: effects.")

@@ -26,7 +26,7 @@ def shortened(content: dict[str, Any]) -> dict[str, Any]:
     model["sft"] |= {"examples": 32, "epochs": 1, "warmup_steps": 0, "learning_rate": 1.0e-2}
     model["rl"] |= {"steps": 4, "checkpoint_every": 2}
     model |= {"algorithms": ["grpo", "dapo_branch"], "seeds": {}}
-    content["evaluation"] |= {"samples": 4, "bootstrap": 100}
+    content["evaluation"] |= {"samples": 4, "primary_k": 2, "bootstrap": 100}
     kept = {name: content["exhibits"][name] for name in ("table1", "effects")}
     return content | {"exhibits": kept}
 

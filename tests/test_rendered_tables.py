@@ -15,6 +15,7 @@ from table_frames import MeasuredFrames, accuracies
 
 from sage.analysis.tails import tail_table
 from sage.evaluation.chance import chance_table
+from sage.evaluation.counts import counts_table
 from sage.evaluation.cover import cover_table
 from sage.evaluation.metrics import rates_table
 from sage.evaluation.support import support_table
@@ -115,6 +116,7 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
     measured = pd.concat([measured, cell], ignore_index=True)
     problems = [a_problem("p1")]
     samples = {("tiny", row, 1, "easy"): sample_rows() for row in ("base", "grpo", "branch")}
+    counts = counts_table(samples, [a_problem(f"p{i}") for i in range(3)])
     write_frames(
         folder,
         pass_at_k=measured,
@@ -125,9 +127,9 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         times=measures.TIMES,
         tails=tail_table(measures.PERPLEXITIES),
         rates=rates_table(samples),
-        support=support_table(samples, 100),
-        chance=chance_table(samples, [a_problem(f"p{i}") for i in range(3)], 100),
-        cover=cover_table(samples, 100),
+        support=support_table(counts, 100),
+        chance=chance_table(counts, 100),
+        cover=cover_table(counts, 100),
         contamination=contamination({"train": problems}, {"easy": problems}, 13, 0.5)[0],
     )
     (folder / "mapping.yaml").write_text("tiny: [{file: theirs.csv, kind: accuracy, seeds: 5}]")

@@ -70,23 +70,23 @@ def test_the_partial_page_of_a_finished_study_shows_the_same_numbers(
 
 
 @pytest.mark.slow
-def test_compare_fails_where_a_run_differs_from_its_reference(
+def test_compare_fails_where_a_run_differs_from_the_kept_run(
     project: Path, smoke: Path, tmp_path: Path
 ) -> None:
-    """A reference of five runs around the study's own, and one that lies 50 points above."""
+    """A kept run of five seeds around the study's own, and one that lies 50 points above."""
     metrics = pd.read_parquet(smoke / "metrics/pass_at_k.parquet")
     columns = ["model", "algorithm", "benchmark", "metric", "k", "value", "n_problems"]
     own = metrics.loc[metrics["train_seed"] > 0, columns]
-    for shift, says in ((0.0, "agrees with the reference"), (0.5, "differs from it")):
+    for shift, says in ((0.0, "agrees with the kept run"), (0.5, "differs from it")):
         runs = [
             own.assign(train_seed=seed, value=own["value"] + shift + 0.01 * (seed - 3))
             for seed in range(1, 6)
         ]
         pd.concat(runs).to_csv(tmp_path / "pass_at_k.csv", index=False)
-        done = snakemake_in(project)("compare", "--cores", "1", *SMOKE, f"reference={tmp_path}")
+        done = snakemake_in(project)("compare", "--cores", "1", *SMOKE, f"kept={tmp_path}")
         assert (done.returncode == 0) == (shift == 0.0), done.stdout
         assert says in done.stdout
-    done = snakemake_in(project)("compare", "--cores", "1", *SMOKE, "reference=nowhere")
+    done = snakemake_in(project)("compare", "--cores", "1", *SMOKE, "kept=nowhere")
     assert "nowhere: no pass_at_k.csv" in done.stdout
 
 

@@ -24,8 +24,9 @@ from examples import sage_minimal
 from examples.sage_minimal import ALPHABET, MAX_TOKENS, Problem, Settings
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.method.guides import BranchGuide
-from sage.sampling import Completion, Request
-from sage.training import SageTrainer, Shaping
+from sage.sampling.interface import Completion, Request
+from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 
 READ, EASY, HARD = sage_minimal.problem_sets(seed=0)
 Draw = tuple[torch.Tensor, torch.Tensor]

@@ -14,13 +14,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from sage.policies import load_model, load_tokenizer
 from sage.prompting import prompt_ids
-from sage.sampling import Request, TransformersSampler
 from sage.sampling.decoders import Decoding, Prompts
 from sage.sampling.distribution import draw, next_token_probabilities, stream_uniforms
 from sage.sampling.engines import open_sampler
 from sage.sampling.fused import FusedDecoder
+from sage.sampling.interface import Request
 from sage.sampling.memory import bytes_per_row, is_out_of_memory
-from sage.study import Evaluation
+from sage.sampling.transformers_engine import TransformersSampler
+from sage.study import Draws
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,7 +51,7 @@ def test_batches_do_not_change_a_sample(base: Path, requests: list[Request]) -> 
 
 def test_log_probs_are_those_of_the_drawn_tokens(base: Path, requests: list[Request]) -> None:
     settings = LETTERS.model_copy(update={"temperature": 0.7, "min_p": 0.02})
-    sampler = TransformersSampler.of(load_model(base), load_tokenizer(base), 64)
+    sampler = TransformersSampler.from_model(load_model(base), load_tokenizer(base), 64)
     drawn = sampler.sample(requests[::9], settings, log_probs=True)
     model = load_model(base).eval()
     for request, one in zip(requests[::9], drawn, strict=True):
@@ -127,7 +128,7 @@ def test_first_tokens_have_the_models_frequencies(base: Path) -> None:
 
 def test_short_dtypes_sample_too(base: Path, requests: list[Request]) -> None:
     for dtype in ("bfloat16", "float16"):
-        settings = Evaluation(samples=1, seeds=[0], sampling=LETTERS, dtype=dtype, batch_size=64)
+        settings = Draws(samples=1, seeds=[0], sampling=LETTERS, dtype=dtype, batch_size=64)
         sampler = open_sampler(base, None, load_tokenizer(base), settings, "cpu")
         completions = sampler.sample(requests, LETTERS)
         assert len(completions) == len(requests)

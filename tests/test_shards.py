@@ -18,10 +18,10 @@ from sampled import in_one_thread, sampling, write_base
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
 from sage.runtime.manifest import Manifest
-from sage.sampling import Completion
 from sage.sampling.identity import checkpoint_digest, code_digest
+from sage.sampling.interface import Completion
 from sage.sampling.shards import Sample, Shards
-from sage.study import Evaluation
+from sage.study import Draws
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,7 +121,7 @@ PROBLEMS = [
 
 def run_evaluation(base: Path, folder: Path, shard_size: int = 20, **changes: object) -> bytes:
     """Evaluate the base into `folder` and return the file of samples."""
-    settings = Evaluation.model_validate(
+    settings = Draws.model_validate(
         {
             "samples": 60,
             "seeds": [0, 1],

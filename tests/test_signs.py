@@ -59,6 +59,15 @@ def test_a_loss_over_the_limit_is_a_sign_in_either_direction() -> None:
     assert signs(history) == [("large_loss", 2, 3)]
 
 
+def test_a_sampler_of_another_policy_ends_the_run_by_default(tmp_path: Path) -> None:
+    history = rows({"sampler_gap_mean": 0.1}, {"sampler_gap_mean": 0.11}, {})
+    assert signs(history) == [("sampler_gap", 2, 2)]
+    assert signs(rows({"sampler_gap_mean": math.nan})) == [("sampler_gap", 1, 1)]
+    assert signs(history, Watch(largest_gap=0.2)) == []
+    with pytest.raises(TrainingStopped, match=r"0\.1 nats per token.*take sampler_gap out of"):
+        logged(Watching(Watch(), tmp_path), history)
+
+
 @pytest.mark.parametrize(
     ("change", "sign"),
     [
@@ -94,6 +103,7 @@ def logged(watching: Watching, history: list[dict[str, Any]]) -> None:
     names = {
         "reward": "rewards/correct/mean",
         "truncated_share": "completions/clipped_ratio",
+        "sampler_gap_mean": "sampler/gap_mean",
     }
     log = [
         {names.get(key, key): value for key, value in row.items()} | {"learning_rate": 1e-3}

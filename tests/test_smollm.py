@@ -33,7 +33,7 @@ def cut_down(study: Path) -> dict[str, Any]:
     model["rl"] |= {"steps": 2, "prompts_per_step": 2, "rollouts": 4}
     model["rl"]["sampling"]["max_tokens"] = 48
     model |= {"algorithms": ["grpo_branch"], "benchmarks": ["arithmetic"]}
-    content["evaluation"] |= {"samples": 4}
+    content["evaluation"] |= {"samples": 4, "primary_k": 2}
     content["evaluation"]["sampling"]["max_tokens"] = 64
     return content
 

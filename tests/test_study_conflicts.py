@@ -21,7 +21,7 @@ def config(tmp_path: Path) -> Path:
 def test_a_misspelt_algorithm_brings_file_and_nearest_match(config: Path) -> None:
     edit(config / STUDY, "models.tiny.algorithms", ["grpo_brunch"])
     assert (
-        f"'grpo_brunch' is not an algorithm of {config / ALGORITHMS}; did you mean 'grpo_branch'?"
+        f"'grpo_brunch' is not a method of {config / ALGORITHMS}; did you mean 'grpo_branch'?"
     ) in message_of(lambda: load_study("smoke", config))
 
 
@@ -68,6 +68,32 @@ def test_settings_of_a_row_that_contradict_each_other_are_refused(
     assert reason in message_of(lambda: load_study("smoke", config))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("bases", {"g": ["tiny", "tony"]}, "bases.g[1]: 'tony' is not a model of this study"),
+        ("bases", {"g": ["tiny"]}, "bases.g: must have 2 or more entries"),
+        ("bases", {"tiny": ["tiny", "second"]}, "bases.tiny: 'tiny' is the name of a model"),
+        ("bases", {"g": ["tiny", "second"], "h": ["tiny", "second"]}, "'second' is in another"),
+        (
+            "bases",
+            {"g": ["tiny", "tiny_full"]},
+            "'tiny_full' and 'tiny' differ in sft, not in base",
+        ),
+        ("models.second.base.pretraining.seed", 11, "bases.g: each model needs a base of its own"),
+    ],
+)
+def test_models_of_a_group_differ_in_their_base_alone(
+    config: Path, key: str, value: Any, reason: str
+) -> None:
+    second = {"extends": "tiny", "title": "Second", "base": {"pretraining": {"seed": 12}}}
+    edit(config / STUDY, "models.second", second)
+    edit(config / STUDY, "bases", {"g": ["tiny", "second"]})
+    assert load_study("smoke", config).bases("second") == ("g", ["tiny", "second"])
+    edit(config / STUDY, key, value)
+    assert reason in message_of(lambda: load_study("smoke", config))
+
+
 def test_micro_batches_must_divide_a_step(config: Path) -> None:
     edit(config / STUDY, "models.tiny.rl.micro_batches", 7)
     assert "models.tiny.rl: micro_batches 7 must divide the completions of a step" in message_of(
@@ -77,8 +103,12 @@ def test_micro_batches_must_divide_a_step(config: Path) -> None:
 
 EXHIBIT_FAULTS = [
     ("table1.model", "tony", "exhibits.table1.model: 'tony' is not a model of this study; did"),
-    ("table3.algorithms", ["base", "grop"], "exhibits.table3.algorithms[1]: 'grop' is not an alg"),
-    ("table5.algorithms", ["base"], "exhibits.table5.algorithms[0]: 'base' is not an algorithm"),
+    (
+        "table3.algorithms",
+        ["base", "grop"],
+        "exhibits.table3.algorithms[1]: 'grop' is not a meth",
+    ),
+    ("table5.algorithms", ["base"], "exhibits.table5.algorithms[0]: 'base' is not a method"),
     ("figure4.benchmarks", ["knight"], "exhibits.figure4.benchmarks[0]: 'knight' is not a problem"),
     ("table2.benchmark", "sums", "exhibits.table2.benchmark: 'sums' is not a problem set"),
     (

@@ -139,7 +139,7 @@ FAULTS = [
         STUDY,
         "models.tiny.algorithms.2",
         "grpo_brunch",
-        "models.tiny.algorithms[2]: 'grpo_brunch' is not an algorithm of ",
+        "models.tiny.algorithms[2]: 'grpo_brunch' is not a method of ",
     ),
     (
         STUDY,
@@ -178,10 +178,23 @@ FAULTS = [
         STUDY,
         "models.tiny.seeds",
         {"grpoo": [1]},
-        "models.tiny.seeds: 'grpoo' is not an algorithm that this model is trained with; did you",
+        "models.tiny.seeds: 'grpoo' is not a method that this model is trained with; did you",
     ),
     (STUDY, "seeds", [1, 2, 1], "seeds[2]: 1 occurs twice"),
     (STUDY, "evaluation.seeds", [0, 0], "evaluation: seeds [0, 0]: each may stand there only once"),
+    (
+        STUDY,
+        "evaluation.primary_k",
+        3,
+        "evaluation: primary_k 3 is not a power of two, for which pass@k is measured",
+    ),
+    (
+        STUDY,
+        "evaluation.primary_k",
+        4,
+        "evaluation: primary_k 4 needs at least 4 samples of each evaluation seed and 8 in all; "
+        "here they are 4 and 4",
+    ),
     (
         STUDY,
         "models.tiny.algorithms",

@@ -125,8 +125,8 @@ def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> Non
     [
         (
             {"study": "mini", "studdy": "smoke"},
-            "studdy: unknown key; did you mean 'study'? Allowed: device, mirror, publish_to, "
-            "reference, results, study, tracking",
+            "studdy: unknown key; did you mean 'study'? Allowed: device, kept, mirror, publish_to, "
+            "results, study, tracking",
         ),
         (
             {"study": "mini", "device": "gpu"},

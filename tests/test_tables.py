@@ -111,14 +111,14 @@ class TestMeasures(MeasuredFrames):
             r"{\scriptsize 0.0--100.0} &  \\[3pt]"
         ) in latex
         assert r"\multicolumn{2}{c}{Proof} & \multicolumn{2}{c}{Set \& up} &" in latex
-        assert r"Algorithm & all & per problem & all & per problem & Correct solutions" in latex
+        assert r"Method & all & per problem & all & per problem & Correct solutions" in latex
 
     def test_gradients_show_ranges_only_over_several_runs(self) -> None:
         document = table_of(a_study(), "table5", stages=self.GRADIENTS)
         table = document.frame
         assert table["algorithm"].tolist() == ["grpo"] * 2 + ["branch"] * 3
         latex = latex_table(document.table, document.caption)
-        assert r"Algorithm & Early & Mid & Late \\" in latex
+        assert r"Method & Early & Mid & Late \\" in latex
         assert "GRPO & 0.056 & -- & 0.053 \\\\\n" in latex  # no line of intervals beneath
         assert r"Branch & 0.040 & 0.030 & 0.050 \\[-2pt]" in latex
         assert r" & {\scriptsize 0.030--0.050} & {\scriptsize 0.020--0.040} &" in latex
@@ -136,7 +136,7 @@ class TestMeasures(MeasuredFrames):
         assert math.isnan(table["excess"][0])
         assert table["excess"][1] == pytest.approx(0.02)
         latex = latex_table(document.table, document.caption)
-        assert r"Algorithm & Seconds & Overhead (\%) \\" in latex
+        assert r"Method & Seconds & Overhead (\%) \\" in latex
         assert r"GRPO & 1.000 & -- \\" in latex
         assert r"Branch & 1.020 & +2.0 \\[-2pt]" in latex
         assert r"{\scriptsize +1.0 to +3.0}" in latex

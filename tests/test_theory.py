@@ -29,8 +29,13 @@ from off_target import compare_off_target
 from sage.method.anchors import pseudo_kl
 from sage.theory.objectives import reverse_kl_objective
 from sage.theory.spaces import TokenTree, entropies, sequence_log_probs
-from sage.theory.stationary import rlvr_policy, sage_policy
-from sage.theory.support import empirical_support, support_expansion, valid_completions
+from sage.theory.support import (
+    empirical_support,
+    rlvr_policy,
+    sage_policy,
+    support_expansion,
+    valid_completions,
+)
 from sage.theory.toy import reference_table, toy_example
 
 # Spaces ---------------------------------------------------------------------------------------

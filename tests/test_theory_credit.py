@@ -26,7 +26,7 @@ from sage.theory.credit import (
 )
 from sage.theory.estimators import ESTIMATORS, expected_gradient
 from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
-from sage.theory.stationary import sage_policy
+from sage.theory.support import sage_policy
 
 GUIDES = {
     "random": RandomGuide(epsilon_high=0.8),

@@ -25,6 +25,8 @@ from scipy.stats import chisquare
 from transformers import PreTrainedModel
 from with_vllm import (
     ARCHITECTURE,
+    DEVICE,
+    PRECISION,
     PROBLEMS,
     SUMS,
     both_engines,
@@ -39,10 +41,12 @@ from sage.policies import build_tiny, load_model, load_policy, load_tokenizer, s
 from sage.problems.record import Problem
 from sage.prompting import SOLUTION_CLOSE, prompt_ids
 from sage.runtime.manifest import Manifest
-from sage.sampling import Completion, Request, Sampler, vllm_engine
+from sage.sampling import vllm_engine
 from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.engines import engine_versions
-from sage.study import Evaluation, Sampling
+from sage.sampling.interface import Completion, Request, Sampler
+from sage.sampling.probe import AdapterLost
+from sage.study import Draws, Sampling
 
 DRAWS = 4_000
 
@@ -70,10 +74,15 @@ def adapter(base: Path) -> Path:
 @cache
 def sampler_of(engine: str, base: Path, policy: Path | None = None) -> Sampler:
     """The engine as the workflow opens it, once for all tests."""
-    settings = Evaluation(
-        samples=1, seeds=[0], sampling=settings_with(), engine=engine, batch_size=256
+    settings = Draws(
+        samples=1,
+        seeds=[0],
+        sampling=settings_with(),
+        engine=engine,
+        batch_size=256,
+        dtype=PRECISION if policy else "float32",
     )
-    return open_and_keep(base, policy, load_tokenizer(base), settings, "cpu")
+    return open_and_keep(base, policy, load_tokenizer(base), settings, DEVICE)
 
 
 def requests_for(base: Path, problems: Sequence[str], samples: int) -> list[Request]:
@@ -214,7 +223,7 @@ def test_more_prompts_than_one_step_reads_are_sampled(base: Path) -> None:
 
 @needs_vllm
 def test_an_adapter_draws_as_the_merged_checkpoint_does(base: Path, adapter: Path) -> None:
-    """The same seeds for both: only a rounding could make a token differ."""
+    """The same seeds for both: only a rounding could make a token differ, of 16 bits on a GPU."""
     merged = base.with_name("merged")
     save_checkpoint(load_policy(base, adapter, torch.float32, "cpu"), load_tokenizer(base), merged)
     assert vllm_engine.lora_rank(adapter) == 8
@@ -222,12 +231,14 @@ def test_an_adapter_draws_as_the_merged_checkpoint_does(base: Path, adapter: Pat
     native = sampler_of("vllm", base, adapter).sample(requests, sampling)
     whole = sampler_of("vllm", base, merged).sample(requests, sampling)
     plain = sampler_of("vllm", base).sample(requests, sampling)
-    assert sum(a != b for a, b in zip(native, whole, strict=True)) <= 2
+    rounded = 2 if DEVICE == "cpu" else 60
+    assert sum(a != b for a, b in zip(native, whole, strict=True)) <= rounded
     assert sum(a != b for a, b in zip(native, plain, strict=True)) > 100
 
     greedy = settings_with(top_k=1, stop=[SOLUTION_CLOSE])
     other = sampler_of("transformers", base, adapter).sample(requests[::5], greedy)
-    assert sampler_of("vllm", base, adapter).sample(requests[::5], greedy) == other
+    greedily = sampler_of("vllm", base, adapter).sample(requests[::5], greedy)
+    assert sum(a != b for a, b in zip(greedily, other, strict=True)) <= (rounded > 2) * 12
 
 
 @needs_vllm
@@ -252,6 +263,16 @@ def test_a_prompt_without_room_is_refused(base: Path) -> None:
 
 
 @needs_vllm
+def test_an_engine_that_drops_the_adapter_is_refused_before_it_draws(
+    base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_engine.VllmSampler, "adopt", lambda *_: None)
+    with pytest.raises(AdapterLost, match="does not draw from the adapter"):
+        sampler_of.__wrapped__("vllm", base, adapter)
+
+
+@needs_vllm
+@pytest.mark.skipif(DEVICE != "cpu", reason="is of vLLM's build for CPUs")
 def test_a_device_or_head_that_this_build_lacks_is_refused(base: Path, tmp_path: Path) -> None:
     tokenizer = load_tokenizer(base)
     arguments = (tokenizer, base, "cuda", "float32", 8)
@@ -271,13 +292,14 @@ def test_evaluation_writes_graded_samples(
     """What the workflow's script calls; a second call with more samples draws what is missing."""
     monkeypatch.setattr(samples_module, "open_sampler", open_and_keep)
     problems = [Problem(p, p, SUMS[p], "math", "1", "test", "0") for p in PROBLEMS[11:15]]
-    settings = Evaluation(
+    settings = Draws(
         samples=6,
         seeds=[0, 1],
         sampling=settings_with(stop=[SOLUTION_CLOSE]),
         engine="vllm",
         batch_size=64,
         shard_size=24,
+        dtype=PRECISION if adapted else "float32",
     )
 
     def samples(count: int) -> pd.DataFrame:
@@ -287,7 +309,7 @@ def test_evaluation_writes_graded_samples(
             adapter if adapted else None,
             problems,
             settings.model_copy(update={"samples": count}),
-            "cpu",
+            DEVICE,
             "tiny",
             "sums",
             0,

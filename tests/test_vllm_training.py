@@ -21,7 +21,7 @@ import torch
 from conftest import ROOT
 from scipy.stats import ks_2samp
 from transformers import TrainerCallback
-from with_vllm import KEPT, PROBLEMS, SUMS, needs_vllm, write_base
+from with_vllm import DEVICE, KEPT, PRECISION, PROBLEMS, SUMS, needs_vllm, write_base
 
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
@@ -47,7 +47,10 @@ TRAINING = {"problems": "sums", "steps": 4, "prompts_per_step": 16, "rollouts": 
     "kl_coefficient": 0.05,
     "lora": {"rank": 4, "alpha": 8},
     "checkpoint_every": 100,
+    "precision": PRECISION,
 }
+GAP_MEAN, GAP_MAX = (1e-5, 1e-3) if DEVICE == "cpu" else (0.05, 2.0)
+"""Largest gaps of sampler and trainer in nats, in float32 or 16 bits."""
 
 
 class Preferring(TrainerCallback):
@@ -56,7 +59,8 @@ class Preferring(TrainerCallback):
     def __init__(self, base: Path) -> None:
         tokenizer = load_tokenizer(base)
         self.letters = tokenizer.convert_tokens_to_ids(list("robl"))
-        self._prompts = torch.tensor([prompt_ids(tokenizer, problem) for problem in PROBLEMS])
+        rows = [prompt_ids(tokenizer, problem) for problem in PROBLEMS]
+        self._prompts = torch.tensor(rows, device=DEVICE)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model, letter = kwargs["model"], self.letters[state.global_step]
@@ -81,7 +85,7 @@ def trained(
     """Steps of training with the engine: what was logged, and each step's rollouts."""
     settings = RL.model_validate(TRAINING | {"engine": engine})
     row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
-    config = rl.grpo_config(settings, row, 1, "cpu", base.with_name("scratch"), longest_prompt=40)
+    config = rl.grpo_config(settings, row, 1, DEVICE, base.with_name("scratch"), longest_prompt=40)
     config.save_strategy = "no"
     problems = [Problem(p, p, SUMS[p], "math", "1", "test", "0") for p in PROBLEMS]
     rollouts: list[list[list[int]]] = []
@@ -90,7 +94,7 @@ def trained(
         rollouts.append(completion_ids)
         return [float(c[0]["content"].endswith(SOLUTION_CLOSE)) for c in completions]
 
-    model = load_model(base)
+    model = load_model(base, rl.weights_dtype(settings))
     trainer = SageTrainer(
         model=model,
         reward_funcs=[closed],
@@ -105,7 +109,7 @@ def trained(
     )
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     trainer.train()
-    KEPT.append(trainer._drawer._sampler)  # type: ignore[union-attr, arg-type]
+    KEPT.append(trainer._draws.drawer._sampler)  # type: ignore[union-attr]
     return [row for row in trainer.state.log_history if "loss" in row], rollouts, trainer
 
 
@@ -118,10 +122,11 @@ def test_vllm_draws_each_step_from_the_adapter_of_that_step(base: Path) -> None:
         assert len(drawn) == 128
         assert sum(ids[0] == letter for ids in drawn) > 110  # of 122 expected
         assert row["kl"] > 0.01  # nats: what the adapter does is much larger than the gap
-        assert row["sampler/gap_mean"] < 1e-5
-        assert row["sampler/gap_max"] < 1e-3
-    kept, policy = load_model(base).state_dict(), trainer.model.get_base_model().state_dict()
-    weights = {name.replace("base_layer.", ""): weight for name, weight in policy.items()}
+        assert row["sampler/gap_mean"] < GAP_MEAN
+        assert row["sampler/gap_max"] < GAP_MAX
+    kept = load_model(base, getattr(torch, PRECISION)).state_dict()
+    policy = trainer.model.get_base_model().state_dict()
+    weights = {name.replace("base_layer.", ""): weight.cpu() for name, weight in policy.items()}
     assert all(torch.equal(weights[name], weight) for name, weight in kept.items())
     # The same policies, drawn by transformers: the same lengths and rewards but for chance.
     others, other_rollouts, _ = trained(base, "transformers")
@@ -138,21 +143,22 @@ from pathlib import Path
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
 from sage.runtime.manifest import Manifest
-from sage.study import RL, Algorithm, Evaluation
+from sage.study import RL, Algorithm, Draws
 from sage.training.rl import train_rl
 
-kind, settings, base, folder = sys.argv[1], json.loads(sys.argv[2]), *map(Path, sys.argv[3:])
+kind, device = sys.argv[1:3]
+settings, base, folder = json.loads(sys.argv[3]), *map(Path, sys.argv[4:])
 sums = [(f"{a}+{b}", str(a + b)) for a in range(8) for b in range(8)]
 problems = [Problem(text, text, answer, "math", "1", "test", "0") for text, answer in sums]
 manifest = Manifest({}, 1, time.time())
 if kind == "rl":
     row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
     settings, scratch = RL.model_validate(settings), folder / "scratch"
-    train_rl(base, problems, settings, row, 1, "cpu", scratch, folder / "policy", manifest)
+    train_rl(base, problems, settings, row, 1, device, scratch, folder / "policy", manifest)
 else:
-    settings, parts = Evaluation.model_validate(settings), ("tiny", "sums", 0)
+    settings, parts = Draws.model_validate(settings), ("tiny", "sums", 0)
     shards, output = folder / "shards", folder / "samples.parquet"
-    evaluate(base, None, problems[:32], settings, "cpu", *parts, shards, output, manifest)
+    evaluate(base, None, problems[:32], settings, device, *parts, shards, output, manifest)
 """
 KILLED = {
     "rl": TRAINING | {"engine": "vllm", "steps": 8, "checkpoint_every": 1},
@@ -172,7 +178,7 @@ def started_job(kind: str, base: Path, folder: Path) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-c", JOB, kind, json.dumps(KILLED[kind]), str(base), str(folder)],
+            [sys.executable, "-c", JOB, kind, DEVICE, json.dumps(KILLED[kind]), base, folder],
             env={"VLLM_CPU_KVCACHE_SPACE": "1", **os.environ, "PYTHONPATH": str(ROOT)},
             stdout=log,
             stderr=log,
@@ -216,4 +222,7 @@ def test_a_job_killed_anywhere_ends_with_the_same_bytes(
     with capsys.disabled():
         print(f"\n{kind}: seed {seed}, SIGKILL {delay:.2f} s after part {part}; {done} of 8 done")
     assert started_job(kind, base, chaos).wait() == 0, (chaos / "log").read_text()
-    assert results_of(chaos) == results_of(calm)
+    whole, resumed = results_of(calm), results_of(chaos)
+    if DEVICE == "cpu":  # kernels of a GPU may add in another order, and so draw another token
+        assert resumed == whole
+    assert len(resumed[-1]) == len(whole[-1])

@@ -93,6 +93,17 @@ def test_manifests_say_how_a_result_was_made(smoke: Path, smoke_study: ResolvedS
     assert manifest["hardware"]["threads"] == 1
 
 
+def test_what_is_asked_is_registered_before_training(smoke: Path) -> None:
+    (entry,) = json.loads((smoke / "registered.json").read_text())
+    assert (entry["trained"], entry["sampled"]) == (0, 0)
+    for path in smoke.glob("models/*/*/seed*/manifest.json"):
+        assert entry["time"] <= json.loads(path.read_text())["started"]
+    page = (smoke / "report" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<p>Registered before training (") > 1
+    assert "primary k and problems were registered before training (" in page
+    assert ": exploratory." not in page
+
+
 def test_samples_are_complete_and_graded(smoke: Path, smoke_study: ResolvedStudy) -> None:
     asked = {
         (model, row, benchmark)

@@ -66,7 +66,9 @@ def trainer_of(
         config.reward_weights = None
     for name, value in (trl or {}).items():
         setattr(config, name, value)
-    rewards = [reward] if reward else rl.reward_functions(settings, algorithm, Grader())
+    rewards = (
+        [reward] if reward else rl.reward_functions(settings, algorithm, Grader(), config.seed)
+    )
     return kind(
         model=load_model(parent, rl.weights_dtype(settings)),
         reward_funcs=rewards,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,14 @@ import torch
 
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.prompting import prompt_ids
-from sage.sampling import Sampler
+from sage.sampling import vllm_engine
 from sage.sampling.engines import open_sampler
+from sage.sampling.interface import Sampler
 from sage.study import Architecture
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+PRECISION = "bfloat16" if DEVICE == "cuda" else "float32"
+"""Of an adapter in vLLM: its kernels for GPUs take 16 bits alone."""
 
 _MARKS = [
     pytest.mark.vllm,
@@ -73,6 +79,12 @@ KEPT: list[Sampler] = []
 
 
 def open_and_keep(*arguments: Any) -> Sampler:
+    """`open_sampler`; on a GPU, which several engines share, each takes a little of it."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    KEPT.append(open_sampler(*arguments))
+    with pytest.MonkeyPatch.context() as patch:
+        if DEVICE == "cuda":
+            limits = {"gpu_memory_utilization": 0.08, "enforce_eager": True}
+            small = partial(vllm_engine.VllmSampler, limits=limits)
+            patch.setattr(vllm_engine, "VllmSampler", small)
+        KEPT.append(open_sampler(*arguments))
     return KEPT[-1]

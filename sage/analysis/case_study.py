@@ -49,17 +49,17 @@ class CaseStudy:
 
 
 def select_case(
-    samples: Mapping[str, pd.DataFrame], problems: Sequence[Problem], hardest_for: str = BASE
+    samples: Mapping[str, pd.DataFrame], problems: Sequence[Problem]
 ) -> CaseStudy | None:
     """The hardest problem that all policies solve, or None if there is no such problem.
 
-    `samples` maps algorithms to graded samples of one benchmark. The hardest problem is the one
-    with the smallest share of correct samples by `hardest_for`; ties go to the lowest problem_id.
+    `samples` maps methods to graded samples of one benchmark. The hardest problem is the one
+    with the smallest share of correct samples of the base; ties go to the lowest problem_id.
     Each policy shows its first correct sample, by evaluation seed and sample index. Raises
-    ValueError if `hardest_for` is not among the policies.
+    ValueError if the base is not among the policies.
     """
-    if hardest_for not in samples:
-        raise ValueError(f"no samples of {hardest_for!r}; there are {', '.join(samples)}")
+    if BASE not in samples:
+        raise ValueError(f"no samples of {BASE!r}; there are {', '.join(samples)}")
     shares = pd.DataFrame(
         {
             name: (frame["status"] == "correct").groupby(frame["problem_id"]).mean()
@@ -69,7 +69,7 @@ def select_case(
     solved = shares[(shares > 0).all(axis=1)].sort_index()
     if solved.empty:
         return None
-    chosen = str(solved[hardest_for].idxmin())
+    chosen = str(solved[BASE].idxmin())
     by_id = {problem.problem_id: problem for problem in problems}
     return CaseStudy(
         problem=by_id[chosen],
@@ -84,8 +84,8 @@ def write_case(
 ) -> None:
     """Choose a case from the sample files of one model and benchmark and write it as JSON.
 
-    The first training seed of every algorithm is used. If no problem is solved by all, the file
-    holds `null`. Raises ValueError for an algorithm without a file.
+    The first training seed of every method is used. If no problem is solved by all, the file
+    holds `null`. Raises ValueError for a method without a file.
     """
     files = {run_of(path)[1:3]: path for path in samples}
     frames = {}

@@ -42,18 +42,20 @@ def stage_means(values: np.ndarray) -> np.ndarray:
     return np.array([part.mean() for part in np.array_split(values, len(STAGES))])
 
 
-def gradient_norm_table(histories: Histories, key: str = "grad_norm") -> pd.DataFrame:
-    """Table 5: the mean of `key` for each algorithm and third of training, with STAGE_COLUMNS.
+def gradient_norm_table(histories: Histories) -> pd.DataFrame:
+    """Table 5: the mean of `grad_norm` for each method and third of training, with STAGE_COLUMNS.
 
-    `grad_norm` is the norm before clipping. `value` averages the runs' means over training seeds.
+    It is the norm before clipping. `value` averages the runs' means over training seeds.
     The steps of a run depend on each other, so only seeds can give an interval. `low` and `high`
     are the smallest and largest run. This range contains the median run with probability
     `coverage` = 1 - 2^(1 - n_seeds), for any distribution (0.75 with three seeds); a single run
-    has NaN and 0. Raises ValueError if a run lacks `key` or runs differ in length.
+    has NaN and 0. Raises ValueError if a run lacks it or runs differ in length.
     """
     runs: dict[str, list[np.ndarray]] = {}
     for (algorithm, seed), history in sorted(histories.items()):
-        runs.setdefault(algorithm, []).append(_column(history, key, f"{algorithm}, seed {seed}"))
+        runs.setdefault(algorithm, []).append(
+            _column(history, "grad_norm", f"{algorithm}, seed {seed}")
+        )
     rows: list[tuple[object, ...]] = []
     for algorithm, of_seeds in runs.items():
         steps = {len(values) for values in of_seeds}

@@ -33,7 +33,7 @@ def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]])
     history without the number of drawn tokens, and if there is none.
     """
     if not histories:
-        raise ValueError("no trained run to compare; name algorithms besides base")
+        raise ValueError("no trained run to compare; name methods besides base")
     drawn = {run: _drawn(run, history) for run, history in histories.items()}
     budget = min(tokens[max(tokens)] for tokens in drawn.values())
     rows = []
@@ -49,13 +49,15 @@ def write_equal_tokens(
     samples: Sequence[Path],
     policies: Sequence[Path],
     count: int,
+    bootstrap: int,
     folder: Path,
 ) -> int:
     """Sample every run at the budget and write the frames into `folder`; the tokens drawn for it.
 
     `samples` are the files of the final policies, .../{algorithm}/seed{seed}/{benchmark}.parquet,
     `policies` their folders, with `count` snapshots. Runs whose snapshot is the last one are not
-    sampled again. Frames: `moments`, and at the budget `tokens/pass_at_k` and `tokens/comparisons`.
+    sampled again. Frames: `moments`, and at the budget `tokens/pass_at_k` and `tokens/comparisons`,
+    with intervals from `bootstrap` resamples.
     """
     histories = read_histories(policies)
     kept = {run_at(policy)[1:]: dict(snapshots_of(policy, count)) for policy in policies}
@@ -67,7 +69,7 @@ def write_equal_tokens(
             at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
             drawn += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
     tables = ("pass_at_k", "comparisons")
-    write_metrics([*at_budget.values()], sampler.settings.bootstrap, folder / "tokens", tables)
+    write_metrics([*at_budget.values()], bootstrap, folder / "tokens", tables)
     chosen.to_parquet(folder / "moments.parquet", index=False)
     return drawn
 

@@ -4,7 +4,7 @@ Relies on graded samples and on phrase lists; sampling and grading are the evalu
 can be read as a share of all correct solutions (pooled) or as the mean of the problems' shares,
 so both are given: the pooled one leans to easy problems, which have many correct solutions.
 Both are ratios of sums over problems, and their intervals are those of linearised means. Two
-algorithms solve different problems, so they are compared on those that both solve.
+methods solve different problems, so they are compared on those that both solve.
 """
 
 from __future__ import annotations
@@ -57,35 +57,35 @@ class Frequency:
 
 def detect(texts: Sequence[str], patterns: Sequence[Pattern]) -> np.ndarray:
     """Which texts show which patterns: booleans `[N, P]`."""
-    found = np.zeros((len(texts), len(patterns)), dtype=bool)
+    shows = np.zeros((len(texts), len(patterns)), dtype=bool)
     for row, text in enumerate(texts):
         plain = plain_text(text)
-        found[row] = [pattern.occurs_in(plain) for pattern in patterns]
-    return found
+        shows[row] = [pattern.occurs_in(plain) for pattern in patterns]
+    return shows
 
 
-def frequency(shown: np.ndarray, correct: np.ndarray, draws: int) -> Frequency:
-    """Eq. 13 from counts for each training seed and problem, both `[S, P]`, shown <= correct.
+def frequency(showing: np.ndarray, correct: np.ndarray, draws: int) -> Frequency:
+    """Eq. 13 from counts for each training seed and problem, both `[S, P]`, showing <= correct.
 
-    pooled = sum of shown / sum of correct. per_problem = the mean of shown / correct over the
+    pooled = sum of showing / sum of correct. per_problem = the mean of showing / correct over the
     problems (of each run) with a correct solution. The intervals, over problems and runs, are
     those of `sage.evaluation.intervals`, and exact if no correct solution shows the pattern or all
     do. Without a correct solution everything is NaN. Raises
     ValueError for counts that do not fit together.
     """
-    shown, correct = np.asarray(shown, dtype=float), np.asarray(correct, dtype=float)
-    if shown.shape != correct.shape or shown.ndim != 2:
-        raise ValueError(f"counts of shapes {shown.shape} and {correct.shape}, not both [S, P]")
-    if (shown < 0).any() or (shown > correct).any():
+    showing, correct = np.asarray(showing, dtype=float), np.asarray(correct, dtype=float)
+    if showing.shape != correct.shape or showing.ndim != 2:
+        raise ValueError(f"counts of shapes {showing.shape} and {correct.shape}, not both [S, P]")
+    if (showing < 0).any() or (showing > correct).any():
         raise ValueError("more solutions show the pattern than are correct, or a negative count")
     if not correct.any():
         return Frequency(np.nan, np.nan, (np.nan, np.nan), (np.nan, np.nan))
     solved = (correct > 0).astype(float)
-    shares = shown / np.maximum(correct, 1.0)
+    shares = showing / np.maximum(correct, 1.0)
     return Frequency(
-        pooled=float(shown.sum() / correct.sum()),
+        pooled=float(showing.sum() / correct.sum()),
         per_problem=float(shares.sum() / solved.sum()),
-        pooled_interval=_ratio_interval(shown, correct, draws),
+        pooled_interval=_ratio_interval(showing, correct, draws),
         per_problem_interval=_ratio_interval(shares, solved, draws),
     )
 
@@ -98,12 +98,12 @@ def pattern_table(
 ) -> pd.DataFrame:
     """Table 2: a row for each model, algorithm, benchmark and pattern, with COLUMNS.
 
-    Training seeds of a row are taken together. `samples_per_problem` keeps the first samples of
+    Training seeds of a method are taken together. `samples_per_problem` keeps the first samples of
     every problem and evaluation seed (the paper: 16), None all. `low` and `high` belong to
     `pooled`; `n_problems` counts the problems with a correct solution, `n_runs` the
     training seeds. `correct` and `shown` list the correct solutions, and those of them that show
     the pattern, seed by seed (`train_seeds`) and in each by `problems`: what `shares_compared`
-    reads. Raises ValueError if the training seeds of a row were sampled on different problems.
+    reads. Raises ValueError if the training seeds of a method were sampled on different problems.
     """
     counts: dict[tuple[str, str, str], list[pd.DataFrame]] = {}
     seeds: dict[tuple[str, str, str], list[int]] = {}
@@ -121,25 +121,25 @@ def pattern_table(
             )
         correct = np.stack([count["correct"].to_numpy() for count in by_seed])
         for pattern in patterns:
-            shown = np.stack([count[pattern.name].to_numpy() for count in by_seed])
-            found = frequency(shown, correct, draws)
+            showing = np.stack([count[pattern.name].to_numpy() for count in by_seed])
+            frequencies = frequency(showing, correct, draws)
             values = (
                 model,
                 algorithm,
                 benchmark,
                 pattern.name,
                 pattern.title,
-                found.pooled,
-                found.per_problem,
-                *found.pooled_interval,
-                *found.per_problem_interval,
+                frequencies.pooled,
+                frequencies.per_problem,
+                *frequencies.pooled_interval,
+                *frequencies.per_problem_interval,
                 int(correct.sum()),
                 int(correct.any(axis=0).sum()),
                 len(by_seed),
                 seeds[model, algorithm, benchmark],
                 list(by_seed[0].index),
                 correct.ravel().tolist(),
-                shown.ravel().tolist(),
+                showing.ravel().tolist(),
             )
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -162,7 +162,7 @@ def shares_compared(
     count = int(solved.any(axis=0).sum())
     if count < 2:
         return None
-    shares = [shown / np.maximum(correct, 1.0) for correct, shown in (one, two)]
+    shares = [showing / np.maximum(correct, 1.0) for correct, showing in (one, two)]
     kept = solved.any(axis=0)  # what nobody solves says nothing
     solved = solved[:, kept]
     difference = np.where(solved, (shares[0] - shares[1])[:, kept], 0.0)
@@ -189,11 +189,11 @@ def read_pattern_table(
 def _counts(samples: pd.DataFrame, patterns: Sequence[Pattern]) -> pd.DataFrame:
     """Correct solutions per problem, and how many of them show each pattern; by problem_id."""
     correct = samples[samples["status"] == "correct"]
-    found = pd.DataFrame(
+    marks = pd.DataFrame(
         detect(correct["completion"].tolist(), patterns), columns=[p.name for p in patterns]
     ).assign(correct=True, problem_id=correct["problem_id"].to_numpy())
     problems = sorted(samples["problem_id"].unique())
-    return found.groupby("problem_id").sum().reindex(problems, fill_value=0).astype(int)
+    return marks.groupby("problem_id").sum().reindex(problems, fill_value=0).astype(int)
 
 
 def _paired_runs(
@@ -203,19 +203,19 @@ def _paired_runs(
     if list(row["problems"]) != list(other["problems"]):
         raise ValueError(f"{row['algorithm']} and {other['algorithm']}: different problems")
     sides = []
-    for found in (row, other):
-        shape = len(found["train_seeds"]), len(found["problems"])
-        correct, shown = (
-            np.asarray(found[name], dtype=float).reshape(shape) for name in ("correct", "shown")
+    for side in (row, other):
+        shape = len(side["train_seeds"]), len(side["problems"])
+        correct, showing = (
+            np.asarray(side[name], dtype=float).reshape(shape) for name in ("correct", "shown")
         )
-        sides.append((list(map(int, found["train_seeds"])), correct, shown))
+        sides.append((list(map(int, side["train_seeds"])), correct, showing))
     (seeds, *one), (others, *two) = sides
     common = [seed for seed in seeds if seed in others]
     if BASE in (row["algorithm"], other["algorithm"]):
         runs = np.arange(max(len(seeds), len(others)))
         places = [runs % len(seeds), runs % len(others)]
     elif common:
-        places = [np.array([found.index(s) for s in common]) for found in (seeds, others)]
+        places = [np.array([known.index(s) for s in common]) for known in (seeds, others)]
     else:
         raise ValueError(f"{row['algorithm']} and {other['algorithm']}: no training seed in common")
     return (one[0][places[0]], one[1][places[0]]), (two[0][places[1]], two[1][places[1]])

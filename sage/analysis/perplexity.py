@@ -127,21 +127,21 @@ def choose_responses(
     problems: Sequence[str],
     responses: int = 64,
 ) -> pd.DataFrame:
-    """The first `responses` samples of each run of each algorithm on each problem.
+    """The first `responses` samples of each run of each method on each problem.
 
     `samples` are those of one model and benchmark. Returns COLUMNS without the perplexity, and
-    TOKEN_IDS. Raises ValueError for a missing algorithm or response, and for samples stored
+    TOKEN_IDS. Raises ValueError for a missing method or response, and for samples stored
     without their tokens.
     """
     frames = []
     for algorithm in algorithms:
-        found = sorted(run for run in samples if run[1] == algorithm)
-        if not found:
+        runs = sorted(run for run in samples if run[1] == algorithm)
+        if not runs:
             there = ", ".join(sorted({run[1] for run in samples}))
             raise ValueError(f"no samples of {algorithm!r}; there are {there}")
         frames += [
             _first_responses(run, samples[run], problem, responses)
-            for run in found
+            for run in runs
             for problem in problems
         ]
     return pd.concat(frames, ignore_index=True)[[*COLUMNS[:-1], TOKEN_IDS]]

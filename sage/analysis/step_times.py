@@ -1,6 +1,6 @@
 """The overhead of a guide, from times of the same work with and without it (section 4.3).
 
-The times are measured in turn, round by round. So the result is the ratio of two rows in a round,
+The times are measured in turn, round by round. So the result is the ratio of two in a round,
 not their times, and the median over rounds, which one slow round does not change.
 """
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median of a row's time over another's by round, less one, between `low` and `high`.
+    """Median of a method's time over another's by round, less one, between `low` and `high`.
 
     Interval and p are of the sign test: nothing is assumed of the times but that rounds do not
     depend on each other.

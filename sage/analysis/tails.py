@@ -13,10 +13,10 @@ from sage.fields import BASE
 def tail_table(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """The upper tails: columns problem_id, algorithm, n, median, upper and tail_share.
 
-    `upper` is the `level` quantile of the row's responses, of all its runs; `tail_share` the share
-    of them above that quantile of the base row's, so about 1 - level for the base itself and more
+    `upper` is the `level` quantile of the method's responses, of all its runs; `tail_share` the
+    share of them above that quantile of the base's, so about 1 - level for the base itself and more
     where a policy writes more of what the base finds unlikely. Each row is of one problem: nothing
-    here speaks for other problems. Raises ValueError without responses of the base row.
+    here speaks for other problems. Raises ValueError without responses of the base.
     """
     beyond = _beyond(perplexities, level)
     groups = perplexities.groupby(["problem_id", "algorithm"], sort=False)["perplexity"]

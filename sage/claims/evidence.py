@@ -42,7 +42,7 @@ class Finding:
     `low` and `high` are its 95 % interval, `low_90` and `high_90` its 90 % one; `detectable` is
     the smallest difference that such a study finds in 80 % of cases. `n` counts what the
     interval is over, named by `over`; `runs` the training runs of a row that it rests on, None
-    where it is not about trained policies.
+    where it is not about trained policies, and `bases` the base models that they start from.
     """
 
     place: str
@@ -56,6 +56,7 @@ class Finding:
     low_90: float = math.nan
     high_90: float = math.nan
     detectable: float = math.nan
+    bases: int = 1
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Measured:
     @cached_property
     def pairs(self) -> Mapping[Pair, Mapping[Any, Any]]:
         """Rows of the comparisons by model, benchmark, algorithm, other and k."""
-        found = self.comparisons
-        return by_pair(found) if isinstance(found, pd.DataFrame) else found or {}
+        compared = self.comparisons
+        return by_pair(compared) if isinstance(compared, pd.DataFrame) else compared or {}
 
     def histories_of(self, model: str, algorithm: str) -> dict[int, History]:
         """The histories of a method by training seed."""
@@ -100,8 +101,8 @@ def of_pass_at_k(
 ) -> list[Finding]:
     """Differences of pass@k from the comparisons (`by_pair`): their mean, then each benchmark.
 
-    Only training seeds that every benchmark has count in the mean. With one benchmark it is the
-    only finding, and where a benchmark lacks the comparison there is none.
+    Only training seeds (or bases) that every benchmark has count in the mean. With one benchmark it
+    is the only finding, and where a benchmark lacks the comparison there is none.
     """
     rows, signs = [], []
     for benchmark in benchmarks:
@@ -119,12 +120,13 @@ def of_pass_at_k(
         place = of_estimate(one["benchmark"], average([one], [sign]), size, "problems", runs, null)
         if not null:  # no smaller than the permutation's
             place = replace(place, p=float(one["p"]))
-        places.append(place)
+        places.append(replace(place, bases=int(one["n_bases"])))
     if len(places) == 1:
         return places
     mean = average(rows, signs)
     size, runs = sum(place.n for place in places), min(place.runs or 0 for place in places)
-    return [of_estimate(AVERAGE, mean, size, "problems", runs, null), *places]
+    whole = of_estimate(AVERAGE, mean, size, "problems", runs, null)
+    return [replace(whole, bases=places[0].bases), *places]
 
 
 def of_patterns(
@@ -132,7 +134,7 @@ def of_patterns(
 ) -> list[Finding]:
     """How much more often solutions show a pattern, on problems that both rows solve."""
     rows = table[table["pattern"] == pattern].to_dict("records")
-    shares = {str(found["algorithm"]): found for found in rows}
+    shares = {str(shares_of_row["algorithm"]): shares_of_row for shares_of_row in rows}
     if not {row, other} <= set(shares):
         return []
     compared = shares_compared(shares[row], shares[other], draws)
@@ -212,8 +214,8 @@ def of_histories(
         return []
     runs = len(contrasts)
     over = "training runs" if runs > 1 else "training run"
-    found = _over_runs(np.array(contrasts), over, math.log1p(null) if relative else null)
-    return [_as_ratio(found) if relative else found]
+    finding = _over_runs(np.array(contrasts), over, math.log1p(null) if relative else null)
+    return [_as_ratio(finding) if relative else finding]
 
 
 def of_step_times(times: pd.DataFrame, row: str, other: str, null: float = 0.0) -> list[Finding]:
@@ -224,8 +226,8 @@ def of_step_times(times: pd.DataFrame, row: str, other: str, null: float = 0.0) 
     inner = time_ratio(times, row, other, level=0.90)
     least = detectable(cost.low, cost.high, cost.excess, math.inf)
     over = "rounds on one machine"
-    found = Finding("", cost.excess, cost.low, cost.high, cost.p, cost.rounds, over)
-    return [replace(found, low_90=inner.low, high_90=inner.high, detectable=least)]
+    finding = Finding("", cost.excess, cost.low, cost.high, cost.p, cost.rounds, over)
+    return [replace(finding, low_90=inner.low, high_90=inner.high, detectable=least)]
 
 
 def of_estimate(
@@ -248,16 +250,16 @@ def _series(history: History, key: str) -> np.ndarray:
     return np.array([float(row[key]) for row in history])
 
 
-def _as_ratio(found: Finding) -> Finding:
+def _as_ratio(finding: Finding) -> Finding:
     """A finding about logarithms as one about the ratio minus one."""
     return replace(
-        found,
-        effect=math.expm1(found.effect),
-        low=math.expm1(found.low),
-        high=math.expm1(found.high),
-        low_90=math.expm1(found.low_90),
-        high_90=math.expm1(found.high_90),
-        detectable=math.expm1(found.detectable),
+        finding,
+        effect=math.expm1(finding.effect),
+        low=math.expm1(finding.low),
+        high=math.expm1(finding.high),
+        low_90=math.expm1(finding.low_90),
+        high_90=math.expm1(finding.high_90),
+        detectable=math.expm1(finding.detectable),
     )
 
 

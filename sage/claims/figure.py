@@ -41,9 +41,9 @@ def contrasts_figure(frame: pd.DataFrame, study: ResolvedStudy) -> Figure:
     secondary ones with a dot and a thin line. An open mark rests on one training run. Findings in
     other units have no place here.
     """
-    shown = frame[frame["effect"].notna() & frame["unit"].isin(list(UNITS))]
+    drawn = frame[frame["effect"].notna() & frame["unit"].isin(list(UNITS))]
     titles = benchmark_titles(study)
-    groups = [(unit, rows) for unit, rows in shown.groupby("unit", sort=False)]
+    groups = [(unit, rows) for unit, rows in drawn.groupby("unit", sort=False)]
     heights = [max(len(rows) + rows["claim"].nunique(), 1) for _, rows in groups] or [1]
     figure = Figure(figsize=(8.6, 0.19 * sum(heights) + 0.8), layout="constrained")
     panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]

@@ -14,7 +14,8 @@ import pandas as pd
 
 from sage.analysis.dynamics import read_histories
 from sage.claims.evidence import Finding, Measured
-from sage.claims.strength import strength_text
+from sage.claims.registration import claim_sum
+from sage.claims.strength import strength_text, too_weak
 from sage.claims.tests import Claim, Comparison, load_claims
 from sage.claims.verdicts import Seen, Verdict, of_claim, of_finding, of_secondary
 from sage.rendering.labels import row_title
@@ -25,16 +26,17 @@ from sage.study import BASE, ResolvedStudy
 COLUMNS = ["claim", "text", "source", "verdict", "test", "says", "unit", "test_verdict"]
 COLUMNS += ["place", "effect", "low", "high", "p", "n", "over", "runs", "place_verdict", "reason"]
 COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "strength", "headline"]
+COLUMNS += ["claim_sha256", "bases"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
-`p` is before the adjustment that verdicts make, `runs` how many training runs of a row it rests
+`p` is before the adjustment that verdicts make, `runs` and `bases` how many of a row it rests
 on, if any. `role` is that of a finding: `primary`, `place` (a benchmark of the primary contrast)
 or `secondary`; `margin` the test's, `because` why a claim is inconclusive, where
-known, `strength` how strongly the guides of its methods acted, and `headline` whether
-the claim opens the report."""
+known, `strength` how strongly the guides of its methods acted, `headline` whether
+the claim may open the report, and `claim_sha256` its sum (`sage.claims.registration`)."""
 
 _NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")
-_OTHERS = ("test", "n", "runs", "headline")
+_OTHERS = ("test", "n", "runs", "bases", "headline")
 
 
 def write_ledger(
@@ -77,7 +79,9 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
     words = [name for name in COLUMNS if name not in (*_NUMBERS, *_OTHERS)]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
     numbers = dict.fromkeys(_NUMBERS, float)
-    return frame.astype({**numbers, "n": "Int64", "runs": "Int64", "headline": bool})
+    return frame.astype(
+        {**numbers, "n": "Int64", "runs": "Int64", "bases": "Int64", "headline": bool}
+    )
 
 
 def judged(
@@ -85,12 +89,19 @@ def judged(
 ) -> list[dict[str, Any]]:
     """A claim's rows of the ledger: the primary contrast, its places, and the secondary tests."""
     tests = [claim.primary, *claim.secondary]
-    found = [findings(test, study, measured) for test in tests]
-    contrast, places = found[0][0][:1], found[0][0][1:]
-    primary = [of_finding(claim.primary, one, one.p, equivalence=True) for one in contrast]
+    answers = [findings(test, study, measured) for test in tests]
+    contrast, places = answers[0][0][:1], answers[0][0][1:]
+    exhibit = study.study.exhibits.get(claim.primary.exhibit)
+    weak = strength = ""
+    if exhibit:
+        compared = [row for test in tests for row in (test.row, test.other)]
+        strength = strength_text(study, exhibit.model, compared, measured.histories)
+        if claim.primary.of_policies:
+            weak = too_weak(study, exhibit.model, compared[0], compared[1], measured.histories)
+    primary = [of_finding(claim.primary, one, one.p, equivalence=not weak) for one in contrast]
     others = [(claim.primary, place) for place in places] + [
         (test, one)
-        for test, (ones, _) in zip(claim.secondary, found[1:], strict=True)
+        for test, (ones, _) in zip(claim.secondary, answers[1:], strict=True)
         for one in ones
     ]
     seen = of_secondary(others)
@@ -102,12 +113,12 @@ def judged(
     )
     if primary and (luck := claim.primary.luck(study, measured)):
         verdict, because = "not testable", luck
+    elif primary and weak and verdict == "inconclusive":
+        verdict, because = "untested at this dose", weak
     left = [*primary, *seen]
-    shown = study.study.exhibits.get(claim.primary.exhibit)
-    compared = (row for test in tests for row in (test.row, test.other))
-    strength = strength_text(study, shown.model, compared, measured.histories) if shown else ""
+    content = claim_sum(claim, study)
     rows = []
-    for number, (test, (ones, reason)) in enumerate(zip(tests, found, strict=True), start=1):
+    for number, (test, (ones, reason)) in enumerate(zip(tests, answers, strict=True), start=1):
         here, left = left[: len(ones)], left[len(ones) :]
         head = {
             "claim": name,
@@ -124,6 +135,7 @@ def judged(
             "margin": test.margin,
             "strength": strength,
             "headline": claim.headline,
+            "claim_sha256": content,
         }
         for place, (one, of_place) in enumerate(zip(ones, here, strict=True)):
             role = {"role": "place"} if number == 1 and place else {}
@@ -144,11 +156,11 @@ def findings(
     test: Comparison, study: ResolvedStudy, measured: Measured
 ) -> tuple[list[Finding], str]:
     """What a test finds, or nothing and the reason. The first is about all of the test."""
-    shown = study.study.exhibits.get(test.exhibit)
-    if shown is None:
+    exhibit = study.study.exhibits.get(test.exhibit)
+    if exhibit is None:
         return [], f"the study has no {test.exhibit}"
-    found, reason = test.find(study, measured)
-    return found, "" if found else reason
+    ones, reason = test.find(study, measured)
+    return ones, "" if ones else reason
 
 
 def says(test: Comparison, study: ResolvedStudy) -> str:

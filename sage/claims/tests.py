@@ -6,8 +6,9 @@ Each test says which measurement, which rows, which way, and takes what it finds
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field, model_validator
@@ -23,7 +24,6 @@ from sage.claims.evidence import (
 )
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
-from sage.evaluation.pass_at_k import primary_k
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.study import ResolvedStudy
@@ -35,7 +35,7 @@ HEADLINES = 3
 """As many claims as fit the first screen of the report."""
 
 
-class Comparison(Strict):
+class Comparison(Strict, ABC):
     """A difference, `row` minus `other`, that goes one way. `exhibit` lends model and benchmarks.
 
     `up` and `down` say that there is one, `not up` that it is below `margin`. With `up` and
@@ -48,6 +48,9 @@ class Comparison(Strict):
     other: Name
     direction: Direction
     margin: PositiveFloat | None = None
+
+    of_policies: ClassVar[bool] = True
+    """Whether it is about what training has made of a policy, not about the training itself."""
 
     @model_validator(mode="after")
     def _margin_where_needed(self) -> Comparison:
@@ -70,16 +73,16 @@ class Comparison(Strict):
         """Why nothing is found where everything was measured."""
         return f"{self.row} and {self.other} were not both measured"
 
+    @abstractmethod
     def subject(self, study: ResolvedStudy) -> str:
         """What is compared, in words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
         """What the test finds, the first about all of it, and the reason if it is nothing.
 
         The study has the exhibit.
         """
-        raise NotImplementedError
 
     def luck(self, study: ResolvedStudy, measured: Measured) -> str:
         """Where too much of what is compared is luck; empty if nowhere, or nothing is known."""
@@ -96,48 +99,55 @@ class OfExhibit(Comparison):
         draws = study.evaluation(study.study.exhibits[self.exhibit].model).bootstrap
         return self.find_in(measured.exhibits[self.exhibit], draws), self.lacking
 
+    @abstractmethod
     def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
         """What is found in the exhibit's metrics, with `draws` of a bootstrap."""
-        raise NotImplementedError
 
 
 class PassAtK(Comparison):
     """pass@k, problem by problem, the mean over benchmarks (metrics/comparisons.parquet).
 
-    `k` `half` is the largest power of two of which 2k samples of a problem were drawn, and at
-    most what one evaluation seed draws: at k = n sampling noise alone is some points.
+    Where the exhibit's model is one of several bases, the test is over all of them.
+    `k` `primary` is the study's `evaluation.primary_k`, for the model of the exhibit.
     `benchmarks` are those of the exhibit unless named.
     """
 
     test: Literal["pass_at_k"]
-    k: Positive | Literal["half"]
+    k: Positive | Literal["primary"]
     benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
 
     def subject(self, study: ResolvedStudy) -> str:
         """See Comparison."""
-        known = self.k != "half" or self.exhibit in study.study.exhibits
-        return f"pass@{(resolved_k(self, study) if known else None) or 'k'}"
+        known = self.k != "primary" or self.exhibit in study.study.exhibits
+        return f"pass@{self.k_in(study) if known else 'k'}"
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
         """See Comparison."""
         if measured.comparisons is None:
             return [], "there are no comparisons yet"
-        k = resolved_k(self, study)
-        if k is None:
-            return [], "one sample of a problem is too few for any k"
-        model = study.study.exhibits[self.exhibit].model
+        k = self.k_in(study)
+        model, _ = study.bases(study.study.exhibits[self.exhibit].model)
         benchmarks = self.benchmarks or study.benchmarks_of(self.exhibit)
-        found = of_pass_at_k(measured.pairs, model, benchmarks, self.row, self.other, k, self.null)
-        return found, self.lacking + (" on every benchmark" if len(benchmarks) > 1 else "")
+        effects = of_pass_at_k(
+            measured.pairs, model, benchmarks, self.row, self.other, k, self.null
+        )
+        return effects, self.lacking + (" on every benchmark" if len(benchmarks) > 1 else "")
+
+    def k_in(self, study: ResolvedStudy) -> int:
+        """The k of this test; for `primary` the study has its exhibit."""
+        if self.k != "primary":
+            return self.k
+        return study.evaluation(study.study.exhibits[self.exhibit].model).primary_k
 
     def luck(self, study: ResolvedStudy, measured: Measured) -> str:
         """The worst place where guesses are more than LUCKY of pass@k; empty if there is none."""
         if measured.chance is None:
             return ""
-        model, k = study.study.exhibits[self.exhibit].model, resolved_k(self, study)
+        _, models = study.bases(study.study.exhibits[self.exhibit].model)
+        k = self.k_in(study)
         rows = measured.chance
         rows = rows[
-            (rows["model"] == model)
+            rows["model"].isin(models)
             & (rows["k"] == k)
             & (rows["train_seed"] == POOLED)
             & rows["algorithm"].isin([self.row, self.other])
@@ -209,14 +219,15 @@ class Recorded(Comparison):
         """See Comparison."""
         model = study.study.exhibits[self.exhibit].model
         ours, theirs = (measured.histories_of(model, name) for name in (self.row, self.other))
-        found = of_histories(ours, theirs, self.key, self.stage, self.relative, self.null)
-        return found, self.lacking + (", or one of them is 0" if self.relative else "")
+        effects = of_histories(ours, theirs, self.key, self.stage, self.relative, self.null)
+        return effects, self.lacking + (", or one of them is 0" if self.relative else "")
 
 
 class StepTime(OfExhibit):
     """The time of learning from the same completions, as a ratio (the exhibit's metrics)."""
 
     test: Literal["step_time"]
+    of_policies: ClassVar[bool] = False
 
     @property
     def unit(self) -> str:
@@ -257,14 +268,6 @@ class Claim(Strict):
         if self.primary.margin is None:
             raise ValueError("the primary test needs a margin")
         return self
-
-
-def resolved_k(test: PassAtK, study: ResolvedStudy) -> int | None:
-    """The k of a test; `half` leaves two samples for each of k, None where there are too few."""
-    if test.k != "half":
-        return test.k
-    evaluation = study.evaluation(study.study.exhibits[test.exhibit].model)
-    return primary_k(evaluation.samples, len(evaluation.seeds))
 
 
 def load_claims(path: Path) -> dict[str, Claim]:

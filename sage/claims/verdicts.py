@@ -9,6 +9,8 @@ so that nobody decides one by hand.
   point, and the same numbers count once.
 - A claim about pass@k is not testable where luck is more than 5 % of it
   (`sage.evaluation.chance.LUCKY`).
+- Methods that differ in a guide whose dose is below `sage.claims.strength.LEAST_DOSE` are never
+  found to be without a difference: the guide is untested at this dose.
 - A secondary finding can take a verdict back and never make one, so a claim with no effect behind
   it gets a false verdict in at most 5 % of studies.
 """
@@ -29,10 +31,17 @@ LEVEL = 0.05
 """A finding is clear where its p, adjusted where there are several, is below this."""
 
 Verdict = Literal[
-    "supported", "contradicted", "no difference", "inconclusive", "not testable", "not run"
+    "supported",
+    "contradicted",
+    "no difference",
+    "inconclusive",
+    "untested at this dose",
+    "not testable",
+    "not run",
 ]
-"""Of a test or a claim. `no difference`: none larger than the margin. `not testable`: the study
-cannot see what the claim is about, whatever its numbers."""
+"""Of a test or a claim. `no difference`: none larger than the margin. `untested at this dose`: the
+guide acted too weakly to make one. `not testable`: the study cannot see what the claim is about,
+whatever its numbers."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

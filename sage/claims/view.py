@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from sage.claims.ledger import amount
+from sage.claims.registration import Registration
 from sage.claims.verdicts import VERDICTS
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
@@ -42,8 +43,9 @@ class LedgerClaim:
     """A claim with its verdict and its findings as text; the first row is the primary contrast.
 
     `because` says why it is inconclusive where more problems or samples would not help, `summary`
-    says all of it in plain words, and `strength` how strongly the guides of its methods acted. A
-    `headline` claim opens the report, with `found`: what its primary contrast found.
+    says all of it in plain words, and `strength` how strongly the guides of its methods acted.
+    `registered` says whether it was written before training; an `exploratory` one was not. A
+    `headline` claim opens the report, with `outcome`: what its primary contrast found.
     """
 
     name: str
@@ -55,15 +57,23 @@ class LedgerClaim:
     verdict_text: str
     summary: tuple[str, ...]
     strength: str
+    registered: str
+    exploratory: bool
     headline: bool
-    found: str
+    outcome: str
 
 
-def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[LedgerClaim]:
-    """The ledger as text for the page; nothing where it has not been made."""
+def ledger_view(
+    frame: pd.DataFrame | None, study: ResolvedStudy, registration: Registration | None = None
+) -> list[LedgerClaim]:
+    """The ledger as text for the page; nothing where it has not been made.
+
+    What `registration` does not show to have been written before training is exploratory, and no
+    headline.
+    """
     if frame is None:
         return []
-    titles = benchmark_titles(study)
+    titles, registration = benchmark_titles(study), registration or Registration()
     claims = []
     for name, rows in frame.groupby("claim", sort=False):
         first = rows.iloc[0]
@@ -75,6 +85,7 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
         )
         margin = amount(float(first["margin"]), str(first["unit"]))
         words = {key: str(first[key]) for key in ("text", "source", "verdict", "because")}
+        early, registered = registration.of_claim(str(name), str(first["claim_sha256"]))
         none = words["verdict"] == "no difference"
         claim = LedgerClaim(
             name=str(name),
@@ -83,22 +94,28 @@ def ledger_view(frame: pd.DataFrame | None, study: ResolvedStudy) -> list[Ledger
             verdict_text=f"no difference larger than {margin}" if none else words["verdict"],
             summary=_summary(first.to_dict(), views, margin),
             strength=str(first["strength"]),
-            headline=bool(first["headline"]),
-            found=_found(first.to_dict(), views),
+            registered=registered,
+            exploratory=not early,
+            headline=bool(first["headline"]) and early,
+            outcome=_outcome(first.to_dict(), views),
         )
         claims.append(claim)
     return claims
 
 
 def counted(claims: Sequence[LedgerClaim]) -> str:
-    """How many claims have which verdict, as in `Claims: 1 supported, 2 not run.`"""
+    """How many claims have which verdict, as in `Claims: 1 supported, 2 not run.`
+
+    Those that were run and are exploratory are counted apart.
+    """
     counts = Counter(claim.verdict for claim in claims)
     words = {"no difference": "without a difference that matters"}
     named = [f"{counts[one]} {words.get(one, one)}" for one in VERDICTS if counts[one]]
-    return f"Claims: {', '.join(named)}."
+    late = sum(claim.exploratory for claim in claims if claim.verdict != "not run")
+    return f"Claims: {', '.join(named)}{f'; {late} exploratory' if late else ''}."
 
 
-def _found(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...]) -> str:
+def _outcome(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...]) -> str:
     """The effect of the primary contrast, its interval, and what it could have seen."""
     contrast, places = rows[0], sum(row.role == "place" for row in rows)
     if contrast.verdict == "not run":
@@ -117,10 +134,10 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
     if contrast.verdict == "not run":
         return (f"Primary contrast: {contrast.says}. Not run: {contrast.place}.",)
     where = f"mean over {places} benchmarks" if places else contrast.place
-    found = f"{contrast.effect} {_unit_said(first)}".rstrip()
+    effect = f"{contrast.effect} {_unit_said(first)}".rstrip()
     interval = f" (95 % interval {contrast.interval})" if contrast.interval else ""
     primary = ", ".join(filter(None, [contrast.says, where]))
-    sentences = [f"Primary contrast: {primary}. Found: {found}{interval}, {contrast.over}."]
+    sentences = [f"Primary contrast: {primary}. Found: {effect}{interval}, {contrast.over}."]
     match first["verdict"], first["because"]:
         case "supported", _:
             sentences.append("The contrast is significant, and as claimed.")
@@ -130,6 +147,8 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
             sentences.append(f"A difference larger than {margin} is excluded.")
         case "not testable", because:
             sentences.append(f"Not testable here: {because}. So much of it is luck.")
+        case "untested at this dose", because:
+            sentences.append(f"Untested at this dose: {because}.")
         case _, "one training run":
             sentences.append("One training run cannot decide a claim about a method.")
         case _, because if because:
@@ -141,6 +160,9 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
             )
         case _:
             sentences.append("Inconclusive: no interval can be given.")
+    decisive = first["verdict"] in ("supported", "contradicted", "no difference")
+    if decisive and not pd.isna(first["runs"]) and first["bases"] == 1:
+        sentences.append("This is shown for this base alone.")
     if first["verdict"] in ("supported", "contradicted") and _within_margin(first):
         sentences.append(f"It is smaller than {margin}, the smallest difference that matters.")
     missing = [row.says for row in rows[1:] if row.verdict == "not run"]
@@ -185,7 +207,8 @@ def _row_view(row: Mapping[Any, Any], titles: Mapping[str, str], span: int) -> L
         limits = "" if math.isnan(low + high) else f"{low:+.3g} to {high:+.3g}"
     place, runs = str(row["place"]), ""
     if not pd.isna(row["runs"]) and not str(row["over"]).startswith("training run"):
-        runs = f", {row['runs']} run" + ("" if row["runs"] == 1 else "s")
+        runs = f", {row['bases']} bases" if row["bases"] > 1 else ""
+        runs += f", {row['runs']} run" + ("" if row["runs"] == 1 else "s")
     least = row["detectable"]
     return LedgerRow(
         says=says,

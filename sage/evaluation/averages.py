@@ -47,9 +47,9 @@ def average(rows: Sequence[Mapping[Any, Any]], signs: Sequence[int] | None = Non
 
 def average_share(rows: Sequence[Mapping[Any, Any]]) -> tuple[float, float, float]:
     """As `average`, of shares (rows of pass@k): the mean and its 95 % interval."""
-    found = mean_of(_parts_of(rows, [1] * len(rows)), bounded=True)
-    low, high = ends_of_share(found)
-    return float(found.value[0]), float(low[0]), float(high[0])
+    estimate = mean_of(_parts_of(rows, [1] * len(rows)), bounded=True)
+    low, high = ends_of_share(estimate)
+    return float(estimate.value[0]), float(low[0]), float(high[0])
 
 
 def _parts_of(rows: Sequence[Mapping[Any, Any]], signs: Sequence[int]) -> list[Parts]:

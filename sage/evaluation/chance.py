@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import POOLED, Samples, curves_of
+from sage.evaluation.curves import POOLED, curves_of
 from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.grading.alike import counts_right, has_keys
 from sage.problems.record import Problem
 from sage.problems.working import CHECKERS
-from sage.prompting import WORK_CLOSE
 
 LUCKY = 0.05
 """A chance level above this share of pass@k is too much for a claim about solving problems."""
@@ -77,24 +76,19 @@ def chance_level(
     return chance_of_pass_at_k(right, others, n, ks)
 
 
-def chance_table(samples: Samples, problems: Sequence[Problem], draws: int) -> pd.DataFrame:
+def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     """The controls of pass@k, per run and pooled over training seeds, for k = 1, 2, 4, … n.
 
     Columns: model, algorithm, train_seed (POOLED for all), benchmark, k, `value` (pass@k), `chance`
     (the same against other problems' answers; NaN where it cannot be computed), `worked` with `low`
     and `high` (pass@k of samples with correct working and its 95 % interval; NaN where the source
-    has no checker), n_problems, n_samples. `samples` need the column `completion` where there is a
-    checker.
+    has no checker), n_problems, n_samples. `counts` are those of `sage.evaluation.counts`.
     """
     rows: list[dict[str, object]] = []
-    by_id = {problem.problem_id: problem for problem in problems}
-    for (model, algorithm, benchmark), curves in curves_of(samples).items():
-        ordered = [by_id[name] for name in curves.problems]
-        runs = [samples[model, algorithm, seed, benchmark] for seed in curves.seeds]
-        chance = np.stack(
-            [chance_level(_answers(run, ordered), ordered, curves.n, curves.ks) for run in runs]
-        )
-        worked = np.stack([_worked(run, ordered, curves.n, curves.ks) for run in runs])
+    for (model, algorithm, benchmark), curves in curves_of(counts).items():
+        worked = np.full(curves.values.shape, np.nan)
+        if not np.isnan(curves.worked).any():
+            worked = np.stack([pass_at_k(curves.n, row, curves.ks) for row in curves.worked])
         groups = {seed: slice(i, i + 1) for i, seed in enumerate(curves.seeds)}
         for train_seed, chosen in {**groups, POOLED: slice(None)}.items():
             low, high = interval_of_share(worked[chosen], draws)
@@ -107,11 +101,11 @@ def chance_table(samples: Samples, problems: Sequence[Problem], draws: int) -> p
                         "benchmark": benchmark,
                         "k": int(k),
                         "value": float(curves.values[chosen, :, place].mean()),
-                        "chance": _mean(chance[chosen, :, place]),
+                        "chance": _mean(curves.chance[chosen, :, place]),
                         "worked": float(worked[chosen, :, place].mean()),
                         "low": float(low[place]),
                         "high": float(high[place]),
-                        "n_problems": len(ordered),
+                        "n_problems": len(curves.problems),
                         "n_samples": curves.n,
                     }
                 )
@@ -119,33 +113,8 @@ def chance_table(samples: Samples, problems: Sequence[Problem], draws: int) -> p
 
 
 def checks_working(problems: Sequence[Problem]) -> bool:
-    """Whether the working of all these problems can be checked."""
-    return all(problem.source in CHECKERS for problem in problems)
-
-
-def _answers(samples: pd.DataFrame, problems: Sequence[Problem]) -> list[dict[str, int]]:
-    """How often each answer was given, problem by problem; samples without one are left out."""
-    counts = samples.groupby(["problem_id", "answer"], sort=False).size().reset_index(name="count")
-    answers: dict[str, dict[str, int]] = {problem.problem_id: {} for problem in problems}
-    for name, answer, count in counts.itertuples(index=False):
-        answers[name][answer] = int(count)
-    return list(answers.values())
-
-
-def _worked(
-    samples: pd.DataFrame, problems: Sequence[Problem], n: int, ks: np.ndarray
-) -> np.ndarray:
-    """pass@k `[P, K]` of the correct samples whose working is correct."""
-    if not checks_working(problems):
-        return np.full((len(problems), len(ks)), np.nan)
-    by_id = {problem.problem_id: problem for problem in problems}
-    rows = samples.loc[samples["status"] == "correct", ["problem_id", "completion", "answer"]]
-    counts = dict.fromkeys(by_id, 0)
-    for name, completion, answer in rows.itertuples(index=False):
-        problem = by_id[name]
-        working = completion.partition(WORK_CLOSE)[0]
-        counts[name] += CHECKERS[problem.source](problem.problem, working, answer)
-    return pass_at_k(n, np.array(list(counts.values())), ks)
+    """Whether there are problems, and the working of all can be checked."""
+    return bool(problems) and all(problem.source in CHECKERS for problem in problems)
 
 
 def _mean(values: np.ndarray) -> float:

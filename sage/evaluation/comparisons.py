@@ -1,24 +1,29 @@
-"""Two algorithms on the same problems: the difference of their pass@k, its interval and p.
+"""Two methods on the same problems: the difference of their pass@k, its interval and p.
 
 Differences are taken problem by problem and training seed by training seed. The base has no
-training seed; every run is compared with the one base. An algorithm is better only if it is so
+training seed; every run is compared with the one base. A method is better only if it is so
 on other problems and in other training runs: interval and p add both (`sage.evaluation.intervals`),
 and p is not below that of a sign-flip permutation over problems. Holm's adjustment is for a family:
-the comparisons that are shown together. Algorithms that gave the same counts everywhere are one
+the comparisons that are shown together. Methods that gave the same counts everywhere are one
 computation under two names, and count as one.
+
+Models that differ in their base alone are a sample of those there could be. A contrast over them is
+random in bases and in problems, which all bases share, and training runs lie within bases. With the
+differences averaged over the runs of a base (`over_bases`), a base stands where a run stood, and
+Student's t has the bases' degrees of freedom where the variance is that of bases.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
 
 from sage.evaluation.averages import PART_COLUMNS, part_columns
-from sage.evaluation.curves import Curves, Samples, curves_of
+from sage.evaluation.curves import Curves, curves_of
 from sage.evaluation.intervals import (
     holm,
     mean_of,
@@ -27,6 +32,9 @@ from sage.evaluation.intervals import (
     parts_of,
 )
 from sage.study import BASE
+
+Differences = tuple[np.ndarray, np.ndarray, list[int]]
+"""Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
 
 COLUMNS = [
     "model",
@@ -43,46 +51,79 @@ COLUMNS = [
     "p",
     "n_problems",
     "n_seeds",
+    "n_bases",
     *PART_COLUMNS,
     "same_counts",
     "partly",
 ]
 
 
-def comparisons_table(samples: Samples, draws: int) -> pd.DataFrame:
-    """Every pair of algorithms of a model, on each benchmark, for each k they share.
+def comparisons_table(
+    counts: pd.DataFrame, draws: int, bases: Mapping[str, Sequence[str]] | None = None
+) -> pd.DataFrame:
+    """Every pair of methods of a model, on each benchmark, for each k they share.
 
     COLUMNS: `value` is pass@k of `algorithm` minus that of `other`, `low` and `high` its 95 %
     interval, `n_seeds` the training runs compared. With one training run `p_runs` is NaN and
     the row says nothing about other runs. PART_COLUMNS are what the mean over several benchmarks
     is made from (`sage.evaluation.averages`). `same_counts`: every run of both has the same correct
     counts; `partly`: some count of `algorithm` is neither none nor all.
+
+    `bases` are groups of models by name, in place of each model by itself: `model` is then the
+    group, `n_bases` its models, each of which counts the same, and `p_runs` and PART_COLUMNS are
+    over bases instead of runs. Raises ValueError for methods on different problems.
     """
-    curves = curves_of(samples)
-    rows = []
-    for (model, benchmark), algorithms in _by_benchmark(curves).items():
-        for other, algorithm in combinations(algorithms, 2):
-            one, two = curves[model, algorithm, benchmark], curves[model, other, benchmark]
-            if one.problems != two.problems:
+    curves = curves_of(counts)
+    rows: list[dict[str, object]] = []
+    groups = {model: [model] for model, _, _ in curves} if bases is None else bases
+    for (group, models), benchmark in product(
+        groups.items(), dict.fromkeys(key[2] for key in curves)
+    ):
+        algorithms = dict.fromkeys(key[1] for key in curves)
+        common = [a for a in algorithms if all((m, a, benchmark) in curves for m in models)]
+        for other, algorithm in combinations(common, 2):
+            pairs = [
+                (curves[model, algorithm, benchmark], curves[model, other, benchmark])
+                for model in models
+            ]
+            if len({one.problems for pair in pairs for one in pair}) > 1:
                 raise ValueError(
-                    f"{model}, {benchmark}: {algorithm} and {other} were evaluated on different "
+                    f"{group}, {benchmark}: {algorithm} and {other} were evaluated on different "
                     "problems"
                 )
-            named = {"model": model, "benchmark": benchmark, "algorithm": algorithm, "other": other}
-            ours = one.n, one.seeds, one.correct.tobytes()
-            named["same_counts"] = ours == (two.n, two.seeds, two.correct.tobytes())
-            named["partly"] = bool(((one.correct > 0) & (one.correct < one.n)).any())
-            found = _differences(algorithm, one, other, two)
-            rows += [named | row for row in differences_rows(*found, draws)]
+            differences = [_differences(algorithm, one, other, two) for one, two in pairs]
+            values, ks, seeds = differences[0] if len(differences) == 1 else over_bases(differences)
+            named = {
+                "model": group,
+                "benchmark": benchmark,
+                "algorithm": algorithm,
+                "other": other,
+                "same_counts": all(one.same_as(two) for one, two in pairs),
+                "partly": any(
+                    ((one.correct > 0) & (one.correct < one.n)).any() for one, _ in pairs
+                ),
+            }
+            sizes = {"n_seeds": sum(len(runs) for *_, runs in differences), "n_bases": len(models)}
+            rows += [named | row | sizes for row in differences_rows(values, ks, seeds, draws)]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def over_bases(differences: Sequence[Differences]) -> Differences:
+    """The differences of several bases, `[S, P, K]` each, as those of runs `[B, P, K]`.
+
+    Each is averaged over its base's runs, of which there may be different numbers. The bases are
+    numbered from 1.
+    """
+    values = np.stack([of_base.mean(axis=0) for of_base, _, _ in differences])
+    return values, differences[0][1], list(range(1, len(values) + 1))
 
 
 def adjusted(comparisons: pd.DataFrame) -> pd.DataFrame:
     """Comparisons with `p_holm` and `n_tests` after `p`; those of one model and k are a family.
 
     `p_holm` is p adjusted (Holm 1979) for the `n_tests` comparisons of the family, over all pairs
-    and benchmarks in it. Pairs of the same counts are one test, and an algorithm beside its twin is
-    none (NaN). Algorithms are twins if they have the same counts on every benchmark; counts that
+    and benchmarks in it. Pairs of the same counts are one test, and a method beside its twin is
+    none (NaN). Methods are twins if they have the same counts on every benchmark; counts that
     are all or nothing everywhere are no sign of it.
     """
     table = comparisons.copy()
@@ -103,15 +144,15 @@ def differences_rows(
 ) -> list[dict[str, object]]:
     """The part of COLUMNS that differences `[S, P, K]` of runs `seeds` decide, a row for each k."""
     parts = parts_of(differences, draws)
-    found = mean_of([parts])
-    low, high = (np.clip(end, -1.0, 1.0) for end in found.interval())
+    mean = mean_of([parts])
+    low, high = (np.clip(end, -1.0, 1.0) for end in mean.interval())
     p_problems, p_runs = p_of_problems(differences, draws), p_of_runs(differences)
-    p = np.maximum(p_problems, found.p())
+    p = np.maximum(p_problems, mean.p())
     return [
         {
             "metric": "pass@k",
             "k": int(k),
-            "value": float(found.value[place]),
+            "value": float(mean.value[place]),
             "low": float(low[place]),
             "high": float(high[place]),
             "p_problems": float(p_problems[place]),
@@ -119,6 +160,7 @@ def differences_rows(
             "p": float(p[place]),
             "n_problems": differences.shape[1],
             "n_seeds": differences.shape[0],
+            "n_bases": 1,
             **part_columns(parts, place, seeds),
         }
         for place, k in enumerate(ks)
@@ -126,7 +168,7 @@ def differences_rows(
 
 
 def _first_names(comparisons: pd.DataFrame) -> dict[str, str]:
-    """By algorithm the first of its twins, itself where it has none; comparisons of one model."""
+    """By method the first of its twins, itself where it has none; comparisons of one model."""
     benchmarks: dict[str, set[str]] = {}
     same: dict[tuple[str, str], set[str]] = {}
     partly: dict[tuple[str, str], bool] = {}
@@ -162,23 +204,14 @@ def _adjusted(family: pd.DataFrame, first: Mapping[str, str]) -> tuple[list[floa
     return [float(adjusted[key]) for key in keys], sum(not math.isnan(v) for v in p.values())
 
 
-def _by_benchmark(curves: Mapping[tuple[str, str, str], Curves]) -> dict[tuple[str, str], list]:
-    algorithms: dict[tuple[str, str], list[str]] = {}
-    for model, algorithm, benchmark in curves:
-        algorithms.setdefault((model, benchmark), []).append(algorithm)
-    return algorithms
-
-
-def _differences(
-    name: str, one: Curves, other_name: str, other: Curves
-) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`.
+def _differences(name: str, one: Curves, other_name: str, other: Curves) -> Differences:
+    """The differences of two methods.
 
     pass@k is unbiased for every k up to n, so samples of different number share their ks.
     """
     ks, of_one, of_other = np.intersect1d(one.ks, other.ks, return_indices=True)
     values, others = one.values[..., of_one], other.values[..., of_other]
-    if BASE in (name, other_name):
+    if BASE in (name, other_name) and 1 in (len(one.seeds), len(other.seeds)):
         return values - others, ks, list((one if other_name == BASE else other).seeds)
     seeds = [seed for seed in one.seeds if seed in other.seeds]
     if not seeds:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import POOLED, Samples, curves_of
+from sage.evaluation.curves import POOLED, curves_of
 from sage.evaluation.intervals import interval_of_share
 
 TAUS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def cover_table(samples: Samples, draws: int) -> pd.DataFrame:
+def cover_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     """Cover@tau for TAUS, per run and pooled over training seeds, with 95 % intervals.
 
     Columns: model, algorithm, train_seed (POOLED for all), benchmark, metric (``cover``), tau,
@@ -23,7 +23,7 @@ def cover_table(samples: Samples, draws: int) -> pd.DataFrame:
     a problem within 1 / sqrt(n_samples) of tau may fall on either side.
     """
     rows: list[dict[str, object]] = []
-    for (model, algorithm, benchmark), curves in curves_of(samples).items():
+    for (model, algorithm, benchmark), curves in curves_of(counts).items():
         reached = cover(curves.correct, curves.n)
         groups = {seed: reached[i : i + 1] for i, seed in enumerate(curves.seeds)}
         groups[POOLED] = reached

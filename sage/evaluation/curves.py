@@ -5,7 +5,7 @@ A run is a policy on a benchmark; runs that differ in their training seed alone 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +27,11 @@ Samples = Mapping[Run, pd.DataFrame]
 
 @dataclass(frozen=True)
 class Curves:
-    """pass@k of an algorithm on a benchmark: `values` `[S, P, K]` by run, problem and `ks`.
+    """pass@k of a method on a benchmark: `values` `[S, P, K]` by run, problem and `ks`.
 
-    `correct` `[S, P]` are the counts out of `n`; `problems` are in sorted order.
+    `correct` `[S, P]` are the counts out of `n`, `worked` those with correct working, and `chance`
+    `[S, P, K]` pass@k against other problems' answers, NaN where unknown; `problems` are in sorted
+    order.
     """
 
     seeds: tuple[int, ...]
@@ -37,7 +39,14 @@ class Curves:
     n: int
     ks: np.ndarray
     correct: np.ndarray
+    worked: np.ndarray
     values: np.ndarray
+    chance: np.ndarray
+
+    def same_as(self, other: Curves) -> bool:
+        """Whether every run has the same correct counts in both."""
+        sizes = (self.n, self.seeds) == (other.n, other.seeds)
+        return sizes and np.array_equal(self.correct, other.correct)
 
 
 def run_of(path: Path) -> Run:
@@ -48,29 +57,35 @@ def run_of(path: Path) -> Run:
     return *run_at(path.parent), path.stem
 
 
-def curves_of(samples: Samples) -> dict[tuple[str, str, str], Curves]:
-    """Curves by (model, algorithm, benchmark), in the order of `samples`.
+def curves_of(counts: pd.DataFrame) -> dict[tuple[str, str, str], Curves]:
+    """Curves by (model, algorithm, benchmark), in the order of `counts` (`counts_table`).
 
     Raises ValueError unless all problems of a benchmark were sampled equally often, and the
-    same ones in every run of an algorithm.
+    same ones in every run of a method.
     """
-    counts: dict[tuple[str, str, str], dict[int, pd.DataFrame]] = {}
-    for (model, algorithm, train_seed, benchmark), frame in samples.items():
-        correct = (frame["status"] == "correct").groupby(frame["problem_id"]).agg(["sum", "size"])
-        runs = counts.setdefault((model, algorithm, benchmark), {})
-        runs[train_seed] = correct.sort_index()
-    return {key: _curves(key, runs) for key, runs in counts.items()}
+    groups = counts.groupby(["model", "algorithm", "benchmark"], sort=False)
+    return {(str(m), str(a), str(b)): _curves((m, a, b), rows) for (m, a, b), rows in groups}
 
 
-def _curves(key: tuple[str, str, str], runs: Mapping[int, pd.DataFrame]) -> Curves:
-    first = next(iter(runs.values()))
-    n = int(first["size"].iloc[0])
+def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
+    """The number of samples of each problem. Raises ValueError if it is not the same for all."""
+    n = int(sizes.iloc[0])
+    if (sizes != n).any():
+        raise ValueError(f"{', '.join(map(str, run))}: problems sampled unequally often")
+    return n
+
+
+def _curves(key: tuple[object, ...], rows: pd.DataFrame) -> Curves:
+    n = samples_each(rows["n_samples"], key)
+    runs = {int(str(seed)): run for seed, run in rows.groupby("train_seed", sort=False)}
+    problems = tuple(next(iter(runs.values()))["problem_id"])
     for train_seed, run in runs.items():
-        if (run["size"] != n).any():
-            raise ValueError(f"{key}, seed {train_seed}: problems sampled unequally often")
-        if not run.index.equals(first.index):
+        if tuple(run["problem_id"]) != problems:
             raise ValueError(f"{key}, seed {train_seed}: other problems than in the first run")
     ks = powers_of_two(n)
-    correct = np.stack([run["sum"].to_numpy() for run in runs.values()])
+    correct, worked = (
+        np.stack([run[name].to_numpy() for run in runs.values()]) for name in ("correct", "worked")
+    )
+    chance = np.array([[*map(np.asarray, run["chance"])] for run in runs.values()])
     values = np.stack([pass_at_k(n, row, ks) for row in correct])
-    return Curves(tuple(runs), tuple(first.index), n, ks, correct, values)
+    return Curves(tuple(runs), problems, n, ks, correct, worked, values, chance)

@@ -97,12 +97,12 @@ class Estimate:
         """Two-sided p of mean `null` by Student's t, `[K]`; NaN where the mean is NaN."""
         distance = self.value - null
         above = distance < 0  # the arm that reaches towards `null`
-        found = []
+        values = []
         for part, df in self._all():
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratio = np.abs(distance) / np.sqrt(np.where(above, part[1], part[0]))
-            found.append(2.0 * stdtr(df, -np.where(distance == 0, 0.0, ratio)))
-        return np.where(np.isnan(distance), np.nan, np.maximum.reduce(found))
+            values.append(2.0 * stdtr(df, -np.where(distance == 0, 0.0, ratio)))
+        return np.where(np.isnan(distance), np.nan, np.maximum.reduce(values))
 
     def _all(self) -> list[tuple[tuple[np.ndarray, np.ndarray], np.ndarray | float]]:
         return [
@@ -187,47 +187,40 @@ def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
     )
 
 
-def interval_of_share(
-    values: np.ndarray, draws: int, seed: int = 0, level: float = 0.95
-) -> Interval:
-    """Interval of the mean of `values` `[S, P, K]` in [0, 1] over runs and problems.
+def interval_of_share(values: np.ndarray, draws: int, seed: int = 0) -> Interval:
+    """95 % interval of the mean of `values` `[S, P, K]` in [0, 1] over runs and problems.
 
     Returns its lower and upper ends, `[K]` each, which stay within [0, 1]: runs are compared
     on the logit scale. With a single problem it is NaN.
     """
-    return ends_of_share(mean_of([parts_of(values, draws, SHARES, seed)], bounded=True), level)
+    return ends_of_share(mean_of([parts_of(values, draws, SHARES, seed)], bounded=True))
 
 
-def ends_of_share(found: Estimate, level: float = 0.95) -> Interval:
-    """Ends of the interval of a share, within [0, 1]."""
-    low, high = found.interval(level)
+def ends_of_share(estimate: Estimate) -> Interval:
+    """Ends of the 95 % interval of a share, within [0, 1]."""
+    low, high = estimate.interval()
     # Means of equal numbers differ in their last digit; an interval holds its own mean.
-    return np.clip(low, 0.0, found.value), np.clip(high, found.value, 1.0)
+    return np.clip(low, 0.0, estimate.value), np.clip(high, estimate.value, 1.0)
 
 
-def interval_of_difference(
-    values: np.ndarray, draws: int, seed: int = 0, level: float = 0.95
-) -> Interval:
+def interval_of_difference(values: np.ndarray, draws: int) -> Interval:
     """As `interval_of_share`, for paired differences `[S, P, K]` in [-1, 1]."""
-    low, high = mean_of([parts_of(values, draws, DIFFERENCES, seed)]).interval(level)
+    low, high = mean_of([parts_of(values, draws, DIFFERENCES)]).interval()
     return np.maximum(low, -1.0), np.minimum(high, 1.0)
 
 
-def interval_of_mean(
-    values: np.ndarray, draws: int, seed: int = 0, level: float = 0.95
-) -> Interval:
+def interval_of_mean(values: np.ndarray, draws: int) -> Interval:
     """As `interval_of_share`, for values `[S, P, K]` without a range of their own."""
-    return mean_of([parts_of(values, draws, None, seed)]).interval(level)
+    return mean_of([parts_of(values, draws, None)]).interval()
 
 
-def detectable(low: float, high: float, value: float, df: float, level: float = 0.95) -> float:
+def detectable(low: float, high: float, value: float, df: float) -> float:
     """The smallest difference that a study of this precision finds in 80 % of cases.
 
-    (t_{level} + t_{POWER}) standard errors, after the longer arm of the interval [low, high]
-    at `level`; infinite degrees of freedom are the normal distribution.
+    (t_{0.95} + t_{POWER}) standard errors, after the longer arm of the 95 % interval [low, high];
+    infinite degrees of freedom are the normal distribution.
     """
-    quantile = student(df, 0.5 + level / 2.0)
-    return max(high - value, value - low) * (1.0 + student(df, POWER) / quantile)
+    return max(high - value, value - low) * (1.0 + student(df, POWER) / student(df, 0.975))
 
 
 def student(df: float, place: float) -> float:
@@ -242,14 +235,14 @@ def p_of_distance(distance: float, error: float, df: float) -> float:
     return 2.0 * float(stdtr(df, -abs(distance) / error))
 
 
-def p_of_problems(differences: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
+def p_of_problems(differences: np.ndarray, draws: int) -> np.ndarray:
     """Two-sided sign-flip permutation p of mean difference 0, `[S, P, K]` to `[K]`.
 
     A problem's differences are averaged over runs and flip together. It takes these very runs
     as given; at least 1 / (draws + 1), and NaN where a difference is.
     """
     by_problem = np.asarray(differences).mean(axis=0)
-    flipped = np.abs(_signs(len(by_problem), draws, seed) @ by_problem)
+    flipped = np.abs(_signs(len(by_problem), draws) @ by_problem)
     observed = np.abs(by_problem.sum(axis=0))
     # The same numbers summed in another order are no smaller than the observed sum.
     as_large = (flipped >= observed - 1e-9).sum(axis=0)
@@ -383,7 +376,7 @@ def _dirichlet(problems: int, draws: int, seed: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=4)
-def _signs(problems: int, draws: int, seed: int) -> np.ndarray:
+def _signs(problems: int, draws: int) -> np.ndarray:
     """Signs of each problem in each permutation, `[draws, P]`."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     return rng.integers(0, 2, (draws, problems)) * 2.0 - 1.0

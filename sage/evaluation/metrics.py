@@ -16,6 +16,7 @@ import pandas as pd
 from sage.evaluation.averages import part_columns
 from sage.evaluation.chance import chance_table, checks_working
 from sage.evaluation.comparisons import adjusted, comparisons_table
+from sage.evaluation.counts import counts_table
 from sage.evaluation.cover import cover_table
 from sage.evaluation.curves import POOLED, Run, Samples, curves_of, run_of
 from sage.evaluation.diversity import diversity_table
@@ -25,7 +26,7 @@ from sage.problems.record import read_problems
 from sage.runtime.files import atomic_directory, atomic_file
 from sage.runtime.tables import read_frame, read_frames
 
-__all__ = ["CHANCE", "POOLED", "TABLES", "Run", "join_metrics", "run_of", "write_metrics"]
+__all__ = ["POOLED", "TABLES", "Run", "join_metrics", "of_counts", "run_of", "write_metrics"]
 
 _COLUMNS = ["problem_id", "eval_seed", "sample_index", "answer", "status", "finish_reason"]
 
@@ -39,35 +40,61 @@ def write_metrics(
 ) -> None:
     """Read graded samples and write TABLES, or those named, each as a Parquet file in `folder`.
 
-    With the file of their `problems` there is CHANCE as well. The folder is written completely or
-    not at all.
+    Chance levels and correct working need the file of their `problems`. The folder is written
+    completely or not at all.
     """
     asked = [] if problems is None else read_problems(problems)
     columns = [*_COLUMNS, "completion"] if asked and checks_working(asked) else _COLUMNS
     frames: dict[Run, pd.DataFrame] = {
         run_of(path): read_frame(path, columns=columns) for path in samples
     }
+    counts = counts_table(frames, asked)
     with atomic_directory(folder) as temporary:
         for name in names or TABLES:
-            TABLES[name](frames, draws).to_parquet(temporary / f"{name}.parquet", index=False)
-        if asked:
-            table = chance_table(frames, asked, draws)
-            table.to_parquet(temporary / f"{CHANCE}.parquet", index=False)
+            made = (
+                OF_COUNTS[name](counts, draws)
+                if name in OF_COUNTS
+                else OF_SAMPLES[name](frames, draws)
+            )
+            made.to_parquet(temporary / f"{name}.parquet", index=False)
 
 
-def join_metrics(folders: Sequence[Path], tables: Mapping[str, Path]) -> None:
+def of_counts(
+    counts: pd.DataFrame, bases: Mapping[str, Sequence[str]], draws: int
+) -> dict[str, pd.DataFrame]:
+    """Every table of a whole study that is made from its counts alone, by name."""
+    tables = {name: make(counts, draws) for name, make in OF_COUNTS.items()}
+    return tables | {"comparisons": _with_bases(tables["comparisons"], counts, bases, draws)}
+
+
+def _with_bases(
+    comparisons: pd.DataFrame, counts: pd.DataFrame, bases: Mapping[str, Sequence[str]], draws: int
+) -> pd.DataFrame:
+    """Comparisons within models, then those over groups of them, with p adjusted."""
+    over = [comparisons_table(counts, draws, bases)] if bases else []
+    return adjusted(pd.concat([comparisons, *over], ignore_index=True))
+
+
+def join_metrics(
+    folders: Sequence[Path],
+    tables: Mapping[str, Path],
+    bases: Mapping[str, Sequence[str]],
+    draws: int,
+) -> None:
     """Write the tables named in `tables`, each to its path, from what `write_metrics` wrote.
 
-    In the comparisons, p is adjusted for all of a model at that k.
+    The comparisons have those over `bases` as well, and p adjusted for all of a model at that k.
     """
     for name, path in tables.items():
         joined = read_frames([folder / f"{name}.parquet" for folder in folders])
+        if name == "comparisons":
+            counts = read_frames([folder / "counts.parquet" for folder in folders])
+            joined = _with_bases(joined, counts, bases, draws)
         with atomic_file(path) as temporary:
-            joined = adjusted(joined) if name == "comparisons" else joined
             joined.to_parquet(temporary, index=False)
 
 
-def pass_at_k_table(samples: Samples, draws: int) -> pd.DataFrame:
+def pass_at_k_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     """Unbiased pass@k for k = 1, 2, 4, … n, per run and pooled over training seeds.
 
     Columns: model, algorithm, train_seed (POOLED for all), benchmark, metric, k, value, low,
@@ -76,7 +103,7 @@ def pass_at_k_table(samples: Samples, draws: int) -> pd.DataFrame:
     (`sage.evaluation.averages`). Raises ValueError if problems were sampled unequally often.
     """
     rows: list[dict[str, object]] = []
-    for (model, algorithm, benchmark), curves in curves_of(samples).items():
+    for (model, algorithm, benchmark), curves in curves_of(counts).items():
         groups = {seed: curves.values[i : i + 1] for i, seed in enumerate(curves.seeds)}
         groups[POOLED] = curves.values
         for train_seed, values in groups.items():
@@ -175,16 +202,18 @@ def rates_table(samples: Samples) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-TABLES: dict[str, Callable[[Samples, int], pd.DataFrame]] = {
+OF_COUNTS: dict[str, Callable[[pd.DataFrame, int], pd.DataFrame]] = {
+    "counts": lambda counts, draws: counts,
     "pass_at_k": pass_at_k_table,
-    "rates": lambda samples, draws: rates_table(samples),
     "comparisons": comparisons_table,
     "support": support_table,
     "cover": cover_table,
+    "chance": chance_table,
+}
+OF_SAMPLES: dict[str, Callable[[Samples, int], pd.DataFrame]] = {
+    "rates": lambda samples, draws: rates_table(samples),
     "diversity": diversity_table,
     "paper_reading": lambda samples, draws: paper_reading_table(samples),
 }
+TABLES = (*OF_COUNTS, *OF_SAMPLES)
 """The tables by the names of their files."""
-
-CHANCE = "chance"
-"""The controls of pass@k, which need the problems (`sage.evaluation.chance`)."""

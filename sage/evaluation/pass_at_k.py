@@ -34,15 +34,6 @@ def pass_at_k(n: int | np.ndarray, correct: np.ndarray, ks: np.ndarray) -> np.nd
     return table[place]
 
 
-def primary_k(samples: int, seeds: int = 1) -> int | None:
-    """The largest power of two that leaves two samples for each of k; None where there are too few.
-
-    `samples` are those of one evaluation seed, and k is at most their number.
-    """
-    most = min(samples, samples * seeds // 2)
-    return 2 ** (most.bit_length() - 1) if most else None
-
-
 def powers_of_two(n: int) -> np.ndarray:
     """k = 1, 2, 4, … up to n, and n itself."""
     ks = 2 ** np.arange(n.bit_length())

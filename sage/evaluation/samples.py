@@ -21,11 +21,11 @@ from sage.problems.record import Problem
 from sage.prompting import SYSTEM_PROMPT, prompt_ids
 from sage.runtime.files import atomic_file
 from sage.runtime.manifest import Manifest
-from sage.sampling import Completion, Request, stream_key
 from sage.sampling.engines import engine_module, engine_versions, open_sampler
 from sage.sampling.identity import checkpoint_digest, code_digest, digest
+from sage.sampling.interface import Completion, Request, stream_key
 from sage.sampling.shards import Sample, Shards
-from sage.study import Evaluation
+from sage.study import Draws
 
 COLUMNS = pa.schema(
     [
@@ -46,7 +46,7 @@ def evaluate(
     base: Path,
     policy: Path | None,
     problems: Sequence[Problem],
-    settings: Evaluation,
+    settings: Draws,
     device: str,
     model: str,
     benchmark: str,
@@ -67,7 +67,8 @@ def evaluate(
     made_with = drawing_settings(base, policy, tokenizer, settings, device, run)
     store = Shards(shards, made_with, prompts)
     if missing := store.missing(settings.seeds, settings.samples, settings.shard_size):
-        sampler = open_sampler(base, policy, tokenizer, settings, device)
+        longest = max(map(len, prompts.values()))
+        sampler = open_sampler(base, policy, tokenizer, settings, device, longest)
 
         def draw(samples: Sequence[Sample]) -> Sequence[Completion]:
             requests = [Request(prompts[i], stream_key(*run, i, *rest)) for i, *rest in samples]
@@ -91,7 +92,7 @@ def drawing_settings(
     base: Path,
     policy: Path | None,
     tokenizer: PreTrainedTokenizerBase,
-    settings: Evaluation,
+    settings: Draws,
     device: str,
     run: tuple[str, int, str],
 ) -> dict[str, Any]:
@@ -108,6 +109,7 @@ def drawing_settings(
         "sampling": settings.sampling.model_dump(),
         "engine": settings.engine,
         "dtype": settings.dtype,
+        "batch_invariant": settings.batch_invariant,
         "device": device,
         "code": code_digest(engine_module(settings.engine)),
         "versions": engine_versions(settings.engine),
@@ -123,5 +125,5 @@ def add_verdicts(
         [(text, p.answer, p.kind) for text, p in zip(drawn["completion"], asked, strict=True)],
         progress=True,
     )
-    found = pd.DataFrame([(v.answer, v.status) for v in verdicts], columns=["answer", "status"])
-    return pd.concat([drawn, found], axis=1)[COLUMNS.names]
+    graded = pd.DataFrame([(v.answer, v.status) for v in verdicts], columns=["answer", "status"])
+    return pd.concat([drawn, graded], axis=1)[COLUMNS.names]

@@ -9,7 +9,7 @@ from pathlib import Path
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
 from sage.runtime.manifest import Manifest
-from sage.study import Evaluation
+from sage.study import Draws
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class SnapshotSampler:
 
     base: Path
     problems: Sequence[Problem]
-    settings: Evaluation
+    settings: Draws
     device: str
     model: str
     benchmark: str

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from sage.evaluation.curves import POOLED, Curves, Samples, curves_of
+from sage.evaluation.curves import POOLED, Curves, curves_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.study import BASE
 
@@ -55,7 +55,7 @@ COLUMNS = [
 ]
 
 
-def support_table(samples: Samples, draws: int, zeta: float = ZETA) -> pd.DataFrame:
+def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     """Each trained run against the base: a row per run, and one pooled over training seeds.
 
     COLUMNS: problems solved by both (`preserved`, P), only after training (`expanded`, E), only
@@ -67,7 +67,7 @@ def support_table(samples: Samples, draws: int, zeta: float = ZETA) -> pd.DataFr
     and `_null` what the base gives against itself at that size: compare these two. Raises
     ValueError if base and run differ in problems or in samples per problem.
     """
-    curves = curves_of(samples)
+    curves = curves_of(counts)
     rows: list[dict[str, object]] = []
     for (model, algorithm, benchmark), trained in curves.items():
         base = curves.get((model, BASE, benchmark))
@@ -83,9 +83,9 @@ def support_table(samples: Samples, draws: int, zeta: float = ZETA) -> pd.DataFr
         groups[POOLED] = trained.correct
         for train_seed, correct in groups.items():
             cells = _cells(base.correct[:1] > 0, correct > 0)
-            counts = [int(cell.sum()) for cell in cells]
-            named = dict(zip(("preserved", "expanded", "shrunk", "neither"), counts, strict=True))
-            scores = support_scores(*counts[:3])
+            sizes = [int(cell.sum()) for cell in cells]
+            named = dict(zip(("preserved", "expanded", "shrunk", "neither"), sizes, strict=True))
+            scores = support_scores(*sizes[:3])
             low, high = _intervals(cells, draws)
             half = support_scores(*_halves_of_two(base, correct))
             rows.append(
@@ -97,8 +97,8 @@ def support_table(samples: Samples, draws: int, zeta: float = ZETA) -> pd.DataFr
                     **named,
                     **scores,
                     "n_samples": trained.n,
-                    "zeta": zeta,
-                    "epsilon": -math.log(zeta) / trained.n,
+                    "zeta": ZETA,
+                    "epsilon": -math.log(ZETA) / trained.n,
                     **{f"{name}_low": low[name] for name in SCORES},
                     **{f"{name}_high": high[name] for name in SCORES},
                     **{f"{name}_half": half[name] for name in SCORES},

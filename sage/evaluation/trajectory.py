@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import curves_of
 from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.snapshots import SnapshotSampler, snapshots_of
@@ -18,14 +19,14 @@ COLUMNS = ["algorithm", "train_seed", "step", "value", "low", "high"]
 
 
 def trajectory_table(
-    sampler: SnapshotSampler, policies: Sequence[Path], count: int
+    sampler: SnapshotSampler, policies: Sequence[Path], count: int, bootstrap: int
 ) -> tuple[pd.DataFrame, int]:
     """Sample the parent and `count` snapshots of each of `policies`.
 
     `policies` are folders .../{algorithm}/seed{seed}. Returns pass@1 with its interval over
-    problems, COLUMNS, and how many tokens were drawn; step 0 is the parent. Of snapshots kept for
-    a finer figure, those at `count` even shares of the run are taken. Raises FileNotFoundError for
-    too few snapshots.
+    problems, from `bootstrap` resamples (COLUMNS), and how many tokens were drawn; step 0 is the
+    parent. Of snapshots kept for a finer figure, those at `count` even shares of the run are taken.
+    Raises FileNotFoundError for too few snapshots.
     """
     rows, tokens = [], 0
 
@@ -36,9 +37,9 @@ def trajectory_table(
         frame = read_frame(sampler.samples(policy, algorithm, seed, step))
         tokens += int(frame["n_tokens"].sum())
         run = sampler.model, algorithm, seed, sampler.benchmark
-        (curves,) = curves_of({run: frame}).values()
+        (curves,) = curves_of(counts_table({run: frame})).values()
         at_one = curves.values[:, :, :1]
-        low, high = interval_of_share(at_one, sampler.settings.bootstrap)
+        low, high = interval_of_share(at_one, bootstrap)
         return float(at_one.mean()), float(low[0]), float(high[0])
 
     start = accuracy(None, BASE, 0, 0)

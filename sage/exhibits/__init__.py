@@ -62,20 +62,20 @@ def kind_class(kind: str) -> type[Kind]:
         raise ValueError(said + nearest(str(kind), [*KINDS]))
     module, _, name = KINDS.get(kind, kind).partition(":")
     try:
-        found = getattr(import_module(module), name)
+        imported = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{kind!r} cannot be imported ({error}); write module:Class, where module is a file "
             "beside the Snakefile or an installed package"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, Kind)) or (
-        found.measure is Kind.measure and found.evaluated is Kind.evaluated
+    if not (isinstance(imported, type) and issubclass(imported, Kind)) or (
+        not hasattr(imported, "measure") and imported.evaluated is Kind.evaluated
     ):
         raise ValueError(
             f"{kind!r} must be a subclass of sage.exhibits.kind.Kind that defines `measure` or "
             "`evaluated`"
         )
-    return found
+    return imported
 
 
 def load_study(study: str, config_folder: Path) -> ResolvedStudy:
@@ -103,9 +103,9 @@ def shows(study: ResolvedStudy, exhibit: str) -> Shows:
 
 def kind_of(study: ResolvedStudy, exhibit: str) -> Kind:
     """An exhibit of the study."""
-    shown = study.study.exhibits[exhibit]
-    assert isinstance(shown, Kind)
-    return shown
+    own = study.study.exhibits[exhibit]
+    assert isinstance(own, Kind)
+    return own
 
 
 def frames_of(
@@ -115,10 +115,10 @@ def frames_of(
 
     All are in `made`; `results`, if given, holds what a model is needed to measure.
     """
-    shown = shows(study, exhibit)
-    place = (shown.with_model and results) or made
-    own = [place.measured(exhibit)] if shown.measures else []
-    return own + [made.evaluated(*pair) for pair in shown.evaluated(study)]
+    source = shows(study, exhibit)
+    place = (source.with_model and results) or made
+    own = [place.measured(exhibit)] if source.measures else []
+    return own + [made.evaluated(*pair) for pair in source.evaluated(study)]
 
 
 def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> dict[str, str]:

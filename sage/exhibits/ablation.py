@@ -1,4 +1,4 @@
-"""The ablation grid (Table 6): pass@1 and pass@K over settings of one algorithm's guide.
+"""The ablation grid (Table 6): pass@1 and pass@K over settings of one method's guide.
 
 No claim is made about which cell is best.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pandas as pd
 from pydantic import Field
 
-from sage.exhibits.kind import Shown
+from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import ShowsPassAtK, estimates, numbers_of_runs, pooled, shown_ks
 from sage.fields import Name, about, nearest
 from sage.rendering.labels import interval_name, seeds_said
@@ -22,10 +22,10 @@ from sage.study.exhibit import Surroundings
 
 
 class AblationTable(ShowsPassAtK):
-    """pass@1 and pass@k over a grid of one algorithm's guide settings (Table 6)."""
+    """pass@1 and pass@k over a grid of one method's guide settings (Table 6)."""
 
     kind: Literal["ablation"]
-    algorithm: Annotated[Name, about("the algorithm whose guide is varied")]
+    algorithm: Annotated[Name, about("the method whose guide is varied")]
     grid: Annotated[
         dict[str, Annotated[list[float], Field(min_length=1)]],
         Field(min_length=1, max_length=2),
@@ -37,8 +37,8 @@ class AblationTable(ShowsPassAtK):
     benchmark: Annotated[Name, about("the problem set")]
 
     contents: ClassVar[str] = (
-        "Pass@1 and pass@K over the settings of one algorithm's guide: a row for each cell and "
-        "k, as shares between 0 and 1 with 95 % intervals. `own` marks the algorithm's own "
+        "Pass@1 and pass@K over the settings of one method's guide: a row for each cell and "
+        "k, as shares between 0 and 1 with 95 % intervals. `own` marks the method's own "
         "settings, which every other table uses."
     )
 
@@ -50,8 +50,7 @@ class AblationTable(ShowsPassAtK):
         ]
 
     def row(self, cell: Mapping[str, float], algorithms: Mapping[str, Algorithm]) -> str:
-        """The row of a cell. It is the algorithm itself if the cell has the algorithm's own
-        settings."""
+        """The method of a cell: the varied one itself if the cell has its own settings."""
         guide = algorithms[self.algorithm].guide
         if guide is not None and {**guide.settings, **cell} == guide.settings:
             return self.algorithm
@@ -61,14 +60,14 @@ class AblationTable(ShowsPassAtK):
         return [self.algorithm]
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """A row per cell."""
+        """A method for each cell."""
         return [self.row(cell, study.algorithms) for cell in self.cells()]
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
-        """A row for each cell that differs from the algorithm itself."""
+        """A method for each cell that differs from the varied one."""
         parent = algorithms[self.algorithm]
         assert parent.guide is not None  # a fault otherwise
-        found = {}
+        rows = {}
         for cell in self.cells():
             name = self.row(cell, algorithms)
             if name != self.algorithm:
@@ -76,11 +75,11 @@ class AblationTable(ShowsPassAtK):
                 guide = parent.guide.model_copy(update={"settings": settings})
                 words = ", ".join(f"{key} {value:g}" for key, value in cell.items())
                 title = f"{parent.title} ({words})"
-                found[name] = parent.model_copy(update={"guide": guide, "title": title})
-        return found
+                rows[name] = parent.model_copy(update={"guide": guide, "title": title})
+        return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """An algorithm without a guide, and settings that its guide does not have."""
+        """A method without a guide, and settings that its guide does not have."""
         row = around.algorithms.get(self.algorithm)
         if row is None:
             return
@@ -89,7 +88,7 @@ class AblationTable(ShowsPassAtK):
                 "algorithm",
                 (
                     f"{self.algorithm!r} has no guide, so no guide settings can be varied; name an "
-                    "algorithm with a guide"
+                    "method with a guide"
                 ),
             )
             return
@@ -99,42 +98,42 @@ class AblationTable(ShowsPassAtK):
                 what = f"a setting of the guide {row.guide.kind!r}"
                 yield f"grid.{setting}", f"{setting!r} is not {what}{nearest(setting, known)}"
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """The grid."""
-        rows = pooled(shown.frame("pass_at_k"), shown)
-        frame = self._frame(rows, shown)
+        rows = pooled(display.frame("pass_at_k"), display)
+        frame = self._frame(rows, display)
         runs = numbers_of_runs(rows)
-        return TableDocument(frame, self._view(frame), self._caption(frame, runs, shown))
+        return TableDocument(frame, self._view(frame), self._caption(frame, runs, display))
 
-    def as_in_paper(self, shown: Shown) -> pd.DataFrame:
+    def as_in_paper(self, display: Display) -> pd.DataFrame:
         """pass@k of each cell."""
-        frame = self._frame(pooled(shown.frame("pass_at_k"), shown), shown)
+        frame = self._frame(pooled(display.frame("pass_at_k"), display), display)
         return frame.assign(benchmark=self.benchmark, quantity=[f"pass@{k}" for k in frame["k"]])
 
-    def _frame(self, rows: pd.DataFrame, shown: Shown) -> pd.DataFrame:
+    def _frame(self, rows: pd.DataFrame, display: Display) -> pd.DataFrame:
         """A row for each cell and k of pooled pass@k; the grid's last key changes fastest.
 
-        Columns: the grid's keys, `algorithm` (the cell's row), `own` (whether these are the
-        algorithm's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
+        Columns: the grid's keys, `algorithm` (the cell's method), `own` (whether these are the
+        method's own settings), `k`, `value`, `low`, `high` (shares; NaN if a run is missing).
         """
-        ks = shown_ks(rows, shown.evaluation.samples)
-        found = {k: estimates(rows, self.benchmark, k, shown.rows) for k in ks}
+        ks = shown_ks(rows, display.evaluation.primary_k)
+        by_k = {k: estimates(rows, self.benchmark, k, display.rows) for k in ks}
         table: list[dict[str, Any]] = []
-        for cell, row in zip(self.cells(), shown.rows, strict=True):
+        for cell, row in zip(self.cells(), display.rows, strict=True):
             for k in ks:
                 name = {"algorithm": row, "own": row == self.algorithm, "k": k}
-                table.append({**cell, **name, **found[k].loc[row]})
+                table.append({**cell, **name, **by_k[k].loc[row]})
         return pd.DataFrame(table)
 
-    def _caption(self, table: pd.DataFrame, runs: list[int], shown: Shown) -> str:
+    def _caption(self, table: pd.DataFrame, runs: list[int], display: Display) -> str:
         first, *second = self.grid
         ks = " / ".join(f"pass@{k}" for k in sorted(table["k"].unique()))
         layout = f"Rows: {first}; columns: {second[0]}." if second else f"Rows: {first}."
         own = " Marked: the settings used in every other table." if table["own"].any() else ""
         return (
-            f"{shown.heading}, {shown.title(self.algorithm)} on {shown.titles[self.benchmark]}: "
-            f"{ks} in percent. {layout}{own} Beneath each value is its "
-            f"{interval_name(runs)}. {seeds_said(runs)} Cells are not compared: "
+            f"{display.heading}, {display.title(self.algorithm)} on "
+            f"{display.titles[self.benchmark]}: {ks} in percent. {layout}{own} Beneath each value "
+            f"is its {interval_name(runs)}. {seeds_said(runs)} Cells are not compared: "
             "some cell is always the highest by chance."
         )
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown
+from sage.exhibits.kind import Display
 from sage.exhibits.paper_reading import reading_table
 from sage.exhibits.pass_at_k import (
     PARTS,
@@ -44,41 +44,40 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
     contents: ClassVar[str] = (
         "Pass@1 and pass@K of every method: the unbiased estimate, pooled over training seeds, "
         "as shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
-        "over training runs, if there are several). K is the largest k that all methods of a "
-        "benchmark share and that one evaluation seed samples. `mark` is `best` if paired "
-        "comparisons, adjusted after Holm, put a method above every other; otherwise it is `tie` "
-        "for the highest method and for those not significantly different from it. In the table "
-        "`…_reading`, `reading` is the paper's estimator: pass@1 from the first sample, and "
+        "over training runs, if there are several). K is the study's primary k. `mark` is `best` "
+        "if paired comparisons, adjusted after Holm, put a method above every other; otherwise it "
+        "is `tie` for the highest method and for those not significantly different from it. In the "
+        "table `…_reading`, `reading` is the paper's estimator: pass@1 from the first sample, and "
         "pass@n from all n samples of a seed. It is the mean over evaluation seeds, with "
         "standard deviation `std`."
     )
 
-    def tables(self) -> Mapping[str, Callable[[Shown], TableDocument]]:
+    def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
         """The accuracies, and the paper's estimator on the same samples."""
         return {"": self.table, "_reading": reading_table}
 
-    def table(self, shown: Shown) -> TableDocument:
-        """A row for each algorithm: its accuracies with their marks."""
-        rows = pooled(shown.frame("pass_at_k"), shown)
-        frame = accuracy_frame(rows, compared(shown.frame("comparisons"), shown), shown)
+    def table(self, display: Display) -> TableDocument:
+        """A row for each method: its accuracies with their marks."""
+        rows = pooled(display.frame("pass_at_k"), display)
+        frame = accuracy_frame(rows, compared(display.frame("comparisons"), display), display)
         return TableDocument(
-            frame, _view(frame, shown), _caption(rows, shown), flat=_flat_cells(frame, shown)
+            frame, _view(frame, display), _caption(rows, display), flat=_flat_cells(frame, display)
         )
 
-    def as_in_paper(self, shown: Shown) -> pd.DataFrame:
+    def as_in_paper(self, display: Display) -> pd.DataFrame:
         """pass@k by the paper's estimator, by benchmark, with its standard deviation over
         evaluation seeds."""
         names = {"reading": "value", "std": "measured_std", "n_eval_seeds": "measured_seeds"}
-        named = reading_table(shown).frame.drop(columns="value").rename(columns=names)
-        runs = named["measured_seeds"] / len(shown.evaluation.seeds)
+        named = reading_table(display).frame.drop(columns="value").rename(columns=names)
+        runs = named["measured_seeds"] / len(display.evaluation.seeds)
         return named.assign(quantity=[f"pass@{k}" for k in named["k"]], measured_runs=runs)
 
 
-def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, shown: Shown) -> pd.DataFrame:
-    """The frame of an accuracy exhibit: a row for each algorithm, in the exhibit's order.
+def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Display) -> pd.DataFrame:
+    """The frame of an accuracy exhibit: a row for each method, in the exhibit's order.
 
     `rows` are pooled, `comparisons` adjusted for this table. Columns: `algorithm`, `title`, then
-    for each benchmark and k (1 and the largest k that its rows share, see `shown_ks`) four columns:
+    for each benchmark and k (1 and the primary k, see `shown_ks`) four columns:
     ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in [0, 1]; NaN if a run is
     missing) and ``… mark`` (BEST, TIE or empty).
 
@@ -88,27 +87,27 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, shown: Shown) 
 
     Raises ValueError for faulty metrics and for a benchmark called `average`.
     """
-    if AVERAGE in shown.benchmarks:
+    if AVERAGE in display.benchmarks:
         raise ValueError(
-            f"{shown.name}: the benchmark name {AVERAGE!r} is reserved for the average; rename "
+            f"{display.name}: the benchmark name {AVERAGE!r} is reserved for the average; rename "
             "the problem set"
         )
-    samples = shown.evaluation.samples
+    most = display.evaluation.primary_k
     columns: dict[str, list[Any]] = {
-        "algorithm": shown.rows,
-        "title": [shown.title(row) for row in shown.rows],
+        "algorithm": display.rows,
+        "title": [display.title(row) for row in display.rows],
     }
-    for benchmark in shown.benchmarks:
-        for k in shown_ks(rows[rows["benchmark"] == benchmark], samples):
-            found = estimates(rows, benchmark, k, shown.rows)
+    for benchmark in display.benchmarks:
+        for k in shown_ks(rows[rows["benchmark"] == benchmark], most):
+            measured = estimates(rows, benchmark, k, display.rows)
             of_benchmark = comparisons["benchmark"] == benchmark
             here = comparisons[of_benchmark & (comparisons["k"] == k)]
-            marks = marks_of(found["value"], here)
-            columns |= estimate_columns(f"{benchmark} pass@{k}", found, marks)
-    if len(shown.benchmarks) > 1:
-        for k in shown_ks(rows, samples):
-            averages = _averages(rows[rows["k"] == k], shown.benchmarks, shown.rows)
-            columns |= estimate_columns(f"{AVERAGE} pass@{k}", averages, [""] * len(shown.rows))
+            marks = marks_of(measured["value"], here)
+            columns |= estimate_columns(f"{benchmark} pass@{k}", measured, marks)
+    if len(display.benchmarks) > 1:
+        for k in shown_ks(rows, most):
+            averages = _averages(rows[rows["k"] == k], display.benchmarks, display.rows)
+            columns |= estimate_columns(f"{AVERAGE} pass@{k}", averages, [""] * len(display.rows))
     return pd.DataFrame(columns)
 
 
@@ -122,9 +121,9 @@ def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
     return groups
 
 
-def _caption(rows: pd.DataFrame, shown: Shown) -> str:
+def _caption(rows: pd.DataFrame, display: Display) -> str:
     """Intervals, marks, the weight of one problem."""
-    evaluation, counts = shown.evaluation, sizes(rows, shown)
+    evaluation, counts = display.evaluation, sizes(rows, display)
     samples = f"{evaluation.samples} samples per problem"
     if len(evaluation.seeds) > 1:
         samples += f" and evaluation seed ({len(evaluation.seeds)} seeds)"
@@ -135,7 +134,7 @@ def _caption(rows: pd.DataFrame, shown: Shown) -> str:
     elif runs[0] == 1:
         over += " (over problems alone where one of the two was trained once)"
     sentences = [
-        f"{shown.heading}: pass@k in percent, the unbiased estimate from {samples}.",
+        f"{display.heading}: pass@k in percent, the unbiased estimate from {samples}.",
         f"Below each value: {interval_name(runs)}.",
         seeds_said(runs),
         problems_worth(counts),
@@ -145,43 +144,43 @@ def _caption(rows: pd.DataFrame, shown: Shown) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _view(frame: pd.DataFrame, shown: Shown) -> Table:
+def _view(frame: pd.DataFrame, display: Display) -> Table:
     """An accuracy frame as a table in percent, with its marks."""
     groups = column_groups(frame)
     starts = [f"{name} pass@{k}" for name, ks in groups.items() for k in ks]
     rows = [
-        algorithm_row(shown.study, row["algorithm"], [estimate_cell(row, at) for at in starts])
+        algorithm_row(display.study, row["algorithm"], [estimate_cell(row, at) for at in starts])
         for row in frame.to_dict("records")
     ]
-    titles = shown.titles
+    titles = display.titles
     heads = [Head(titles[name], tuple(f"pass@{k}" for k in ks)) for name, ks in groups.items()]
     return algorithm_table(heads, rows)
 
 
-def _flat_cells(frame: pd.DataFrame, shown: Shown) -> str:
+def _flat_cells(frame: pd.DataFrame, display: Display) -> str:
     """Cells with an interval of width zero, as one line; empty if there are none."""
-    titles, places = shown.titles, []
+    titles, places = display.titles, []
     for benchmark, ks in column_groups(frame).items():
         for k in ks:
             start = f"{benchmark} pass@{k}"
             flat = frame.loc[frame[f"{start} low"] == frame[f"{start} high"], "title"]
             if len(flat) and benchmark != AVERAGE:
-                rows = "every row" if len(flat) == len(frame) else listing([*flat], most=4)
+                rows = "every method" if len(flat) == len(frame) else listing([*flat], most=4)
                 places.append(f"{titles[benchmark]} at k = {k} ({rows})")
-    return f"{shown.exhibit.title}: {', '.join(places)}" if places else ""
+    return f"{display.exhibit.title}: {', '.join(places)}" if places else ""
 
 
 def _averages(
     rows: pd.DataFrame, benchmarks: Sequence[str], algorithms: Sequence[str]
 ) -> pd.DataFrame:
-    """Means over `benchmarks` of pooled rows of one k, by algorithm; NaN if a run is missing."""
+    """Means over `benchmarks` of pooled rows of one k, by method; NaN if a run is missing."""
     from sage.evaluation.averages import average_share  # with scipy, which a study is read without
 
     by_place = {(row["algorithm"], row["benchmark"]): row for row in rows.to_dict("records")}
-    found: list[tuple[float, ...]] = []
+    averages: list[tuple[float, ...]] = []
     for algorithm in algorithms:
         ours = [by_place.get((algorithm, benchmark)) for benchmark in benchmarks]
         present = [row for row in ours if row is not None]
         complete = len(present) == len(benchmarks)
-        found.append(average_share(present) if complete else (math.nan,) * len(PARTS))
-    return pd.DataFrame(found, columns=list(PARTS), index=list(algorithms))
+        averages.append(average_share(present) if complete else (math.nan,) * len(PARTS))
+    return pd.DataFrame(averages, columns=list(PARTS), index=list(algorithms))

@@ -29,7 +29,7 @@ class CaseStudyText(ExhibitOfRows, Kind):
         return {"algorithms": self.rows_of(study)}
 
     def measure(self, job: Measuring) -> None:
-        """Write the case as JSON; `null` if no problem is solved by every row."""
+        """Write the case as JSON; `null` if no problem is solved by every method."""
         from sage.analysis.case_study import write_case
 
         write_case(

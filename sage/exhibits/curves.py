@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown
+from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import OnBenchmarks, ShowsPassAtK, pooled, single_runs
 from sage.rendering.lines import line_styles
 
@@ -33,20 +33,20 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         "paired comparisons say whether the difference is significant."
     )
 
-    def figure(self, shown: Shown) -> Figure:
+    def figure(self, display: Display) -> Figure:
         """Pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
         from sage.rendering.style import add_legend, draw_lines, panels_of
 
-        metrics = shown.frame("pass_at_k")
-        metrics = metrics[metrics["k"] <= shown.evaluation.samples]
-        rows = pooled(metrics, shown)
-        names, styles = shown.rows_in(rows), line_styles(shown.study)
+        metrics = display.frame("pass_at_k")
+        metrics = metrics[metrics["k"] <= display.evaluation.samples]
+        rows = pooled(metrics, display)
+        names, styles = display.rows_in(rows), line_styles(display.study)
         runs = single_runs(metrics[metrics["metric"] == "pass@k"], names)
         several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
         runs = runs[several].sort_values(["train_seed", "k"])
-        titles = {benchmark: shown.titles[benchmark] for benchmark in shown.benchmarks}
+        titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
         figure, panels = panels_of(titles, rows, len(names))
         for axes, here in panels:
             for name in names:
@@ -65,7 +65,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             axes.set(xlabel="samples per problem, k", ylabel="")
             axes.set_ylim(*_share_limits(here))
         figure.axes[0].set_ylabel("pass@k")
-        add_legend(figure, names, styles, shown.study, markers=True)
+        add_legend(figure, names, styles, display.study, markers=True)
         return figure
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Measuring, Shown
+from sage.exhibits.kind import Display, Measuring
 from sage.exhibits.pass_at_k import (
     ShowsPassAtK,
     WithCoverage,
@@ -80,7 +80,8 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         return self.snapshots
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        return {"evaluation": study.evaluation(self.model).model_dump()}
+        evaluation = study.evaluation(self.model)
+        return {"evaluation": evaluation.draws(), "bootstrap": evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
         """Write `moments`, and pass@k and comparisons of the second of MOMENTS."""
@@ -91,43 +92,44 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
             samples=job.files["samples"],
             policies=job.files["policies"],
             count=self.snapshots,
+            bootstrap=job.settings["bootstrap"],
             folder=job.folder,
         )
         job.write_manifest(tokens)
 
-    def table(self, shown: Shown) -> TableDocument:
-        """A row for each algorithm, at both moments."""
+    def table(self, display: Display) -> TableDocument:
+        """A row for each method, at both moments."""
         rows = {
-            moment: pooled(shown.frame(f"{place}pass_at_k"), shown)
+            moment: pooled(display.frame(f"{place}pass_at_k"), display)
             for moment, place in MOMENTS.items()
         }
-        ks = {moment: self._ks(rows[moment], shown) for moment in MOMENTS}
-        moments = shown.frame("moments")
-        frame = _frame(rows, ks, moments, shown)
-        table = _view(frame, ks["steps"], shown.study)
-        return TableDocument(frame, table, self._caption(rows["steps"], moments, shown))
+        ks = {moment: self._ks(rows[moment], display) for moment in MOMENTS}
+        moments = display.frame("moments")
+        frame = _frame(rows, ks, moments, display)
+        table = _view(frame, ks["steps"], display.study)
+        return TableDocument(frame, table, self._caption(rows["steps"], moments, display))
 
-    def _ks(self, rows: pd.DataFrame, shown: Shown) -> list[int]:
-        return sorted({1, self.k or shown_ks(rows, shown.evaluation.samples)[-1]})
+    def _ks(self, rows: pd.DataFrame, display: Display) -> list[int]:
+        return sorted({1, self.k or shown_ks(rows, display.evaluation.primary_k)[-1]})
 
-    def _caption(self, rows: pd.DataFrame, moments: pd.DataFrame, shown: Shown) -> str:
+    def _caption(self, rows: pd.DataFrame, moments: pd.DataFrame, display: Display) -> str:
         """The budget, how near the snapshots are to it, intervals and marks."""
         budget = float(moments["budget"].iloc[0])
         distance = (moments["step_tokens"] / budget - 1.0) * 100
-        falling = shown.study.model(self.model).rl.schedule == "linear"
+        falling = display.study.model(self.model).rl.schedule == "linear"
         early = ", and where they come before the end, the learning rate has not yet fallen to 0"
         runs = numbers_of_runs(rows)
         return (
-            f"{shown.heading} on {shown.titles[self.benchmark]}: pass@k in percent, the unbiased "
-            f"estimate from {shown.evaluation.samples} samples per problem. Equal steps: the final "
-            f"policies. Equal tokens: of {self.snapshots} snapshots of each run the one nearest to "
-            f"{_millions(budget)} million completion tokens, the most that every run has drawn in "
-            f"training; the snapshots are between {_signed(distance.min())} % and "
-            f"{_signed(distance.max())} % away from it{early if falling else ''}. Tokens: "
+            f"{display.heading} on {display.titles[self.benchmark]}: pass@k in percent, the "
+            f"unbiased estimate from {display.evaluation.samples} samples per problem. Equal "
+            f"steps: the final policies. Equal tokens: of {self.snapshots} snapshots of each run "
+            f"the one nearest to {_millions(budget)} million completion tokens, the most that "
+            f"every run has drawn in training; the snapshots are between {_signed(distance.min())} "
+            f"% and {_signed(distance.max())} % away from it{early if falling else ''}. Tokens: "
             "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
             "tokens are means over training seeds, with their range. Below each pass@k: "
             f"{interval_name(runs)}. {seeds_said(runs)} "
-            f"{problems_worth(sizes(rows, shown))} {marks_said('', 'that column')}"
+            f"{problems_worth(sizes(rows, display))} {marks_said('', 'that column')}"
         )
 
 
@@ -135,9 +137,9 @@ def _frame(
     rows: Mapping[str, pd.DataFrame],
     ks: Mapping[str, Sequence[int]],
     moments: pd.DataFrame,
-    shown: Shown,
+    display: Display,
 ) -> pd.DataFrame:
-    """A row for each algorithm, in the exhibit's order.
+    """A row for each method, in the exhibit's order.
 
     `rows` are pooled pass@k by moment, `moments` as `sage.analysis.equal_tokens` writes them.
     Columns: `algorithm`, `title`; for each of MOMENTS and each k (1 and the exhibit's)
@@ -147,19 +149,19 @@ def _frame(
     such numbers: NaN.
     """
     columns: dict[str, Any] = {
-        "algorithm": shown.rows,
-        "title": [shown.title(row) for row in shown.rows],
+        "algorithm": display.rows,
+        "title": [display.title(row) for row in display.rows],
     }
     for moment, place in MOMENTS.items():
-        comparisons = compared(shown.frame(f"{place}comparisons"), shown)
+        comparisons = compared(display.frame(f"{place}comparisons"), display)
         for k in ks[moment]:
-            found = estimates(rows[moment], shown.benchmarks[0], k, shown.rows)
-            marks = marks_of(found["value"], comparisons[comparisons["k"] == k])
-            columns |= estimate_columns(f"{moment} pass@{k}", found, marks)
+            measured = estimates(rows[moment], display.benchmarks[0], k, display.rows)
+            marks = marks_of(measured["value"], comparisons[comparisons["k"] == k])
+            columns |= estimate_columns(f"{moment} pass@{k}", measured, marks)
     runs = moments.groupby("algorithm")[list(_COUNTS)]
-    for ending, found in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):
-        found = found.reindex(shown.rows)
-        columns |= {f"{name}{ending}": found[name].astype(float).tolist() for name in _COUNTS}
+    for ending, counts in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):
+        counts = counts.reindex(display.rows)
+        columns |= {f"{name}{ending}": counts[name].astype(float).tolist() for name in _COUNTS}
     return pd.DataFrame(columns).assign(budget=float(moments["budget"].iloc[0]))
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from sage.exhibits.kind import Shown, Shows
+from sage.exhibits.kind import Display, Shows
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Group, Head, Record, Row, Table, TableDocument
 from sage.study import Algorithm
@@ -88,7 +88,7 @@ class EstimatorsTable(Shows):
         "`sum` for losses that add up tokens and `mean` for means over each completion."
     )
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """A group of rows per guide, a row per estimator, a group of columns per kind of loss."""
         from sage.theory.credit import over_trees, summary
 
@@ -113,10 +113,10 @@ class EstimatorsTable(Shows):
 
 
 def guide_effects(rows: Mapping[str, Algorithm], effects: pd.DataFrame | None) -> list[str]:
-    """What the guides of some rows do under their own estimator and loss: a text per effect.
+    """What the guides of some methods do under their own estimator and loss: a text per effect.
 
-    `effects` is the exhibit's frame; without it nothing is said. Rows with the same effect share a
-    text. Rows without a guide, and guides or estimators that it does not have, are left out.
+    `effects` is the exhibit's frame; without it nothing is said. Methods with the same effect share
+    a text. Methods without a guide, and guides or estimators that it does not have, are left out.
     """
     if effects is None:
         return []

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Kind, Measuring
 from sage.rendering.labels import listed
 from sage.rendering.numbers import NONE
 from sage.rendering.table import (
@@ -45,9 +45,9 @@ class GradientTable(ExhibitOfRows, Kind):
 
         job.write(stages=gradient_norm_table(read_histories(job.files["policies"])))
 
-    def table(self, shown: Shown) -> TableDocument:
-        """A row for each algorithm and third of training; see `sage.analysis.dynamics`."""
-        frame = shown.ordered(shown.frame("stages"))
+    def table(self, display: Display) -> TableDocument:
+        """A row for each method and third of training; see `sage.analysis.dynamics`."""
+        frame = display.ordered(display.frame("stages"))
         covered = {int(n): p for n, p in zip(frame["n_seeds"], frame["coverage"], strict=True)}
         once = covered.pop(1, None) is not None
         each = [f"{p:g} with {n} runs" for n, p in sorted(covered.items())]
@@ -58,24 +58,24 @@ class GradientTable(ExhibitOfRows, Kind):
             else "Each method was trained once, so the variation between training runs is unknown."
         ).strip()
         caption = (
-            f"{shown.heading}: norm of the gradient before clipping, mean over each third of "
+            f"{display.heading}: norm of the gradient before clipping, mean over each third of "
             f"training. {range_}"
         )
-        return TableDocument(frame, _view(frame, shown.study), caption)
+        return TableDocument(frame, _view(frame, display.study), caption)
 
-    def as_in_paper(self, shown: Shown) -> pd.DataFrame:
+    def as_in_paper(self, display: Display) -> pd.DataFrame:
         """Norms by third of training."""
-        return self.table(shown).frame.rename(columns={"stage": "quantity"}).assign(benchmark="")
+        return self.table(display).frame.rename(columns={"stage": "quantity"}).assign(benchmark="")
 
 
 def _view(frame: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """Algorithms down, thirds of training across."""
+    """Methods down, thirds of training across."""
     from sage.analysis.dynamics import STAGES
 
     rows = []
     for algorithm, of_row in frame.groupby("algorithm", sort=False):
-        found = of_row.set_index("stage").to_dict("index")
-        cells = [_cell(found[stage]) if stage in found else _NOTHING for stage in STAGES]
+        norms = of_row.set_index("stage").to_dict("index")
+        cells = [_cell(norms[stage]) if stage in norms else _NOTHING for stage in STAGES]
         rows.append(algorithm_row(study, str(algorithm), cells))
     return algorithm_table(single_heads(stage.capitalize() for stage in STAGES), rows)
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, row_title
 from sage.results import Results, Run
-from sage.study import BASE, Evaluation, ResolvedStudy
+from sage.study import BASE, Draws, Evaluation, ResolvedStudy
 from sage.study.exhibit import Exhibit
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Measuring:
         return SnapshotSampler(
             base=self.file("base"),
             problems=read_problems(self.file("problems")),
-            settings=Evaluation.model_validate(self.settings["evaluation"]),
+            settings=Draws.model_validate(self.settings["evaluation"]),
             device=self.device,
             model=model,
             benchmark=benchmark,
@@ -81,7 +81,7 @@ class Measuring:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Display:
     """An exhibit to be shown: its study, its name there, and the folders of its frames.
 
     `paper` is the folder of the paper's own tables.
@@ -99,7 +99,7 @@ class Shown:
 
     @cached_property
     def rows(self) -> list[str]:
-        """Its rows in order."""
+        """Its methods in order, the base among them."""
         return self.exhibit.rows_of(self.study)
 
     @cached_property
@@ -123,7 +123,7 @@ class Shown:
         return benchmark_titles(self.study)
 
     def title(self, row: str) -> str:
-        """The title of a row."""
+        """The title of a method."""
         return row_title(self.study, row)
 
     def frame(self, name: str) -> pd.DataFrame:
@@ -162,8 +162,8 @@ class Shown:
 class Shows:
     """Makes tables and figures.
 
-    Most kinds define `table(shown) -> TableDocument`, `figure(shown) -> Figure` or both. One with
-    several tables or figures overrides `tables` or `figures` instead.
+    Most kinds define `table(display) -> TableDocument`, `figure(display) -> Figure` or both. One
+    with several tables or figures overrides `tables` or `figures` instead.
     """
 
     contents: ClassVar[str]
@@ -188,19 +188,30 @@ class Shows:
         measured once for all exhibits."""
         return []
 
-    def tables(self) -> Mapping[str, Callable[[Shown], TableDocument]]:
+    def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
         """What makes its tables, by the suffix of each to the exhibit's name."""
         own = getattr(self, "table", None)
         return {"": own} if own else {}
 
-    def figures(self) -> Mapping[str, Callable[[Shown], Figure]]:
+    def figures(self) -> Mapping[str, Callable[[Display], Figure]]:
         """What makes its figures, by the suffix of each to the exhibit's name."""
         own = getattr(self, "figure", None)
         return {"": own} if own else {}
 
 
+@runtime_checkable
+class Measures(Protocol):
+    """A kind with a measurement of its own; others show what they name in `evaluated`."""
+
+    def measure(self, job: Measuring) -> None:
+        """Measure, and write into the job's folder. Raises ValueError if input is missing."""
+
+
 class Kind(Exhibit, Shows):
-    """A kind of exhibit that a study can name. Subclasses override what they need."""
+    """A kind of exhibit that a study can name. Subclasses override what they need.
+
+    Each defines `measure` (see `Measures`) or `evaluated`.
+    """
 
     needs: ClassVar[tuple[str, ...]] = ("samples",)
     """What it is measured from: `samples` of its methods on its benchmarks, the trained `policies`
@@ -223,8 +234,8 @@ class Kind(Exhibit, Shows):
 
     @property
     def measures(self) -> bool:
-        """Whether it has a measurement of its own: it defines `measure`."""
-        return type(self).measure is not Kind.measure
+        """Whether it has a measurement of its own."""
+        return isinstance(self, Measures)
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Its input files by name; by default those of `needs`."""
@@ -250,14 +261,7 @@ class Kind(Exhibit, Shows):
         engine = f"sage.sampling.{study.evaluation(self.model).engine}_engine"
         return [*self.measured_by, engine] if self.draws else self.measured_by
 
-    def measure(self, job: Measuring) -> None:
-        """Measure, and write into the job's folder. Raises ValueError if input is missing.
-
-        A kind without it shows the metrics that it names in `evaluated`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no measurement of its own")
-
-    def as_in_paper(self, shown: Shown) -> pd.DataFrame | None:
+    def as_in_paper(self, display: Display) -> pd.DataFrame | None:
         """Its values under the paper's names, if the paper has a table of this kind.
 
         Columns `benchmark` (empty if there is none), `algorithm`, `quantity`, `value`, and

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, about
 from sage.rendering.lines import PALETTE, line_styles
 from sage.study import ResolvedStudy
@@ -46,7 +46,7 @@ class LearnedGuideFigure(ExhibitOfRows, Kind):
     )
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """Rows whose guide does not learn."""
+        """Methods whose guide does not learn."""
         for name in self.algorithms:
             row = around.algorithms.get(name)
             kind = row.guide.kind if row and row.guide else None
@@ -63,12 +63,12 @@ class LearnedGuideFigure(ExhibitOfRows, Kind):
 
         job.write(curves=learned_curves(job.files["policies"], job.settings["clamps"]))
 
-    def figure(self, shown: Shown) -> Figure:
+    def figure(self, display: Display) -> Figure:
         """q against each signal, a panel for each."""
         from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
 
-        curves = shown.frame("curves")
-        names, styles = shown.rows_in(curves), line_styles(shown.study)
+        curves = display.frame("curves")
+        names, styles = display.rows_in(curves), line_styles(display.study)
         figure, panels = grid_of_panels(len(_PANELS), len(names))
         for axes, (signal, label) in zip(panels, _PANELS.items(), strict=True):
             known = curves[curves["signal"] == signal]
@@ -81,5 +81,5 @@ class LearnedGuideFigure(ExhibitOfRows, Kind):
                 axes.plot(run["value"], run["q"], color=styles[str(name)].hex, lw=0.5, alpha=0.4)
             mean = known.groupby(["algorithm", "place"], sort=False)[["value", "q"]].mean()
             draw_lines(axes, mean.reset_index(), "value", "q", names, styles, markers=False)
-        add_legend(figure, names, styles, shown.study, markers=False)
+        add_legend(figure, names, styles, display.study, markers=False)
         return figure

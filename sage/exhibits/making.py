@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sage.exhibits import PAPER, kind_class, kind_of, shows
-from sage.exhibits.kind import Files, Measuring, Shown
+from sage.exhibits.kind import Display, Files, Measures, Measuring
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy
@@ -28,6 +28,7 @@ def measure(
     """Measure an exhibit, given as plain data, into `folder`. The folder is written completely or
     not at all."""
     kind = kind_class(exhibit["kind"]).model_validate(exhibit)
+    assert isinstance(kind, Measures)
     with atomic_directory(folder) as temporary:
         kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
 
@@ -46,13 +47,13 @@ def write_table(
     """
     from sage.rendering.documents import write_document
 
-    shown = Shown(study, exhibit, measured, paper)
+    display = Display(study, exhibit, measured, paper)
     if suffix == PAPER:
         from sage.exhibits.paper_values import paper_document
 
-        document = paper_document(kind_of(study, exhibit), shown)
+        document = paper_document(kind_of(study, exhibit), display)
     else:
-        document = shows(study, exhibit).tables()[suffix](shown)
+        document = shows(study, exhibit).tables()[suffix](display)
     write_document(document, output)
 
 
@@ -67,5 +68,8 @@ def write_figure(
     """Draw one figure of an exhibit as the SVG file `output`, with a PDF beside it."""
     from sage.rendering.style import draw_figure
 
-    draw, shown = shows(study, exhibit).figures()[suffix], Shown(study, exhibit, measured, paper)
-    draw_figure(lambda: draw(shown), output)
+    draw, display = (
+        shows(study, exhibit).figures()[suffix],
+        Display(study, exhibit, measured, paper),
+    )
+    draw_figure(lambda: draw(display), output)

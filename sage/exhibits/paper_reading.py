@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown
+from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import estimates, pooled, shown_ks
 from sage.rendering.numbers import NONE, percent
 from sage.rendering.table import (
@@ -27,18 +27,18 @@ COLUMNS = ["algorithm", "title", "benchmark", "k", "value", "low", "high"]
 COLUMNS += ["reading", "std", "n_eval_seeds"]
 
 
-def reading_table(shown: Shown) -> TableDocument:
+def reading_table(display: Display) -> TableDocument:
     """The paper's estimator on the same samples."""
-    frame = _frame(shown)
+    frame = _frame(display)
     return TableDocument(
         frame,
-        _view(frame, shown),
-        _caption(shown),
+        _view(frame, display),
+        _caption(display),
         summary="The paper’s estimator on the same samples",
     )
 
 
-def _frame(shown: Shown) -> pd.DataFrame:
+def _frame(display: Display) -> pd.DataFrame:
     """COLUMNS, a row for each benchmark, algorithm and k of the accuracy table.
 
     `value`, `low` and `high` are the unbiased estimate with its interval. `reading` and `std` are
@@ -46,51 +46,51 @@ def _frame(shown: Shown) -> pd.DataFrame:
     within a run, NaN if a run has one evaluation seed). Shares are in [0, 1], NaN if a run is
     missing.
     """
-    rows = pooled(shown.frame("pass_at_k"), shown)
-    read = pooled(shown.frame("paper_reading"), shown)
+    rows = pooled(display.frame("pass_at_k"), display)
+    read = pooled(display.frame("paper_reading"), display)
     frames = []
-    for benchmark in shown.benchmarks:
-        for k in shown_ks(rows[rows["benchmark"] == benchmark], shown.evaluation.samples):
-            unbiased = estimates(rows, benchmark, k, shown.rows)
+    for benchmark in display.benchmarks:
+        for k in shown_ks(rows[rows["benchmark"] == benchmark], display.evaluation.samples):
+            unbiased = estimates(rows, benchmark, k, display.rows)
             parts = ("value", "std", "n_eval_seeds")
-            theirs = estimates(read, benchmark, k, shown.rows, parts)
+            theirs = estimates(read, benchmark, k, display.rows, parts)
             joined = unbiased.join(theirs.rename(columns={"value": "reading"}))
             joined = joined.rename_axis("algorithm").reset_index()
             frames.append(joined.assign(benchmark=benchmark, k=k))
     table = pd.concat(frames, ignore_index=True)
-    table["title"] = [shown.title(row) for row in table["algorithm"]]
+    table["title"] = [display.title(row) for row in table["algorithm"]]
     table["n_eval_seeds"] = table["n_eval_seeds"].fillna(0).astype(int)
     return table[COLUMNS]
 
 
-def _caption(shown: Shown) -> str:
+def _caption(display: Display) -> str:
     """What the two estimators are."""
-    samples = shown.evaluation.samples
+    samples = display.evaluation.samples
     spread = (
         "as mean ± standard deviation over the evaluation seeds of a training run (not a standard "
         "error, and not an interval over problems)"
-        if len(shown.evaluation.seeds) > 1
+        if len(display.evaluation.seeds) > 1
         else "from one evaluation seed, so without a standard deviation"
     )
     return (
-        f"{shown.heading}: two estimators on the same samples, in percent. "
+        f"{display.heading}: two estimators on the same samples, in percent. "
         "Unbiased: expected value over all samples of a problem. As in the paper: pass@1 from "
         f"the first sample only, pass@{samples} from all {samples} samples of a seed, {spread}."
     )
 
 
-def _view(frame: pd.DataFrame, shown: Shown) -> Table:
+def _view(frame: pd.DataFrame, display: Display) -> Table:
     """A group of rows for each benchmark, both estimators for each k."""
     ks, groups = sorted({int(k) for k in frame["k"]}), []
     for benchmark, of_benchmark in frame.groupby("benchmark", sort=False):
         rows = []
-        for algorithm, found in of_benchmark.groupby("algorithm", sort=False):
-            by_k = found.set_index("k").to_dict("index")
+        for algorithm, estimates_of_row in of_benchmark.groupby("algorithm", sort=False):
+            by_k = estimates_of_row.set_index("k").to_dict("index")
             cells = [cell for k in ks for cell in _cells(by_k.get(k))]
-            rows.append(algorithm_row(shown.study, str(algorithm), cells))
-        groups.append(Group(shown.titles[str(benchmark)], tuple(rows)))
+            rows.append(algorithm_row(display.study, str(algorithm), cells))
+        groups.append(Group(display.titles[str(benchmark)], tuple(rows)))
     heads = tuple(Head(f"pass@{k}", ("unbiased", "as in the paper")) for k in ks)
-    return Table("Algorithm", heads, tuple(groups))
+    return Table("Method", heads, tuple(groups))
 
 
 def _cells(row: Record | None) -> tuple[Cell, Cell]:

@@ -22,7 +22,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.ablation import AblationTable
-from sage.exhibits.kind import Kind, Shown
+from sage.exhibits.kind import Display, Kind
 from sage.fields import Name, Strict
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import Cell, Columns, Record, Table, TableDocument, columns_of_algorithms
@@ -85,21 +85,21 @@ def in_paper(folder: Path, exhibit: Kind) -> bool:
     return any(table.kind == exhibit.kind for table in read_mapping(folder).get(exhibit.model, ()))
 
 
-def paper_document(exhibit: Kind, shown: Shown) -> TableDocument:
+def paper_document(exhibit: Kind, display: Display) -> TableDocument:
     """The paper's numbers beside the exhibit's own.
 
     Raises ValueError for a kind that has no values to compare.
     """
-    measured = exhibit.as_in_paper(shown)
+    measured = exhibit.as_in_paper(display)
     if measured is None:
         raise ValueError(
-            f"{shown.name}: exhibits of kind {exhibit.kind} have no values to compare with the "
+            f"{display.name}: exhibits of kind {exhibit.kind} have no values to compare with the "
             "paper; define `as_in_paper`"
         )
-    paper = paper_values(shown.paper, shown.study)
+    paper = paper_values(display.paper, display.study)
     paper = paper[(paper["kind"] == exhibit.kind) & (paper["model"] == exhibit.model)]
     frame = compared(paper, measured, ["benchmark", "algorithm", "quantity"])
-    table = _beside(frame, shown, in_percent=exhibit.kind != "gradient_norms")
+    table = _beside(frame, display, in_percent=exhibit.kind != "gradient_norms")
     return TableDocument(frame, table, PAPER_CAPTIONS[exhibit.kind])
 
 
@@ -151,7 +151,7 @@ def _values(
     return named.reindex(columns=COLUMNS).fillna({"benchmark": ""})
 
 
-def _beside(frame: pd.DataFrame, shown: Shown, in_percent: bool) -> Table:
+def _beside(frame: pd.DataFrame, display: Display, in_percent: bool) -> Table:
     """Paper's value, measured value, their difference, and whether its interval contains 0."""
 
     def cell(value: float, std: float) -> Cell:
@@ -165,7 +165,7 @@ def _beside(frame: pd.DataFrame, shown: Shown, in_percent: bool) -> Table:
 
     def heading(benchmark: str, quantity: str) -> str:
         words = quantity.replace("_", " ")
-        return f"{shown.titles[benchmark]}, {words}" if benchmark else words.capitalize()
+        return f"{display.titles[benchmark]}, {words}" if benchmark else words.capitalize()
 
     columns: Columns = {
         "Paper": lambda row: cell(row["value"], row["std"]),
@@ -177,15 +177,15 @@ def _beside(frame: pd.DataFrame, shown: Shown, in_percent: bool) -> Table:
         (heading(str(benchmark), str(quantity)), rows)
         for (benchmark, quantity), rows in frame.groupby(["benchmark", "quantity"], sort=False)
     )
-    return columns_of_algorithms(shown.study, columns, groups)
+    return columns_of_algorithms(display.study, columns, groups)
 
 
 def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataFrame:
     """An ablation's table with the row of each cell; empty if there is no such exhibit."""
     keys = frame.columns.difference(COLUMNS)
-    for shown in study.exhibits(model).values():
-        if isinstance(shown, AblationTable) and set(shown.grid) == set(keys):
-            cells = frame[list(shown.grid)].to_dict("records")
+    for ablation in study.exhibits(model).values():
+        if isinstance(ablation, AblationTable) and set(ablation.grid) == set(keys):
+            cells = frame[list(ablation.grid)].to_dict("records")
             named = [{str(key): float(value) for key, value in cell.items()} for cell in cells]
-            return frame.assign(algorithm=[shown.row(cell, study.algorithms) for cell in named])
+            return frame.assign(algorithm=[ablation.row(cell, study.algorithms) for cell in named])
     return frame.assign(algorithm="").iloc[:0]

@@ -9,17 +9,17 @@ import pandas as pd
 from pydantic import Field
 
 from sage.evaluation.curves import POOLED
-from sage.exhibits.kind import Kind, Shown
+from sage.exhibits.kind import Display, Kind
 from sage.fields import about
 from sage.rendering.table import Cell, Record, share_cell
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import Exhibit, ExhibitOfRows, Rows, Surroundings
 
 LEVEL = 0.05
-"""A row is best only if the p of each comparison, adjusted after Holm, is below this."""
+"""A method is best only if the p of each comparison, adjusted after Holm, is below this."""
 
 BEST, TIE = "best", "tie"
-"""Marks: significantly above every other row; not significantly different from the highest row."""
+"""Marks: significantly above every other method; not significantly different from the highest."""
 
 PARTS = ("value", "low", "high")
 
@@ -51,8 +51,7 @@ class WithCoverage(Exhibit):
     k: Annotated[
         Annotated[int, Field(ge=2)] | None,
         about(
-            "k of the coverage, a power of two; left out, the largest that one evaluation seed "
-            "samples",
+            "k of the coverage, a power of two; left out, the study's primary k",
             unit="samples",
         ),
     ] = None
@@ -64,17 +63,17 @@ class WithCoverage(Exhibit):
         yield from around.too_many("k", self.k, around.eval_seeds)
 
 
-def pooled(metrics: pd.DataFrame, shown: Shown) -> pd.DataFrame:
+def pooled(metrics: pd.DataFrame, display: Display) -> pd.DataFrame:
     """The rows of pass@k metrics that an exhibit shows, pooled over training seeds.
 
     `base` has no training seed: if it has no pooled row, the row of seed 0 is used. Raises
-    ValueError if an algorithm has seeds but no pooled row.
+    ValueError if a method has seeds but no pooled row.
     """
     rows = metrics[
         (metrics["metric"] == "pass@k")
-        & (metrics["model"] == shown.exhibit.model)
-        & metrics["algorithm"].isin(shown.rows)
-        & metrics["benchmark"].isin(shown.benchmarks)
+        & (metrics["model"] == display.exhibit.model)
+        & metrics["algorithm"].isin(display.rows)
+        & metrics["benchmark"].isin(display.benchmarks)
     ]
     chosen = rows["train_seed"] == POOLED
     if not (rows[chosen]["algorithm"] == BASE).any():
@@ -82,22 +81,22 @@ def pooled(metrics: pd.DataFrame, shown: Shown) -> pd.DataFrame:
     lacking = sorted(set(rows["algorithm"]) - set(rows[chosen]["algorithm"]))
     if lacking:
         raise ValueError(
-            f"pass@k metrics for {shown.name}: no pooled rows (train_seed {POOLED}) for "
+            f"pass@k metrics for {display.name}: no pooled rows (train_seed {POOLED}) for "
             f"{', '.join(lacking)}; the evaluation writes them beside the rows of each seed"
         )
     return rows[chosen].reset_index(drop=True)
 
 
-def compared(comparisons: pd.DataFrame, shown: Shown) -> pd.DataFrame:
+def compared(comparisons: pd.DataFrame, display: Display) -> pd.DataFrame:
     """Comparisons of an exhibit's methods on its benchmarks, adjusted as families of their own."""
     from sage.evaluation.comparisons import adjusted  # with scipy, which a study is read without
 
     rows = comparisons[
         (comparisons["metric"] == "pass@k")
-        & (comparisons["model"] == shown.exhibit.model)
-        & comparisons["algorithm"].isin(shown.rows)
-        & comparisons["other"].isin(shown.rows)
-        & comparisons["benchmark"].isin(shown.benchmarks)
+        & (comparisons["model"] == display.exhibit.model)
+        & comparisons["algorithm"].isin(display.rows)
+        & comparisons["other"].isin(display.rows)
+        & comparisons["benchmark"].isin(display.benchmarks)
     ]
     return adjusted(rows)
 
@@ -109,21 +108,16 @@ def numbers_of_runs(rows: pd.DataFrame) -> list[int]:
 
 
 def single_runs(metrics: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
-    """Rows of single training runs of the algorithms in `names`."""
+    """Rows of single training runs of the methods in `names`."""
     return metrics[(metrics["train_seed"] != POOLED) & metrics["algorithm"].isin(names)]
 
 
-def shown_ks(rows: pd.DataFrame, samples: int) -> list[int]:
-    """1 and the largest k up to `samples` that all of `rows` share, by algorithm and benchmark.
-
-    `samples` is the number that one evaluation seed draws of a problem, the paper's k. With
-    several evaluation seeds the estimate uses all of their samples, so at this k it has far more
-    than k samples.
-    """
+def shown_ks(rows: pd.DataFrame, most: int) -> list[int]:
+    """1 and the largest k up to `most` that all of `rows` share, by method and benchmark."""
     groups = rows.groupby(["algorithm", "benchmark"])["k"]
     of_each = [set(group.astype(int)) for _, group in groups]
     shared = set.intersection(*of_each) if of_each else set()
-    return sorted({1, max((k for k in shared if k <= samples), default=1)})
+    return sorted({1, max((k for k in shared if k <= most), default=1)})
 
 
 def estimates(
@@ -141,7 +135,7 @@ def estimates(
 
 
 def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
-    """BEST, TIE or empty for the rows of `values` (by algorithm), from their comparisons."""
+    """BEST, TIE or empty for the rows of `values` (by method), from their comparisons."""
     present = values.dropna()
     if len(present) < 2:
         return [""] * len(values)
@@ -159,9 +153,11 @@ def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
     return [TIE if name == leader or name in rivals else "" for name in values.index]
 
 
-def estimate_columns(start: str, found: pd.DataFrame, marks: Sequence[str]) -> dict[str, list[Any]]:
+def estimate_columns(
+    start: str, measured: pd.DataFrame, marks: Sequence[str]
+) -> dict[str, list[Any]]:
     """Columns ``{start} value``, ``… low``, ``… high`` and ``… mark`` of a table of estimates."""
-    columns: dict[str, list[Any]] = {f"{start} {part}": found[part].tolist() for part in PARTS}
+    columns: dict[str, list[Any]] = {f"{start} {part}": measured[part].tolist() for part in PARTS}
     return columns | {f"{start} mark": list(marks)}
 
 
@@ -171,10 +167,10 @@ def estimate_cell(record: Record, start: str) -> Cell:
     return share_cell(value, low, high, record[f"{start} mark"])
 
 
-def sizes(rows: pd.DataFrame, shown: Shown) -> dict[str, int]:
+def sizes(rows: pd.DataFrame, display: Display) -> dict[str, int]:
     """Numbers of problems of the exhibit's benchmarks that `rows` has, by title."""
     first = rows.drop_duplicates("benchmark").set_index("benchmark")["n_problems"]
-    return {shown.titles[name]: int(first[name]) for name in shown.benchmarks if name in first}
+    return {display.titles[name]: int(first[name]) for name in display.benchmarks if name in first}
 
 
 def marks_said(over: str, among: str) -> str:

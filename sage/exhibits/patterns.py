@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Files, Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.fields import Name, Positive, about
 from sage.rendering.numbers import grouped
 from sage.rendering.table import (
@@ -80,24 +80,24 @@ class PatternTable(ExhibitOfRows, Kind):
         )
         job.write(patterns=table)
 
-    def table(self, shown: Shown) -> TableDocument:
-        """A row for each algorithm and pattern; see `sage.analysis.patterns` for both estimators of
+    def table(self, display: Display) -> TableDocument:
+        """A row for each method and pattern; see `sage.analysis.patterns` for both estimators of
         Eq. 13."""
-        found = shown.frame("patterns").rename(columns={"title": "pattern_title"})
-        frame = shown.ordered(found)[COLUMNS]
+        measured = display.frame("patterns").rename(columns={"title": "pattern_title"})
+        frame = display.ordered(measured)[COLUMNS]
         which = f"the first {self.samples} samples" if self.samples else "all samples"
         caption = (
-            f"{shown.heading} on {shown.titles[self.benchmark]}: share of correct solutions that "
-            f"show a pattern, in percent, among {which} of each problem and evaluation seed. Below "
-            "each value: its 95 % interval. Patterns are detected by phrase lists, so compare the "
-            "numbers within this study only."
+            f"{display.heading} on {display.titles[self.benchmark]}: share of correct solutions "
+            f"that show a pattern, in percent, among {which} of each problem and evaluation seed. "
+            "Below each value: its 95 % interval. Patterns are detected by phrase lists, so "
+            "compare the numbers within this study only."
         )
-        return TableDocument(frame, _view(frame, shown.study), caption)
+        return TableDocument(frame, _view(frame, display.study), caption)
 
-    def as_in_paper(self, shown: Shown) -> pd.DataFrame:
+    def as_in_paper(self, display: Display) -> pd.DataFrame:
         """Pooled shares by pattern."""
         named = {"pattern": "quantity", "pooled": "value"}
-        return self.table(shown).frame.rename(columns=named).assign(benchmark=self.benchmark)
+        return self.table(display).frame.rename(columns=named).assign(benchmark=self.benchmark)
 
 
 def _view(frame: pd.DataFrame, study: ResolvedStudy) -> Table:
@@ -106,9 +106,9 @@ def _view(frame: pd.DataFrame, study: ResolvedStudy) -> Table:
     estimates = (("pooled", "low", "high"), ("per_problem", "per_problem_low", "per_problem_high"))
     rows = []
     for algorithm, of_row in frame.groupby("algorithm", sort=False):
-        found = of_row.set_index("pattern").to_dict("index")
+        shares = of_row.set_index("pattern").to_dict("index")
         cells = [
-            share_cell(*(found[name][column] for column in columns))
+            share_cell(*(shares[name][column] for column in columns))
             for name in titles
             for columns in estimates
         ]

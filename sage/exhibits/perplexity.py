@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive, about
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
@@ -93,21 +93,21 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             responses=self.responses,
             device=job.device,
         )
-        shown = choose_problems(list(dict.fromkeys(table["problem_id"])), self.problems)
-        tails = tail_table(table[table["problem_id"].isin(shown)])
+        chosen = choose_problems(list(dict.fromkeys(table["problem_id"])), self.problems)
+        tails = tail_table(table[table["problem_id"].isin(chosen)])
         job.write(perplexities=table, tails=tails)
         job.write_manifest(int(table["n_tokens"].sum()))
 
-    def table(self, shown: Shown) -> TableDocument:
-        """The tails: a row for each problem and algorithm; see `sage.analysis.tails`."""
-        tails = shown.frame("tails")
+    def table(self, display: Display) -> TableDocument:
+        """The tails: a row for each problem and method; see `sage.analysis.tails`."""
+        tails = display.frame("tails")
         problems = {name: place for place, name in enumerate(dict.fromkeys(tails["problem_id"]))}
-        frame = shown.ordered(tails).sort_values(
+        frame = display.ordered(tails).sort_values(
             "problem_id", key=lambda names: names.map(problems), kind="stable", ignore_index=True
         )
-        base = shown.title(BASE)
+        base = display.title(BASE)
         caption = (
-            f"{shown.heading} on {shown.titles[self.benchmark]}: perplexity under {base}, the "
+            f"{display.heading} on {display.titles[self.benchmark]}: perplexity under {base}, the "
             f"policy before RL, of {self.responses} responses of each run to each problem. Upper: "
             "the 95th percentile of a method's responses. Above the base: percentage of these "
             f"responses above the 95th percentile of {base}. The results hold for these problems "
@@ -123,10 +123,10 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             (f"Problem {number} ({problem})", rows)
             for number, (problem, rows) in enumerate(frame.groupby("problem_id", sort=False), 1)
         ]
-        return TableDocument(frame, columns_of_algorithms(shown.study, columns, groups), caption)
+        return TableDocument(frame, columns_of_algorithms(display.study, columns, groups), caption)
 
-    def figure(self, shown: Shown) -> Figure:
-        """Perplexities under the base, a panel for each problem, a row for each algorithm.
+    def figure(self, display: Display) -> Figure:
+        """Perplexities under the base, a panel for each problem, a row for each method.
 
         A dot is a response, filled if it is correct. Boxes show the middle half with the median,
         whiskers the middle 90 percent. The vertical line is the base's 95th percentile. Raises
@@ -136,13 +136,15 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         from matplotlib.lines import Line2D
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-        responses, tails = shown.frame("perplexities"), shown.frame("tails")
+        responses, tails = display.frame("perplexities"), display.frame("tails")
         responses = responses[responses["problem_id"].isin(tails["problem_id"])]
-        names, problems = shown.rows_in(responses), list(dict.fromkeys(responses["problem_id"]))
+        names, problems = display.rows_in(responses), list(dict.fromkeys(responses["problem_id"]))
         if not names:
-            asked = ", ".join(shown.rows)
-            raise ValueError(f"{shown.name}: no perplexities of {asked}; measure the exhibit first")
-        styles, grey = line_styles(shown.study), PALETTE["grey"][0]
+            asked = ", ".join(display.rows)
+            raise ValueError(
+                f"{display.name}: no perplexities of {asked}; measure the exhibit first"
+            )
+        styles, grey = line_styles(display.study), PALETTE["grey"][0]
         dashed: dict[str, Any] = {"color": grey, "lw": 0.9, "ls": (0, (4, 2))}
         figure = Figure(
             figsize=(2.4 + 3.6 * len(problems), 0.55 * len(names) + 1.4), layout="constrained"
@@ -164,7 +166,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             axes.grid(visible=False, axis="y")
             axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
             axes.set_ylabel("")
-        panels[0].set_yticks(range(len(names)), [shown.title(name) for name in names])
+        panels[0].set_yticks(range(len(names)), [display.title(name) for name in names])
         panels[0].set_ylim(len(names) - 0.4, -0.5)
         colour = PALETTE["slate"][0]
         dot: dict[str, Any] = {"color": colour, "ls": "", "marker": "o", "markersize": 4}
@@ -180,7 +182,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 def _boxes(
     axes: Axes, rows: pd.DataFrame, names: list[str], styles: Mapping[str, LineStyle]
 ) -> None:
-    """A box of each algorithm's perplexities, from the first name down."""
+    """A box of each method's perplexities, from the first name down."""
     import seaborn
     from matplotlib import MatplotlibDeprecationWarning
 
@@ -207,7 +209,7 @@ def _boxes(
 
 
 def _dots(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
-    """The perplexities of one algorithm below height `place`, filled where correct.
+    """The perplexities of one method below height `place`, filled where correct.
 
     They are spread by rank, not at random, so that the same data gives the same picture.
     """

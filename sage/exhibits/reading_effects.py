@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Files, Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.fields import Name, about
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
@@ -99,57 +99,57 @@ class ReadingEffects(Kind):
         job.write(effects=effects)
         job.write_manifest()
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """The effects, a block of rows for each reading."""
-        frame = effects_frame(shown.frame("effects"), shown)
+        frame = effects_frame(display.frame("effects"), display)
         caption = (
-            f"{shown.heading}: what each answer to a reading does, as far as the study’s own files "
-            "show it without training. Completions are those of the policy before RL on "
-            f"{shown.titles[self.benchmark]}. In force: the answer of this model’s settings."
+            f"{display.heading}: what each answer to a reading does, as far as the study’s own "
+            "files show it without training. Completions are those of the policy before RL on "
+            f"{display.titles[self.benchmark]}. In force: the answer of this model’s settings."
         )
         return TableDocument(frame, _view(frame), caption)
 
 
-def effects_frame(effects: pd.DataFrame, shown: Shown) -> pd.DataFrame:
+def effects_frame(effects: pd.DataFrame, display: Display) -> pd.DataFrame:
     """COLUMNS: `effects` with questions, and a row for each reading that has no effect here.
 
     Such a row has no `value`, and what is missing as its `quantity`.
     """
     from sage.study.readings import readings_of
 
-    found_in_force = readings_of(shown.study)
-    in_force = {one.reading.name: _answer_of(one, shown) for one in found_in_force}
+    found_in_force = readings_of(display.study)
+    in_force = {one.reading.name: _answer_of(one, display) for one in found_in_force}
     questions = {one.reading.name: one.reading.question for one in found_in_force} | QUESTIONS
     rows: list[tuple[object, ...]] = []
     for name, question in questions.items():
-        found = effects[effects["reading"] == name].to_dict("records")
-        for row in found:
+        answers = effects[effects["reading"] == name].to_dict("records")
+        for row in answers:
             is_in_force = row["answer"] == in_force.get(name)
             rows.append((name, question, row["answer"], is_in_force, row["quantity"], row["value"]))
-        if not found:
+        if not answers:
             why = OPEN.get(name, NO_SFT)
             rows.append((name, question, "", False, f"not measured here: {why}", float("nan")))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _answer_of(one: InForce, shown: Shown) -> str | None:
-    """The answer in force for a model, or for all of its rows; None if there is no such one."""
-    model = shown.exhibit.model
+def _answer_of(one: InForce, display: Display) -> str | None:
+    """The answer in force for a model, or for all of its methods; None if there is no such one."""
+    model = display.exhibit.model
     if one.reading.section != "algorithms":
         return one.answers.get(model, one.answers.get("the study"))
-    given = {one.answers[row] for row in shown.study.trained(model) if row in one.answers}
+    given = {one.answers[row] for row in display.study.trained(model) if row in one.answers}
     return given.pop() if len(given) == 1 else None
 
 
 def _view(table: pd.DataFrame) -> Table:
     groups = []
-    for (name, question), found in table.groupby(["reading", "question"], sort=False):
+    for (name, question), answers in table.groupby(["reading", "question"], sort=False):
         rows = tuple(
             Row(
                 (row["answer"] or NONE) + (" (in force)" if row["in_force"] else ""),
                 (Cell(row["quantity"]), Cell(_number(row["value"]))),
             )
-            for row in found.to_dict("records")
+            for row in answers.to_dict("records")
         )
         groups.append(Group(f"{name}: {question}", rows))
     return Table("Answer", (Head("", ("What", "Value")),), tuple(groups), words=True)

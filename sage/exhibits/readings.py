@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown, Shows
+from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE, listing
 from sage.rendering.table import Cell, Columns, Record, Row, TableDocument, columns_table
@@ -15,7 +15,7 @@ from sage.study import ResolvedStudy
 COLUMNS = ["reading", "question", "answer", "source", "meaning", "default", "in_force"]
 
 OWN = "settings of its own"
-"""In force where a model or row has settings that are those of no answer."""
+"""In force where a model or method has settings that are those of no answer."""
 
 
 class ReadingsTable(Shows):
@@ -27,15 +27,15 @@ class ReadingsTable(Shows):
         "models or rows of this study for which it is `in_force`."
     )
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """A block of rows for each reading."""
-        frame = readings_frame(shown.study)
+        frame = readings_frame(display.study)
         caption = (
             "Choices where the paper and its official release differ or are silent. Default: the "
             "answer of the paper’s study; `readings` in a study switches one. In force for: the "
             "models or rows of this study whose settings are those of the answer."
         )
-        exhibits = shown.study.study.exhibits.items()
+        exhibits = display.study.study.exhibits.items()
         if effects := [name for name, exhibit in exhibits if exhibit.kind == "reading_effects"]:
             caption += f" What the answers do, where it can be shown here: {listing(effects)}."
         columns: Columns = {
@@ -60,10 +60,10 @@ def readings_frame(study: ResolvedStudy) -> pd.DataFrame:
     from sage.study.readings import readings_of
 
     rows = []
-    for found in readings_of(study):
-        reading = found.reading
+    for one in readings_of(study):
+        reading = one.reading
         by_answer: dict[str | None, list[str]] = {}
-        for name, answer in found.answers.items():
+        for name, answer in one.answers.items():
             by_answer.setdefault(answer, []).append(_title(study, name))
         for answer, choice in reading.choices.items():
             where = "; ".join(by_answer.get(answer, []))
@@ -76,7 +76,7 @@ def readings_frame(study: ResolvedStudy) -> pd.DataFrame:
 
 
 def _title(study: ResolvedStudy, name: str) -> str:
-    """What a model or row is called where people read it; other names stand for themselves."""
+    """What a model or method is called where people read it; other names stand for themselves."""
     if name in study.study.models:
         return study.model(name).title
     return row_title(study, name) if name in study.algorithms else name

@@ -1,7 +1,7 @@
 """Tables 7 and 8: the settings of SFT and of RL as used, a column for each model.
 
 They are read from the resolved study, so they are the settings that ran. The values are text. A
-setting that differs between algorithms names those algorithms.
+setting that differs between methods names those methods.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown, Shows
+from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
@@ -27,10 +27,10 @@ class SFTSettings(Shows):
 
     contents: ClassVar[str] = "Settings of supervised fine-tuning as used, a column for each model."
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """A row for each setting."""
-        frame = sft_settings(shown.study)
-        return _document(frame, "Settings of supervised fine-tuning, as used.", shown)
+        frame = sft_settings(display.study)
+        return _document(frame, "Settings of supervised fine-tuning, as used.", display)
 
 
 class RLSettings(Shows):
@@ -38,11 +38,11 @@ class RLSettings(Shows):
 
     contents: ClassVar[str] = "Settings of reinforcement learning as used, a column for each model."
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """A row for each setting."""
         caption = "Settings of reinforcement learning, as used; "
-        caption += "where algorithms differ, they are named."
-        return _document(rl_settings(shown.study), caption, shown)
+        caption += "where methods differ, they are named."
+        return _document(rl_settings(display.study), caption, display)
 
 
 def sft_settings(study: ResolvedStudy) -> pd.DataFrame:
@@ -80,8 +80,8 @@ def sft_settings(study: ResolvedStudy) -> pd.DataFrame:
 def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
     """Table 8: column `parameter`, then one for each model, by name.
 
-    Settings that an algorithm decides (KL coefficient, clipping, guides) are collected over the
-    algorithms that the model is trained with. Cells of an ablation are left out: their own table
+    Settings that a method decides (KL coefficient, clipping, guides) are collected over the
+    methods that the model is trained with. Cells of an ablation are left out: their own table
     shows their settings.
     """
     rows: dict[str, Callable[[RL], object]] = {
@@ -105,7 +105,7 @@ def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
         "Precision": lambda rl: rl.precision,
     }
     of_models = {name: _of_algorithms(study, name) for name in study.study.models}
-    more = list(dict.fromkeys(key for found in of_models.values() for key in found))
+    more = list(dict.fromkeys(key for settings in of_models.values() for key in settings))
     table: dict[str, list[str]] = {"parameter": [*rows, *more, "Random seed"]}
     for name, model in study.study.models.items():
         values = [str(read(model.rl)) for read in rows.values()]
@@ -114,18 +114,18 @@ def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def _document(frame: pd.DataFrame, caption: str, shown: Shown) -> TableDocument:
-    titles = {name: model.title for name, model in shown.study.study.models.items()}
+def _document(frame: pd.DataFrame, caption: str, display: Display) -> TableDocument:
+    titles = {name: model.title for name, model in display.study.study.models.items()}
     return TableDocument(frame, plain_table(frame, "Setting", titles), caption)
 
 
 def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
-    """Settings that algorithms decide, by parameter, collected over the model's algorithms."""
+    """Settings that methods decide, by parameter, collected over the model's methods."""
     rl = study.model(model).rl
     trained = [name for name in study.trained(model) if name not in study.variants]
     rows = {name: study.algorithms[name] for name in trained}
     with_kl = {name: row for name, row in rows.items() if row.kl != "none"}
-    found = {
+    settings = {
         "KL coefficient": _by_value(
             study, {n: _number(a.kl_coefficient or rl.kl_coefficient) for n, a in with_kl.items()}
         ),
@@ -139,8 +139,8 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
     for name, row in rows.items():
         for key, value in _guide(row).items():
             guides.setdefault(key, {})[name] = value
-    found |= {key: _by_value(study, values) for key, values in guides.items()}
-    return {key: value for key, value in found.items() if value}
+    settings |= {key: _by_value(study, values) for key, values in guides.items()}
+    return {key: value for key, value in settings.items() if value}
 
 
 def _clip(width: float | None) -> str:
@@ -160,7 +160,7 @@ def _guide(row: Algorithm) -> dict[str, str]:
 
 
 def _by_value(study: ResolvedStudy, values: Mapping[str, str]) -> str:
-    """``0.2; 0.28 (DAPO)``: the most common value, then the others with their algorithms."""
+    """``0.2; 0.28 (DAPO)``: the most common value, then the others with their methods."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
         groups.setdefault(value, []).append(row_title(study, name))

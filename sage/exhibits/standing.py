@@ -14,8 +14,7 @@ import pandas as pd
 
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
-from sage.evaluation.pass_at_k import primary_k
-from sage.exhibits.kind import Shown, Shows
+from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, grouped, percent
 from sage.rendering.table import (
@@ -65,10 +64,15 @@ class OfWholeStudy(Shows):
         ]
 
     def document(
-        self, shown: Shown, frame: pd.DataFrame, columns: Columns, caption: str, summary: str = ""
+        self,
+        display: Display,
+        frame: pd.DataFrame,
+        columns: Columns,
+        caption: str,
+        summary: str = "",
     ) -> TableDocument:
         """A table with a group of rows for each model and benchmark of `frame`."""
-        titles, study = benchmark_titles(shown.study), shown.study
+        titles, study = benchmark_titles(display.study), display.study
         several = frame["model"].nunique() > 1
         groups = [
             (f"{study.model(str(model)).title}, " * several + titles[str(benchmark)], rows)
@@ -86,9 +90,9 @@ class GradingTable(OfWholeStudy):
         "`truncated` ones also have another status."
     )
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """In percent, without columns of zeros."""
-        frame = grading_table(shown.frame("rates"))
+        frame = grading_table(display.frame("rates"))
         statuses = [name for name in STATUSES if name in _ALWAYS or frame[name].any()]
         columns: Columns = {_STATUS_TITLES[name]: partial(_share, name) for name in statuses}
         caption = (
@@ -99,7 +103,7 @@ class GradingTable(OfWholeStudy):
         )
         counted = {"Completions": lambda row: grouped(row["n_samples"])}
         summary = "Statuses of every method’s completions"
-        return self.document(shown, frame, {**columns, **counted}, caption, summary)
+        return self.document(display, frame, {**columns, **counted}, caption, summary)
 
 
 class ChanceTable(OfWholeStudy):
@@ -112,12 +116,12 @@ class ChanceTable(OfWholeStudy):
         "`cover` is the share of problems solved in at least half of the samples."
     )
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """Pooled rows of the controls, at the primary k; empty columns are left out."""
-        chance, cover = shown.frame("chance"), shown.frame("cover")
+        chance, cover = display.frame("chance"), display.frame("cover")
         rows = chance[chance["train_seed"] == POOLED]
         primary = [
-            k == primary_of(shown.study, str(model))
+            k == display.study.evaluation(str(model)).primary_k
             for model, k in zip(rows["model"], rows["k"], strict=True)
         ]
         reliable = cover[(cover["train_seed"] == POOLED) & (cover["tau"] == RELIABLE)]
@@ -144,7 +148,7 @@ class ChanceTable(OfWholeStudy):
             "column is Cover@0.5 (arXiv 2510.08325): the share of problems solved in at least half "
             "of the samples, which guessing does not raise."
         )
-        return self.document(shown, frame, columns, caption)
+        return self.document(display, frame, columns, caption)
 
 
 class SupportTable(OfWholeStudy):
@@ -155,9 +159,9 @@ class SupportTable(OfWholeStudy):
         "support scores with their 95 % intervals (arXiv 2507.14843)."
     )
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """Pooled rows of the support metrics."""
-        support = shown.frame("support")
+        support = display.frame("support")
         frame = support[support["train_seed"] == POOLED].reset_index(drop=True)
         columns: Columns = {title: partial(_count, name) for name, title in _COUNTS.items()}
         columns = {**columns, **{title: partial(_score, name) for name, title in _SHARES.items()}}
@@ -170,7 +174,7 @@ class SupportTable(OfWholeStudy):
             f"problem counts as unsolved if its success rate is likely below {epsilon}; the rate "
             "need not be 0 (Wu et al. 2025)."
         )
-        return self.document(shown, frame, columns, caption, "Problems kept, lost and new")
+        return self.document(display, frame, columns, caption, "Problems kept, lost and new")
 
 
 class ContaminationTable(Shows):
@@ -186,10 +190,10 @@ class ContaminationTable(Shows):
         """From problem sets alone, in a rule of its own."""
         return True
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """A group of rows for each training set, a row for each benchmark."""
-        rule, titles = shown.study.study.contamination, benchmark_titles(shown.study)
-        frame = shown.frame("contamination")
+        rule, titles = display.study.study.contamination, benchmark_titles(display.study)
+        frame = display.frame("contamination")
 
         def title(name: object) -> str:
             return titles.get(str(name), str(name))
@@ -235,12 +239,6 @@ def grading_table(rates: pd.DataFrame) -> pd.DataFrame:
     sizes = rows.drop_duplicates([*keys, "train_seed"]).groupby(keys, sort=False)["n_samples"].sum()
     shares = counts.reindex(columns=list(STATUSES), fill_value=0.0).div(sizes, axis=0)
     return pd.concat([sizes, shares], axis=1).rename_axis(columns=None).reset_index()
-
-
-def primary_of(study: ResolvedStudy, model: str) -> int:
-    """The k of claims about a model; 1 with a single sample."""
-    evaluation = study.evaluation(model)
-    return primary_k(evaluation.samples, len(evaluation.seeds)) or 1
 
 
 def _chance(row: Record) -> Cell:

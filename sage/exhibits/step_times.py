@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pandas as pd
 from pydantic import Field
 
-from sage.exhibits.kind import Files, Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.fields import Name, about
 from sage.rendering.numbers import NONE, interval_of_points, points
 from sage.rendering.table import Cell, Columns, Record, TableDocument, columns_of_algorithms
@@ -45,7 +45,7 @@ class StepTimesTable(ExhibitOfRows, Kind):
     )
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """Rows that differ in more than their guide."""
+        """Methods that differ in more than their guide."""
         plain = {
             name: around.algorithms[name].model_dump(exclude={"title", "guide"})
             for name in self.algorithms
@@ -94,14 +94,14 @@ class StepTimesTable(ExhibitOfRows, Kind):
         job.write(times=table)
         job.write_manifest(int(table["tokens"].sum()))
 
-    def table(self, shown: Shown) -> TableDocument:
-        """Median seconds, and `excess` over the first row, which has none itself.
+    def table(self, display: Display) -> TableDocument:
+        """Median seconds, and `excess` over the first method, which has none itself.
 
         The times are those of `sage.training.stopwatch`.
         """
         from sage.analysis.step_times import time_ratio
 
-        times, first = shown.frame("times"), shown.rows[0]
+        times, first = display.frame("times"), display.rows[0]
         rows = []
         for row, own in times.groupby("algorithm", sort=False):
             cost = [math.nan] * 3
@@ -109,19 +109,19 @@ class StepTimesTable(ExhibitOfRows, Kind):
                 ratio = time_ratio(times, str(row), first)
                 cost = [ratio.excess, ratio.low, ratio.high]
             rows.append((row, float(own["seconds"].median()), *cost, len(own)))
-        frame = shown.ordered(pd.DataFrame(rows, columns=_COLUMNS))
+        frame = display.ordered(pd.DataFrame(rows, columns=_COLUMNS))
         caption = (
-            f"{shown.heading}: time for loss and gradient of the same micro-batch of completions, "
-            f"measured in turn, {frame['rounds'].max()} rounds on one machine. Seconds: median "
-            "(wall-clock time on a GPU, processor time on a CPU). Overhead: median over rounds of "
-            f"the ratio to {shown.title(first)}, minus one, in percent with its 95 % interval. "
-            "Sampling the completions takes more time, the same for all methods."
+            f"{display.heading}: time for loss and gradient of the same micro-batch of "
+            f"completions, measured in turn, {frame['rounds'].max()} rounds on one machine. "
+            "Seconds: median (wall-clock time on a GPU, processor time on a CPU). Overhead: median "
+            f"over rounds of the ratio to {display.title(first)}, minus one, in percent with its "
+            "95 % interval. Sampling the completions takes more time, the same for all methods."
         )
         columns: Columns = {
             "Seconds": lambda row: f"{row['seconds']:.3f}",
             "Overhead (%)": _overhead,
         }
-        table = columns_of_algorithms(shown.study, columns, [("", frame)])
+        table = columns_of_algorithms(display.study, columns, [("", frame)])
         return TableDocument(frame, table, caption)
 
 

@@ -1,7 +1,7 @@
 """Exhibits that need no run: Figures 1 and 5, and the toy example of Appendix C.
 
 `sage.theory` computes them with the guide functions and the pseudo-KL of training. This module
-only draws them, in the colours of the algorithms.
+only draws them, in the colours of the methods.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from sage.exhibits.kind import Shown, Shows
+from sage.exhibits.kind import Display, Shows
 from sage.rendering.lines import GUIDES, KL, PALETTE
 from sage.rendering.table import TableDocument, plain_table
 
@@ -53,7 +53,7 @@ class GuidedAnchorsFigure(Shows):
         "on a small token tree at the first step."
     )
 
-    def figure(self, shown: Shown) -> Figure:
+    def figure(self, display: Display) -> Figure:
         """The anchor of each guide, a column for each; see `anchors_figure`."""
         from sage.theory.figures import guided_anchors
 
@@ -75,7 +75,7 @@ class ModesFigure(Shows):
         "curves are fitted."
     )
 
-    def figure(self, shown: Shown) -> Figure:
+    def figure(self, display: Display) -> Figure:
         """The mixture and the three policies fitted to it; see `modes_figure`."""
         from sage.theory.figures import mode_fits
 
@@ -92,7 +92,7 @@ class ToyTable(Shows):
         "under the reference, under RLVR and under SAGE."
     )
 
-    def table(self, shown: Shown) -> TableDocument:
+    def table(self, display: Display) -> TableDocument:
         """A row for each quantity, a column for each completion."""
         from sage.theory.toy import toy_example
 

@@ -1,4 +1,4 @@
-"""Accuracy against coverage: pass@1 across, pass@k up, a point per row and training run."""
+"""Accuracy against coverage: pass@1 across, pass@k up, a point per method and training run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Shown
+from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import (
     PARTS,
     OnBenchmarks,
@@ -45,22 +45,22 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
         "Right of the base and below it, accuracy was gained and coverage lost."
     )
 
-    def figure(self, shown: Shown) -> Figure:
-        """Each row at (pass@1, pass@k), pooled and by training run, one panel per benchmark.
+    def figure(self, display: Display) -> Figure:
+        """Each method at (pass@1, pass@k), pooled and by training run, one panel per benchmark.
 
-        Above DISTINCT rows marks alone cannot be told apart: every row is then a disc with its
+        Marks of more than DISTINCT methods cannot be told apart: each is then a disc with its
         number in the legend, and thin lines lead from it to its runs.
         """
         from matplotlib.ticker import PercentFormatter
 
         from sage.rendering.style import add_legend, panels_of
 
-        metrics = shown.frame("pass_at_k")
-        rows = pooled(metrics, shown)
-        names, styles = shown.rows_in(rows), line_styles(shown.study)
-        labels, numbers = [shown.title(name) for name in names], dict.fromkeys(names, "")
+        metrics = display.frame("pass_at_k")
+        rows = pooled(metrics, display)
+        names, styles = display.rows_in(rows), line_styles(display.study)
+        labels, numbers = [display.title(name) for name in names], dict.fromkeys(names, "")
         runs = single_runs(metrics, names)
-        titles = {benchmark: shown.titles[benchmark] for benchmark in shown.benchmarks}
+        titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
         figure, panels = panels_of(titles, rows, len(names))
         if len(names) > DISTINCT:
             numbers = {name: str(names.index(name) + (BASE not in names)) for name in names}
@@ -70,7 +70,7 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
             width, height = figure.get_size_inches()
             figure.set_size_inches(max(width, 8.0), 1.5 * height)
         for axes, here in panels:
-            largest = self.k or shown_ks(here, shown.evaluation.samples)[-1]
+            largest = self.k or shown_ks(here, display.evaluation.primary_k)[-1]
             singles = _points(runs[runs["benchmark"] == here["benchmark"].iloc[0]], largest)
             for name in names:
                 row = _points(here[here["algorithm"] == name], largest)
@@ -82,16 +82,16 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
             axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.set(xlabel="pass@1", ylabel=f"pass@{largest}")
-        add_legend(figure, names, styles, shown.study, markers=True, labels=labels)
+        add_legend(figure, names, styles, display.study, markers=True, labels=labels)
         return figure
 
 
 def _draw_row(
     axes: Axes, row: pd.Series, runs: pd.DataFrame, look: LineStyle, number: str, above: float
 ) -> None:
-    """A row with its runs, and with its intervals or as a disc with its `number`.
+    """A method with its runs, and with its intervals or as a disc with its `number`.
 
-    Intervals of many rows would cover the points. `above` is its place in the pile of marks, so
+    Intervals of many methods would cover the points. `above` is its place in the pile of marks, so
     that a number belongs to the disc below it.
     """
     x, y, paper = row["accuracy"], row["coverage"], PALETTE["paper"][0]

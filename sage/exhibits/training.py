@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Kind, Measuring
 from sage.rendering.lines import line_styles
 from sage.study.exhibit import ExhibitOfRows
 
@@ -62,7 +62,7 @@ class TrainingFigure(ExhibitOfRows, Kind):
 
         job.write(histories=history_frame(read_histories(job.files["policies"])))
 
-    def figure(self, shown: Shown) -> Figure:
+    def figure(self, display: Display) -> Figure:
         """A panel for each recorded quantity; without any history the figure says so.
 
         Thin lines are single seeds, step by step. Thick lines are their mean, smoothed by a running
@@ -73,15 +73,15 @@ class TrainingFigure(ExhibitOfRows, Kind):
 
         from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
 
-        order = {name: place for place, name in enumerate(shown.rows)}
-        frame = shown.frame("histories")
+        order = {name: place for place, name in enumerate(display.rows)}
+        frame = display.frame("histories")
         frame = frame[frame["algorithm"].isin(list(order))]
         frame = frame.assign(place=frame["algorithm"].map(order))
         frame = frame.sort_values(["place", "seed", "step"], ignore_index=True)
         recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
         if "sampler_gap_mean" in recorded and frame["sampler_gap_mean"].max() < _ROUNDING:
             recorded = [key for key in recorded if key not in _GAPS]
-        names, styles = shown.rows_in(frame), line_styles(shown.study)
+        names, styles = display.rows_in(frame), line_styles(display.study)
         faint = min(0.3, 1.5 / max(1, len(frame[["algorithm", "seed"]].drop_duplicates())))
         figure, panels = grid_of_panels(max(1, len(recorded)), len(names))
         if not recorded:
@@ -97,7 +97,7 @@ class TrainingFigure(ExhibitOfRows, Kind):
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
             _cut_spikes(axes, known[key])
             _widen_if_flat(axes, known[key])
-        add_legend(figure, names, styles, shown.study, markers=False)
+        add_legend(figure, names, styles, display.study, markers=False)
         return figure
 
 

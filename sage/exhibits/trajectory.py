@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 
-from sage.exhibits.kind import Kind, Measuring, Shown
+from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive, about
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.study import BASE, ResolvedStudy
@@ -60,8 +60,9 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         return self.samples
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        evaluation = study.evaluation(self.model).model_dump()
-        return {"evaluation": {**evaluation, "samples": self.samples}}
+        evaluation = study.evaluation(self.model)
+        draws = {**evaluation.draws(), "samples": self.samples}
+        return {"evaluation": draws, "bootstrap": evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
         """Write `accuracies` at the snapshots, and `histories` of the same runs."""
@@ -69,12 +70,14 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         from sage.evaluation.trajectory import trajectory_table
 
         sampler = job.snapshot_sampler(self.model, self.benchmark)
-        accuracies, tokens = trajectory_table(sampler, job.files["policies"], self.snapshots)
+        accuracies, tokens = trajectory_table(
+            sampler, job.files["policies"], self.snapshots, job.settings["bootstrap"]
+        )
         histories = history_frame(read_histories(job.files["policies"]))
         job.write(accuracies=accuracies, histories=histories)
         job.write_manifest(tokens)
 
-    def figure(self, shown: Shown) -> Figure:
+    def figure(self, display: Display) -> Figure:
         """Each run's path through training reward (x) and test accuracy (y).
 
         Rewards are means over a twentieth of the run around each checkpoint, see
@@ -87,8 +90,8 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         from sage.analysis.dynamics import reward_and_accuracy
         from sage.rendering.style import add_legend, grid_of_panels
 
-        histories, accuracies = shown.frame("histories"), shown.frame("accuracies")
-        names, styles = shown.rows_in(accuracies), line_styles(shown.study)
+        histories, accuracies = display.frame("histories"), display.frame("accuracies")
+        names, styles = display.rows_in(accuracies), line_styles(display.study)
         runs: dict[tuple[str, int], Any] = {
             (str(run["algorithm"].iloc[0]), int(run["seed"].iloc[0])): run.to_dict("records")
             for _, run in histories.groupby(["algorithm", "seed"])
@@ -108,7 +111,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         axes.set(xlabel="training reward", ylabel="test accuracy (pass@1)")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         axes.margins(0.09)
-        add_legend(figure, [BASE, *names], styles, shown.study, markers=True)
+        add_legend(figure, [BASE, *names], styles, display.study, markers=True)
         return figure
 
 

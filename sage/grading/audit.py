@@ -28,6 +28,9 @@ HOLDS_GOLD = "refused, but the gold stands in it"
 FALSE_POSITIVE = "accepted by the grader alone"
 SUSPICIONS = (FALSE_NEGATIVE, HOLDS_GOLD, FALSE_POSITIVE)
 
+SUSPECTS, EXAMPLES = 20, 5
+"""The most of a kind and benchmark that are written to the file, and shown."""
+
 _COLUMNS = ("problem_id", "answer", "status")
 
 
@@ -123,8 +126,8 @@ def counts(judged: Iterable[Judged]) -> pd.DataFrame:
     return pd.DataFrame(table, columns=["benchmark", *names])
 
 
-def suspects(judged: Iterable[Judged], each: int = 20, seed: int = 0) -> pd.DataFrame:
-    """Up to `each` suspects of every kind and benchmark, drawn at random; texts escaped."""
+def suspects(judged: Iterable[Judged]) -> pd.DataFrame:
+    """Up to SUSPECTS suspects of every kind and benchmark, drawn at random; texts escaped."""
     groups: dict[tuple[str, str], list[Judged]] = {}
     for one in judged:
         if one.suspicion:
@@ -132,7 +135,7 @@ def suspects(judged: Iterable[Judged], each: int = 20, seed: int = 0) -> pd.Data
     rows = []
     for key in sorted(groups):
         group = sorted(groups[key], key=lambda one: (one.problem_id, str(one.answer)))
-        drawn = random.Random(f"{seed}/{key}").sample(group, min(each, len(group)))
+        drawn = random.Random(f"0/{key}").sample(group, min(SUSPECTS, len(group)))
         rows += [
             {
                 "benchmark": one.benchmark,
@@ -168,7 +171,7 @@ def write_audit(
     write_text_atomic(suspects_file, suspects(judged).to_csv(index=False))
 
 
-def render_audit(counts_file: Path, suspects_file: Path, shown: int = 5) -> str:
+def render_audit(counts_file: Path, suspects_file: Path) -> str:
     """What `write_audit` wrote, as text: shares of each benchmark and the first suspects."""
     table = pd.read_csv(counts_file)
     lines = ["How often the grader may err, in completions (shares are upper bounds)"]
@@ -178,15 +181,15 @@ def render_audit(counts_file: Path, suspects_file: Path, shown: int = 5) -> str:
         lines += [f"  {name}: {row[name]} ({row[name] / total:.2%})" for name in SUSPICIONS]
         times = f"{row['timeout']} of the grader, {row['math_verify_timeout']} of Math-Verify alone"
         lines.append(f"  timeouts: {times}; without an answer: {row['no_answer']}")
-    lines += _examples(pd.read_csv(suspects_file), shown)
+    lines += _examples(pd.read_csv(suspects_file))
     lines.append(f"All suspects that were kept: {suspects_file}")
     return "\n".join(lines)
 
 
-def _examples(table: pd.DataFrame, shown: int) -> Iterator[str]:
+def _examples(table: pd.DataFrame) -> Iterator[str]:
     for (benchmark, suspicion), group in table.groupby(["benchmark", "suspicion"]):
         yield f"{benchmark}, {suspicion}:"
-        for row in group.head(shown).to_dict("records"):
+        for row in group.head(EXAMPLES).to_dict("records"):
             yield f"  gold {row['gold']}, answer {row['answer']} ({row['completions']} times)"
 
 

@@ -95,8 +95,8 @@ def _parse(text: str) -> list[Any]:
     """The expression in `text`, if sympy can read one; never a mere string."""
     from math_verify import parse
 
-    found = parse(f"\\boxed{{{text}}}", _reading(), parsing_timeout=None)
-    return [expression for expression in found if not isinstance(expression, str)]
+    parsed = parse(f"\\boxed{{{text}}}", _reading(), parsing_timeout=None)
+    return [expression for expression in parsed if not isinstance(expression, str)]
 
 
 @cache

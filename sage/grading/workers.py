@@ -208,7 +208,7 @@ class _Worker:
 
 def _replies(workers: list[_Worker]) -> list[tuple[_Worker, Outcome | None]]:
     """Wait for one or more workers; their outcomes, None for one that died or is too late."""
-    found: list[tuple[_Worker, Outcome | None]] = []
+    replies: list[tuple[_Worker, Outcome | None]] = []
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             selector.register(worker.replies, selectors.EVENT_READ, worker)
@@ -216,10 +216,10 @@ def _replies(workers: list[_Worker]) -> list[tuple[_Worker, Outcome | None]]:
         for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
             message = key.data.reply()
             if message != "ready":
-                found.append((key.data, message))
-    answered = {worker for worker, _ in found}
+                replies.append((key.data, message))
+    answered = {worker for worker, _ in replies}
     for worker in workers:
         if worker not in answered and worker.is_overdue():
             worker.check_started()
-            found.append((worker, None))
-    return found
+            replies.append((worker, None))
+    return replies

@@ -23,6 +23,7 @@ __all__ = [
     "BetaNormalised",
     "Centred",
     "GroupNormalised",
+    "MaxRl",
     "PassAtK",
     "Pkpo",
     "WeightedReinforce",
@@ -64,7 +65,7 @@ class BetaNormalised:
     """
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         yield from not_binary(algorithm, "fits a Beta density to success rates")
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
@@ -99,7 +100,7 @@ class _OfSets:
     k: Annotated[int, Field(ge=1), about("rollouts of a set", unit="rollouts")] = 4
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         yield from not_binary(algorithm, "counts right rollouts")
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
@@ -160,6 +161,42 @@ class Pkpo(_OfSets):
 
 
 @dataclass(frozen=True)
+class MaxRl:
+    """MaxRL (arXiv 2602.02710): the gradient of log p, cut off after some of its terms.
+
+    log p = -sum over k of (1 - p)^k / k, where p is the chance of a right rollout; the first term
+    alone is REINFORCE. Of c right ones among G, without `order`, a rollout of reward r gets
+    (r - c/G) / (c/G), and all get 0 where c is 0: the gradient of the first G - 1 terms. With
+    `order` T, a right one gets sum over j < T of C(G - c, j) / C(G - 1, j), a wrong one 0: that of
+    the first T terms. Both are unbiased for G independent rollouts.
+    """
+
+    order: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        about("terms of log p, at most the rollouts; `null` all but one, centred", unit="terms"),
+    ] = None
+
+    def conflicts(self, algorithm: Any) -> Iterator[str]:
+        """Why it does not go with the method's other choices."""
+        yield from not_binary(algorithm, "counts right rollouts")
+
+    def conflicts_with_run(self, rl: Any) -> Iterator[str]:
+        """Why it does not go with a model's settings of RL."""
+        yield from _too_few(self.order or 1, rl)
+
+    def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
+        """See the class; `[N, G]`. Raises ValueError on rewards not 0 or 1, or fewer than order."""
+        _check(rewards, binary=True)
+        count, right = _counts(rewards, self.order or 1)
+        if self.order is None:
+            advantages = (rewards.double() * count / right.clamp(min=1.0) - 1.0) * (right > 0)
+        else:
+            weights = [_chance_of_none(count - 1, right - 1, j) for j in range(self.order)]
+            advantages = rewards.double() * sum(weights)
+        return advantages.nan_to_num(nan=0.0).to(rewards.dtype)
+
+
+@dataclass(frozen=True)
 class WeightedReinforce:
     """W-REINFORCE (arXiv 2506.01347): lambda for right, -1 for wrong, without the group.
 
@@ -171,7 +208,7 @@ class WeightedReinforce:
     ] = 0.1
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         yield from not_binary(algorithm, "tells right from wrong rollouts")
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
@@ -181,7 +218,7 @@ class WeightedReinforce:
 
 
 def not_binary(algorithm: Any, why: str) -> Iterator[str]:
-    """A conflict if the algorithm's reward is anything but correctness."""
+    """A conflict if the method's reward is anything but correctness."""
     kinds = [reward.kind for reward in algorithm.rewards]
     if kinds != ["correct"]:
         yield f"{why}, so rewards must be [correct] alone, not [{', '.join(kinds)}]"

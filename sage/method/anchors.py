@@ -4,7 +4,7 @@ SAGE multiplies the reference by a guide function, so the anchor's log-probabili
 token is that of the reference plus log q_t. It need not be normalised. The estimators take
 the sampled token only; rho is anchor / policy at that token. They agree in expectation as
 numbers but not as losses: see `sage.theory.estimators`. The classes at the end are what an
-algorithm can choose as its estimator. Torch is not imported here: a study is read without it.
+method can choose as its estimator. Torch is not imported here: a study is read without it.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class ExactForwardKL:
     over_vocabulary: ClassVar[bool] = True
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         if algorithm.guide:
             yield (
                 "sums over the vocabulary, but a guide is known for the drawn token only; use "

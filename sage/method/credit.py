@@ -89,7 +89,7 @@ class K1InReward:
     direction: ClassVar[Direction] = "reverse"
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         if algorithm.credit:
             yield (
                 "sets the advantage of each token, and so does credit: "
@@ -192,7 +192,7 @@ class Pacs:
     whole_groups: ClassVar[bool] = True
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         if algorithm.clip_low is not None or algorithm.clip_high is not None:
             yield (
                 "is a loss without ratios, which a clip would cut to none; write clip_low: null "

@@ -255,15 +255,13 @@ def guide_log_factors(
         return torch.where(signals.mask == 0, torch.zeros_like(signals.mask), factors.log())
 
 
-def quantile_normalised(
-    values: torch.Tensor, mask: torch.Tensor, lowest: float = 0.05, highest: float = 0.95
-) -> torch.Tensor:
-    """Min-max within each row between two quantiles of its masked values; `[B, T]` in [0, 1].
+def quantile_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Min-max within each row between its 5 % and 95 % quantiles, masked; `[B, T]` in [0, 1].
 
     Rows whose quantiles coincide, and padding, are 0.
     """
     inside = values.float().masked_fill(mask == 0, math.nan)
-    ends = inside.nanquantile(inside.new_tensor([lowest, highest]), dim=1, keepdim=True)
+    ends = inside.nanquantile(inside.new_tensor([0.05, 0.95]), dim=1, keepdim=True)
     return _unit(inside, ends[0], ends[1])
 
 

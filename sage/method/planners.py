@@ -155,7 +155,7 @@ class Dars:
     ] = "equal"
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         if algorithm.advantage.kind == "beta":
             yield "may keep a single prompt, but advantage beta needs at least two in each step"
 
@@ -191,14 +191,14 @@ class GuidedRetry:
     Prompts on which all G completions fail are drawn G times more under the prompt with the
     problem's hint. Of these the right ones join the group, under the prompt without the hint: their
     old log-probs are those under the hint, so that the loss weights each token by
-    pi(y | x) / pi_old(y | x, hint), within the clip of the algorithm. The KL term of their tokens
+    pi(y | x) / pi_old(y | x, hint), within the clip of the method. The KL term of their tokens
     is taken under the prompt without the hint, and only `k3_corrected` weights it.
     """
 
     needs_guidance: ClassVar[bool] = True
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the algorithm's other choices."""
+        """Why it does not go with the method's other choices."""
         if algorithm.clip_high is None:
             yield "weights completions by their probability ratio, which clip_high must bound"
 

@@ -1,6 +1,6 @@
 """Rewards of a completion, and which groups are worth training on.
 
-A reward is a class that holds its settings and scores one graded completion; an algorithm's rewards
+A reward is a class that holds its settings and scores one graded completion; a method's rewards
 are added up. A filter looks at the rewards of whole groups. Nothing here imports torch.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 from pydantic import Field
 
 from sage.fields import Share, about
+from sage.prompting import WORK_CLOSE, solution_text
 
 if TYPE_CHECKING:
     import torch
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Completion",
     "Correct",
+    "Incorrect",
     "Mixed",
     "Overlong",
+    "Random",
     "RewardFunction",
     "Rlpr",
     "Spread",
+    "Tagged",
 ]
 
 
@@ -34,7 +38,8 @@ class Completion:
     """A completion of a problem with the grader's verdict.
 
     `text` is without the prompt; `answer` is the gold answer; `correct` says whether the
-    completion's answer equals it. `tokens` is its length, `longest` the longest allowed.
+    completion's answer equals it. `tokens` is its length, `longest` the longest allowed. `luck` is
+    drawn uniformly from [0, 1) for this completion alone.
 
     For a reward that says `reads_answer = True`: `answer_probability` is the policy's mean
     probability of the gold answer's tokens where the completion's own answer stands, after its
@@ -48,6 +53,7 @@ class Completion:
     longest: int
     answer_probability: float | None = None
     prior_probability: float | None = None
+    luck: float = 0.0
 
 
 class RewardFunction(Protocol):
@@ -65,6 +71,36 @@ class Correct:
     def score(self, completion: Completion) -> float:
         """See the class."""
         return float(completion.correct)
+
+
+@dataclass(frozen=True)
+class Random:
+    """A control (arXiv 2506.10947): 1 with probability `share`, whatever is written, else 0."""
+
+    share: Annotated[Share, about("how often it is 1", unit="probability")] = 0.5
+
+    def score(self, completion: Completion) -> float:
+        """See the class."""
+        return float(completion.luck < self.share)
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A control (arXiv 2506.10947): 1 for working that is closed and an answer, right or wrong."""
+
+    def score(self, completion: Completion) -> float:
+        """See the class."""
+        _, closed, rest = completion.text.partition(WORK_CLOSE)
+        return float(bool(closed) and solution_text(rest) is not None)
+
+
+@dataclass(frozen=True)
+class Incorrect:
+    """A control (arXiv 2506.10947): 1 for an answer that is not correct, else 0."""
+
+    def score(self, completion: Completion) -> float:
+        """See the class; without an answer 0."""
+        return float(not completion.correct and solution_text(completion.text) is not None)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ the files come from `fetching`. Here are only the rules that hold for all of the
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from sage.problems.entries import Benchmark, Wrapper
 from sage.problems.fetching import DataError, Row, Rows, fetch
 from sage.problems.record import Problem
 from sage.prompting import last_boxed
+from sage.runtime.files import text_sum
 
 _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -145,7 +145,7 @@ def _solved(benchmark: str, entry: Benchmark, rows: Rows) -> Iterator[Solved]:
 
 def _problem_id(benchmark: str, level: str | None, key: Any, text: str) -> str:
     """The data set's own id where it has one, else a hash of the problem: order plays no part."""
-    own = hashlib.sha256(text.encode()).hexdigest()[:12] if key is None else str(key)
+    own = text_sum(text)[:12] if key is None else str(key)
     return re.sub(r"\s+", "_", "-".join(filter(None, (benchmark, level, own))))
 
 

@@ -97,19 +97,19 @@ def overlaps(
         sizes.append(len(grams))
         for gram in grams:
             holders[gram].append(index)
-    found = []
+    pairs = []
     for problem in training:
         tokens = words(problem.problem)
         equal = whole.get(tuple(tokens), [])
-        found += [(problem, benchmark[index], "exact", 1.0) for index in equal]
+        pairs += [(problem, benchmark[index], "exact", 1.0) for index in equal]
         hits: Counter[int] = Counter()
         for gram in _grams(tokens, ngram):
             if gram in holders:
                 hits.update(holders[gram])
         for index, count in sorted(hits.items()):
             if index not in equal and count >= share * sizes[index]:
-                found.append((problem, benchmark[index], "ngram", count / sizes[index]))
-    return found
+                pairs.append((problem, benchmark[index], "ngram", count / sizes[index]))
+    return pairs
 
 
 def contamination(
@@ -129,13 +129,13 @@ def contamination(
         for benchmark, problems in benchmarks.items():
             if benchmark == name:
                 continue
-            found = overlaps(of_training, problems, ngram, share)
+            overlapping = overlaps(of_training, problems, ngram, share)
             pairs += [
                 (name, one.problem_id, benchmark, other.problem_id, match, shared)
-                for one, other, match, shared in found
+                for one, other, match, shared in overlapping
             ]
             matches = [
-                {other.problem_id for _, other, match, _ in found if match == kind}
+                {other.problem_id for _, other, match, _ in overlapping if match == kind}
                 for kind in ("exact", "ngram")
             ]
             exact, near = len(matches[0]), len(matches[1] - matches[0])
@@ -148,7 +148,7 @@ def contamination(
                     exact,
                     near,
                     exact + near,
-                    len({one.problem_id for one, *_ in found}),
+                    len({one.problem_id for one, *_ in overlapping}),
                     (exact + near) / max(len(problems), 1),
                 )
             )
@@ -163,10 +163,10 @@ def write_contamination(
     folder: Path,
 ) -> None:
     """Write the table as Parquet into `folder`, and the overlapping pairs as `pairs.csv`."""
-    counts, found = contamination(training, benchmarks, ngram, share)
+    counts, pairs = contamination(training, benchmarks, ngram, share)
     with atomic_directory(folder) as temporary:
         counts.to_parquet(temporary / "contamination.parquet", index=False)
-        found.to_csv(temporary / "pairs.csv", index=False)
+        pairs.to_csv(temporary / "pairs.csv", index=False)
 
 
 def without_overlap(

@@ -8,7 +8,6 @@ to `benchmarks`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -31,6 +30,7 @@ from huggingface_hub.errors import (
 
 from sage.problems.entries import Benchmark, DataFile, HubFiles
 from sage.runtime.faults import Fault
+from sage.runtime.files import file_sum
 
 MIRROR = "SAGE_MIRROR"
 """The environment variable that names the mirror; `mirror` in config/config.yaml sets it."""
@@ -88,9 +88,9 @@ def fetch(
     Files come from `mirror` if it holds them all, in the hub's layout (``owner/name/path``)
     or under the names the entry lists. Raises DataError.
     """
-    found = copies(name, entry, mirror, wanted) if mirror else []
-    if found:
-        for file, path in found:
+    held = copies(name, entry, mirror, wanted) if mirror else []
+    if held:
+        for file, path in held:
             rows = read_rows(file, path)
             yield Rows(rows, file, f"mirror:{file.path}", f"sha256:{checksum(path)}")
         return
@@ -133,10 +133,10 @@ def read_rows(file: DataFile, path: Path) -> list[Row]:
 
     Raises DataError.
     """
-    found = checksum(path)
-    if file.sha256 not in (None, found):
+    actual = checksum(path)
+    if file.sha256 not in (None, actual):
         raise DataError(
-            f"{path}: its sha256 is {found}, but {file.sha256} is expected: the file is damaged "
+            f"{path}: its sha256 is {actual}, but {file.sha256} is expected: the file is damaged "
             "or another version; replace it, or correct the entry in config/benchmarks.yaml"
         )
     try:
@@ -154,8 +154,7 @@ def read_rows(file: DataFile, path: Path) -> list[Row]:
 def checksum(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal. Raises DataError if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sum(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -80,9 +80,9 @@ def draw_puzzle(people: int, rng: random.Random, forms: Sequence[Form] = FORMS) 
         raise ValueError(f"people must be from 2 to {len(NAMES)}, not {people}")
     while True:
         statements = tuple(_draw_statement(person, people, rng, forms) for person in range(people))
-        found = solutions(statements)
-        if len(found) == 1:
-            return Puzzle(statements, found[0])
+        solved = solutions(statements)
+        if len(solved) == 1:
+            return Puzzle(statements, solved[0])
 
 
 def render(puzzle: Puzzle) -> str:
@@ -142,7 +142,7 @@ class KnightsSet(Strict):
         problems: list[Problem] = []
         seen: set[str] = set()
         for size in self.people:
-            found, draws = 0, max(100 * self.per_size, 2_000)
+            made, draws = 0, max(100 * self.per_size, 2_000)
             for _ in range(draws):
                 puzzle = draw_puzzle(size, rng, self.forms)
                 text = render(puzzle)
@@ -151,7 +151,7 @@ class KnightsSet(Strict):
                 seen.add(text)
                 problems.append(
                     Problem(
-                        problem_id=f"{name}-{size}ppl-{found:03d}",
+                        problem_id=f"{name}-{size}ppl-{made:03d}",
                         problem=text,
                         answer=render_answer(puzzle.solution),
                         kind="knights",
@@ -161,12 +161,12 @@ class KnightsSet(Strict):
                         hint=render_answer(puzzle.solution[:1]) if self.hints else "",
                     )
                 )
-                found += 1
-                if found == self.per_size:
+                made += 1
+                if made == self.per_size:
                     break
             else:
                 raise ValueError(
-                    f"problem set {name!r}: only {found} of {self.per_size} different puzzles for "
+                    f"problem set {name!r}: only {made} of {self.per_size} different puzzles for "
                     f"{size} people in {draws} draws (split {self.split}); ask for fewer, or for "
                     f"more forms than {', '.join(self.forms)}"
                 )

@@ -8,7 +8,6 @@ grading processes are (`sage.grading.reasoning_gym_worker`).
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
@@ -20,6 +19,7 @@ from importlib import metadata
 from typing import Any
 
 from sage.problems.record import Problem, Split, split_of
+from sage.runtime.files import text_sum
 
 PACKAGE = "reasoning_gym"
 
@@ -99,8 +99,7 @@ _OURS = ("seed", "size")
 
 def checksum_of(entry: dict[str, Any]) -> str:
     """What tells entries of a task apart, in 16 hexadecimal digits."""
-    text = f"{entry['question']}\n{entry['answer']}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text_sum(f"{entry['question']}\n{entry['answer']}")[:16]
 
 
 def reasoning_gym_problems(

@@ -116,10 +116,10 @@ def read_sheet(text: str) -> Sheet | None:
     """The sheet that a problem's text asks for; None where it is no sheet."""
     if len(text) > _LONGEST or (whole := _TEXT.fullmatch(text.strip())) is None:
         return None
-    found = _PART.findall(whole[1])
-    if [name for name, _, _ in found] != list(LABELS[: len(found)]):
+    parts = _PART.findall(whole[1])
+    if [name for name, _, _ in parts] != list(LABELS[: len(parts)]):
         return None
-    return Sheet(tuple((int(x), int(y)) for _, x, y in found))
+    return Sheet(tuple((int(x), int(y)) for _, x, y in parts))
 
 
 def sums_problems(

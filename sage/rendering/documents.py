@@ -17,8 +17,8 @@ _PAGE_TABLE = TypeAdapter(PageTable)
 
 def write_document(document: TableDocument, csv: Path) -> None:
     """Write a table as CSV (shares, full precision), with LaTeX and JSON for the page beside it."""
-    shown = PageTable(document.table, document.caption, document.summary, document.flat)
-    content = json.dumps(asdict(shown), ensure_ascii=False, indent=1) + "\n"
+    view = PageTable(document.table, document.caption, document.summary, document.flat)
+    content = json.dumps(asdict(view), ensure_ascii=False, indent=1) + "\n"
     frame = document.frame.to_csv(index=False, lineterminator="\n")
     write_text_atomic(csv, frame)
     write_text_atomic(csv.with_suffix(".tex"), latex_table(document.table, document.caption))

@@ -14,7 +14,7 @@ AVERAGE = "average"
 
 
 def row_title(study: ResolvedStudy, algorithm: str) -> str:
-    """The title of a row."""
+    """The title of a method, or of the base."""
     return "Base" if algorithm == BASE else study.algorithms[algorithm].title
 
 
@@ -25,8 +25,8 @@ def benchmark_titles(study: ResolvedStudy) -> dict[str, str]:
 
 def exhibit_heading(study: ResolvedStudy, exhibit: str) -> str:
     """The start of a caption: the exhibit's title and the model's title."""
-    shown = study.study.exhibits[exhibit]
-    return f"{shown.title}. {study.model(shown.model).title}"
+    settings = study.study.exhibits[exhibit]
+    return f"{settings.title}. {study.model(settings.model).title}"
 
 
 def interval_name(runs: Sequence[int]) -> str:

@@ -38,7 +38,7 @@ def escape(text: str) -> str:
 def latex_table(table: Table, caption: str) -> str:
     """A floating table. Text is escaped; the small text of cells gets its own line.
 
-    The best value of a column is bold, ties have a raised ≈, an algorithm's own settings are
+    The best value of a column is bold, ties have a raised ≈, a method's own settings are
     underlined.
     """
     lines = [

@@ -1,4 +1,4 @@
-"""Colours and line styles: an algorithm looks the same in every figure and table.
+"""Colours and line styles: a method looks the same in every figure and table.
 
 The colour shows what constrains the policy (KL, guide); the line style shows which loss it
 minimises. No drawing library is needed, so tables can show the line styles too.
@@ -31,7 +31,7 @@ use the first of each pair."""
 
 GUIDES = {"branch": "green", "random": "sky", "token": "plum"}
 KL = {"none": "rust", "reverse": "blue", "forward": "ochre"}
-"""Colours of guides and, for algorithms without a guide, of KL terms."""
+"""Colours of guides and, for methods without a guide, of KL terms."""
 
 _SPARE = ("slate", "ochre", "sky", "plum")
 _DASHES: tuple[tuple[float, ...], ...] = (
@@ -50,7 +50,7 @@ _LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How an algorithm is drawn: `colour` is a name of `PALETTE`, empty `dashes` mean a solid
+    """How a method is drawn: `colour` is a name of `PALETTE`, empty `dashes` mean a solid
     line."""
 
     colour: str
@@ -64,7 +64,7 @@ class LineStyle:
 
 
 def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
-    """The line style of `base` and of every algorithm of the study. No two are alike, up to 40 of
+    """The line style of `base` and of every method of the study. No two are alike, up to 40 of
     a colour.
 
     Dashes vary before markers. Variants that exhibits add come last, so that they change no other

@@ -25,7 +25,7 @@ _MARKER_SHAPES = {
 }
 
 
-def shown(text: str) -> str:
+def visible(text: str) -> str:
     """Untrusted text, with control characters replaced by a visible mark."""
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_UNSHOWN)
 
@@ -47,7 +47,6 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
     body = re.sub(r'\sid="([^"]+)"', rf' id="{prefix}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", body)
     body = re.sub(r'\s(?:xlink:)?href="#([^"]+)"', rf' href="#{prefix}-\1"', body)
-    body = re.sub(r' d="[^"]+"', _rounded, body)
     body = re.sub(r' style="[^"]+"', _themed, body)
     width = float(box[1].split()[2])
     sizes = f"min-width:{0.95 * width:.0f}px;max-width:{1.55 * width:.0f}px"
@@ -56,7 +55,7 @@ def inline_svg(svg: str, prefix: str, label: str) -> Markup:
 
 
 def line_key(style: LineStyle) -> Markup:
-    """A short sample of an algorithm's line, as the figures draw it."""
+    """A short sample of a method's line, as the figures draw it."""
     dashes = " ".join(f"{1.7 * length:.3g}" for length in style.dashes)
     return Markup(
         '<svg class="key" viewBox="0 0 28 12" aria-hidden="true" style="color:var(--fig-{})">'
@@ -90,11 +89,6 @@ def command(study: ResolvedStudy, target: str) -> Markup:
 def yaml_text(value: Any) -> str:
     """A value as YAML, keys in their own order."""
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=88)
-
-
-def _rounded(path: re.Match[str]) -> str:
-    """Round a path to hundredths of a point, finer than any screen."""
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", path[0])
 
 
 def _themed(style: re.Match[str]) -> str:

@@ -128,7 +128,7 @@ def draw_lines(
     styles: Mapping[str, LineStyle],
     markers: bool,
 ) -> None:
-    """Lines of `y` against `x`, one for each algorithm in `names`, in its style."""
+    """Lines of `y` against `x`, one for each method in `names`, in its style."""
     for name in names:
         line = data[data["algorithm"] == name].dropna(subset=[x, y]).sort_values([x, y])
         if len(line):
@@ -136,7 +136,7 @@ def draw_lines(
 
 
 def line_look(style: LineStyle, markers: bool) -> dict[str, Any]:
-    """How an algorithm's line looks, in a panel and in the legend."""
+    """How a method's line looks, in a panel and in the legend."""
     return {
         "color": style.hex,
         "linestyle": (0, style.dashes) if style.dashes else "-",
@@ -156,7 +156,7 @@ def add_legend(
     markers: bool,
     labels: Sequence[str] = (),
 ) -> None:
-    """A legend of the algorithms in `names`, below the panels, by default with their titles.
+    """A legend of the methods in `names`, below the panels, by default with their titles.
 
     It has as many columns, up to 4, as fit into the figure's width, and makes room for its lines.
     """

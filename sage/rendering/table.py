@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Cell:
     """A cell's text, the small text below it, and its mark.
 
-    Marks: best, tie, own (an algorithm's own settings), nil (no value), path, or none.
+    Marks: best, tie, own (a method's own settings), nil (no value), path, or none.
     """
 
     text: str
@@ -118,14 +118,14 @@ def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:
 
 
 def algorithm_row(study: ResolvedStudy, algorithm: str, cells: Sequence[Cell]) -> Row:
-    """A row with its algorithm's title and line style."""
+    """A row with its method's title and line style."""
     key = line_styles(study)[algorithm]
     return Row(row_title(study, algorithm), tuple(cells), key, algorithm == BASE)
 
 
 def algorithm_table(heads: Iterable[Head], rows: Iterable[Row]) -> Table:
-    """A table of algorithms in one group."""
-    return Table("Algorithm", tuple(heads), (Group("", tuple(rows)),))
+    """A table of methods in one group."""
+    return Table("Method", tuple(heads), (Group("", tuple(rows)),))
 
 
 def single_heads(titles: Iterable[str]) -> tuple[Head, ...]:
@@ -164,7 +164,7 @@ def columns_of_algorithms(
     def row(record: Record, cells: list[Cell]) -> Row:
         return algorithm_row(study, record["algorithm"], cells)
 
-    return columns_table("Algorithm", columns, groups, row)
+    return columns_table("Method", columns, groups, row)
 
 
 def plain_table(frame: Any, first: str, titles: dict[str, str] | None = None) -> Table:

@@ -31,7 +31,7 @@ LONGEST = 4_000
 """The most characters shown of a completion, and of a problem."""
 
 QUOTAS = ((4, 4, 2), (2, 2, 1), (1, 1, 1))
-"""Correct, wrong and other completions per problem and row; the largest quota is tried first."""
+"""Correct, wrong and other completions per problem and method; the largest quota is tried first."""
 
 _LIGHT = ["problem_id", "eval_seed", "sample_index", "status", "n_tokens", "finish_reason"]
 _CHARACTERS_PER_TOKEN = 4
@@ -46,19 +46,21 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     light = {path: candidates(read_frame(path, columns=_LIGHT)) for path in samples}
     by_benchmark = {path.stem: len(records.get(path.stem, ())) for path in samples}
     for quota, most in plans(by_benchmark):
-        shown = {name: spread(records[name], most) for name in by_benchmark if name in records}
-        asked = {path: [p.problem_id for p in shown.get(path.stem, ())] for path in light}
+        picked = {name: spread(records[name], most) for name in by_benchmark if name in records}
+        asked = {path: [p.problem_id for p in picked.get(path.stem, ())] for path in light}
         chosen = {path: choose(rows, asked[path], quota) for path, rows in light.items()}
         if estimated_bytes(np.concatenate([rows["n_tokens"] for rows in chosen.values()])) > BUDGET:
             continue
         texts = {path: read_texts(path, rows.index) for path, rows in chosen.items()}
-        text = json.dumps(excerpts(chosen, texts, shown), ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(
+            excerpts(chosen, texts, picked), ensure_ascii=False, separators=(",", ":")
+        )
         if len(text.encode()) <= BUDGET:
             break
     else:
         raise ValueError(
             f"the excerpts of {len(samples)} sample files do not fit {BUDGET} bytes, even with "
-            "one problem per benchmark; name fewer models, algorithms or benchmarks in the study"
+            "one problem per benchmark; name fewer models, methods or benchmarks in the study"
         )
     write_text_atomic(output, text)
 
@@ -119,7 +121,7 @@ def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:
 
     Only row groups that contain one of these rows are read.
     """
-    found: list[tuple[str, str | None]] = []
+    texts: list[tuple[str, str | None]] = []
     wanted = np.asarray(places, dtype=np.int64)
     with pq.ParquetFile(path) as file:
         start = 0
@@ -128,9 +130,9 @@ def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:
             here = wanted[(wanted >= start) & (wanted < start + size)] - start
             if len(here):
                 table = file.read_row_group(group, columns=["completion", "answer"]).take(here)
-                found += zip(*(column.to_pylist() for column in table.columns), strict=True)
+                texts += zip(*(column.to_pylist() for column in table.columns), strict=True)
             start += size
-    return found
+    return texts
 
 
 def excerpts(
@@ -146,8 +148,8 @@ def excerpts(
     text, answer, tokens, evaluation seed, index, truncated, cut].
     """
     places = {
-        benchmark: {problem.problem_id: place for place, problem in enumerate(of)}
-        for benchmark, of in problems.items()
+        benchmark: {problem.problem_id: place for place, problem in enumerate(listed)}
+        for benchmark, listed in problems.items()
     }
     runs = []
     for path, rows in chosen.items():
@@ -162,7 +164,9 @@ def excerpts(
             cell["shown"].append([*said, *map(int, numbers + cut)])
         run = {"model": model, "algorithm": algorithm, "seed": seed, "benchmark": benchmark}
         runs.append({**run, "cells": cells})
-    shown_problems = {name: list(map(_problem, found)) for name, found in problems.items()}
+    shown_problems = {
+        name: list(map(_problem, problems_of_set)) for name, problems_of_set in problems.items()
+    }
     return {"problems": shown_problems, "runs": runs}
 
 
@@ -176,7 +180,7 @@ def _problem(problem: Problem) -> dict[str, str]:
 
 
 def with_titles(text: str, study: ResolvedStudy) -> str:
-    """The JSON of `write_excerpts` with the titles of models, rows and benchmarks.
+    """The JSON of `write_excerpts` with the titles of models, methods and benchmarks.
 
     Raises ValueError for text that is not JSON.
     """

@@ -15,6 +15,7 @@ import pandas as pd
 
 from sage.analysis.case_study import CaseStudy, read_case
 from sage.claims import CONTRASTS
+from sage.claims.registration import Entry, read_entries
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
 from sage.exhibits.estimators import NAME as ESTIMATORS
@@ -59,12 +60,12 @@ class PageFiles:
 
     def parents(self, study: ResolvedStudy) -> dict[tuple[str, str], Path]:
         """Manifests of the stages before RL, by (model, stage)."""
-        found = {}
+        manifests = {}
         for name, model in study.study.models.items():
             if model.base.source != "model":
-                found[name, "pretrained"] = self.results.pretrained(name) / "manifest.json"
-            found[name, BASE] = self.results.parent(name) / "manifest.json"
-        return found
+                manifests[name, "pretrained"] = self.results.pretrained(name) / "manifest.json"
+            manifests[name, BASE] = self.results.parent(name) / "manifest.json"
+        return manifests
 
     def policies(self, study: ResolvedStudy) -> dict[Run, Path]:
         """Manifests of trained policies."""
@@ -91,8 +92,9 @@ class PageContent:
 
     `guide_effects` has the numbers of the exhibit `estimators` under its name.
     `cases` maps exhibits to their case, or to None if no problem is solved by all methods.
-    `excerpts` is the text of the sample browser's JSON, empty if there is none. `sources` are the
-    page's templates, style and script by file name.
+    `excerpts` is the text of the sample browser's JSON, empty if there is none. `registered` are
+    the entries of the registration (`sage.claims.registration`). `sources` are the page's
+    templates, style and script by file name.
     """
 
     metrics: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -106,6 +108,7 @@ class PageContent:
     evaluations: Mapping[tuple[Run, str], Manifest] = field(default_factory=dict)
     measurements: Mapping[str, Manifest] = field(default_factory=dict)
     guide_effects: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    registered: Sequence[Entry] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -129,6 +132,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
         policies=_read(files.policies(study), _read_manifest),
         evaluations=_read(files.evaluations(study), _read_manifest),
         measurements=_read(files.measurements(study), _read_manifest),
+        registered=_read({0: files.results.registered}, read_entries).get(0, ()),
         guide_effects=_read({ESTIMATORS: made.table(ESTIMATORS)}, pd.read_csv),
         sources=read_sources(files.reports),
     )

@@ -17,6 +17,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from sage.claims import CONTRASTS, CONTRASTS_CAPTION
+from sage.claims.registration import registration
 from sage.claims.view import counted, ledger_view
 from sage.problems.record import readable_gold
 from sage.rendering import markup
@@ -24,8 +25,7 @@ from sage.rendering.labels import row_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
-from sage.report.sections import Part, exhibit_sections
-from sage.report.study_sections import study_sections
+from sage.report.sections import Part, exhibit_sections, study_sections
 from sage.report.warnings import warnings
 from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
@@ -67,12 +67,16 @@ def render_page(
     environment.filters |= {
         "breakable": markup.breakable,
         "gold": readable_gold,
-        "shown": markup.shown,
+        "visible": markup.visible,
         "line_key": markup.line_key,
     }
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
     script = content.sources.get(SCRIPT, "") if excerpts else ""
-    claims = ledger_view(content.metrics.get("claims"), study)
+    asked = registration(
+        content.registered,
+        [str(manifest["started"]) for manifest in content.policies.values()],
+    )
+    claims = ledger_view(content.metrics.get("claims"), study, asked)
     lead, exhibits = exhibit_sections(study, content, files)
     return environment.get_template(TEMPLATE).render(
         study=study,
@@ -87,6 +91,8 @@ def render_page(
         counted=counted(claims) if claims else "",
         lead=lead,
         claims_path=files.made.metrics("claims").as_posix(),
+        registered=asked.of_study(study),
+        registered_path=files.results.registered.as_posix(),
         contrasts=_contrasts(content, files),
         warnings=warnings(study, content),
         exhibits=exhibits,

@@ -18,7 +18,7 @@ from sage.claims import CONTRASTS
 from sage.claims.figure import write_contrasts
 from sage.claims.ledger import write_ledger
 from sage.evaluation.curves import run_of
-from sage.evaluation.metrics import CHANCE, TABLES, join_metrics, write_metrics
+from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
 from sage.exhibits import STANDING, figures_of, frames_of, kind_of, tables_of
 from sage.exhibits.making import measure, write_figure, write_table
 from sage.problems.contamination import write_contamination
@@ -81,15 +81,18 @@ def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
 def _metrics(study: ResolvedStudy, samples: Sequence[Path], files: PageFiles) -> None:
     """Metrics of each model on each benchmark, and of the whole study."""
     made = files.made
+    draws = study.study.evaluation.bootstrap
     groups: dict[Path, list[Path]] = {}
     for path in samples:
         model, _, _, benchmark = run_of(path)
         groups.setdefault(made.evaluated(model, benchmark), []).append(path)
     for folder, paths in groups.items():
         problems = files.results.problems(folder.name)
-        write_metrics(paths, study.study.evaluation.bootstrap, folder, problems=problems)
+        write_metrics(paths, draws, folder, problems=problems)
     if groups:
-        join_metrics([*groups], {name: made.metrics(name) for name in (*TABLES, CHANCE)})
+        join_metrics(
+            [*groups], {name: made.metrics(name) for name in TABLES}, study.study.bases, draws
+        )
 
 
 def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
@@ -144,7 +147,7 @@ def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
 
 
 def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
-    comparisons, chance = (files.made.metrics(name) for name in ("comparisons", CHANCE))
+    comparisons, chance = (files.made.metrics(name) for name in ("comparisons", "chance"))
     frames = {
         name: files.measured(study, name) / f"{kind_of(study, name).evidence}.parquet"
         for name in study.study.exhibits

@@ -59,7 +59,7 @@ def problem_sets(
     rows = []
     for name in study.problem_sets():
         settings, records = study.study.problems[name], problems.get(name, ())
-        uses = [text for text, of in (("RL", trained), ("benchmark", tested)) if name in of]
+        uses = [text for text, names in (("RL", trained), ("benchmark", tested)) if name in names]
         origins = sorted({f"{record.source} ({record.revision})" for record in records})
         more = [f"and {len(origins) - 3} more"] if len(origins) > 3 else []
         count = grouped(len(records)) if name in problems else "not made yet"
@@ -105,7 +105,7 @@ def run_tables(
 
 
 def run_title(study: ResolvedStudy, run: Run) -> str:
-    """The title of a policy: its row and its training seed."""
+    """The title of a policy: its method and its training seed."""
     title = row_title(study, run.algorithm)
     return title if run.algorithm == BASE else f"{title}, seed {run.seed}"
 

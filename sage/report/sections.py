@@ -23,6 +23,17 @@ from sage.rendering.table import Table
 from sage.report.loader import PageContent, PageFiles
 from sage.study import BASE, ResolvedStudy
 
+STUDY_SECTIONS = {
+    "theory": ("Theory", "theory", ("figure1", "figure5", "appendix_c", "estimators")),
+    "hyperparameters": ("Hyperparameters", "table7 table8 readings", ()),
+    "contamination": ("Contamination", "contamination", ()),
+    "chance": ("Luck and working behind pass@k", "chance", ()),
+    "grading": ("Grading", "grading", ()),
+    "support": ("Support: problems kept, lost and new", "support", ()),
+}
+"""Sections of every report: title, target and exhibits by anchor; no exhibits are those of the
+target."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -120,9 +131,9 @@ def parts_of(
             missing.append(path)
     for table in tables_of(study, name, files.paper):
         path = files.made.table(table).as_posix()
-        if found := content.tables.get(table):
-            said, summary = table_heading + found.caption, found.summary
-            parts.append(Part(f"table-{table}", said, path, name, found.table, summary=summary))
+        if document := content.tables.get(table):
+            said, summary = table_heading + document.caption, document.summary
+            parts.append(Part(f"table-{table}", said, path, name, document.table, summary=summary))
         else:
             missing.append(path)
     return tuple(sorted(parts, key=lambda part: bool(part.summary))), tuple(missing)
@@ -130,11 +141,11 @@ def parts_of(
 
 def label_of(exhibit: str) -> str:
     """``Table 1`` for `table1`, ``Figure 6 (3b)`` for `figure6_3b`; empty for other names."""
-    found = re.fullmatch(r"(table|figure)(\d+)(?:_(.+))?", exhibit)
-    if not found:
+    match = re.fullmatch(r"(table|figure)(\d+)(?:_(.+))?", exhibit)
+    if not match:
         return "Appendix C" if exhibit == "appendix_c" else ""
-    part = f" ({found[3].replace('_', '.')})" if found[3] else ""
-    return f"{found[1].capitalize()} {found[2]}{part}"
+    part = f" ({match[3].replace('_', '.')})" if match[3] else ""
+    return f"{match[1].capitalize()} {match[2]}{part}"
 
 
 def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[str, str]]:
@@ -158,13 +169,30 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
         facts.append(("Sampling", text))
     elif not own:
         facts.append(("Steps", grouped(model.rl.steps)))
-    shown = {row: study.algorithms[row] for row in exhibit.rows_of(study) if row != BASE}
-    if effects := guide_effects(shown, content.guide_effects.get(ESTIMATORS)):
+    methods = {row: study.algorithms[row] for row in exhibit.rows_of(study) if row != BASE}
+    if effects := guide_effects(methods, content.guide_effects.get(ESTIMATORS)):
         facts.append(("Effect of guides, exactly", "; ".join(effects)))
     if exhibit.of_policies:
         wanted = exhibit.runs(study)
         have = sum(run in content.policies for run in wanted)
         runs = str(have) if have == len(wanted) else f"{have} of {len(wanted)}"
-        seeds_of_rows = study.seeds_text(exhibit.model, shown)
+        seeds_of_rows = study.seeds_text(exhibit.model, methods)
         facts += [("Training seeds", seeds_of_rows), ("Training runs", runs)]
     return facts
+
+
+def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
+    """Sections that every report has, made of standing exhibits: STUDY_SECTIONS, in order."""
+    sections = []
+    for anchor, (title, target, names) in STUDY_SECTIONS.items():
+        parts: list[Part] = []
+        missing: list[str] = []
+        for name in names or target.split():
+            heading = f"{label_of(name)}. " if label_of(name) else ""
+            label = shows(study, name).caption
+            made, lacking = parts_of(study, name, content, files, heading, label, heading)
+            parts += made
+            missing += lacking
+        section = Section(anchor, "", title, target, parts=tuple(parts), missing=tuple(missing))
+        sections.append(section)
+    return sections

@@ -21,14 +21,12 @@ from sage.report.loader import PageContent
 from sage.report.provenance import run_title
 from sage.results import Run
 from sage.study import BASE, ResolvedStudy
+from sage.study.models import UNCOUNTED
 
 TRUNCATED_LIMIT = 0.05
 """Above this share of truncated completions, pass@k also measures the token limit."""
 UNPARSED_LIMIT = 0.20
 """Above this share of unparsed completions, pass@k also measures the answer format."""
-
-UNCOUNTED = ("title", "checkpoint_every", "watch")
-"""Settings that change no result."""
 
 
 @dataclass(frozen=True)
@@ -42,38 +40,38 @@ class Notice:
 def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     """All warnings of a page, most serious first."""
     manifests = {
-        **{f"{model}/{stage}": found for (model, stage), found in content.parents.items()},
-        **{run_name(run): found for run, found in content.policies.items()},
-        **{run_name(*pair): found for pair, found in content.evaluations.items()},
+        **{f"{model}/{stage}": manifest for (model, stage), manifest in content.parents.items()},
+        **{run_name(run): manifest for run, manifest in content.policies.items()},
+        **{run_name(*pair): manifest for pair, manifest in content.evaluations.items()},
     }
-    found = [*missing_runs(study, content), *stale_results(study, content)]
-    found += training_notices(study, content)
+    notices = [*missing_runs(study, content), *stale_results(study, content)]
+    notices += training_notices(study, content)
     if study.numbers_of_runs() == [1]:
         text = (
             "Each method was trained once, so a difference holds for these single runs and "
             "decides no claim about methods. To decide claims, train with more seeds (`seeds` in "
             "the study)."
         )
-        found.append(Notice(text, []))
+        notices.append(Notice(text, []))
     rates = content.metrics.get("rates")
     if rates is not None:
         for model, grading in grading_table(rates).groupby("model", sort=False):
-            found += grading_notices(grading, study, str(model))
+            notices += grading_notices(grading, study, str(model))
     flat = [table.flat for table in content.tables.values() if table.flat]
     pass_at_k = content.metrics.get("pass_at_k")
     if pass_at_k is not None:
-        found += twin_notices(pass_at_k, study)
+        notices += twin_notices(pass_at_k, study)
     if flat:
         text = (
             "If all problems have the same result, the interval has no width, but the "
             "uncertainty is not zero."
         )
-        found.append(Notice(text, flat))
-    return [*found, *commit_notices(manifests)]
+        notices.append(Notice(text, flat))
+    return [*notices, *commit_notices(manifests)]
 
 
 def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
-    """Rows of a model with the same pass@k everywhere: one computation with several names."""
+    """Methods of a model with the same pass@k everywhere: one computation with several names."""
     runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
     lines = []
     for model, of_model in runs.groupby("model", sort=False):
@@ -108,12 +106,12 @@ def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Notice]:
             for run, benchmark in study.evaluated_runs(model)
             if (run, benchmark) not in content.evaluations
         ]
-    found = []
+    notices = []
     if untrained:
-        found.append(Notice(f"Not trained yet: {len(untrained)} runs.", _by_place(untrained)))
+        notices.append(Notice(f"Not trained yet: {len(untrained)} runs.", _by_place(untrained)))
     if unseen:
-        found.append(Notice(f"Not sampled yet: {len(unseen)} evaluations.", _by_place(unseen)))
-    return found
+        notices.append(Notice(f"Not sampled yet: {len(unseen)} evaluations.", _by_place(unseen)))
+    return notices
 
 
 def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
@@ -183,7 +181,7 @@ def changes(then: Any, now: Any, place: str = "") -> list[str]:
 def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> list[Notice]:
     """Shares above their limits in a grading table: truncated, unparsed, unparsed reference."""
     titles, name = benchmark_titles(study), study.model(model).title
-    found = []
+    notices = []
     for status, limit, what, consequence in (
         (
             "truncated",
@@ -212,8 +210,8 @@ def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> 
             if share > limit
         ]
         if runs:
-            found.append(Notice(f"{name}: {what.lower()}; {consequence}.", _by_place(runs)))
-    return found
+            notices.append(Notice(f"{name}: {what.lower()}; {consequence}.", _by_place(runs)))
+    return notices
 
 
 def commit_notices(manifests: Mapping[str, Mapping[str, Any]]) -> list[Notice]:
@@ -221,13 +219,13 @@ def commit_notices(manifests: Mapping[str, Mapping[str, Any]]) -> list[Notice]:
     commits = {run: str(manifest.get("git_commit") or "") for run, manifest in manifests.items()}
     known = {commit.partition("+")[0] for commit in commits.values()} - {"", "unknown"}
     changed = sorted(run for run, commit in commits.items() if "+" in commit)
-    found = []
+    notices = []
     if len(known) > 1:
-        found.append(Notice("Runs were made from different commits.", [", ".join(sorted(known))]))
+        notices.append(Notice("Runs were made from different commits.", [", ".join(sorted(known))]))
     if changed:
         text = f"Runs made with uncommitted changes in the code: {len(changed)}."
-        found.append(Notice(text, [listing(changed, most=8)]))
-    return found
+        notices.append(Notice(text, [listing(changed, most=8)]))
+    return notices
 
 
 def run_name(run: Run, *benchmark: str) -> str:
@@ -239,8 +237,8 @@ def _stale(name: str, manifest: Mapping[str, Any], now: Mapping[str, Any]) -> li
     """A line about a result made with other settings than `now`; none if nothing is recorded."""
     then = manifest.get("settings") or {}
     recorded = {key: then[key] for key in now if key in then}
-    found = changes(recorded, {key: json.loads(json.dumps(now[key])) for key in recorded})
-    return [f"{name}: {listing(found, most=4)}"] if found else []
+    differing = changes(recorded, {key: json.loads(json.dumps(now[key])) for key in recorded})
+    return [f"{name}: {listing(differing, most=4)}"] if differing else []
 
 
 def _short(value: Any) -> str:

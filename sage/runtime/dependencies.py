@@ -21,24 +21,22 @@ files, or set up a job."""
 def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
     """Source files of `module` and of every `sage` module that it imports, directly or not.
 
-    A package in `excluded` excludes all of its modules. What a package's `__init__` names for type
-    checkers only, and imports when a script uses it, is no dependency of its modules. Raises
-    ValueError for an unknown module.
+    A package in `excluded` excludes all of its modules. Raises ValueError for an unknown module.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name in found or any(name == out or name.startswith(f"{out}.") for out in excluded):
+        if name in files or any(name == out or name.startswith(f"{out}.") for out in excluded):
             continue
         file = _file_of(name)
         if file is None:
             raise ValueError(f"no module {name!r} in {PACKAGE}")
-        found[name] = file
+        files[name] = file
         waiting += _imported(file, file.stat().st_mtime_ns)
         if "." in name:
             waiting.append(name.rpartition(".")[0])
-    return sorted(str(file) for file in found.values())
+    return sorted(str(file) for file in files.values())
 
 
 def _file_of(module: str) -> Path | None:
@@ -53,10 +51,7 @@ def _file_of(module: str) -> Path | None:
 def _imported(file: Path, _changed: int) -> list[str]:
     """The modules of this package that a file imports, read once until the file is changed."""
     names: list[str] = []
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    if file.name == "__init__.py":
-        body = [node for node in body if not _is_for_type_checkers(node)]
-    for node in _statements(body):
+    for node in _statements(ast.parse(file.read_text(encoding="utf-8")).body):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -71,11 +66,3 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
         yield node
         for name in ("body", "orelse", "finalbody", "handlers", "cases"):
             yield from _statements(getattr(node, name, ()))
-
-
-def _is_for_type_checkers(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Name)
-        and node.test.id == "TYPE_CHECKING"
-    )

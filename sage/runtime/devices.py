@@ -19,6 +19,9 @@ PATIENCE = 30.0
 OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
 """Bytes of a GPU that vLLM, and a trainer beside it, take at least, without weights."""
 
+SHARE_OF_VLLM = 0.3
+"""Share of a GPU that TRL's vLLM takes, which is handed all weights and draws beside training."""
+
 DRIVERS = {"12": "525", "13": "580"}
 """The oldest NVIDIA driver for each major version of CUDA (NVIDIA's CUDA compatibility guide)."""
 
@@ -68,18 +71,27 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]
     return list(devices.values())
 
 
+def see_one_device() -> None:
+    """Show this process the first of its job's GPUs alone, before CUDA starts in it.
+
+    transformers spreads the batches of a process over all that it sees.
+    """
+    if VISIBLE in os.environ:
+        os.environ[VISIBLE] = os.environ[VISIBLE].partition(",")[0]
+
+
 def occupants(devices: Sequence[Device]) -> list[str]:
     """The processes that use the devices now, as text; empty if nvidia-smi does not answer."""
     asked = "--query-compute-apps=gpu_uuid,pid,used_memory"
-    found = []
+    using = []
     for line in (printed_by("nvidia-smi", asked, "--format=csv,noheader") or "").splitlines():
         uuid, process, memory = (word.strip() for word in [*line.split(","), "", ""][:3])
-        found += [
+        using += [
             f"process {process} on GPU {device.name} ({memory})"
             for device in devices
             if device.key == uuid
         ]
-    return found
+    return using
 
 
 def unused(limit: int, asked: int) -> str:
@@ -114,15 +126,15 @@ def printed_by(*command: str) -> str | None:
 
 
 def _present() -> list[_Gpu]:
-    found: list[_Gpu] = []
+    gpus: list[_Gpu] = []
     for line in (printed_by("nvidia-smi", "-L") or "").splitlines():
         match = _LINE.match(line)
         if match and match["index"]:
-            found.append(_Gpu(match["index"], match["uuid"], ()))
-        elif match and found:
-            gpu = found[-1]
-            found[-1] = _Gpu(gpu.index, gpu.uuid, (*gpu.parts, match["uuid"]))
-    return found
+            gpus.append(_Gpu(match["index"], match["uuid"], ()))
+        elif match and gpus:
+            gpu = gpus[-1]
+            gpus[-1] = _Gpu(gpu.index, gpu.uuid, (*gpu.parts, match["uuid"]))
+    return gpus
 
 
 def _key(name: str, present: Sequence[_Gpu]) -> str | None:

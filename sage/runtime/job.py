@@ -133,12 +133,12 @@ def leased(count: int, job: str) -> Iterator[list[Device]]:
     if not devices:
         yield []
         return
+    # Asking torch whether there is a GPU must not start CUDA: processes forked later could not.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     if "SLURM_JOB_ID" in os.environ and VISIBLE in os.environ and len(devices) == count:
         yield devices
         return
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    # Asking torch whether there is a GPU must not start CUDA: processes forked later could not.
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     with lease(count, devices, job) as held:
         os.environ[VISIBLE] = ",".join(device.name for device in held)
         _await_leaving(held)

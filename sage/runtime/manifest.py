@@ -100,11 +100,11 @@ def settings_sum(settings: Any) -> str:
 
 def seeds(settings: Any, place: str = "") -> dict[str, Any]:
     """Every `seed` and `seeds` in settings, by its place, such as ``evaluation.seeds``."""
-    found: dict[str, Any] = {}
+    seeds_by_key: dict[str, Any] = {}
     for key, value in settings.items() if isinstance(settings, Mapping) else ():
         here = f"{place}.{key}".lstrip(".")
-        found |= {here: value} if key in ("seed", "seeds") else seeds(value, here)
-    return found
+        seeds_by_key |= {here: value} if key in ("seed", "seeds") else seeds(value, here)
+    return seeds_by_key
 
 
 def stamp(seconds: float) -> str:
@@ -118,13 +118,13 @@ def _gib(size: int | None) -> float | None:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect results."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def git_commit() -> str:

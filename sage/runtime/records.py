@@ -123,10 +123,12 @@ def _noted(path: Path, folder: Path) -> Sums | None:
 def _files(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         return {"": path}
-    found = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+    present = {
+        file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()
+    }
     return {
-        name: found[name]
-        for name in sorted(found)
+        name: present[name]
+        for name in sorted(present)
         if not any(part.startswith(".") for part in name.split("/"))
     }
 
@@ -138,6 +140,6 @@ def _stat(path: Path) -> dict[str, int]:
 
 def _paths(files: Any) -> Iterator[tuple[str, str]]:
     """The files of a job with the names that its rule gives them."""
-    for name, found in files._allitems():
-        for path in [found] if isinstance(found, str | Path) else found:
+    for name, value in files._allitems():
+        for path in [value] if isinstance(value, str | Path) else value:
             yield name or "", str(path)

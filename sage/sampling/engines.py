@@ -1,7 +1,7 @@
 """The engines by the names that studies use; one is imported only when it is chosen.
 
-An engine is a module `sage.sampling.{name}_engine` with a function `open_sampler(base,
-policy, tokenizer, settings, device)` that returns a `Sampler`, and a function `versions()`.
+An engine is a module `sage.sampling.{name}_engine` with a function `open_sampler(base, policy,
+tokenizer, settings, device, longest_prompt)` that returns a `Sampler`, and a function `versions()`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from sage.sampling.interface import Sampler
-from sage.study import Evaluation
+from sage.study import Draws
 
 
 def engine_module(name: str) -> str:
@@ -33,11 +33,15 @@ def open_sampler(
     base: Path,
     policy: Path | None,
     tokenizer: PreTrainedTokenizerBase,
-    settings: Evaluation,
+    settings: Draws,
     device: str,
+    longest_prompt: int | None = None,
 ) -> Sampler:
-    """The engine that `settings` names, holding the policy trained from `base` (None: `base`)."""
+    """The engine that `settings` names, holding the policy trained from `base` (None: `base`).
+
+    `longest_prompt` (tokens) bounds the memory of vLLM.
+    """
     sampler: Sampler = import_module(engine_module(settings.engine)).open_sampler(
-        base, policy, tokenizer, settings, device
+        base, policy, tokenizer, settings, device, longest_prompt
     )
     return sampler

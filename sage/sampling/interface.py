@@ -88,7 +88,7 @@ def stream_key(
 ) -> str:
     """The name of a sample's random stream; different samples have different names.
 
-    The algorithm is no part of it: all algorithms of a model draw with the same numbers, which
+    The method is no part of it: all methods of a model draw with the same numbers, which
     makes their comparison sharper.
     """
     return json.dumps([model, train_seed, benchmark, problem_id, eval_seed, index])

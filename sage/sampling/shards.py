@@ -85,9 +85,9 @@ class Shards:
         for name, problems in self._chunks.items():
             block = max(1, size // len(problems))
             for seed in seeds:
-                found = [(shard.first, shard.last) for shard in self._found(name, seed)]
+                on_disk = [(shard.first, shard.last) for shard in self._found(name, seed)]
                 for start in range(0, samples, block):
-                    for first, last in _gaps(start, min(start + block, samples), found):
+                    for first, last in _gaps(start, min(start + block, samples), on_disk):
                         wanted.append(Shard(name, seed, first, last))
         return wanted
 
@@ -166,9 +166,9 @@ class Shards:
         return json.dumps({**self._settings, "problems": problems}, sort_keys=True).encode()
 
 
-def _gaps(first: int, last: int, found: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _gaps(first: int, last: int, on_disk: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The parts of `first` to `last` - 1 that no found range holds; `found` is sorted."""
-    for start, stop in found:
+    for start, stop in on_disk:
         if start >= last:
             break
         if start > first:

@@ -32,7 +32,7 @@ from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import is_out_of_memory, rows_that_fit
 from sage.sampling.stops import Stops, end_ids
-from sage.study import Evaluation, Sampling
+from sage.study import Draws, Sampling
 
 _IDLE = 0.25  # share of rows that may go on for no completion, before they are dropped
 
@@ -60,7 +60,7 @@ class TransformersSampler:
         self._stops: dict[tuple[str, ...], Stops] = {}
 
     @classmethod
-    def of(
+    def from_model(
         cls,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
@@ -230,9 +230,10 @@ def open_sampler(
     base: Path,
     policy: Path | None,
     tokenizer: PreTrainedTokenizerBase,
-    settings: Evaluation,
+    settings: Draws,
     device: str,
+    longest_prompt: int | None = None,
 ) -> TransformersSampler:
     """The engine with the policy trained from `base` (None: `base` itself) on `device`."""
     model = load_policy(base, policy, getattr(torch, settings.dtype), device)
-    return TransformersSampler.of(model, tokenizer, settings.batch_size, consume=True)
+    return TransformersSampler.from_model(model, tokenizer, settings.batch_size, consume=True)

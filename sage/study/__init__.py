@@ -8,7 +8,7 @@ from sage.problems.sets import ProblemSet
 from sage.study.algorithms import Algorithm, choice_files
 from sage.study.bases import Architecture, Pretraining, ScratchBase
 from sage.study.choices import REGISTRIES, Choice, Guide
-from sage.study.models import RL, Evaluation, Model, Sampling
+from sage.study.models import RL, Draws, Evaluation, Model, Sampling
 from sage.study.reading import load_settings
 from sage.study.tuning import SFT, LoRA
 from sage.study.types import ResolvedStudy, Settings, Study
@@ -24,6 +24,7 @@ __all__ = [
     "ArithmeticSet",
     "Choice",
     "Corpus",
+    "Draws",
     "Evaluation",
     "Guide",
     "KnightsSet",

@@ -1,4 +1,4 @@
-"""Algorithms as data: loss, rewards, advantage, credit, KL, estimator, guide, filter or planner.
+"""Methods as data: loss, rewards, advantage, credit, KL, estimator, guide, filter or planner.
 
 What the key of a registry may name is in `sage.study.choices`; here is what goes with what.
 """
@@ -18,7 +18,7 @@ _CLIPS = ["clip_low", "clip_high"]
 
 
 class Algorithm(Strict):
-    """A method: one entry per row of the tables, under the name that studies use.
+    """A method, under the name that studies use.
 
     `estimator`, `guide`, `advantage`, `credit`, `rewards`, `filter` and `planner` take a name, or a
     section with a `kind` and its `settings`; the kind can also be a class of your own (below).
@@ -197,7 +197,7 @@ def built(algorithm: Algorithm) -> Iterator[tuple[str, str, Choice, Any]]:
 
 
 def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
-    """Why the algorithm does not go with a model's settings of RL, one message each."""
+    """Why the method does not go with a model's settings of RL, one message each."""
     for place, _, choice, made in built(algorithm):
         if hasattr(made, "conflicts_with_run"):
             for conflict in made.conflicts_with_run(rl):
@@ -205,14 +205,14 @@ def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
 
 
 def needs_hints(algorithm: Algorithm) -> bool:
-    """Whether the algorithm draws under the hints of the problems."""
+    """Whether the method draws under the hints of the problems."""
     return any(getattr(made, "needs_guidance", False) for *_, made in built(algorithm))
 
 
 def choice_files(algorithm: Algorithm) -> list[Path]:
-    """Source files of the classes that the algorithm names, the user's own among them.
+    """Source files of the classes that the method names, the user's own among them.
 
-    An algorithm's jobs have them as inputs, for no module of the training imports them by name.
+    A method's jobs have them as inputs, for no module of the training imports them by name.
     """
     files = [REGISTRIES[name].files(choice.kind) for _, name, choice in algorithm.choices()]
     return sorted(set().union(*files))

@@ -1,4 +1,4 @@
-"""The registries: everything that an algorithm can choose by name or as a class of its user's own.
+"""The registries: everything that a method can choose by name or as a class of its user's own.
 
 A choice is written `{kind: k3, settings: {}}`, or `k3` for short. A further name is one line here.
 """
@@ -49,6 +49,7 @@ REGISTRIES = {
             "pass_at_k": "sage.method.advantages:PassAtK",
             "pkpo": "sage.method.advantages:Pkpo",
             "w_reinforce": "sage.method.advantages:WeightedReinforce",
+            "maxrl": "sage.method.advantages:MaxRl",
         },
     ),
     "credit": Registry(
@@ -69,6 +70,9 @@ REGISTRIES = {
             "correct": "sage.method.rewards:Correct",
             "overlong": "sage.method.rewards:Overlong",
             "rlpr": "sage.method.rewards:Rlpr",
+            "random": "sage.method.rewards:Random",
+            "tagged": "sage.method.rewards:Tagged",
+            "incorrect": "sage.method.rewards:Incorrect",
         },
     ),
     "filter": Registry(
@@ -88,11 +92,11 @@ REGISTRIES = {
         },
     ),
 }
-"""By the key of an algorithm that each serves."""
+"""By the key of a method that each serves."""
 
 
 class Choice(Strict):
-    """One choice of an algorithm: a kind and its settings, or the kind alone for short."""
+    """One choice of a method: a kind and its settings, or the kind alone for short."""
 
     kind: Annotated[
         str,

@@ -14,7 +14,7 @@ from sage.problems.entries import BenchmarkSet
 from sage.study.algorithms import Algorithm, needs_hints, run_conflicts
 from sage.study.bases import ScratchBase, SharedBase
 from sage.study.exhibit import Surroundings
-from sage.study.faults import shown
+from sage.study.faults import as_written
 from sage.study.types import ResolvedStudy, Study
 
 
@@ -34,12 +34,13 @@ def conflicts(study: ResolvedStudy) -> Iterator[str]:
     """All other such faults, each message with its key."""
     yield from _runs(study)
     yield from _problem_sets(study)
+    yield from _bases(study)
     yield from _seeds(study)
     yield from _sizes(study)
 
 
 def _runs(study: ResolvedStudy) -> Iterator[str]:
-    """Algorithms that do not go with the settings of a model's RL."""
+    """Methods that do not go with the settings of a model's RL."""
     for name, model in study.study.models.items():
         for index, row in enumerate(model.algorithms):
             algorithm = study.algorithms[row]
@@ -75,21 +76,41 @@ def _problem_sets(study: ResolvedStudy) -> Iterator[str]:
                 yield f"{key}.levels[{index}]: {what}"
 
 
+def _bases(study: ResolvedStudy) -> Iterator[str]:
+    """Groups whose models differ in more than their base, or do not differ in it."""
+    grouped: set[str] = set()
+    for name, group in study.study.bases.items():
+        key, models = f"bases.{name}", [study.model(one) for one in group]
+        if name in study.study.models:
+            yield f"{key}: {name!r} is the name of a model; choose another"
+        if again := sorted(grouped & set(group)):
+            yield f"{key}: {again[0]!r} is in another group too; a model can be in one"
+        grouped |= set(group)
+        rest = [model.model_dump(exclude={"title", "base", "job"}) for model in models]
+        for one, settings in zip(group, rest, strict=True):
+            if differ := [field for field in settings if settings[field] != rest[0][field]]:
+                yield f"{key}: {one!r} and {group[0]!r} differ in {differ[0]}, not in base alone"
+        if any(one.base == other.base for one, other in itertools.combinations(models, 2)) or any(
+            isinstance(model.base, SharedBase) for model in models
+        ):
+            yield f"{key}: each model needs a base of its own, such as another pretraining.seed"
+
+
 def _seeds(study: ResolvedStudy) -> Iterator[str]:
-    """Seeds of algorithms that the model is not trained with, and rows without a common seed."""
+    """Seeds of methods that the model is not trained with, and methods without a common seed."""
     for name, model in study.study.models.items():
         key, trained = f"models.{name}.seeds", study.trained(name)
         for row in model.seeds:
             if row not in trained:
-                what = "an algorithm that this model is trained with"
+                what = "a method that this model is trained with"
                 yield f"{key}: {row!r} is not {what}{nearest(row, trained)}"
         own = {row: set(study.seeds(name, row)) for row in trained}
         apart = [pair for pair in itertools.combinations(own, 2) if not own[pair[0]] & own[pair[1]]]
         for row, other in apart[:1]:
             yield (
-                f"{key}: {row} ({shown(sorted(own[row]))}) and {other} "
-                f"({shown(sorted(own[other]))}) have no training seed in common, so they cannot be "
-                "compared; give them one"
+                f"{key}: {row} ({as_written(sorted(own[row]))}) and {other} "
+                f"({as_written(sorted(own[other]))}) have no training seed in common, so they "
+                "cannot be compared; give them one"
             )
 
 

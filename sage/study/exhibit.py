@@ -1,7 +1,8 @@
 """What a study asks of a table or figure, whatever its kind.
 
-An exhibit names a model and, by its kind, the rows and benchmarks that it shows, and so what must
-be trained and sampled. Its key in the study (`table1`, `figure3`) is also a target of the workflow.
+An exhibit names a model and, by its kind, the methods and benchmarks that it shows, and so what
+must be trained and sampled. Its key in the study (`table1`, `figure3`) is also a target of the
+workflow.
 The kinds themselves are in `sage.exhibits`, one module each; a study is handed them when it is read
 (`sage.exhibits.load_study`), so that nothing here depends on how anything is measured or drawn.
 """
@@ -16,7 +17,7 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from sage.fields import BASE, Faults, Name, Strict, about, unknown
 from sage.study.algorithms import Algorithm
-from sage.study.faults import shown, validated
+from sage.study.faults import as_written, validated
 
 if TYPE_CHECKING:
     from sage.study.types import ResolvedStudy
@@ -68,14 +69,14 @@ class Exhibit(Strict):
     model: Annotated[Name, about("the model that it shows")]
 
     of_training: ClassVar[bool] = False
-    """Whether it shows training itself, of which the policy before RL is no row."""
+    """Whether it shows training itself, of which the policy before RL has none."""
 
     def named(self) -> list[str]:
-        """Algorithms that its settings name."""
+        """Methods that its settings name."""
         return []
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """Its rows in order; by default those of its model."""
+        """Its methods in order, the base among them; by default those of its model."""
         return study.rows(self.model)
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
@@ -84,7 +85,7 @@ class Exhibit(Strict):
         return [benchmark] if benchmark else []
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
-        """Rows that it adds to the study: variants of `algorithms` made for it alone."""
+        """Methods that it adds to the study: variants of `algorithms` made for it alone."""
         return {}
 
     def snapshots_kept(self) -> int:
@@ -128,7 +129,7 @@ class ExhibitOfRows(Exhibit):
         return list(self.algorithms or ())
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`; `base` first, but not among rows of training."""
+        """See `Exhibit`; `base` first, but not where training is shown."""
         rows = list(self.algorithms or study.model(self.model).algorithms)
         if BASE not in rows and not self.of_training:
             rows = [BASE, *rows]
@@ -144,7 +145,7 @@ def of_kind(value: Any, info: ValidationInfo) -> Any:
         raise ValueError("the kinds of exhibits are not known here; use sage.exhibits.load_study")
     named = value.get("kind") or ""
     if not isinstance(named, str):
-        raise Faults([f"kind: must be text, not {shown(named)}"])
+        raise Faults([f"kind: must be text, not {as_written(named)}"])
     try:
         kind = find(named)
     except ValueError as error:

@@ -45,7 +45,7 @@ def listed(file: str, faults: Sequence[str]) -> str:
     return "\n  ".join([f"{file}: {count}", *faults])
 
 
-def shown(value: Any) -> str:
+def as_written(value: Any) -> str:
     """A value as it stands in a YAML file, cut short if long."""
     if value is None:
         return "empty"
@@ -66,11 +66,9 @@ def validated(
         return None, [each for detail in error.errors() for each in _faults(detail, kind, key)]
 
 
-def type_faults(
-    kind: Any, content: Any, key: str = "", context: Mapping[str, Any] | None = None
-) -> list[str]:
+def type_faults(kind: Any, content: Any, key: str = "") -> list[str]:
     """What keeps `content` from being a `kind`, as `validated` says it."""
-    return validated(kind, content, key, context)[1]
+    return validated(kind, content, key)[1]
 
 
 def mapping(value: Any) -> Mapping[Any, Any]:
@@ -103,15 +101,15 @@ def _fault(detail: Any, kind: Any, top: str) -> str:
     if reason == "union_tag_not_found":
         return f"{key}: missing{nearest('', _choices(expected))}"
     if reason in ("union_tag_invalid", "literal_error"):
-        return f"{key}: {shown(value)} is not allowed{nearest(str(value), _choices(expected))}"
+        return f"{key}: {as_written(value)} is not allowed{nearest(str(value), _choices(expected))}"
     if reason == "missing":
         return f"{key}: missing"
     if reason == "value_error":
         return f"{key}: {facts['error']}"
     wanted = _WANTED[reason].format(**facts) if reason in _WANTED else detail["msg"]
     if _is_key(detail["loc"]):
-        return f"{key}: a key {wanted}, not {shown(value)}".removeprefix(": ")
-    return f"{key}: {wanted}, not {shown(value)}{_as_number(reason, value)}"
+        return f"{key}: a key {wanted}, not {as_written(value)}".removeprefix(": ")
+    return f"{key}: {wanted}, not {as_written(value)}{_as_number(reason, value)}"
 
 
 def _as_number(reason: str, value: Any) -> str:

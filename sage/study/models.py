@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,9 @@ from sage.fields import (
 from sage.study.bases import Base, ScratchBase, SharedBase
 from sage.study.tuning import SFT, LoRA, Optimizer, Precision
 from sage.study.watch import Watch
+
+UNCOUNTED = ("title", "checkpoint_every", "watch")
+"""Settings that change no result."""
 
 Engine = Literal["transformers", "vllm"]
 
@@ -132,6 +135,14 @@ class RL(Strict):
             trl="vllm_gpu_memory_utilization",
         ),
     ] = None
+    vllm_sleep: Annotated[
+        bool,
+        about(
+            "whether vLLM gives its GPU memory back while the policy is trained; `false` saves the "
+            "seconds that going to sleep and waking take, where a GPU holds both",
+            trl="vllm_enable_sleep_mode",
+        ),
+    ] = True
     correction: Annotated[
         Literal["none", "token"] | None,
         about(
@@ -172,7 +183,7 @@ class RL(Strict):
     ] = 1.0
     kl_coefficient: Annotated[
         PositiveFloat,
-        about("weight of the KL term; an algorithm may set its own", unit="per nat", trl="beta"),
+        about("weight of the KL term; a method may set its own", unit="per nat", trl="beta"),
     ]
     lora: Annotated[LoRA | None, about("the adapter; `null` trains all weights")]
     precision: Precision = "float32"
@@ -243,8 +254,8 @@ class RL(Strict):
         return parts // processes
 
 
-class Evaluation(Strict):
-    """How much is sampled for the tables and figures, and how."""
+class Draws(Strict):
+    """How many completions of each problem are drawn, and how."""
 
     samples: Annotated[
         Positive,
@@ -282,18 +293,55 @@ class Evaluation(Strict):
             unit="completions",
         ),
     ] = 1024
+    batch_invariant: Annotated[
+        bool,
+        about(
+            "whether vLLM uses kernels whose roundings do not depend on what is sampled together: "
+            "slower, and for GPUs of compute capability 9.0 or newer"
+        ),
+    ] = False
+
+    @model_validator(mode="after")
+    def _distinct_seeds(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds {self.seeds}: each may stand there only once")
+        return self
+
+
+class Evaluation(Draws):
+    """How much is sampled for the tables and figures, and how, and what they show of it."""
+
+    primary_k: Annotated[
+        Positive,
+        about(
+            "k of the coverage that tables show and claims are about: a power of two, at most "
+            "`samples` and, above 1, at most half of all samples, so that pass@k is no single draw",
+            unit="samples",
+        ),
+    ]
     bootstrap: Annotated[
         int, Field(ge=100), about("resamples for each 95 % interval", unit="resamples")
     ] = 10_000
 
+    def draws(self) -> dict[str, Any]:
+        """The settings of Draws."""
+        return self.model_dump(mode="json", include=set(Draws.model_fields))
+
     def decisive(self) -> dict[str, Any]:
-        """The settings that samples and grades depend on: all but speed and the bootstrap."""
-        return self.model_dump(mode="json", exclude={"bootstrap", "batch_size", "shard_size"})
+        """The settings that samples and grades depend on: those of Draws but for speed."""
+        of_speed = ("batch_size", "shard_size")
+        return {key: value for key, value in self.draws().items() if key not in of_speed}
 
     @model_validator(mode="after")
-    def _distinct_seeds(self) -> Evaluation:
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds {self.seeds}: each may stand there only once")
+    def _enough_samples(self) -> Self:
+        k, drawn = self.primary_k, self.samples * len(self.seeds)
+        if k & (k - 1):
+            raise ValueError(f"primary_k {k} is not a power of two, for which pass@k is measured")
+        if k > self.samples or 1 < k > drawn // 2:
+            raise ValueError(
+                f"primary_k {k} needs at least {k} samples of each evaluation seed and {2 * k} in "
+                f"all; here they are {self.samples} and {drawn}"
+            )
         return self
 
 
@@ -308,7 +356,11 @@ class Job(Strict):
     ] = 0
     memory_gb: Annotated[
         Positive,
-        about("host memory; `snakemake plan --cores 1` shows what runs have used", unit="GB"),
+        about(
+            "host memory for each GPU, or of a job without any; `snakemake plan --cores 1` shows "
+            "what runs have used",
+            unit="GB",
+        ),
     ] = 4
     hours: Annotated[Positive, about("longest running time", unit="hours")] = 4
     training: Annotated[
@@ -323,9 +375,14 @@ class Job(Strict):
         about("speed of sampling, for the same purpose", unit="tokens per second"),
     ] = None
 
+    @property
+    def host_memory_gb(self) -> int:
+        """Host memory of a job, in GB."""
+        return self.memory_gb * max(1, self.gpus)
+
 
 class Model(Strict):
-    """A model with everything that is done to it, and the rows and columns of its main table."""
+    """A model with all that is done to it, and the methods and benchmarks of its main table."""
 
     extends: Annotated[
         Name | None,
@@ -341,13 +398,13 @@ class Model(Strict):
             "every RL run; with `null` that is the base itself"
         ),
     ] = None
-    rl: Annotated[RL, about("settings of RL that all algorithms share")]
+    rl: Annotated[RL, about("settings of RL that all methods share")]
     algorithms: Annotated[
         list[Annotated[Name, known("algorithm")]],
         Field(min_length=1),
         Distinct,
         about(
-            "entries of `algorithms.yaml`: the rows of the model's tables, unless an exhibit "
+            "entries of `algorithms.yaml`: the methods in the model's tables, unless an exhibit "
             "names its own"
         ),
     ]
@@ -366,7 +423,7 @@ class Model(Strict):
             Annotated[list[Seed], Field(min_length=1), Distinct, about("seeds", unit="integers")],
         ],
         about(
-            "training seeds of single algorithms, in place of the study's `seeds`: more for those "
+            "training seeds of single methods, in place of the study's `seeds`: more for those "
             "that are to be compared",
             unit="integers",
         ),

@@ -26,11 +26,11 @@ from sage.study.written import StudyError, read, read_study
 Content = TypeVar("Content")
 
 
-def load_settings(config: Mapping[str, Any], file: str = "config/config.yaml") -> Settings:
+def load_settings(config: Mapping[str, Any]) -> Settings:
     """Validate what Snakemake read from `config/config.yaml` and `--config`."""
     settings, faults = validated(Settings, dict(config))
     if faults:
-        _refuse(listed(file, faults))
+        _refuse(listed("config/config.yaml", faults))
     checked: Settings = settings
     return checked
 
@@ -61,7 +61,7 @@ def load_study(
         "model": ("a model of this study", models),
         "donor": ("a model of this study with a base of its own", own),
         "set": ("a problem set of this study", mapping(content.get("problems"))),
-        "algorithm": (f"an algorithm of {written_rows.file}", rows),
+        "algorithm": (f"a method of {written_rows.file}", rows),
         "benchmark": (f"a benchmark of {written_entries.file}", written_entries.content),
         "data": (f"a data set of {written_entries.file}", written_entries.content),
     }
@@ -93,7 +93,7 @@ def _resolved(
     name: str,
     option: str,
 ) -> ResolvedStudy:
-    """The study with those of the algorithms and entries that it uses."""
+    """The study with those of the methods and entries that it uses."""
     models, exhibits = study.models.values(), study.exhibits.values()
     used = {row for model in models for row in model.algorithms}
     used |= {row for exhibit in exhibits for row in exhibit.named()}

@@ -1,7 +1,7 @@
 """A study as a whole, and the settings of a machine.
 
 Its parts are in the modules beside this one. Unknown keys and values of another type are
-errors; references between sections (an algorithm's name, say) are checked by
+errors; references between sections (a method's name, say) are checked by
 `sage.study.reading`.
 """
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from sage.fields import BASE, Distinct, Name, Seed, Strict, about
+from sage.fields import BASE, Distinct, Name, Seed, Strict, about, known
 from sage.problems.contamination import Contamination
 from sage.problems.entries import Benchmark, BenchmarkSet
 from sage.problems.sets import ProblemSet
@@ -61,13 +61,24 @@ class Study(Strict):
         Field(min_length=1),
         about("models, with everything that is done to them"),
     ]
+    bases: Annotated[
+        dict[
+            Name,
+            Annotated[list[Annotated[Name, known("model")]], Field(min_length=2), Distinct],
+        ],
+        about(
+            "models that differ in their base alone, such as `sums: [first, second, third]`, each "
+            "a pretraining with another seed. A claim about one of them is then about all: bases, "
+            "like problems, are a sample of those there could be"
+        ),
+    ] = Field(default_factory=dict)
     seeds: Annotated[
         list[Seed],
         Field(min_length=1),
         Distinct,
         about(
-            "training seeds of RL: one run for each model, algorithm and seed. A model can give "
-            "some of its algorithms others",
+            "training seeds of RL: one run for each model, method and seed. A model can give "
+            "some of its methods others",
             unit="integers",
         ),
     ]
@@ -76,7 +87,7 @@ class Study(Strict):
         dict[Name, Name],
         about(
             "choices to switch where the paper and its release differ or are silent, such as "
-            "`sft_length: prompt`; they go over what models and algorithms say. All of them, and "
+            "`sft_length: prompt`; they go over what models and methods say. All of them, and "
             "what they set: `sage/study/readings.py`"
         ),
     ] = Field(default_factory=dict)
@@ -119,7 +130,7 @@ class Settings(Strict):
             unit="path",
         ),
     ] = None
-    reference: Annotated[
+    kept: Annotated[
         str | None,
         about(
             "what `snakemake compare --cores 1` compares the run with: the results folder of a "
@@ -149,7 +160,7 @@ class Settings(Strict):
 
 
 class ResolvedStudy(Strict):
-    """A study with its name and the definitions of the algorithms and data sets it uses.
+    """A study with its name and the definitions of the methods and data sets it uses.
 
     `option` is what `--config study=` takes: the name, or the path of a file elsewhere.
     `algorithms` also holds the methods that exhibits add (`variants`).
@@ -166,6 +177,11 @@ class ResolvedStudy(Strict):
         """The model called `name`."""
         return self.study.models[name]
 
+    def bases(self, model: str) -> tuple[str, list[str]]:
+        """The group that a model is in and the models of it, or the model's name and itself."""
+        groups = self.study.bases.items()
+        return next(((name, group) for name, group in groups if model in group), (model, [model]))
+
     def evaluation(self, model: str) -> Evaluation:
         """How the model is sampled: its own section, or the study's."""
         return self.model(model).evaluation or self.study.evaluation
@@ -179,7 +195,7 @@ class ResolvedStudy(Strict):
         return settings.model_dump()
 
     def rows(self, model: str) -> list[str]:
-        """Rows of the model's main table: `base` first, then its algorithms."""
+        """Methods of the model's main table: `base` first, then its methods."""
         return [BASE, *self.model(model).algorithms]
 
     def exhibits(self, model: str) -> dict[str, Exhibit]:
@@ -187,7 +203,7 @@ class ResolvedStudy(Strict):
         return {name: e for name, e in self.study.exhibits.items() if e.model == model}
 
     def rows_of(self, exhibit: str) -> list[str]:
-        """Rows of an exhibit, `base` among them where samples are shown."""
+        """Methods of an exhibit, `base` among them where samples are shown."""
         return self.study.exhibits[exhibit].rows_of(self)
 
     def benchmarks_of(self, exhibit: str) -> list[str]:
@@ -195,13 +211,13 @@ class ResolvedStudy(Strict):
         return self.study.exhibits[exhibit].benchmarks_of(self)
 
     def trained(self, model: str) -> list[str]:
-        """Every algorithm that the model is trained with: its own, then those of exhibits."""
+        """Every method that the model is trained with: its own, then those of exhibits."""
         own = self.model(model).algorithms
         more = [row for name in self.exhibits(model) for row in self.rows_of(name)]
         return [row for row in dict.fromkeys([*own, *more]) if row != BASE]
 
     def evaluated(self, model: str) -> list[tuple[str, str]]:
-        """Every (row, benchmark) that the model is sampled on: each once, for all exhibits."""
+        """Every (method, benchmark) that the model is sampled on: each once, for all exhibits."""
         benchmarks = self.model(model).benchmarks
         pairs = [(row, benchmark) for row in self.rows(model) for benchmark in benchmarks]
         for name in self.exhibits(model):
@@ -209,23 +225,23 @@ class ResolvedStudy(Strict):
         return list(dict.fromkeys(pairs))
 
     def runs_of(self, model: str, row: str) -> list[Run]:
-        """The policies of a row, one per training seed; `base` has none and stands under seed 0."""
+        """The policies of a method, one per training seed; `base` has none and is under seed 0."""
         seeds = [0] if row == BASE else self.seeds(model, row)
         return [Run(model, row, seed) for seed in seeds]
 
     def seeds(self, model: str, row: str) -> list[int]:
-        """The training seeds of an algorithm."""
+        """The training seeds of a method."""
         return self.model(model).seeds.get(row, self.study.seeds)
 
     def numbers_of_runs(self) -> list[int]:
-        """How many runs the algorithms have, each number once, the smallest first."""
+        """How many runs the methods have, each number once, the smallest first."""
         pairs = [(model, row) for model in self.study.models for row in self.trained(model)]
         return sorted({len(self.seeds(*pair)) for pair in pairs})
 
     def seeds_text(self, model: str | None = None, rows: Collection[str] | None = None) -> str:
         """The training seeds of all models or of one, as in `1, 2, 3 (GRPO); 1 (others)`.
 
-        `rows` are those of a model that matter; left out, all that are trained.
+        `rows` are the methods of a model that matter; left out, all that are trained.
         """
         titles: dict[str, dict[str, None]] = {}
         for name in [model] if model else self.study.models:
@@ -235,7 +251,9 @@ class ResolvedStudy(Strict):
         general = ", ".join(map(str, self.study.seeds))
         if len(titles) < 2:
             return next(iter(titles), general)
-        own = [f"{seeds} ({', '.join(of)})" for seeds, of in titles.items() if seeds != general]
+        own = [
+            f"{seeds} ({', '.join(owners)})" for seeds, owners in titles.items() if seeds != general
+        ]
         return "; ".join([*own, f"{general} (others)"] if general in titles else own)
 
     def trained_runs(self, model: str) -> list[Run]:

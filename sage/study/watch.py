@@ -21,6 +21,7 @@ VARIABLE = "SAGE_WATCH"
 Sign = Literal[
     "not_finite",
     "large_loss",
+    "sampler_gap",
     "zero_reward",
     "zero_advantages",
     "truncated",
@@ -34,8 +35,11 @@ class Watch(Strict):
     """Signs that RL goes wrong. Each is a warning in the log of the run and on the page.
 
     `not_finite`: the loss or the gradient's norm is not a number or infinite, in one step.
-    `large_loss`: the absolute loss is above `largest_loss`, in one step. The others concern the
-    mean over `patience` steps. `zero_reward`: no completion is correct. `zero_advantages`: every
+    `large_loss`: the absolute loss is above `largest_loss`, in one step. `sampler_gap`: log-probs
+    of sampler and trainer differ by more than `largest_gap` per token, in one step, so rollouts
+    are of another policy than the one that is trained. top_k, top_p and min_p make them differ
+    too, by the log of the probability that they keep. The others concern the mean over `patience`
+    steps. `zero_reward`: no completion is correct. `zero_advantages`: every
     advantage is 0, so only the KL term trains. `truncated`: the share of truncated completions is
     at least `truncated_share`. `low_entropy`: the entropy is below `lowest_entropy`.
     `grader_timeouts`: the share of answers on which the grader ran out of time or memory is above
@@ -49,6 +53,10 @@ class Watch(Strict):
     largest_loss: Annotated[
         PositiveFloat, about("a larger absolute loss is a sign", unit="loss")
     ] = 100.0
+    largest_gap: Annotated[
+        PositiveFloat,
+        about("a larger mean gap between sampler and trainer is a sign", unit="nats per token"),
+    ] = 0.1
     truncated_share: Annotated[
         Share,
         about("this share of truncated completions, or more, is a sign", unit="share, 0 to 1"),
@@ -66,7 +74,7 @@ class Watch(Strict):
             "signs that end the run with an error, which names the reason and the last checkpoint "
             "before it"
         ),
-    ] = Field(default=["not_finite"])
+    ] = Field(default=["not_finite", "sampler_gap"])
 
 
 def for_jobs(watches: Mapping[str, Watch]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from sage.fields import nearest
-from sage.study.faults import is_model, listed, members, shown
+from sage.study.faults import as_written, is_model, listed, members
 from sage.study.models import Model
 from sage.study.types import Study
 
@@ -92,7 +92,7 @@ def read(file: Path) -> Written:
         raise StudyError(f"{file}: cannot be read: {error.strerror}") from error
     if not isinstance(tree, yaml.MappingNode):
         content = yaml.constructor.SafeConstructor().construct_document(tree) if tree else None
-        raise StudyError(f"{file}: must be a mapping of keys to values, not {shown(content)}")
+        raise StudyError(f"{file}: must be a mapping of keys to values, not {as_written(content)}")
     return Written(file, tree)
 
 

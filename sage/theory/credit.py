@@ -9,35 +9,23 @@ noise are those of the policy at that moment, one draw for each completion.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import pandas as pd
 import torch
 
-from sage.method.guides import (
-    BranchGuide,
-    GuideFunction,
-    Moment,
-    Noise,
-    RandomGuide,
-    Signals,
-    TokenGuide,
-    guide_log_factors,
-)
+from sage.method.guides import GuideFunction, Moment, Noise, Signals, guide_log_factors
 from sage.theory.estimators import ESTIMATORS, expected_gradient
+from sage.theory.figures import GUIDES
 from sage.theory.objectives import reverse_kl_objective
 from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
 
-GUIDES: Mapping[str, GuideFunction] = {
-    "random": RandomGuide(),
-    "token": TokenGuide(),
-    "branch": BranchGuide(),
-}
 PER_TOKEN = ("k2", "k3", "k3_corrected")
 CLAMP = (0.6, 1.4)
 LOSSES = ("sum", "mean")
 """How a loss adds up a completion's tokens: their sum, over a constant; or their mean."""
 ROUNDING = 1e-10
+BETA = 0.05
+"""The coefficient of the KL term, per nat."""
 TREES = 64
 """Random trees behind a table."""
 
@@ -178,9 +166,9 @@ def estimator_gradients(
     }
 
 
-def over_trees(trees: int = TREES, beta: float = 0.05) -> pd.DataFrame:
-    """`guide_gradients` of `trees` random trees, one after the other; `tree` numbers them."""
-    frames = [guide_gradients(beta=beta, seed=seed).assign(tree=seed) for seed in range(trees)]
+def over_trees() -> pd.DataFrame:
+    """`guide_gradients` of TREES random trees, one after the other; `tree` numbers them."""
+    frames = [guide_gradients(seed).assign(tree=seed) for seed in range(TREES)]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -212,15 +200,13 @@ def _the_same(effects: pd.Series) -> str:
     return str(effects.iloc[0]) if effects.nunique() == 1 else "depends on the tree"
 
 
-def guide_gradients(
-    guides: Mapping[str, GuideFunction] = GUIDES, beta: float = 0.05, seed: int = 0
-) -> pd.DataFrame:
+def guide_gradients(seed: int = 0) -> pd.DataFrame:
     """What each guide does to the gradient under each estimator and loss: a row each, tidy.
 
     On a tree of up to three tokens from a vocabulary of four, one of which ends a completion, with
-    a random policy, another reference and rewards 0 or 1; `beta` is per nat. The random and the
-    token guide are shown for one draw of their noise; over many draws the random guide's change
-    per token averages out. Besides `guide` ("none" first), `estimator` and `loss` (LOSSES):
+    a random policy, another reference and rewards 0 or 1; the KL coefficient is BETA. The random
+    and the token guide are shown for one draw of their noise; over many draws the random guide's
+    change per token averages out. Besides `guide` ("none" first), `estimator` and `loss` (LOSSES):
 
     - `gradient_norm`: of the expected ascent direction;
     - `cosine` with, and `relative_distance` from, the gradient of Eq. 4's objective and that guide;
@@ -243,20 +229,20 @@ def guide_gradients(
     mask, same = ends(tree)
     reward = (torch.rand(tree.n_completions, generator=draw) < 0.2).double()[same]
     nothing = torch.zeros(tree.n_completions, tree.length, dtype=torch.float64)
-    plain_eq4 = eq4_gradient(tree, logits, reference, nothing, reward, beta, mask)
+    plain_eq4 = eq4_gradient(tree, logits, reference, nothing, reward, BETA, mask)
     plain = {
-        loss: estimator_gradients(tree, logits, reference, nothing, reward, beta, False, mask, loss)
+        loss: estimator_gradients(tree, logits, reference, nothing, reward, BETA, False, mask, loss)
         for loss in LOSSES
     }
     rows = []
-    for name, guide in [("none", None), *guides.items()]:
+    for name, guide in [("none", None), *GUIDES.items()]:
         factors = nothing if guide is None else log_factors_of(tree, logits, guide, mask)
         causal = bool(getattr(guide, "causal", False))
-        wanted = eq4_gradient(tree, logits, reference, factors, reward, beta, mask)
+        wanted = eq4_gradient(tree, logits, reference, factors, reward, BETA, mask)
         due = wanted - plain_eq4
         for loss, without in plain.items():
             reached = estimator_gradients(
-                tree, logits, reference, factors, reward, beta, causal, mask, loss
+                tree, logits, reference, factors, reward, BETA, causal, mask, loss
             )
             for estimator in ("k1_reward", *PER_TOKEN):
                 gradient = reached[estimator]

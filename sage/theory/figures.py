@@ -68,7 +68,7 @@ def branching_reference() -> torch.Tensor:
     return torch.log_softmax(-sharpness[:, None] * ranks, dim=-1)
 
 
-def guided_anchors(seed: int = 0, guides: Mapping[str, GuideFunction] = GUIDES) -> GuidedAnchors:
+def guided_anchors(seed: int = 0) -> GuidedAnchors:
     """Figure 1: what each guide does to the same reference at the first step of training.
 
     The policy is the reference, as it is then. `seed` is that of the guides' noise, which every
@@ -80,7 +80,7 @@ def guided_anchors(seed: int = 0, guides: Mapping[str, GuideFunction] = GUIDES) 
     log_reference = sequence_log_probs(TREE, table)
     order = log_reference.argsort(descending=True, stable=True)
     factors, anchors = {}, {}
-    for name, guide in guides.items():
+    for name, guide in GUIDES.items():
         moment = Moment(step=0, total_steps=1, noise=Noise(str(seed)))
         log_factors = guide_log_factors(guide, signals, moment, LOWEST, HIGHEST)
         log_anchor = shaped_anchor(log_tokens, log_factors).sum(dim=-1)

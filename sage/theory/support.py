@@ -13,7 +13,26 @@ from dataclasses import dataclass
 
 import torch
 
-from sage.theory.stationary import rlvr_policy, sage_policy
+from sage.theory.objectives import check_coefficient
+
+
+def rlvr_policy(log_reference: torch.Tensor, reward: torch.Tensor, beta: float) -> torch.Tensor:
+    """log pi*, pi* ∝ pi_ref exp(r / beta), the policy that RLVR ends at (Eq. 2); `[..., N]`.
+
+    Raises ValueError unless beta is positive.
+    """
+    check_coefficient("beta", beta)
+    return torch.log_softmax(log_reference + reward / beta, dim=-1)
+
+
+def sage_policy(
+    log_reference: torch.Tensor, log_guide: torch.Tensor, reward: torch.Tensor, beta: float
+) -> torch.Tensor:
+    """log pi*, pi* ∝ q pi_ref exp(r / beta) (Eq. 4); `[..., N]`, `log_guide` being log q.
+
+    Raises ValueError unless beta is positive.
+    """
+    return rlvr_policy(log_reference + log_guide, reward, beta)
 
 
 def valid_completions(reward: torch.Tensor) -> torch.Tensor:

@@ -79,11 +79,11 @@ def write_archive(study: ResolvedStudy, results: Path, workflow: Path, output: P
 def workflow_files(folder: Path) -> dict[str, Path]:
     """The files of the workflow by their names in the crate, which are those beside it."""
     ends = ("*.py", "*.toml", "*.yml", "*.md", "LICENSE", "Makefile", "Snakefile")
-    found = [path for end in ends for path in folder.glob(end)]
-    found += [path for name in SOURCES for path in (folder / name).rglob("*")]
+    paths = [path for end in ends for path in folder.glob(end)]
+    paths += [path for name in SOURCES for path in (folder / name).rglob("*")]
     return {
         path.relative_to(folder).as_posix(): path
-        for path in found
+        for path in paths
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     }
 

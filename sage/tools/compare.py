@@ -1,7 +1,7 @@
-"""A run of a study held against a reference: is it what that run could have been?
+"""A run of a study held against a kept run: is it what that run could have been?
 
 Both are pass@k by training run on the same problems, so what varies is the training run alone.
-From the reference's runs follows where the mean of as many further runs would lie (Student's
+From the kept runs follows where the mean of as many further runs would lie (Student's
 prediction interval); the user's mean lies inside or outside of it. A result that is one of many
 may be outside by chance, so a run fails only where p, adjusted after Holm over all of them, is
 below 0.05.
@@ -25,8 +25,8 @@ from sage.runtime.tables import read_frame
 KEYS = ["model", "algorithm", "benchmark", "k"]
 COLUMNS = [
     *KEYS,
-    "reference",
-    "reference_runs",
+    "kept",
+    "kept_runs",
     "low",
     "high",
     "value",
@@ -41,26 +41,26 @@ _FILES = ("pass_at_k.csv", "pass_at_k.parquet", "metrics/pass_at_k.parquet")
 _NEEDED = [*KEYS, "train_seed", "metric", "value", "n_problems"]
 
 
-def reference_file(folder: Path | None) -> Path:
-    """The one file of a reference that is read: its pass@k by training run.
+def kept_file(folder: Path | None) -> Path:
+    """The one file of a kept run that is read: its pass@k by training run.
 
-    Raises ValueError if no reference is named, and FileNotFoundError that names what was looked
+    Raises ValueError if no kept run is named, and FileNotFoundError that names what was looked
     for.
     """
     if folder is None:
         raise ValueError(
-            "no reference: name a folder, `snakemake compare --cores 1 --config reference=...`"
+            "no kept run: name a folder, `snakemake compare --cores 1 --config kept=...`"
         )
     for name in _FILES:
         if (folder / name).is_file():
             return folder / name
     raise FileNotFoundError(
-        f"{folder}: no {', '.join(_FILES)}; a reference is the results folder of a finished "
+        f"{folder}: no {', '.join(_FILES)}; a kept run is the results folder of a finished "
         "study, or a folder with a copy of its metrics/pass_at_k.parquet, as it is or as CSV"
     )
 
 
-def read_reference(path: Path) -> pd.DataFrame:
+def read_kept(path: Path) -> pd.DataFrame:
     """pass@k by training run from a file as `metrics/pass_at_k.parquet`, or that as CSV.
 
     Raises ValueError if a column is missing or if there is no row of a single run.
@@ -70,21 +70,21 @@ def read_reference(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path}: no column {', '.join(lacking)}; needed: {', '.join(_NEEDED)}")
     if not (table["train_seed"] != POOLED).any():
         raise ValueError(
-            f"{path}: only pooled rows (train_seed {POOLED}); a reference needs a row for each "
+            f"{path}: only pooled rows (train_seed {POOLED}); a kept run needs a row for each "
             "training run"
         )
     return table
 
 
-def compared_with_reference(run: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
+def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     """COLUMNS: a row for each pass@k that both have, at k = 1 and the largest k they share.
 
     `low` and `high` are the 95 % prediction interval of the mean of `runs` runs given those of
-    the reference; with one run there, the spread is that of the user's runs. It is at least one
+    the kept run; with one run there, the spread is that of the user's runs. It is at least one
     problem wide on either side. `place` is `inside` or `outside`, or `unknown` where both have
     one run and nothing is known of how runs differ. Raises ValueError if nothing is in common.
     """
-    ours, theirs = _by_run(run), _by_run(reference)
+    ours, theirs = _by_run(run), _by_run(kept)
     common = [key for key in theirs if key in ours]
     largest: dict[tuple[Any, ...], int] = {}
     for *row, k in common:
@@ -95,13 +95,13 @@ def compared_with_reference(run: pd.DataFrame, reference: pd.DataFrame) -> pd.Da
         if key[-1] in (1, largest[key[:-1]])
     ]
     if not rows:
-        raise ValueError("run and reference share no model, algorithm, benchmark and k")
+        raise ValueError("the run and the kept run share no model, algorithm, benchmark and k")
     table = pd.DataFrame(rows)
     return table.assign(p_holm=holm(table["p"].to_numpy(dtype=float)))[COLUMNS]
 
 
 def passes(table: pd.DataFrame) -> bool:
-    """Whether no row differs from the reference by more than chance allows."""
+    """Whether no row differs from the kept run by more than chance allows."""
     return not bool((table["p_holm"] < LEVEL).any())
 
 
@@ -118,9 +118,9 @@ def summary(table: pd.DataFrame) -> str:
     ]
     places = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("inside", "outside", "unknown"))
     judged = len(table) - counts.get("unknown", 0)
-    verdict = "the run agrees with the reference" if passes(table) else "the run differs from it"
+    verdict = "the run agrees with the kept run" if passes(table) else "the run differs from it"
     if not judged:
-        same = int((table["value"] == table["reference"]).sum())
+        same = int((table["value"] == table["kept"]).sum())
         verdict = (
             f"{same} of {len(table)} are equal, and more cannot be said: with one training run on "
             "both sides nothing is known of how runs differ"
@@ -128,14 +128,14 @@ def summary(table: pd.DataFrame) -> str:
     return "\n".join([*lines, f"{places}: {verdict}."])
 
 
-def compare(metrics: Path, reference: Path, table: Path) -> tuple[str, bool]:
+def compare(metrics: Path, kept: Path, table: Path) -> tuple[str, bool]:
     """Compare a study's metrics/pass_at_k.parquet with such a file, and write the table.
 
     Returns what was found as text, and whether the run agrees.
     """
-    found = compared_with_reference(read_frame(metrics), read_reference(reference))
-    write_text_atomic(table, found.to_csv(index=False, lineterminator="\n"))
-    return summary(found), passes(found)
+    compared = compared_with_kept(read_frame(metrics), read_kept(kept))
+    write_text_atomic(table, compared.to_csv(index=False, lineterminator="\n"))
+    return summary(compared), passes(compared)
 
 
 def _by_run(metrics: pd.DataFrame) -> dict[tuple[Any, ...], tuple[np.ndarray, int]]:
@@ -155,8 +155,8 @@ def _row(ours: np.ndarray, problems: int, theirs: np.ndarray, _: int) -> Mapping
     mean, expected = float(ours.mean()), float(theirs.mean())
     several = theirs if len(theirs) > 1 else ours
     values = {
-        "reference": expected,
-        "reference_runs": len(theirs),
+        "kept": expected,
+        "kept_runs": len(theirs),
         "value": mean,
         "runs": len(ours),
     }

@@ -154,15 +154,16 @@ def memory_hints(stages: Iterable[Stage]) -> list[str]:
             highest[stage.model] = stage
     hints = []
     for model, stage in highest.items():
-        peak, asked, better = _peak(stage), stage.memory_gb, math.ceil(ROOM * _peak(stage))
-        found = (
+        peak, asked, each = _peak(stage), stage.memory_gb, max(1, stage.gpus)
+        better = math.ceil(ROOM * peak / each)
+        usage = (
             f"{model}: its jobs ask for {asked} GB; {stage.name} has used at most {peak:.1f} GB "
             "so far"
         )
         if asked < TIGHT * peak:
-            hints.append(f"{found}, which is close to the limit: set memory_gb to {better}.")
-        elif asked > GENEROUS * peak and better < asked:
-            hints.append(f"{found}: memory_gb {better} is enough.")
+            hints.append(f"{usage}, which is close to the limit: set memory_gb to {better}.")
+        elif asked > GENEROUS * peak and better * each < asked:
+            hints.append(f"{usage}: memory_gb {better} is enough.")
     return hints
 
 
@@ -213,7 +214,7 @@ def _stage(
 ) -> Stage:
     disk = BYTES_PER_TOKEN * tokens if name == "sample" and tokens is not None else None
     asked, speed = study.model(model).job, measured.tokens_per_second or named
-    return Stage(name, model, jobs, tokens, speed, asked.gpus, disk, asked.memory_gb, measured)
+    return Stage(name, model, jobs, tokens, speed, asked.gpus, disk, asked.host_memory_gb, measured)
 
 
 def _measured(manifests: Iterable[Path]) -> Measured:

@@ -12,8 +12,8 @@ from sage.runtime.faults import Damaged
 from sage.runtime.manifest import settings_sum
 from sage.runtime.records import jobs_folder, sum_of, sums_folder, sums_of
 
-UNRECORDED = ("provenance", "logs", "scratch", "shards", "partial", "archive")
-"""Folders of the results without records: of what may be deleted, or describes the rest."""
+UNRECORDED = ("provenance", "logs", "scratch", "shards", "partial", "archive", "registered.json")
+"""Parts of the results without records: what may be deleted, or describes the rest."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,15 @@ def verify(folder: Path, data: Mapping[str, Sequence[str]] | None = None) -> Ver
     return Verification(faults, len(known), len(records), unrecorded)
 
 
-def render(folder: Path, found: Verification) -> str:
+def render(folder: Path, checked: Verification) -> str:
     """The outcome as text."""
-    lines = [*found.faults]
-    if found.unrecorded:
-        lines.append(f"{len(found.unrecorded)} files have no record, such as {found.unrecorded[0]}")
-    verdict = f"{len(found.faults)} do not match" if found.faults else "all match"
-    lines.append(f"{folder}: {found.files} files of {found.jobs} jobs compared: {verdict}")
+    lines = [*checked.faults]
+    if checked.unrecorded:
+        lines.append(
+            f"{len(checked.unrecorded)} files have no record, such as {checked.unrecorded[0]}"
+        )
+    verdict = f"{len(checked.faults)} do not match" if checked.faults else "all match"
+    lines.append(f"{folder}: {checked.files} files of {checked.jobs} jobs compared: {verdict}")
     return "\n".join(lines)
 
 

@@ -71,10 +71,10 @@ def stages(study: ResolvedStudy, results: Results, now: float) -> list[Stage]:
     ]
 
 
-def seconds_left(found: Iterable[Stage]) -> float | None:
+def seconds_left(progress: Iterable[Stage]) -> float | None:
     """Wall time that training and sampling may still take; None where no job has ended yet."""
     work, side_by_side = 0.0, 0
-    for stage in found:
+    for stage in progress:
         side_by_side += len(stage.running)
         left = stage.total - stage.done
         if left and stage.seconds is None:
@@ -83,17 +83,17 @@ def seconds_left(found: Iterable[Stage]) -> float | None:
     return work / max(1, side_by_side)
 
 
-def rendered(study: ResolvedStudy, found: Sequence[Stage]) -> str:
+def rendered(study: ResolvedStudy, progress: Sequence[Stage]) -> str:
     """One line for the whole study, then one for each running job with its curve of rewards."""
-    counts = ", ".join(f"{stage.name} {stage.done} of {stage.total}" for stage in found)
-    done, total = (sum(getattr(stage, name) for stage in found) for name in ("done", "total"))
-    left = seconds_left(found)
+    counts = ", ".join(f"{stage.name} {stage.done} of {stage.total}" for stage in progress)
+    done, total = (sum(getattr(stage, name) for stage in progress) for name in ("done", "total"))
+    left = seconds_left(progress)
     if done == total:
         remains = "only tables and figures can be left"
     else:
         remains = "time left not known yet" if left is None else f"about {duration(left)} left"
     lines = [f"{study.name}: {100 * done // max(1, total)} %, {counts}; {remains}"]
-    for job in (job for stage in found for job in stage.running):
+    for job in (job for stage in progress for job in stage.running):
         said = f"step {job.step} of {job.steps}" if job.steps else "started"
         curve = f"  reward {curve_of(job.rewards)} {job.rewards[-1]:.2f}" if job.rewards else ""
         lines.append(f"  {job.name}: {said}{curve}")
@@ -116,8 +116,8 @@ def _stage(name: str, jobs: dict[str, Path], results: Results, logs: str, now: f
         if manifest.is_file():
             done += 1
             times.append(_wall_seconds(manifest))
-        elif found := _running(job, results.log(f"{logs}/{job}"), now):
-            running.append(found)
+        elif progress := _running(job, results.log(f"{logs}/{job}"), now):
+            running.append(progress)
     known = [seconds for seconds in times if seconds is not None]
     mean = sum(known) / len(known) if known else None
     return Stage(name, done, len(jobs), mean, tuple(running))
@@ -168,9 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     study = load_study(settings.study, Path("config"))
     results = Results(Path(settings.results) / study.name)
     while True:
-        found = stages(study, results, time.time())
-        print(rendered(study, found), flush=True)
-        if not options.every or all(stage.done == stage.total for stage in found):
+        progress = stages(study, results, time.time())
+        print(rendered(study, progress), flush=True)
+        if not options.every or all(stage.done == stage.total for stage in progress):
             return
         time.sleep(options.every)
 

@@ -20,8 +20,10 @@ _ARITHMETIC = ("avx512_bf16", "amx_bf16")
 
 def lacks_bfloat16() -> bool:
     """Whether this processor is one of x86 without instructions for bfloat16 products."""
-    found = torch.cpu.get_capabilities()
-    return found.get("architecture") == "x86_64" and not any(found.get(n) for n in _ARITHMETIC)
+    capabilities = torch.cpu.get_capabilities()
+    return capabilities.get("architecture") == "x86_64" and not any(
+        capabilities.get(n) for n in _ARITHMETIC
+    )
 
 
 @contextmanager

@@ -76,12 +76,12 @@ def sources(
 
 def checkpoints(scratch: Path) -> list[tuple[int, Path]]:
     """The checkpoints in `scratch` with their steps, oldest first."""
-    found = [
+    numbered = [
         (int(match[1]), path)
         for path in scratch.glob("checkpoint-*")
         if (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
     ]
-    return sorted(found)
+    return sorted(numbered)
 
 
 def damage(checkpoint: Path) -> str:

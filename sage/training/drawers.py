@@ -24,10 +24,14 @@ from sage.sampling.decoders import ModuleDecoder
 from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import cache_bytes, vllm_share
+from sage.sampling.probe import probe
 from sage.sampling.stops import end_ids
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import RL, Sampling
 from sage.training.drawing import Drawer, MakeDrawer
+
+PROBED = 50
+"""Draws from one probe of vLLM to the next."""
 
 
 def drawer_for(
@@ -44,7 +48,7 @@ def drawer_for(
         if settings.lora is None:
             return None
         length = None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
-        return vllm_rollouts(parent, length, settings.vllm_memory)
+        return vllm_rollouts(parent, length, settings.vllm_memory, settings.vllm_sleep)
     fusible = is_fusible(policy)
     if sharded and not fusible:
         return None
@@ -168,34 +172,52 @@ class VllmDrawer:
     """Draws with a vLLM that holds the checkpoint `base` and is handed the adapter as a file.
 
     The adapter stays beside the weights, unmerged, so neither vLLM's weights nor the policy's
-    change. `open_vllm` opens vLLM for the first adapter. On a GPU (`sleeps`) it gives its memory
-    back between draws.
+    change. `open_vllm` opens vLLM for the first adapter. With `sleeps` vLLM gives a GPU's memory
+    back between draws. At the first draw, at the second, before which vLLM has woken for the first
+    time, and every `PROBED` draws it is probed whether it draws from the adapter that it is handed;
+    `around` surrounds the policy's forward passes for that, as when it is trained.
     """
 
-    def __init__(self, open_vllm: Callable[[Path], Any], sampling: Sampling, sleeps: bool) -> None:
+    def __init__(
+        self,
+        open_vllm: Callable[[Path], Any],
+        sampling: Sampling,
+        sleeps: bool,
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
         self._open, self._sampling, self._sleeps = open_vllm, sampling, sleeps
+        self._around = around
         self._sampler: Any = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._draws = 0
 
     def draw(self, policy: Any, requests: Sequence[Request]) -> list[Completion]:
-        """A completion per request, in their order, with log-probs."""
+        """A completion per request, in their order, with log-probs; may raise AdapterLost."""
         if self._folder is None:
             place = place_of_adapters(adapter_bytes(policy))
             self._folder = tempfile.TemporaryDirectory(prefix="sage-adapter-", dir=place)
-        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
-        policy.save_pretrained(folder, safe_serialization=True)
-        if self._sampler is None:
-            with _own_random_numbers():
-                self._sampler = self._open(folder)
-        else:
-            if self._sleeps:
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
+            folder = Path(name)
+            policy.save_pretrained(folder, safe_serialization=True)
+            if self._sampler is None:
+                with _own_random_numbers():
+                    self._sampler = self._open(folder)
+            elif self._sleeps:
                 self._sampler.wake()
+            if self._draws == 1 or self._draws % PROBED == 0:
+                self._probe(policy, folder / "probe")
             self._sampler.adopt(folder)
-        drawn: list[Completion] = self._sampler.sample(requests, self._sampling, log_probs=True)
+            drawn: list[Completion] = self._sampler.sample(requests, self._sampling, log_probs=True)
+        self._draws += 1
         if self._sleeps:
             self._sampler.sleep()
-        shutil.rmtree(folder)
         return drawn
+
+    def _probe(self, policy: Any, folder: Path) -> None:
+        with _evaluating(policy), _own_random_numbers():
+            expected = probe(policy, folder, self._around)
+            self._sampler.adopt(folder)
+            expected.check(self._sampler)
 
 
 def adapter_bytes(policy: Any) -> int:
@@ -219,13 +241,15 @@ def vllm_rollouts(
     base: Path | str,
     max_length: int | None = None,
     memory: float | None = None,
+    sleeps: bool = True,
     limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> MakeDrawer:
     """Rollouts drawn with vLLM, one in each training process, as `make_drawer` of SageTrainer.
 
     `base` is the checkpoint that the policy is an adapter to. `max_length` bounds the tokens of a
-    prompt with its completion, `memory` is vLLM's share of a GPU, by default computed from sizes;
-    `limits` are further settings of `vllm.LLM`. Raises ValueError for a policy without an adapter.
+    prompt with its completion, `memory` is vLLM's share of a GPU, by default computed from sizes,
+    which it gives back between draws if it `sleeps`; `limits` are further settings of `vllm.LLM`.
+    Raises ValueError for a policy without an adapter.
     """
 
     def make(trainer: Any) -> Drawer:
@@ -239,7 +263,7 @@ def vllm_rollouts(
             )
         device, sampling, rows = trainer.accelerator.device, sampling_of(trainer), rows_of(trainer)
         precision = "bfloat16" if trainer.args.bf16 else "float32"
-        settings: dict[str, Any] = {"max_model_len": max_length}
+        settings: dict[str, Any] = {}
         if device.type == "cuda":
             dtype = getattr(torch, precision)
             weights = model.num_parameters() * dtype.itemsize
@@ -247,7 +271,7 @@ def vllm_rollouts(
             cache = cache_bytes(model.config, rows * length, dtype.itemsize)
             total = torch.cuda.get_device_properties(device).total_memory
             settings["gpu_memory_utilization"] = memory or vllm_share(total, weights, cache)
-            settings["enable_sleep_mode"] = True
+            settings["enable_sleep_mode"] = sleeps
         if trainer.accelerator.num_processes > 1:  # vLLM shares torch's processes
             settings["distributed_executor_backend"] = "external_launcher"
 
@@ -262,17 +286,19 @@ def vllm_rollouts(
                 adapter=adapter,
                 tensor_parallel=1,
                 progress=False,
+                longest=max_length,
                 limits=settings | dict(limits),
             )
 
-        return VllmDrawer(open_vllm, sampling, sleeps=device.type == "cuda")
+        sleeping = sleeps and device.type == "cuda"
+        return VllmDrawer(open_vllm, sampling, sleeping, trainer.accelerator.autocast)
 
     return make
 
 
 @contextmanager
 def _own_random_numbers() -> Iterator[None]:
-    """Keep the generators of this process as they are: vLLM seeds them with its own seed."""
+    """Keep the generators of this process as they are: vLLM seeds them, and draws from them."""
     states = random.getstate(), np.random.get_state()
     with torch.random.fork_rng():
         yield

@@ -115,7 +115,7 @@ class NamedDraws:
 def rollout_stream(seed: int, mode: str, step: int, draw: int, place: int) -> str:
     """The name of a rollout's random stream; different rollouts have different names.
 
-    Neither model nor algorithm is part of it: runs of one seed draw with the same numbers, which
+    Neither model nor method is part of it: runs of one seed draw with the same numbers, which
     makes their comparison sharper.
     """
     return json.dumps(["rollout", seed, mode, step, draw, place])

@@ -82,7 +82,7 @@ class Generation:
         self.further = torch.cat([self.further, more])
         self.guided = torch.cat([self.guided, more & draw.guided])
 
-    def of(self, key: str) -> torch.Tensor:
+    def column(self, key: str) -> torch.Tensor:
         """What `key` holds of each row, `[R]`."""
         return torch.cat([part[key] for part in self.parts])
 
@@ -90,7 +90,7 @@ class Generation:
         """What is logged of further draws."""
         counts = {"extra_rollouts": float(self.further.sum())}
         if self.guided.any():
-            right = self.of("correct")[self.guided] > 0
+            right = self.column("correct")[self.guided] > 0
             counts["guided_correct"] = float(right.float().mean())
         return counts
 
@@ -99,8 +99,8 @@ class Generation:
         table = rows_by_prompt(self.prompts)
         return Drawn(
             present=table >= 0,
-            correct=laid_out(self.of("correct"), table),
-            rewards=laid_out(self.of("reward"), table),
+            correct=laid_out(self.column("correct"), table),
+            rewards=laid_out(self.column("reward"), table),
             guided=self.guided[table.clamp(min=0)] & (table >= 0),
             prompts=self.wanted,
             rollouts=self.rollouts,
@@ -161,7 +161,7 @@ def chosen_rows(
         with_loss = chosen.loss[generation.prompts[taken]]
         batch["completion_mask"] = batch["completion_mask"] * with_loss[:, None]
     if generation.further[taken].any() or (counts != generation.rollouts).any():
-        values = advantage.advantages(laid_out(generation.of("reward"), table))
+        values = advantage.advantages(laid_out(generation.column("reward"), table))
         batch["advantages"] = values[table >= 0]
     counts = counts.cpu()
     batch["group"] = torch.arange(len(counts)).repeat_interleave(counts)

@@ -29,6 +29,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from sage.runtime.devices import see_one_device
+
 Call = tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]
 
 _POLL_SECONDS = 0.1
@@ -76,13 +78,14 @@ def allow_numbered_cpus() -> None:
 
 
 def run(processes: int, function: Callable[..., object], /, *arguments: Any, **named: Any) -> None:
-    """Call `function` in that many processes and wait; with one, in this one.
+    """Call `function` in that many processes and wait; with one, in this one, on one GPU.
 
     `function` must be importable by its name, and its arguments data (`dumped`). As
     soon as one process fails the others are ended; raises RuntimeError that says which failed and
     how. Tracebacks are in the output.
     """
     if processes == 1:
+        see_one_device()
         function(*arguments, **named)
         return
     from torch.distributed import TCPStore  # type: ignore[attr-defined]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from accelerate import PartialState
 
 from sage.grading import Grader
 from sage.method.rewards import Completion, RewardFunction
+
+if TYPE_CHECKING:
+    from transformers import TrainerState
 
 Reward = Callable[..., list[float]]
 
@@ -43,14 +50,17 @@ def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
 
 
 def graded(
-    grader: Grader, rewards: Sequence[tuple[str, RewardFunction]], longest: int
+    grader: Grader, rewards: Sequence[tuple[str, RewardFunction]], longest: int, seed: int = 0
 ) -> list[Reward]:
     """TRL's reward functions: correctness, then the `rewards`, each under its name.
 
     Correctness is always there, for it is logged and filters look at it. A completion is graded
-    once, by the first function; `longest` is the length limit in tokens.
+    once, by the first function; `longest` is the length limit in tokens. What a completion draws
+    at random follows from the run's `seed`, the step, the process, how many calls the step had
+    before, and its place in this call; so a run that continues draws the same.
     """
     seen: list[Completion] = []
+    calls: Counter[int] = Counter()
 
     def correct(
         completions: list[list[dict[str, str]]],
@@ -60,13 +70,20 @@ def graded(
         log_metric: Callable[[str, float], None] | None = None,
         answer_probability: Sequence[float] | None = None,
         prior_probability: Sequence[float] | None = None,
+        trainer_state: TrainerState | None = None,
         **_: Any,
     ) -> list[float]:
+        step = trainer_state.global_step if trainer_state else 0
+        process = PartialState().process_index
+        lucky = random.Random(f"luck/{seed}/{step}/{process}/{calls[step]}")
+        calls[step] += 1
         unknown = [None] * len(completions)
         texts = [completion[0]["content"] for completion in completions]
         verdicts = grader.grade_many(list(zip(texts, answer, kind, strict=True)))
         seen[:] = [
-            Completion(text, gold, verdict.reward > 0, len(ids), longest, after, before)
+            Completion(
+                text, gold, verdict.reward > 0, len(ids), longest, after, before, lucky.random()
+            )
             for text, gold, verdict, ids, after, before in zip(
                 texts,
                 answer,

@@ -1,4 +1,4 @@
-"""Reinforcement learning with verifiable rewards: one algorithm row, one seed.
+"""Reinforcement learning with verifiable rewards: one method, one seed.
 
 Translates a study's settings into TRL's, trains from the SFT checkpoint, and leaves a
 policy and one history row per optimizer step. The reference of the KL term is the parent
@@ -28,6 +28,7 @@ from sage.method.learned_guide import LEARNED
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import messages, prompt_ids, with_hint
+from sage.runtime.devices import SHARE_OF_VLLM
 from sage.runtime.files import atomic_directory, write_json_atomic
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
@@ -50,14 +51,11 @@ from sage.training.watching import Watching
 OF_TRL = {"estimator": ("k3", "k3_corrected"), "advantage": ("group", "centred")}
 
 NO_CLIP = 1e9
-"""A clip so wide that no probability ratio reaches it, for rows with `clip_low: null`."""
+"""A clip so wide that no probability ratio reaches it, for methods with `clip_low: null`."""
 
 SNAPSHOTS = "snapshots"
 
 AnyTrainer = TypeVar("AnyTrainer", bound=SageTrainer)
-
-VLLM_MEMORY = 0.3
-"""Share of a GPU for the weights and the cache of TRL's vLLM, which draws beside training."""
 
 
 def train_rl(
@@ -126,12 +124,12 @@ def train_rl(
                 write_json_atomic(folder / LEARNED, guide.learned())
             if snapshots:
                 shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
-            found = findings(history_rows(trainer.state.log_history), settings.watch)
+            signs = findings(history_rows(trainer.state.log_history), settings.watch)
             manifest.write(
                 folder / "manifest.json",
                 int(trainer.state.num_input_tokens_seen),
                 watch=settings.watch.model_dump(),
-                signs=[finding.plain() for finding in found],
+                signs=[finding.plain() for finding in signs],
             )
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -156,7 +154,7 @@ def build_trainer(
         reference = parent  # the policy's own weights change; an adapter's base stays
     return kind(
         model=model,
-        reward_funcs=reward_functions(settings, algorithm, grader),
+        reward_funcs=reward_functions(settings, algorithm, grader, config.seed),
         args=config,
         train_dataset=prompt_dataset(problems, needs_hints(algorithm)),
         processing_class=tokenizer,
@@ -200,7 +198,7 @@ class Snapshots(TrainerCallback):
 
 
 def shaping_of(algorithm: Algorithm) -> Shaping:
-    """What the row adds to TRL; k3, corrected or not, and group advantages are TRL's own.
+    """What the method adds to TRL; k3, corrected or not, and group advantages are TRL's own.
 
     Raises ValueError that names a choice which cannot be made.
     """
@@ -225,24 +223,24 @@ def correction_of(settings: RL) -> Correction:
     return Correction(settings.correction or by_default, settings.correction_cap)
 
 
-def reward_functions(settings: RL, algorithm: Algorithm, grader: Grader) -> list[Reward]:
-    """Correctness, and what else the row rewards; TRL adds them up by `reward_weights`."""
+def reward_functions(settings: RL, algorithm: Algorithm, grader: Grader, seed: int) -> list[Reward]:
+    """Correctness, and what else the method rewards; TRL adds them up by `reward_weights`."""
     others = [
         (each.kind.rpartition(":")[2], REGISTRIES["rewards"].build(each.kind, each.settings))
         for each in algorithm.rewards
         if each.kind != "correct"
     ]
-    return graded(grader, others, settings.sampling.max_tokens)
+    return graded(grader, others, settings.sampling.max_tokens, seed)
 
 
 def reward_weights(algorithm: Algorithm) -> list[float]:
-    """1 for each of `reward_functions`, but 0 for correctness in a row that does not name it."""
+    """1 for each of `reward_functions`, but 0 for correctness in a method that does not name it."""
     others = [each for each in algorithm.rewards if each.kind != "correct"]
     return [float(len(others) < len(algorithm.rewards)), *[1.0] * len(others)]
 
 
 def kl_coefficient(settings: RL, algorithm: Algorithm) -> float:
-    """The row's own coefficient if it has one, else the model's; 0 without a KL term."""
+    """The method's own coefficient if it has one, else the model's; 0 without a KL term."""
     if algorithm.kl == "none":
         return 0.0
     return algorithm.kl_coefficient or settings.kl_coefficient
@@ -266,7 +264,7 @@ def prompt_dataset(problems: Sequence[Problem], guided: bool = False) -> Dataset
         for row, problem in zip(rows, problems, strict=True):
             if not problem.hint:
                 raise ValueError(
-                    f"problem {problem.problem_id!r} carries no hint, but the algorithm draws "
+                    f"problem {problem.problem_id!r} carries no hint, but the method draws "
                     "under hints; set hints: true for the problem set, if its source writes them"
                 )
             row[GUIDED] = messages(with_hint(problem.problem, problem.hint))
@@ -274,7 +272,7 @@ def prompt_dataset(problems: Sequence[Problem], guided: bool = False) -> Dataset
 
 
 def longest_prompt(tokenizer: Any, problems: Sequence[Problem], algorithm: Algorithm) -> int:
-    """The longest prompt that the algorithm draws under, in tokens."""
+    """The longest prompt that the method draws under, in tokens."""
     hints = needs_hints(algorithm)
     texts = [with_hint(p.problem, p.hint) if hints else p.problem for p in problems]
     return max(len(prompt_ids(tokenizer, text)) for text in texts)
@@ -289,7 +287,7 @@ def grpo_config(
     processes: int = 1,
     longest_prompt: int | None = None,
 ) -> GRPOConfig:
-    """TRL's configuration of a row; every setting that matters is set, none left to defaults.
+    """TRL's configuration of a method; every setting that matters is set, none left to defaults.
 
     TRL counts a batch per process and micro-batch, and micro-batches per generation.
     `longest_prompt` (tokens) bounds the memory of vLLM. Raises ValueError if a step cannot be
@@ -373,11 +371,11 @@ def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dic
         "use_vllm": True,
         "vllm_mode": "colocate",
         "vllm_tensor_parallel_size": 1,
-        "vllm_gpu_memory_utilization": settings.vllm_memory or VLLM_MEMORY,
+        "vllm_gpu_memory_utilization": settings.vllm_memory or SHARE_OF_VLLM,
         "vllm_max_model_length": (
             None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
         ),
-        "vllm_enable_sleep_mode": device == "cuda",
+        "vllm_enable_sleep_mode": device == "cuda" and settings.vllm_sleep,
         "vllm_importance_sampling_correction": correction.kind == "token",
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": correction.cap,

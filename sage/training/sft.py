@@ -6,7 +6,6 @@ completion are tokenised apart from each other (`examples`); TRL gets tokens and
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from sage import prompting
 from sage.policies import load_model, load_tokenizer, save_checkpoint
-from sage.runtime.files import atomic_directory
+from sage.runtime.files import atomic_directory, text_sum
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
 from sage.study import SFT
@@ -61,7 +60,7 @@ def fine_tune(
     config = _config(settings, device, scratch)
     if rank() == 0:
         made = (base / "manifest.json").read_text(encoding="utf-8")
-        told = hashlib.sha256(json.dumps(examples.rows).encode()).hexdigest()
+        told = text_sum(json.dumps(examples.rows))
         claim(scratch, [manifest.settings, made, told])
     config.distributed_state.wait_for_everyone()
     trainer = SFTTrainer(

@@ -1,4 +1,4 @@
-"""What an algorithm adds to TRL's GRPO, and what of it learns and is remembered.
+"""What a method adds to TRL's GRPO, and what of it learns and is remembered.
 
 A choice (guide, credit rule, filter and so on) may have `end_step(total)`, called when the
 gradients of an optimizer step are complete; `total` adds a tensor up over all processes. It may
@@ -41,7 +41,7 @@ class Advantage(Protocol):
 
 @dataclass(frozen=True)
 class Shaping:
-    """What an algorithm adds to TRL's GRPO; the defaults add nothing.
+    """What a method adds to TRL's GRPO; the defaults add nothing.
 
     Each has its home in `sage.method`. `guide` shapes the anchor of the KL term, each factor kept
     within `clamp`. `estimator` (of `anchors`, or `credit.K1InReward`) takes the place of TRL's k3,

@@ -46,31 +46,31 @@ def findings(rows: Sequence[Row], watch: Watch) -> list[Finding]:
     Steps that show a sign without a gap are one finding: from the first row of the first window
     that shows it to the last row of the last.
     """
-    found = [finding for test in _tests(watch) for finding in _episodes(rows, test)]
-    return sorted(found, key=lambda finding: (finding.first, finding.sign))
+    episodes = [finding for test in _tests(watch) for finding in _episodes(rows, test)]
+    return sorted(episodes, key=lambda finding: (finding.first, finding.sign))
 
 
 def current(rows: Sequence[Row], watch: Watch) -> list[Finding]:
     """The signs that the last step shows; `first` is the first step of that window."""
-    found = []
+    present = []
     for test in _tests(watch):
         start = len(rows) - test.window
         if start >= 0 and test.holds(rows[start:]):
-            found.append(Finding(test.sign, _first(rows, start), _step(rows[-1]), test.text))
-    return found
+            present.append(Finding(test.sign, _first(rows, start), _step(rows[-1]), test.text))
+    return present
 
 
 def _episodes(rows: Sequence[Row], test: _Test) -> list[Finding]:
-    found: list[Finding] = []
+    episodes: list[Finding] = []
     for start in range(len(rows) - test.window + 1):
         window = rows[start : start + test.window]
         if not test.holds(window):
             continue
         first, last = _first(rows, start), _step(window[-1])
-        if found and first <= found[-1].last + 1:
-            first = found.pop().first
-        found.append(Finding(test.sign, first, last, test.text))
-    return found
+        if episodes and first <= episodes[-1].last + 1:
+            first = episodes.pop().first
+        episodes.append(Finding(test.sign, first, last, test.text))
+    return episodes
 
 
 def _tests(watch: Watch) -> list[_Test]:
@@ -89,6 +89,13 @@ def _tests(watch: Watch) -> list[_Test]:
             1,
             lambda window: watch.largest_loss < abs(window[0].get("loss") or 0.0) < math.inf,
             f"the loss is larger than {watch.largest_loss:g}",
+        ),
+        _Test(
+            "sampler_gap",
+            1,
+            mean("sampler_gap_mean", lambda nats: not nats <= watch.largest_gap),
+            f"the sampler's and the trainer's log-probs differ by more than {watch.largest_gap:g} "
+            "nats per token, so the rollouts are of another policy",
         ),
         _Test("zero_reward", n, mean("reward", lambda share: share == 0), "no answer is correct"),
         _Test(

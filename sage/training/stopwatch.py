@@ -23,6 +23,7 @@ from transformers import TrainerCallback
 
 from sage.grading import Grader
 from sage.problems.record import read_problems
+from sage.runtime.devices import see_one_device
 from sage.study import RL, Algorithm
 from sage.training.rl import build_trainer, grpo_config, shaping_of
 from sage.training.trainer import SageTrainer, Shaping
@@ -104,8 +105,9 @@ def step_times(
 ) -> pd.DataFrame:
     """Times of `algorithms`, which differ in their guide alone, from the checkpoint `parent`.
 
-    Returns COLUMNS, a row per algorithm and round.
+    Returns COLUMNS, a row per method and round.
     """
+    see_one_device()
     small = one_micro_batch(settings)
     first = next(iter(algorithms.values()))
     with tempfile.TemporaryDirectory() as scratch, Grader(workers=1) as grader:

@@ -73,12 +73,12 @@ class SageTrainer(GRPOTrainer):
     term; for the paper's k3, set `use_bias_correction_kl=False` as well. Further arguments:
 
     - `shaping`: guide, estimator, advantage, credit rule, filter or planner
-      (`sage.training.Shaping`).
+      (`sage.training.shaping`).
     - `reference`: a model that the KL term refers to, instead of the policy at the start; TRL then
       loads none. It may have a shorter dtype than the policy.
     - `stop_texts`: a completion also ends once it holds one of them, whatever tokens they take.
-    - `make_drawer`: what draws rollouts instead of TRL (`sage.training.transformers_rollouts`,
-      `sage.training.vllm_rollouts`); `correction` then weights tokens by what the sampler's
+    - `make_drawer`: what draws rollouts instead of TRL (`transformers_rollouts` or `vllm_rollouts`
+      of `sage.training.drawers`); `correction` then weights tokens by what the sampler's
       probabilities differ from the trainer's.
     - `trims`: log-probs are computed without padding, and equal TRL's but for rounding.
     - `micro_batches`: the number of parts that all processes together run a step in; by default
@@ -384,10 +384,10 @@ class SageTrainer(GRPOTrainer):
         """The mode and the optimizer step."""
         return ("train" if model.training else "eval", self.state.global_step)
 
-    def _log(self, call: LossCall, of: str, values: dict[str, float]) -> None:
+    def _log(self, call: LossCall, prefix: str, values: dict[str, float]) -> None:
         """Set what is logged of a moment; each call gives its numbers so far."""
         for name, value in values.items():
-            self._metrics[call.moment[0]][f"{of}/{name}"] = [value]
+            self._metrics[call.moment[0]][f"{prefix}/{name}"] = [value]
 
     # What is learnt and remembered
 

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 Read = Callable[..., Any]
 """TRL's `_get_per_token_logps_and_entropies`: log-probs, entropies and an auxiliary loss."""
 
-_WORTH = 256
+_WORTH, _WORTH_ON_GPU = 256, 2048
 """Tokens that a further pass must save; reading so few more costs what starting a pass does."""
 
 
@@ -34,7 +34,8 @@ def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None
         lengths = attention_mask[:, -logits_to_keep:].sum(dim=1)
         order = lengths.argsort(descending=True)
         # Processes that train together must run the same number of passes.
-        worth = _WORTH if processes == 1 else torch.inf
+        least = _WORTH if input_ids.device.type == "cpu" else _WORTH_ON_GPU
+        worth = least if processes == 1 else torch.inf
         border = input_ids.shape[1] - logits_to_keep
         sizes = group_sizes(lengths[order].tolist(), int(prompts.max()), worth)
         outputs = []

@@ -45,13 +45,13 @@ class Watching(TrainerCallback):
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Print each new sign. Raises TrainingStopped for one of `stop`."""
         tail = self._rows(state.log_history[-4 * self._watch.patience :])
-        found = current(tail, self._watch)
-        new = [finding for finding in found if finding.sign not in self._seen]
-        self._seen = {finding.sign for finding in found}
+        present = current(tail, self._watch)
+        new = [finding for finding in present if finding.sign not in self._seen]
+        self._seen = {finding.sign for finding in present}
         for finding in new:
             if rank() == 0:
                 print(f"WARNING: {described(finding)} ({finding.sign})", flush=True)
-        for finding in found:
+        for finding in present:
             if finding.sign in self._watch.stop:
                 raise TrainingStopped(self._reason(finding))
 

@@ -14,5 +14,5 @@ def page_sources():
     folder = PROJECT / "reports"
     ends = "j2", "css", "js", "csv", "yaml"
     found = {path for end in ends for path in folder.rglob(f"*.{end}")}
-    found -= set((folder / "reference").rglob("*"))  # runs to compare with
+    found -= set((folder / "kept").rglob("*"))  # runs to compare with
     return beside_snakefile(found)

@@ -28,7 +28,7 @@ def executor(wildcards):
 
 
 def memory(wildcards, attempt):
-    return 1000 * job_of(wildcards).memory_gb * attempt
+    return 1000 * job_of(wildcards).host_memory_gb * attempt
 
 
 def minutes(wildcards, attempt):

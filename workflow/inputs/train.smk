@@ -1,4 +1,18 @@
-# What the rule of RL reads.
+# What the rule of RL reads, and what the study asks.
+
+
+def register_study():
+    """Writes down what the study asks, before any job. No rule's input: it may change later, and
+    what has been trained stays trained."""
+    from sage.claims.registration import register
+    from sage.claims.tests import load_claims
+
+    committed = CONFIG_FOLDER / "registered" / f"{STUDY.name}.json"
+    try:
+        claims = load_claims(CONFIG_FOLDER / "claims.yaml")
+        register(STUDY, claims, RESULTS.registered, committed)
+    except (Damaged, ValueError) as error:
+        raise WorkflowError(str(error)) from None
 
 
 def rl_settings(wildcards):
@@ -7,7 +21,7 @@ def rl_settings(wildcards):
 
 
 def algorithm_settings(wildcards):
-    """The algorithm's settings without its title, which changes no result."""
+    """The method's settings without its title, which changes no result."""
     return {**STUDY.algorithms[wildcards.algorithm].model_dump(), "title": ""}
 
 
@@ -16,7 +30,7 @@ def training_problems(wildcards):
 
 
 def kl_reference(wildcards):
-    """The checkpoint before SFT for algorithms that use it as reference; empty for all others."""
+    """The checkpoint before SFT for methods that use it as reference; empty for all others."""
     if STUDY.algorithms[wildcards.algorithm].fidelity == "paper":
         return []
     return RESULTS.pretrained(wildcards.model)
@@ -32,7 +46,7 @@ def rl_scratch(wildcards):
 
 
 def code_of_algorithms(rows):
-    """The files of the classes that some algorithms name, including the user's own."""
+    """The files of the classes that some methods name, including the user's own."""
     files = {file for row in rows for file in choice_files(STUDY.algorithms[row])}
     return beside_snakefile(files)
 

@@ -21,7 +21,7 @@ from sage.problems.fetching import data_sums
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.devices import unused
-from sage.runtime.faults import Fault, require_writable
+from sage.runtime.faults import Damaged, Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER
 from sage.runtime.survivors import note_owner
@@ -113,6 +113,7 @@ localrules:
     page,
     report_partial,
     # They are asked for by name, and print or pack what is there.
+    registered,
     resolved,
     plan,
     check,

@@ -1,12 +1,12 @@
-# A run held against a reference: `snakemake compare --cores 1 --config reference=FOLDER`.
+# A run held against a kept run: `snakemake compare --cores 1 --config kept=FOLDER`.
 
 
-# The table says what lies outside of what the reference's runs let expect; the rule fails if more
+# The table says what lies outside of what the kept runs let expect; the rule fails if more
 # does than chance allows.
 rule compare:
     input:
         metrics=rules.metrics.output.pass_at_k,
-        reference=file_of_reference,
+        kept=file_of_kept_run,
     log:
         RESULTS.log("compare"),
     retries: 0

@@ -55,6 +55,7 @@ rule metrics:
         evaluated=all_evaluated(),
         code=code_of("sage.evaluation.metrics"),
     output:
+        counts=RESULTS.metrics("counts"),
         pass_at_k=RESULTS.metrics("pass_at_k"),
         rates=RESULTS.metrics("rates"),
         comparisons=RESULTS.metrics("comparisons"),
@@ -67,5 +68,8 @@ rule metrics:
         RESULTS.log("metrics"),
     conda:
         ENVIRONMENT
+    params:
+        bases=STUDY.study.bases,
+        bootstrap=STUDY.study.evaluation.bootstrap,
     script:
         "../scripts/metrics.py"

@@ -1,4 +1,17 @@
-# RL: one run per model, algorithm and training seed.
+# RL: one run per model, method and training seed.
+
+
+# Shows what the study asks, which `onstart` writes down before any job.
+rule registered:
+    log:
+        RESULTS.log("registered"),
+    retries: 0
+    conda:
+        ENVIRONMENT
+    params:
+        file=RESULTS.registered,
+    script:
+        "../scripts/registered.py"
 
 
 rule rl:

@@ -9,4 +9,6 @@ with job(snakemake, EXHIBITS):
     join_metrics(
         [Path(path) for path in snakemake.input.evaluated],
         {name: Path(path) for name, path in snakemake.output.items()},
+        snakemake.params.bases,
+        snakemake.params.bootstrap,
     )

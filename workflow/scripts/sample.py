@@ -7,7 +7,7 @@ if __name__ == "__main__":  # vLLM's child processes run this file again, but no
     with job(snakemake, MODELS) as manifest:
         from sage.evaluation.samples import evaluate
         from sage.problems.record import read_problems
-        from sage.study import Evaluation
+        from sage.study import Draws
 
         settings = {
             **snakemake.params.evaluation,
@@ -18,7 +18,7 @@ if __name__ == "__main__":  # vLLM's child processes run this file again, but no
             base=Path(snakemake.input.base),
             policy=Path(snakemake.input.policy) if snakemake.input.get("policy") else None,
             problems=read_problems(Path(snakemake.input.problems)),
-            settings=Evaluation.model_validate(settings),
+            settings=Draws.model_validate(settings),
             device=device_of(snakemake.params.device),
             model=snakemake.wildcards.model,
             benchmark=snakemake.wildcards.benchmark,

@@ -1,26 +1,39 @@
-"""Whether what a model's jobs hold on a GPU fits into this machine's.
+"""Whether what a model's jobs hold fits into this machine's GPUs, and into its memory.
 
-Known are what runs on disk have used and, once the base is there, its weights. While vLLM draws
-rollouts for an adapter, a GPU holds them twice: vLLM's and the trainer's.
+Known are what runs on disk have used, and the number of a base's weights: from its checkpoint once
+it is there, before that as the name of its repository says it ("7B"). Activations and the cache of
+keys and values come on top; `micro_batches` and `batch_size` make them smaller.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from sage.results import Results
-from sage.runtime.devices import OF_TRAINER, OF_VLLM
-from sage.study import ResolvedStudy
+from sage.runtime.devices import OF_TRAINER, OF_VLLM, SHARE_OF_VLLM
+from sage.study import RL, Model, ResolvedStudy
+from sage.study.bases import HubBase
 from sage.tools.check.findings import Finding, met
 from sage.tools.plan import plan
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
+_TRAINED = {"adamw": 16, "adamw_8bit": 10}
+"""Bytes of a weight that is trained: itself and its gradient in float32, and what AdamW keeps."""
+
+_ASLEEP = 2
+"""Bytes of the machine's memory for each byte of weights that sleep there, at most.
+
+vLLM keeps them in pinned blocks, which torch rounds up to powers of two.
+"""
+
 
 def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Iterator[Finding]:
-    """A finding for each model with something known; `totals` are bytes, one for each GPU."""
+    """Findings for each model with something known; `totals` are bytes, one for each GPU."""
     if not totals:
         return
     total = min(totals)
@@ -35,30 +48,78 @@ def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Ite
                 met(used <= total),
                 "raise micro_batches, or lower batch_size in evaluation and vllm_memory",
             )
-        weights = _weights(results.parent(name), model.rl.precision)
-        if model.rl.engine != "vllm" or model.rl.lora is None or not weights:
+        if count := _count(results.parent(name), model):
+            yield _training(name, model, count, total)
+
+
+def asleep(
+    study: ResolvedStudy, results: Results, jobs: int, there: float | None
+) -> Iterator[Finding]:
+    """Whether the weights of vLLM that sleep have room in a job's memory.
+
+    And, unless it is None, in the `there` bytes of this machine, which `jobs` jobs share.
+    """
+    for name, model in study.study.models.items():
+        rl, job, count = model.rl, model.job, _count(results.parent(name), model)
+        if rl.engine != "vllm" or not rl.vllm_sleep or not count:
             continue
-        least, most = (weights + OF_VLLM) / total, 1.0 - (weights + OF_TRAINER) / total
-        share = model.rl.vllm_memory
-        fits = least <= most if share is None else least <= share <= most
+        needed = _ASLEEP * count * _BYTES[rl.precision] * max(1, job.gpus)
         yield Finding(
-            f"GPU for vLLM, {name}",
-            f"{_gb(2 * weights + OF_VLLM + OF_TRAINER)} and a cache"
-            + ("" if share is None else f", vllm_memory {share:g}"),
-            _gb(total),
-            met(fits),
-            f"set vllm_memory to {least:.2f} to {most:.2f}, or leave it out"
-            if least <= most
-            else "use GPUs with more memory, or engine: transformers in rl",
+            f"memory for vLLM's sleep, {name}",
+            f"up to {_gb(needed)} a job" + ("" if jobs == 1 else f", {jobs} at once"),
+            f"{job.host_memory_gb} GB a job" + ("" if there is None else f", {_gb(there)} in all"),
+            met(needed <= job.host_memory_gb * 1e9 and jobs * needed <= (there or math.inf)),
+            f"raise memory_gb, let fewer jobs run at once (`--resources gpu={job.gpus}` is one), "
+            "or set `vllm_sleep: false` in rl where a GPU holds vLLM beside the training",
         )
 
 
-def _weights(checkpoint: Path, precision: str) -> int:
-    """Bytes of a checkpoint's weights in `precision`; 0 if it is not there."""
+def _training(name: str, model: Model, count: int, total: int) -> Finding:
+    """Training `count` weights, with vLLM beside it if it draws, held against a GPU's `total`."""
+    rl = model.rl
+    weights, trainer = count * _BYTES[rl.precision], _resident(rl, count, model.job.gpus)
+    larger = "use GPUs with more memory" + (
+        "" if rl.lora else ", more of them a job, or an adapter"
+    )
+    if rl.engine != "vllm":
+        what, needed = f"GPU for training, {name}", f"{_gb(trainer)} and activations"
+        return Finding(what, needed, _gb(total), met(trainer <= total), larger)
+    least, most = (weights + OF_VLLM) / total, 1.0 - trainer / total
+    share = rl.vllm_memory or (None if rl.lora else SHARE_OF_VLLM)
+    return Finding(
+        f"GPU for vLLM, {name}",
+        f"{_gb(weights + OF_VLLM + trainer)} and a cache"
+        + ("" if share is None else f", vllm_memory {share:g}"),
+        _gb(total),
+        met(least <= most if share is None else least <= share <= most),
+        f"set vllm_memory to {least:.2f} to {most:.2f}" + (", or leave it out" if rl.lora else "")
+        if least <= most
+        else f"{larger}, or engine: transformers in rl",
+    )
+
+
+def _resident(rl: RL, count: int, gpus: int) -> int:
+    """Bytes that training `count` weights holds on each GPU at least.
+
+    Of an adapter they are the frozen base. Else processes share weights, gradients, AdamW's state
+    and the reference of the KL term.
+    """
+    if rl.lora is not None:
+        return count * _BYTES[rl.precision] + OF_TRAINER
+    each = _TRAINED[rl.optimizer] + _BYTES[rl.precision]
+    return count * each // max(1, gpus) + OF_TRAINER
+
+
+def _count(checkpoint: Path, model: Model) -> int:
+    """The number of the base's weights; 0 where nothing says it."""
     size = sum(path.stat().st_size for path in checkpoint.glob("*.safetensors"))
     config = checkpoint / "config.json"
-    held = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    return size * _BYTES[precision] // _BYTES.get(str(held.get("dtype")), _BYTES[precision])
+    if size and config.is_file():
+        held = json.loads(config.read_text(encoding="utf-8")).get("dtype")
+        return size // _BYTES.get(str(held), _BYTES[model.rl.precision])
+    name = model.base.repository if isinstance(model.base, HubBase) else ""
+    said = re.search(r"(\d+(?:\.\d+)?)B\b", name)
+    return round(float(said[1]) * 1e9) if said else 0
 
 
 def _gb(size: float) -> str:

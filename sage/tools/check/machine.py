@@ -21,7 +21,7 @@ from sage.runtime.devices import VISIBLE, printed_by, visible_devices
 from sage.runtime.job import unseen
 from sage.study import ResolvedStudy
 from sage.tools.check.findings import Finding, met
-from sage.tools.check.gpu_memory import gpu_memory
+from sage.tools.check.gpu_memory import asleep, gpu_memory
 from sage.tools.plan import plan
 
 PYTHON = (3, 11)
@@ -61,7 +61,7 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
         *_vllm(study, gpus),
         _compiler(gpus),
         _bitsandbytes(study),
-        _memory(study, machine),
+        *_memory(study, gpus, machine),
         _disk(study, machine.results),
         _slurm(machine),
     ]
@@ -247,19 +247,23 @@ def _bitsandbytes(study: ResolvedStudy) -> Finding:
     )
 
 
-def _memory(study: ResolvedStudy, machine: Machine) -> Finding:
-    asked = max(model.job.memory_gb for model in study.study.models.values())
-    there = _host_memory() / 1e9
+def _memory(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
+    asked = max(model.job.host_memory_gb for model in study.study.models.values())
+    there = _host_memory()
     if machine.is_cluster:
-        return Finding("memory", f"{asked} GB for a job", "left to SLURM", "not needed")
-    return Finding(
-        "memory",
-        f"{asked} GB for a job",
-        f"{there:.0f} GB",
-        met(there >= asked),
-        "lower memory_gb in the models' job sections if `snakemake plan --cores 1` shows that jobs "
-        "use less, or use a larger machine",
-    )
+        yield Finding("memory", f"{asked} GB for a job", "left to SLURM", "not needed")
+    else:
+        yield Finding(
+            "memory",
+            f"{asked} GB for a job",
+            f"{there / 1e9:.0f} GB",
+            met(there >= asked * 1e9),
+            "lower memory_gb in the models' job sections if `snakemake plan --cores 1` shows that "
+            "jobs use less, or use a larger machine",
+        )
+    if gpus:
+        jobs = 1 if machine.is_cluster else max(1, machine.gpu_limit // gpus)
+        yield from asleep(study, machine.results, jobs, None if machine.is_cluster else there)
 
 
 def _host_memory() -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import yaml
+from huggingface_hub import CardData, DatasetCardData, EvalResult, ModelCardData
 
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import duration, interval, percent
@@ -27,15 +27,15 @@ def model_card(material: Material, run: Run) -> str:
     model = study.model(run.model)
     algorithm, manifest = study.algorithms[run.algorithm], material.manifest_of(run)
     title = f"{model.title}, {row_title(study, run.algorithm)}, seed {run.seed}"
-    head: dict[str, Any] = {
-        "library_name": "peft",
-        "pipeline_tag": "text-generation",
-        "tags": ["sage", "rlvr", "grpo", "trl", *(["toy"] if material.is_toy() else [])],
-        "model-index": [{"name": model_name(material, run), "results": results_of(scores)}],
-    }
-    base = model.base
-    if isinstance(base, HubBase):
-        head["base_model"] = base.repository
+    toy = ["toy"] if material.is_toy() else []
+    head = ModelCardData(
+        library_name="peft",
+        pipeline_tag="text-generation",
+        base_model=model.base.repository if isinstance(model.base, HubBase) else None,
+        tags=["sage", "rlvr", "grpo", "trl", *toy],
+        model_name=model_name(material, run),
+        eval_results=results_of(scores),
+    )
     guide, estimator = algorithm.guide, algorithm.estimator
     beta = model.rl.kl_coefficient if algorithm.kl_coefficient is None else algorithm.kl_coefficient
     method = {
@@ -73,13 +73,13 @@ def dataset_card(material: Material) -> str:
         {"config_name": benchmark, "data_files": f"samples/*/*/*/{benchmark}.parquet"}
         for benchmark in study.benchmark_sets()
     ]
-    head = {
-        "tags": ["sage", "rlvr", "pass-at-k", *(["toy"] if material.is_toy() else [])],
-        "task_categories": ["text-generation"],
-        "configs": configs,
-    }
-    samples = [m for name, m in material.manifests.items() if name.startswith("samples/")]
-    tokens = sum(int(manifest.get("tokens") or 0) for manifest in samples)
+    head = DatasetCardData(
+        tags=["sage", "rlvr", "pass-at-k", *(["toy"] if material.is_toy() else [])],
+        task_categories=["text-generation"],
+        configs=configs,
+    )
+    samples = {k: m for k, m in material.manifests.items() if k.startswith("samples/")}
+    tokens = sum(int(manifest.get("tokens") or 0) for manifest in samples.values())
     parts = [
         front(head),
         f"# Graded samples of the study `{study.name}`",
@@ -88,10 +88,7 @@ def dataset_card(material: Material) -> str:
         table(
             ("", ""),
             [
-                (
-                    "Policies",
-                    str(len({str(name).rsplit("/", 1)[0] for name in samples_of(material)})),
-                ),
+                ("Policies", str(len({name.rsplit("/", 1)[0] for name in samples}))),
                 ("Files, one for each policy and benchmark", str(len(samples))),
                 ("Sampled tokens", f"{tokens:,}".replace(",", " ")),
             ],
@@ -103,22 +100,18 @@ def dataset_card(material: Material) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def samples_of(material: Material) -> list[str]:
-    return [name for name in material.manifests if name.startswith("samples/")]
-
-
-def results_of(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """Scores in the form of a card's ``model-index``: a result for each benchmark."""
+def results_of(scores: pd.DataFrame) -> list[EvalResult]:
+    """Scores as a card has them: a result for each benchmark and k."""
     return [
-        {
-            "task": {"type": "text-generation"},
-            "dataset": {"name": str(name), "type": str(name)},
-            "metrics": [
-                {"type": "pass@k", "name": f"pass@{int(row['k'])}", "value": float(row["value"])}
-                for row in rows.to_dict("records")
-            ],
-        }
-        for name, rows in scores.groupby("benchmark")
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=row["benchmark"],
+            dataset_name=row["benchmark"],
+            metric_type="pass@k",
+            metric_name=f"pass@{row['k']}",
+            metric_value=float(row["value"]),
+        )
+        for row in scores.to_dict("records")
     ]
 
 
@@ -146,8 +139,8 @@ def cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def front(head: Mapping[str, Any]) -> str:
-    return f"---\n{yaml.safe_dump(dict(head), sort_keys=False, allow_unicode=True)}---"
+def front(head: CardData) -> str:
+    return f"---\n{head.to_yaml()}\n---"
 
 
 def _settings(settings: Mapping[str, Any]) -> str:

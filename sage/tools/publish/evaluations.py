@@ -6,7 +6,6 @@ The package of that name has the schema and its checker:
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Iterator
 from importlib import metadata
@@ -15,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from sage.results import Run
+from sage.runtime.files import text_sum
 from sage.study.bases import HubBase
 from sage.tools.publish.material import PAPER, Material
 
@@ -67,15 +67,12 @@ def document(material: Material, run: Run, scores: pd.DataFrame, model: str) -> 
             "source_organization_name": model.split("/")[0],
             "evaluator_relationship": "third_party" if run.algorithm == "base" else "first_party",
         },
-        "eval_library": {"name": LIBRARY, "version": version()},
+        "eval_library": {"name": LIBRARY, "version": version(LIBRARY)},
         "model_info": {
             "name": model.split("/")[1],
             "id": model,
             "developer": model.split("/")[0],
-            "inference_engine": {
-                "name": settings.engine,
-                "version": engine_version(settings.engine),
-            },
+            "inference_engine": {"name": settings.engine, "version": version(settings.engine)},
             "additional_details": details,
         },
         "evaluation_results": [
@@ -135,19 +132,11 @@ def model_name(material: Material, run: Run) -> str:
 
 def identity(content: Document) -> str:
     """A UUID of version 4 in form, the same for the same content."""
-    digest = hashlib.sha256(repr(sorted(content.items())).encode()).digest()
-    return str(uuid.UUID(bytes=digest[:16], version=4))
+    return str(uuid.UUID(text_sum(repr(sorted(content.items())))[:32], version=4))
 
 
-def version() -> str:
-    return _version(LIBRARY)
-
-
-def engine_version(engine: str) -> str:
-    return _version(engine)
-
-
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """The installed version of a package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

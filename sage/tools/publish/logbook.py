@@ -26,6 +26,7 @@ OUTCOMES: Mapping[str, Outcome] = {
     "supported": "verified",
     "contradicted": "falsified",
     "inconclusive": "inconclusive",
+    "untested at this dose": "inconclusive",
     "not testable": "inconclusive",
     "not run": "inconclusive",
 }
@@ -65,16 +66,16 @@ def outcome(claim: pd.DataFrame, toy: bool) -> Outcome:
     the study shows that there is no difference, a claim of one is falsified.
     """
     verdict = str(claim.iloc[0]["verdict"])
-    found = OUTCOMES.get(verdict, "falsified" if verdict == "no difference" else "inconclusive")
-    return "toy" if toy and found != "inconclusive" else found
+    word = OUTCOMES.get(verdict, "falsified" if verdict == "no difference" else "inconclusive")
+    return "toy" if toy and word != "inconclusive" else word
 
 
 def summary_page(material: Material, claims: list[tuple[str, pd.DataFrame]]) -> str:
     """Outcomes counted, and scope, hardware, time and cost."""
     counts: dict[str, int] = {}
     for _, rows in claims:
-        found = outcome(rows, material.is_toy())
-        counts[found] = counts.get(found, 0) + 1
+        word = outcome(rows, material.is_toy())
+        counts[word] = counts.get(word, 0) + 1
     said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     body = [f"**Outcome of {len(claims)} claims: {said}.**"]
     if material.is_toy():
@@ -95,10 +96,10 @@ def summary_page(material: Material, claims: list[tuple[str, pd.DataFrame]]) -> 
 def claim_page(material: Material, name: str, rows: pd.DataFrame) -> str:
     """What the claim says, its outcome, every test, and what limits it."""
     first = rows.iloc[0]
-    found = outcome(rows, material.is_toy())
+    word = outcome(rows, material.is_toy())
     body = [
         f"**Claim.** {cell(str(first['text']))} ({cell(str(first['source']))})",
-        f"**Outcome: {found}.** The study's verdict is **{first['verdict']}**.",
+        f"**Outcome: {word}.** The study's verdict is **{first['verdict']}**.",
     ]
     if _has(first["because"]):
         body.append(f"Why: {cell(str(first['because']))}")

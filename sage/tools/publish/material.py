@@ -97,16 +97,16 @@ class Material:
 
 def read_material(study: ResolvedStudy, results: Results) -> Material:
     """Read a finished study. Raises Fault if a table is missing or damaged."""
-    found = {}
+    manifests = {}
     for path in [
         *results.folder.glob("models/**/manifest.json"),
         *results.folder.glob("samples/**/*.json"),
     ]:
         name = path.parent if path.name == "manifest.json" else path.with_suffix("")
-        found[name.relative_to(results.folder).as_posix()] = json.loads(path.read_bytes())
+        manifests[name.relative_to(results.folder).as_posix()] = json.loads(path.read_bytes())
     return Material(
         study,
         read_frame(results.metrics("pass_at_k")),
         read_frame(results.metrics("claims")),
-        dict(sorted(found.items())),
+        dict(sorted(manifests.items())),
     )

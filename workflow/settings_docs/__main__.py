@@ -5,8 +5,8 @@ Run it from the folder of the Snakefile after a type of the study has changed.
 
 from pathlib import Path
 
-from sage.tools.settings_reference import markdown, schemas
-from sage.tools.settings_reference.sections import FILES
+from workflow.settings_docs import markdown, schemas
+from workflow.settings_docs.sections import FILES
 
 
 def documents(config: Path) -> dict[Path, str]:

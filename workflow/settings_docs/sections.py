@@ -22,6 +22,7 @@ from sage.fields import Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES
+from sage.study.faults import is_model
 from sage.study.types import Settings, Study
 
 UNIONS = (typing.Union, types.UnionType)
@@ -131,23 +132,23 @@ class Section:
 
 def sections(file: File) -> list[Section]:
     """The sections of a file: each type once, after the section whose key it is."""
-    found: dict[type[BaseModel], Section] = {}
+    by_kind: dict[type[BaseModel], Section] = {}
     waiting = deque([Section(file.kind, (file.entry,))])
     while waiting:  # breadth first, so that the outermost place is met first
         section = waiting.popleft()
-        if before := found.get(section.kind):
-            found[section.kind] = replace(before, places=before.places + section.places)
+        if before := by_kind.get(section.kind):
+            by_kind[section.kind] = replace(before, places=before.places + section.places)
         else:
-            found[section.kind] = section
+            by_kind[section.kind] = section
             waiting.extend(_inside(section))
 
     def nested(section: Section) -> Iterator[Section]:
         yield section
         for inner in _inside(section):
-            if found[inner.kind].places[0] == inner.places[0]:
-                yield from nested(found[inner.kind])
+            if by_kind[inner.kind].places[0] == inner.places[0]:
+                yield from nested(by_kind[inner.kind])
 
-    return list(nested(found[file.kind]))
+    return list(nested(by_kind[file.kind]))
 
 
 def members(owner: type[BaseModel], field: str) -> dict[type[BaseModel], tuple[str, str] | None]:
@@ -172,11 +173,6 @@ def _inside(section: Section) -> Iterator[Section]:
                 for choice, settings in family.kinds.items():
                     inner = f"{place}.settings" if settings.model_fields else place
                     yield Section(settings, (inner,), ("kind", choice))
-
-
-def is_model(annotation: Any) -> bool:
-    """Whether an annotation is a type of section."""
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def leaves(annotation: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A finished study's small files, kept as a reference run that `snakemake compare` reads."""
+"""A finished study's small files, kept in a folder that `snakemake compare` reads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks.reference_run import keep
-from sage.tools.compare import read_reference, reference_file
+from benchmarks.keep_run import check, keep, recomputed
+from sage.tools.compare import kept_file, read_kept
 
 pytestmark = [pytest.mark.timeout(4000)]
 
@@ -32,8 +32,25 @@ def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path)
     assert {"grpo"} <= {*compared["algorithm"]} | {*compared["other"]}
     steps = pd.read_csv(tmp_path / "histories.csv")
     assert {"step", "reward", "algorithm", "seed"} <= {*steps}
-    kept, whole = (read_reference(reference_file(folder)) for folder in (tmp_path, smoke))
+    kept, whole = (read_kept(kept_file(folder)) for folder in (tmp_path, smoke))
     assert len(kept) == len(whole) > 0
+
+
+def test_verdicts_follow_from_the_kept_counts_alone(smoke: Path, tmp_path: Path) -> None:
+    keep(smoke, tmp_path, [], "")
+    assert check(tmp_path) == []
+    claims = recomputed(tmp_path)["claims"]
+    assert {"accuracy_and_coverage", "further_benchmark"} <= {*claims["claim"]}
+    assert claims["effect"].notna().any()
+    counts = pd.read_parquet(tmp_path / "counts.parquet")
+    assert {*counts.loc[counts["benchmark"] == "arithmetic", "worked"].isna()} == {False}
+    solved = counts["algorithm"] == "grpo"
+    counts.assign(correct=counts["correct"].mask(solved, counts["n_samples"])).to_parquet(
+        tmp_path / "counts.parquet"
+    )
+    faults = check(tmp_path)
+    assert any(fault.startswith("claims.csv: effect differs in ") for fault in faults)
+    assert any(fault.startswith("pass_at_k.csv: value differs in ") for fault in faults)
 
 
 def test_an_unfinished_study_is_refused(tmp_path: Path) -> None:

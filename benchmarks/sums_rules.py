@@ -1,9 +1,9 @@
 """Whether a world of sums is one in which the paper's question can be asked.
 
-    python -m benchmarks.world_rules results/sums
+    python -m benchmarks.sums_rules results/sums
 
 Reads the base and the GRPO runs of every model of a finished study whose base was trained on sheets
-of sums, draws completions under each strategy, and writes `benchmarks/world_rules_sums.json`. No
+of sums, draws completions under each strategy, and writes `benchmarks/sums_rules.json`. No
 guided run is read: worlds are chosen on base and GRPO alone.
 """
 
@@ -21,9 +21,10 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from benchmarks.branch_points import FEW, THRESHOLD, K, chance, entropies, log_factors, of_log_q
+from sage.evaluation.intervals import interval_of_difference
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
-from sage.method.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
 from sage.policies import load_policy, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.problems.sum_sets import SumsCorpus
@@ -34,26 +35,19 @@ from sage.prompting import WORK_CLOSE, prompt_ids
 from sage.results import Results, Run
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
-from sage.sampling import Request, Sampling, TransformersSampler
-from sage.study import BASE
+from sage.sampling.interface import Request
+from sage.sampling.transformers_engine import TransformersSampler
+from sage.study import BASE, Model, Sampling
 
 ROOT = Path(__file__).parents[1]
-THRESHOLD, RATIO, CLAMP = 1.2, 0.3, (0.6, 1.4)
-"""The paper's branch guide."""
-
 CHOICES = range(4, 9)
 """Pairs to choose from at a branch point: a five has four, a nine eight; log 4 is above 1.2."""
-
-BATCH = 256
-
-K = 16
-"""The primary k."""
 
 DRAWS = 32
 """Completions of each problem under each strategy."""
 
-FEW = 16
-"""Samples of a problem in which entropies are measured."""
+BOOTSTRAP = 10_000
+"""Draws of an interval over problems and runs."""
 
 RARE = (3e-4, 3e-3)
 """Success rates about 10⁻³."""
@@ -75,23 +69,11 @@ def open_policy(base: Path, trained: Path | None, problems: Sequence[Problem]) -
     return Policy(load_policy(base, trained, torch.float32, "cpu").eval(), tokenizer, prompts)
 
 
-def chance(samples: pd.DataFrame, golds: Mapping[str, str], k: int) -> float:
-    """Mean pass@k of the problems against the answers of all other problems."""
-    n = int(samples.groupby("problem_id").size().iloc[0])
-    values = []
-    for asked, own in samples.groupby("problem_id"):
-        given = own["answer"].value_counts()
-        others = [gold for name, gold in golds.items() if name != asked]
-        counts = np.array([given.get(gold, 0) for gold in others])
-        values.append(pass_at_k(n, counts, np.array([k])).mean())
-    return float(np.mean(values))
-
-
 def drawn_by_strategy(
     policy: Policy, problems: Sequence[Problem], draws: int, max_tokens: int
 ) -> pd.DataFrame:
     """`draws` completions of each problem under each strategy, whose mark is given."""
-    sampler = TransformersSampler.of(policy.model, policy.tokenizer, 640)
+    sampler = TransformersSampler.from_model(policy.model, policy.tokenizer, 640)
     keys, requests = [], []
     for problem in problems:
         for name, strategy in STRATEGIES.items():
@@ -122,36 +104,6 @@ def sheet_of(problem: Problem) -> Sheet:
     return sheet
 
 
-def entropies(policy: Policy, frame: pd.DataFrame) -> list[np.ndarray]:
-    """The policy's entropy (nats) before each token of each completion."""
-    padding = policy.tokenizer.pad_token_id
-    rows = [
-        (policy.prompts[name], list(ids))
-        for name, ids in zip(frame["problem_id"], frame["token_ids"], strict=True)
-    ]
-    measured = []
-    for start in range(0, len(rows), BATCH):
-        batch = rows[start : start + BATCH]
-        longest = max(len(a) + len(b) for a, b in batch)
-        ids = torch.tensor([a + b + [padding] * (longest - len(a) - len(b)) for a, b in batch])
-        with torch.no_grad():
-            log_probs = policy.model(ids).logits.log_softmax(-1)
-        values = -(log_probs.exp() * log_probs).sum(-1).numpy()
-        measured += [
-            row[len(a) - 1 : len(a) + len(b) - 1] for row, (a, b) in zip(values, batch, strict=True)
-        ]
-    return measured
-
-
-def log_factors(values: np.ndarray) -> np.ndarray:
-    """log q of the paper's branch guide for entropies `[T]`."""
-    signal = torch.tensor(values)[None]
-    signals = Signals(torch.zeros_like(signal), signal, torch.ones_like(signal))
-    guide = BranchGuide(RATIO, THRESHOLD)
-    moment = Moment(0, 1, Noise(0, [0]))
-    return guide_log_factors(guide, signals, moment, *CLAMP)[0].numpy()
-
-
 def branch_points(texts: Sequence[str]) -> list[tuple[int, int]]:
     """Where a step chooses, in a completion's decoded tokens: the place, and how many choices.
 
@@ -175,8 +127,10 @@ def with_entropies(policy: Policy, frame: pd.DataFrame) -> pd.DataFrame:
     completions of a problem. `on_branches` is the part of log q at branch points.
     """
     texts = [policy.tokenizer.decode([i]) for i in range(len(policy.tokenizer))]
+    prompts = [policy.prompts[name] for name in frame["problem_id"]]
+    completions = [list(ids) for ids in frame["token_ids"]]
     rows = []
-    for ids, values in zip(frame["token_ids"], entropies(policy, frame), strict=True):
+    for ids, values in zip(completions, entropies(policy.model, prompts, completions), strict=True):
         factors = log_factors(values)
         factors[0] = 0.0
         points = branch_points([texts[i] for i in ids])
@@ -239,27 +193,28 @@ def first(frame: pd.DataFrame, count: int) -> pd.DataFrame:
 
 
 def of_samples(
-    frame: pd.DataFrame, policy: Policy, golds: Mapping[str, str], corpus: SumsCorpus, k: int
+    frame: pd.DataFrame,
+    policy: Policy,
+    problems: Sequence[Problem],
+    corpus: SumsCorpus,
+    kl_coefficient: float,
 ) -> dict[str, Any]:
     """What is measured of the base and of each trained policy alike."""
     few = with_entropies(policy, first(frame, FEW))
-    log_q = few.groupby(["problem_id", "correct"])["log_q"].mean().unstack()
-    gap = (log_q[True] - log_q[False]).mean() if log_q.shape[1] == 2 else float("nan")
     shares = frame["strategy"].fillna("none").value_counts(normalize=True)
     return {
-        "chance_at_k": round(100 * chance(frame, golds, k), 3),
+        "chance_at_k": round(100 * chance(frame, problems, K), 3),
         "pass@1": by_stratum(frame, "correct", 1),
-        "pass@k": by_stratum(frame, "correct", k),
-        "pass@k_with_correct_working": by_stratum(frame, "right", k),
+        "pass@k": by_stratum(frame, "correct", K),
+        "pass@k_with_correct_working": by_stratum(frame, "right", K),
         "shares_of_named": {
             str(name): round(v, 4)
             for name, v in frame["named"].fillna("none").value_counts(normalize=True).items()
         },
         "shares_of_strategies": {str(name): round(v, 4) for name, v in shares.items()},
         "entropy_by_choices": branch_entropies(few, corpus),
-        "log_q": round(float(few["log_q"].mean()), 4),
         "log_q_on_branch_points": round(float(few["on_branches"].mean()), 4),
-        "log_q_right_minus_wrong": round(float(gap), 4),
+        **of_log_q(few, kl_coefficient),
     }
 
 
@@ -315,20 +270,21 @@ def success_rates(policy: Policy, drawn: pd.DataFrame) -> pd.Series:
 
 
 def rules_of(
-    results: Results, model: str, benchmark: str, corpus: SumsCorpus, runs: Sequence[Run], k: int
+    results: Results, name: str, model: Model, corpus: SumsCorpus, runs: Sequence[Run]
 ) -> dict[str, Any]:
     """All that is measured of a model: its base, its GRPO runs, and their difference."""
+    (benchmark,) = model.benchmarks
     problems = {p.problem_id: p for p in read_problems(results.problems(benchmark))}
-    golds = {name: p.answer for name, p in problems.items()}
     measured: dict[str, Any] = {"alignment": corpus.alignment, "branches": corpus.branches}
     every = list(problems.values())
-    trained = []
+    trained, values = [], []
     for run in runs:
         policy = open_policy(
-            results.parent(model), None if run.algorithm == BASE else results.policy(run), every
+            results.parent(name), None if run.algorithm == BASE else results.policy(run), every
         )
         samples = read_samples(results.samples(run, benchmark), problems)
-        row = of_samples(samples, policy, golds, corpus, k)
+        row = of_samples(samples, policy, every, corpus, model.rl.kl_coefficient)
+        values.append(np.stack([solved(samples, column) for column in ("correct", "right")], -1))
         if run.algorithm == BASE:
             longest = int(samples["token_ids"].map(len).max())
             measured["base"] = row
@@ -336,12 +292,19 @@ def rules_of(
         else:
             trained.append({"seed": run.seed, **row})
     measured["grpo"] = trained
-    for name in ("pass@1", "pass@k", "pass@k_with_correct_working"):
-        measured[f"grpo_minus_base_{name}"] = {
-            group: [round(row[name][group] - value, 1) for row in trained]
-            for group, value in measured["base"][name].items()
-        }
+    if trained:
+        differences = np.stack(values[1:]) - values[0]
+        low, high = interval_of_difference(differences, BOOTSTRAP)
+        for place, what in enumerate(("pass@k", "pass@k_with_correct_working")):
+            ends = differences[..., place].mean(), low[place], high[place]
+            measured[f"grpo_minus_base_{what}"] = [round(100 * float(end), 1) for end in ends]
     return measured
+
+
+def solved(frame: pd.DataFrame, column: str) -> np.ndarray:
+    """pass@K of each problem, `[P]`, counting the samples where `column` is true."""
+    counts = frame.groupby("problem_id")[column].agg(["sum", "size"])
+    return pass_at_k(int(counts["size"].iloc[0]), counts["sum"].to_numpy(), np.array([K]))[:, 0]
 
 
 def verdicts(measured: Mapping[str, Any]) -> dict[str, bool]:
@@ -416,11 +379,11 @@ def main(folder: Path) -> None:
         if runs[0] not in kept:
             print(f"{name}: not sampled yet")
             continue
-        measured = rules_of(results, name, benchmark, corpus, kept, K)
+        measured = rules_of(results, name, model, corpus, kept)
         report["models"][name] = measured | {"rules": verdicts(measured)}
         print(shown(name, report["models"][name]), flush=True)
     text = json.dumps(report, indent=1) + "\n"
-    write_text_atomic(ROOT / "benchmarks/world_rules_sums.json", text)
+    write_text_atomic(ROOT / "benchmarks/sums_rules.json", text)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ import yaml
 from pydantic import Field
 
 from sage.fields import Name, Share, Strict, about
-from sage.tools.settings_reference import markdown, schemas
-from sage.tools.settings_reference import sections as reference
-from sage.tools.settings_reference.__main__ import documents
-from sage.tools.settings_reference.sections import FILES, Key, Section, keys, leaves, sections
+from workflow.settings_docs import markdown, schemas
+from workflow.settings_docs import sections as settings_sections
+from workflow.settings_docs.__main__ import documents
+from workflow.settings_docs.sections import FILES, Key, Section, keys, leaves, sections
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "config"
@@ -39,7 +39,7 @@ IDS = [f"{section.kind.__name__}.{key.name}" for section, key in KEYS]
 
 def test_what_is_committed_is_what_the_types_say() -> None:
     for path, content in documents(CONFIG).items():
-        assert path.read_text(encoding="utf-8") == content, f"{path}: run make reference"
+        assert path.read_text(encoding="utf-8") == content, f"{path}: run make settings"
 
 
 @pytest.mark.parametrize(("section", "key"), KEYS, ids=IDS)
@@ -184,10 +184,10 @@ def test_kinds_from_a_registry_are_open_to_ones_own(monkeypatch: pytest.MonkeyPa
 
         toys: Annotated[dict[Name, Toy], about("what is in it")]
 
-    family = reference.Family(Box, "toys", {"ball": Ball}, flat=True)
-    monkeypatch.setattr(reference, "FAMILIES", (family,))
+    family = settings_sections.Family(Box, "toys", {"ball": Ball}, flat=True)
+    monkeypatch.setattr(settings_sections, "FAMILIES", (family,))
     monkeypatch.setattr(schemas, "FAMILIES", (family,))
-    box = reference.File("box.yaml", Box, "box")
+    box = settings_sections.File("box.yaml", Box, "box")
     assert sections(box)[1] == Section(Ball, ("toys.{name}",), ("kind", "ball"))
     validator = jsonschema.Draft7Validator(schemas.schema(box))
     for toy, valid in (

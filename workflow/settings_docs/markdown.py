@@ -18,7 +18,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from sage.fields import NAME
-from sage.tools.settings_reference.sections import (
+from sage.study.faults import is_model
+from workflow.settings_docs.sections import (
     FAMILIES,
     FILES,
     UNIONS,
@@ -26,7 +27,6 @@ from sage.tools.settings_reference.sections import (
     Key,
     Section,
     alternatives,
-    is_model,
     keys,
     leaves,
     sections,
@@ -177,12 +177,12 @@ def _bounds(annotation: Any, metadata: Any) -> str:
 
 def _annotated(annotation: Any) -> list[list[Any]]:
     """What annotations inside an annotation add to it."""
-    found = []
+    metadata = []
     if typing.get_origin(annotation) is Annotated:
-        found.append(_metadata(typing.get_args(annotation)[1:]))
+        metadata.append(_metadata(typing.get_args(annotation)[1:]))
     if typing.get_origin(annotation) is not Literal:
-        found += [each for part in typing.get_args(annotation) for each in _annotated(part)]
-    return found
+        metadata += [each for part in typing.get_args(annotation) for each in _annotated(part)]
+    return metadata
 
 
 def _metadata(extra: Any) -> list[Any]:

@@ -17,8 +17,9 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from sage.study.faults import is_model
 from sage.study.written import EXTENDS
-from sage.tools.settings_reference.sections import FAMILIES, Family, File, is_model, leaves
+from workflow.settings_docs.sections import FAMILIES, Family, File, leaves
 
 _OWN = {
     "type": "string",
@@ -39,7 +40,7 @@ def schema(file: File) -> dict[str, Any]:
     definitions = {name: each for name, each in definitions.items() if f'#/$defs/{name}"' in used}
     content = {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "$comment": "written by `make reference`",
+        "$comment": "written by `make settings`",
         **content,
         "$defs": definitions,
     }

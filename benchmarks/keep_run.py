@@ -1,0 +1,230 @@
+"""Keeps the small files of a finished study in a folder, and judges a kept run again.
+
+    python -m benchmarks.keep_run results/mini reports/kept/mini --figure tradeoff
+    python -m benchmarks.keep_run --check reports/kept/mini
+
+The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
+pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `comparisons.csv`
+has the differences of its methods, `histories.csv` the steps of training, if a table or figure
+`training` was made. The manifests of all jobs are in `manifests.jsonl`; `run.json` has what they
+say together: the commit, the machine, the versions, and the number and seconds of jobs by stage.
+
+`counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
+`study.json`, `claims.yaml` and `registered.json`. From these alone `--check` computes pass@k,
+differences, chance levels and the verdicts of claims about pass@k, and compares them with the kept
+ones; the exit status is 1 if one is different.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sage.claims.evidence import Measured
+from sage.claims.ledger import ledger
+from sage.claims.tests import PassAtK, load_claims
+from sage.evaluation.metrics import of_counts
+from sage.exhibits import load_study, restore_study
+from sage.results import Results
+from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic
+from sage.runtime.manifest import settings_sum
+from sage.runtime.records import jobs_folder
+from sage.runtime.tables import read_frame
+
+CONFIG = Path(__file__).parents[1] / "config"
+CLAIMS = "claims.yaml"
+
+CURVES = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
+CURVES += ["n_problems", "n_samples"]
+"""Columns of pass_at_k.csv."""
+
+DIFFERENCES = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "low", "high"]
+DIFFERENCES += ["p", "p_holm", "n_problems", "n_seeds", "n_bases"]
+"""Columns of comparisons.csv."""
+
+KEYS = {
+    "pass_at_k": CURVES[:6],
+    "comparisons": DIFFERENCES[:6],
+    "claims": ["claim", "test", "place"],
+}
+COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "place_verdict", "verdict")
+"""Columns that `--check` compares, and what names a row, by table."""
+
+OF_ALL = ("git_commit", "hardware", "versions")
+"""What the manifests of one run agree on; where they do not, `run.json` lists each value."""
+
+
+def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
+    """Write the kept run `target` from the finished study in `results`.
+
+    Raises FileNotFoundError for a study that is not finished, or for an unknown figure, and
+    ValueError if the study or its claims have changed since they were judged.
+    """
+    places = Results(results)
+    if not places.page.exists():
+        raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(places.page, target / "index.html")
+    for table in sorted(places.table("*").parent.glob("*.csv")):
+        shutil.copyfile(table, target / table.name)
+    for name in figures:
+        shutil.copyfile(places.figure(name), target / f"{name}.svg")
+    shutil.copyfile(places.metrics("claims", "csv"), target / "claims.csv")
+    _write(target / "pass_at_k.csv", pd.read_parquet(places.metrics("pass_at_k"), columns=CURVES))
+    compared = pd.read_parquet(places.metrics("comparisons"), columns=DIFFERENCES)
+    _write(target / "comparisons.csv", compared)
+    _keep_for_judging(places, target)
+    for histories in results.glob("metrics/training/histories.parquet"):
+        _write(target / "histories.csv", pd.read_parquet(histories))
+    lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
+    write_text_atomic(target / "manifests.jsonl", "".join(lines))
+    write_json_atomic(target / "run.json", summary(results) | {"note": note})
+
+
+def _write(path: Path, table: pd.DataFrame) -> None:
+    text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    write_text_atomic(path, text)
+
+
+def _keep_for_judging(places: Results, target: Path) -> None:
+    """Counts, study, claims and registration: what `recomputed` reads."""
+    record = _read(jobs_folder(places.folder) / "metrics/claims.json")
+    study = load_study(places.folder.name, CONFIG).part().model_dump(mode="json")
+    sums = {path: total for path, total in record["inputs"].items() if path.endswith(CLAIMS)}
+    if settings_sum({"study": study}) != record["settings_sha256"] or {*sums.values()} != {
+        file_sum(CONFIG / CLAIMS)
+    }:
+        raise ValueError(
+            f"{places.folder}: config/ has another study or other claims than those that were "
+            "judged there; keep the run with the configuration that made it"
+        )
+    shutil.copyfile(CONFIG / CLAIMS, target / CLAIMS)
+    shutil.copyfile(places.registered, target / places.registered.name)
+    # Not sorted: the order of a grid is part of its methods' names.
+    write_text_atomic(target / "study.json", json.dumps(study, ensure_ascii=False) + "\n")
+    with atomic_file(target / "counts.parquet") as temporary:
+        counts = read_frame(places.metrics("counts"))
+        counts.to_parquet(temporary, index=False, compression="zstd")
+
+
+def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
+    """Tables of a kept run from its counts alone, by the name of the kept file.
+
+    `claims` has those whose every test is about pass@k.
+    """
+    study = restore_study(_read(folder / "study.json"))
+    counts = read_frame(folder / "counts.parquet")
+    tables = of_counts(counts, study.study.bases, study.study.evaluation.bootstrap)
+    measured = Measured(comparisons=tables["comparisons"], chance=tables["chance"])
+    claims = {
+        name: claim
+        for name, claim in load_claims(folder / CLAIMS).items()
+        if all(isinstance(test, PassAtK) for test in (claim.primary, *claim.secondary))
+    }
+    return tables | {"claims": ledger(claims, study, measured)}
+
+
+def check(folder: Path) -> list[str]:
+    """What differs between a kept run and its numbers from counts, a line for each column.
+
+    How strongly a guide acted is not in the counts, so a claim that is kept as untested at its
+    dose is inconclusive here.
+    """
+    tables, faults = recomputed(folder), []
+    for name, keys in KEYS.items():
+        new, kept = tables[name], pd.read_csv(folder / f"{name}.csv")
+        if name == "claims":
+            kept = kept[kept["claim"].isin(new["claim"])]
+            kept = kept.replace({"verdict": {"untested at this dose": "inconclusive"}})
+        one, two = (
+            table.fillna({"place": ""}).set_index(keys).sort_index() for table in (kept, new)
+        )
+        if not one.index.equals(two.index):
+            faults.append(f"{name}.csv: {len(one)} rows are kept, {len(two)} others computed")
+            continue
+        for column in [column for column in COMPARED if column in one]:
+            if pd.api.types.is_numeric_dtype(two[column]):
+                same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
+            else:
+                same = one[column].fillna("").eq(two[column].fillna(""))
+            if not all(same):
+                faults.append(f"{name}.csv: {column} differs in {sum(~same)} of {len(same)} rows")
+    return faults
+
+
+def summary(results: Path) -> dict[str, Any]:
+    """What made a study: `OF_ALL`, first start and last end, jobs and seconds by stage."""
+    manifests = list(_manifests(results))
+    content: dict[str, Any] = {}
+    for key in OF_ALL:
+        values = {json.dumps(_without_threads(one[key]), sort_keys=True) for _, one in manifests}
+        found = [json.loads(value) for value in sorted(values)]
+        content[key] = found[0] if len(found) == 1 else found
+    stages: dict[str, dict[str, float]] = {}
+    for stage, one in manifests:
+        entry = stages.setdefault(stage, {"jobs": 0, "seconds": 0.0})
+        entry["jobs"] += 1
+        entry["seconds"] = round(entry["seconds"] + one["wall_seconds"], 1)
+    return content | {
+        "started": min(one["started"] for _, one in manifests),
+        "ended": max(one["ended"] for _, one in manifests),
+        "stages": stages,
+        "peak_memory_gib": max(one["peak_memory_gib"] for _, one in manifests),
+    }
+
+
+def _manifests(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every job's manifest that a kept run counts, with the stage that it belongs to."""
+    for path in sorted(results.glob("models/*/*/manifest.json")):
+        yield {"base": "sft"}.get(path.parent.name, path.parent.name), _read(path)
+    for path in sorted(results.glob("models/*/*/seed*/manifest.json")):
+        yield "rl", _read(path)
+    for path in sorted(results.glob("samples/*/*/seed*/*.json")):
+        yield "sample", _read(path)
+    for path in sorted(results.glob("metrics/*/manifest.json")):
+        yield path.parent.name, _read(path)
+
+
+def _without_threads(value: Any) -> Any:
+    """`value` without what each job is given of a machine."""
+    if not isinstance(value, dict):
+        return value
+    return {key: entry for key, entry in value.items() if key != "threads"}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def main() -> int:
+    """Read the command line; keep a run, or check one. The exit status is 1 if a check fails."""
+    parser = argparse.ArgumentParser(description="Keep a finished study, or check a kept one.")
+    parser.add_argument("results", type=Path, nargs="?", help="results/{study}")
+    parser.add_argument("target", type=Path, nargs="?", help="the folder to write")
+    parser.add_argument("--figure", action="append", default=[], help="a figure to keep as SVG")
+    parser.add_argument("--note", default="", help="what the numbers do not show")
+    parser.add_argument("--check", type=Path, help="a kept run to compute again from its counts")
+    given = parser.parse_args()
+    if given.check:
+        faults = check(given.check)
+        print(
+            "\n".join(faults) or f"{given.check}: the kept numbers and verdicts follow from counts"
+        )
+        return bool(faults)
+    if not given.target:
+        parser.error("name the results and the folder to write, or --check FOLDER")
+    keep(given.results, given.target, given.figure, given.note)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
