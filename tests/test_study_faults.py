@@ -24,7 +24,7 @@ def config(tmp_path: Path) -> Path:
 
 FAULTS = [
     # unknown and missing keys
-    (STUDY, "sedes", [1], "sedes: unknown key; did you mean 'seeds'? Allowed: contamin"),
+    (STUDY, "sedes", [1], "sedes: unknown key; did you mean 'seeds'? Allowed: bases, c"),
     (STUDY, "models.tiny.rl.stepz", 4, "models.tiny.rl.stepz: unknown key; did you mean 'steps'?"),
     (
         STUDY,
