@@ -33,6 +33,7 @@ KINDS = {
     "step_times": "sage.exhibits.step_times:StepTimesTable",
     "reading_effects": "sage.exhibits.reading_effects:ReadingEffects",
     "learned_guide": "sage.exhibits.learned_guide:LearnedGuideFigure",
+    "dose": "sage.exhibits.dose:DoseFigure",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
