@@ -165,7 +165,7 @@ class DoseFigure(Kind):
         """Effects over the dose: a column for each estimator, pass@1 above pass@k."""
         from matplotlib.figure import Figure
 
-        from sage.claims.strength import LEAST_DOSE
+        from sage.analysis.dose import LEAST_DOSE
 
         frame = display.frame("effects")
         frame = frame[frame["guide_dose"] > 0]
