@@ -200,14 +200,14 @@ class TestTradeoff:
         assert counts == [3, 5]  # rows; and the runs of the two that are trained
 
     def test_many_rows_have_numbers_that_the_legend_explains(self, tmp_path: Path) -> None:
-        study = load_study("methods", ROOT / "config")
-        shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=64)
+        study = load_study("rivals", ROOT / "config")
+        shown = TradeoffFigure(kind="tradeoff", title="Both", model="sums", k=64)
         part = study.study.model_copy(update={"exhibits": {"tradeoff": shown}})
         study = study.model_copy(update={"study": part})
         rows = study.rows_of("tradeoff")
         metrics = pass_at_k(
             [
-                (name, "harder", k, 0.01 * place + 0.1 * (k > 1), 0.0, 1.0)
+                (name, "sheets", k, 0.01 * place + 0.1 * (k > 1), 0.0, 1.0)
                 for place, name in enumerate(rows)
                 for k in (1, 64)
             ],

@@ -112,9 +112,9 @@ def test_many_gpus_for_few_completions_are_called_wasteful(
 
 
 def test_the_plan_names_the_tokens_that_it_does_not_know(tmp_path: Path) -> None:
-    said = {name: load_study(name, ROOT / "config") for name in ("mini", "methods")}
+    said = {name: load_study(name, ROOT / "config") for name in ("mini", "rivals")}
     lines = {name: uncounted(study) for name, study in said.items()}
     assert lines["mini"] == ["Not counted: samples drawn for figure2 alone."]
-    (line,) = lines["methods"]
+    (line,) = lines["rivals"]
     assert " dars, " in line
     assert line.endswith(" may draw again and samples drawn for methods alone.")

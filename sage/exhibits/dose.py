@@ -39,8 +39,10 @@ class DoseFigure(Kind):
         list[float], Field(min_length=1), about("its values", unit="values of the setting")
     ]
     clamp: Annotated[
-        tuple[PositiveFloat, PositiveFloat], about("least and largest factor of the guides")
-    ] = (0.25, 4.0)
+        list[PositiveFloat],
+        Field(min_length=2, max_length=2),
+        about("least and largest factor of the guides"),
+    ] = Field(default_factory=lambda: [0.25, 4.0])
     benchmark: Annotated[Name, about("the problem set")]
 
     needs: ClassVar[tuple[str, ...]] = ("policies",)
@@ -84,7 +86,7 @@ class DoseFigure(Kind):
                     guide, words = None, f"β {beta:g}, no guide"
                     if value is not None:
                         settings = {**parent.guide.settings, self.setting: value}
-                        update = {"settings": settings, "clamp": list(self.clamp)}
+                        update = {"settings": settings, "clamp": self.clamp}
                         guide = parent.guide.model_copy(update=update)
                         words = f"β {beta:g}, {self.setting} {value:g}"
                     title = f"{parent.title} ({words})"
