@@ -34,6 +34,7 @@ KINDS = {
     "reading_effects": "sage.exhibits.reading_effects:ReadingEffects",
     "learned_guide": "sage.exhibits.learned_guide:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
+    "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
