@@ -86,8 +86,8 @@ def test_a_mixture_of_its_own_kind_is_neither_above_nor_below() -> None:
 
 
 def test_a_method_that_keeps_more_is_above_and_a_more_accurate_one_has_no_mixture() -> None:
-    base, grpo = [2] * 12, [8, 0] * 6
-    even, best = [4, 2] * 6, [8, 1] * 6
+    base, grpo = [2] * 60, [8, 0] * 30
+    even, best = [4, 2] * 30, [8, 1] * 30
     table = equal_accuracy(
         counts_of(base=[base], grpo=[grpo] * 3, even=[even] * 3, best=[best] * 3),
         "grpo",

@@ -80,8 +80,8 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             f"{display.heading} on {display.titles[self.benchmark]}: pass@1 and pass@{k} of "
             f"{counted}, in percent, beside a mixture of the base's completions and those of "
             f"{display.title(self.baseline)} that is as accurate, and the difference in points "
-            "with its 95 % interval. A method keeps coverage only above the mixture, which needs no "
-            "training of its own. No mixture is as accurate as a method that is more accurate than "
+            "with its 95 % interval. A method keeps coverage only above the mixture, which needs "
+            "no training of its own. No mixture is as accurate as a method that is more accurate than "
             f"{display.title(self.baseline)} (–)."
         )
         heads = [
