@@ -81,8 +81,8 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             f"{counted}, in percent, beside a mixture of the base's completions and those of "
             f"{display.title(self.baseline)} that is as accurate, and the difference in points "
             "with its 95 % interval. A method keeps coverage only above the mixture, which needs "
-            "no training of its own. No mixture is as accurate as a method that is more accurate than "
-            f"{display.title(self.baseline)} (–)."
+            "no training of its own. No mixture is as accurate as a method that is more accurate "
+            f"than {display.title(self.baseline)} (–)."
         )
         heads = [
             Head("", ("pass@1", f"pass@{k}")),
