@@ -2,9 +2,9 @@
 
     python -m benchmarks.sums_rules results/sums
 
-Reads the base and the GRPO runs of every model of a study whose base was trained on sheets of sums,
-draws completions under each strategy, and writes `benchmarks/sums_rules.json`, where models of other
-studies stay. No guided run is read: worlds are chosen on base and GRPO alone.
+Reads the base and the GRPO runs of every model of a study whose base was trained on sheets of
+sums, draws completions under each strategy, and writes `benchmarks/sums_rules.json`, where models
+of other studies stay. No guided run is read: worlds are chosen on base and GRPO alone.
 """
 
 from __future__ import annotations
