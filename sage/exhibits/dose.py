@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
@@ -12,7 +12,17 @@ from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.fields import Name, PositiveFloat, about, nearest
 from sage.rendering.lines import PALETTE
 from sage.rendering.numbers import interval_of_points, percent, points
-from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
+from sage.rendering.table import (
+    Cell,
+    Columns,
+    Group,
+    Head,
+    Record,
+    Row,
+    Table,
+    TableDocument,
+    columns_table,
+)
 from sage.results import Results
 from sage.study import REGISTRIES, Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
@@ -158,10 +168,32 @@ class DoseFigure(Kind):
             f"{display.heading} on {display.titles[self.benchmark]}: pass@1 and "
             f"pass@{frame['k'].max()} {counted}, in percent, and the guide's effect in points with "
             f"its 95 % interval, over {' or '.join(map(str, runs))} training runs and problems. "
-            "Doses are standard deviations within a group over that of the advantages. "
-            + self._slopes_said(display.frame("slopes"))
+            "Doses are standard deviations within a group over that of the advantages."
         )
         return TableDocument(frame, self._view(frame), caption)
+
+    def slopes(self, display: Display) -> TableDocument:
+        """What ten times the dose adds, for each estimator and k."""
+        frame = display.frame("slopes")
+        columns: Columns = {
+            "Cells": lambda row: str(row["n_cells"]),
+            "Ten times the dose, points": lambda row: Cell(
+                points(row["value"]), interval_of_points(row["low"], row["high"])
+            ),
+        }
+
+        def row(record: Record, cells: list[Cell]) -> Row:
+            return Row(f"KL as {record['estimator']}, pass@{record['k']}", tuple(cells))
+
+        caption = (
+            f"{display.heading}: what ten times the dose adds to the guide's effect, the slope of "
+            "the line through the cells over log10 of their doses, with its 95 % interval."
+        )
+        return TableDocument(frame, columns_table("Slope", columns, [("", frame)], row), caption)
+
+    def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
+        """The cells, and their slopes."""
+        return {"": self.table, "_slopes": self.slopes}
 
     def figure(self, display: Display) -> Figure:
         """Effects over the dose: a column for each estimator, pass@1 above pass@k."""
@@ -232,14 +264,6 @@ class DoseFigure(Kind):
         heads = [Head("Dose", ("guide", "KL term"))]
         heads += [Head(f"pass@{k}", ("no guide", "guide − none")) for k in ks]
         return Table("Cell", tuple(heads), tuple(groups))
-
-    def _slopes_said(self, slopes: pd.DataFrame) -> str:
-        """What ten times the dose adds, as sentences."""
-        return " ".join(
-            f"KL as {row['estimator']}: ten times the dose adds {points(row['value'])} points of "
-            f"pass@{row['k']} ({interval_of_points(row['low'], row['high'])})."
-            for row in slopes.to_dict("records")
-        )
 
     def _name(self, algorithm: str, beta: float, value: float | None) -> str:
         end = "unguided" if value is None else f"{self.setting}{value:g}"
