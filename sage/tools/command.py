@@ -41,9 +41,6 @@ TARGETS = {
 MODULES = {"watch": "how far a running study is", "new": "write a study of your own"}
 """Commands that are a module beside this one: they start no jobs."""
 
-FINISHED = ("compare", "publish", "archive")
-"""Commands about a finished study: they do not start one."""
-
 _VERBOSE = ("--logger", "--quiet", "-q", "--list", "--lint", "--help", "-h", "--version")
 _CORES = re.compile(r"(--cores|-c\d*|--jobs|-j\d*|--profile|--workflow-profile)(=.*)?|-[cj]\d+")
 
@@ -129,7 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if command in MODULES:
-            return int(import_module(f"sage.tools.{command}").main(words[1:]) or 0)
+            status: int = import_module(f"sage.tools.{command}").main(words[1:])
+            return status
         if command not in TARGETS:
             raise Usage(f"no command {command!r}{nearest(command, [*TARGETS, *MODULES])}")
         if not Path("Snakefile").is_file():
@@ -139,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("The lock of a Snakemake that was killed is released; its run continues.")
     except (Usage, Locked) as error:
         print(f"sage-rlvr: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, Usage) else 1
     print(f"snakemake {shlex.join(asked)}", flush=True)
     own = [str(Path(sys.executable).with_name("snakemake")), *asked]
     if verbose:

@@ -23,6 +23,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from sage.rendering.numbers import duration
+from sage.tools.targets import TELLING
 
 STAGES = {
     "pretrain": "base models",
@@ -36,6 +37,9 @@ STAGES = {
 OTHERS = "data, tables and figures"
 QUIET_SECONDS = 60.0
 """Where there is no terminal, the longest time without a line while jobs run."""
+
+FEW = 3
+"""With fewer jobs there is no progress to show: what they print is their result."""
 
 LAST_LINES = 12
 """Lines that are shown of a failed job's log."""
@@ -168,11 +172,13 @@ class LogHandler(LogHandlerBase):
             self._take(record)
 
     def close(self) -> None:
+        if self._over.is_set():
+            return
         self._over.set()
         with self._lock:
             if self._reasons:
                 self._write(*self._dry_run())
-            elif self._progress.done:
+            elif self._progress.done and self._progress.total.total() >= FEW:
                 self._write(self._progress.line(time.monotonic()))
         super().close()
 
@@ -181,6 +187,8 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.RUN_INFO and not self._progress.total:
             counts = {rule: n for rule, n in details["stats"].items() if rule != "total"}
             self._progress.total.update(counts)
+            if sum(counts.values()) < FEW:
+                return
             most = ", ".join(f"{n} {rule}" for rule, n in Counter(counts).most_common(4))
             self._write(f"{sum(counts.values())} jobs: {most}{', …' if len(counts) > 4 else ''}")
         elif event == LogEvent.JOB_INFO and self.common_settings.dryrun:
@@ -192,7 +200,8 @@ class LogHandler(LogHandlerBase):
             self._progress.end(details["job_id"], now)
         elif event == LogEvent.JOB_ERROR:
             self._progress.end(details["jobid"], now, failed=True)
-            self._write(*failure(details["rule_name"], [*map(Path, details["log"] or ())]))
+            if details["rule_name"] not in TELLING:
+                self._write(*failure(details["rule_name"], [*map(Path, details["log"] or ())]))
         elif record.levelno >= WARNING and getattr(record, "exception", "") != "RuleException":
             self._problem(record.getMessage())
         elif "Nothing to be done" in record.getMessage():
@@ -209,6 +218,8 @@ class LogHandler(LogHandlerBase):
         return ["This would run (nothing has been run):", *rows]
 
     def _show(self, now: float) -> None:
+        if self._progress.total.total() < FEW:
+            return
         stage = self._progress.stage()
         if self._terminal:
             sys.stderr.write(f"\r\x1b[K{self._progress.line(now)}")
