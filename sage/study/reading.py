@@ -35,7 +35,7 @@ def load_settings(config: Mapping[str, Any]) -> Settings:
     """Validate what Snakemake read from `config/config.yaml` and `--config`."""
     settings, faults = validated(Settings, dict(config))
     if faults:
-        _refuse(listed("config/config.yaml", faults))
+        _refuse(listed("config/config.yaml, or --config", faults))
     checked: Settings = settings
     return checked
 

@@ -372,9 +372,28 @@ def _step(node: yaml.Node, key: str) -> tuple[Any, yaml.Node, str] | None:
     return pairs[name][0].start_mark, pairs[name][1], key[len(name) :].removeprefix(".")
 
 
+_IN_WORDS = {
+    "mapping values are not allowed": "a colon with a space behind it stands within text; put the "
+    "text in quotes: 'first: second'",
+    "found undefined alias": "*{word} stands for nothing: no &{word} comes before it",
+    "found character '\\t'": "a tab; YAML is indented with spaces",
+    "found character that cannot start any token": "{rest!r} cannot begin a value; put it in quotes",
+    "did not find expected key": "this line is indented in another way than those it belongs to, or "
+    "the colon behind its key is missing",
+    "could not find expected ':'": "the colon behind a key is missing, here or a line above",
+}
+"""What the parser of YAML says, and what people can do about it."""
+
+
 def _not_yaml(file: Path, error: yaml.YAMLError) -> StudyError:
-    mark = getattr(error, "problem_mark", None)
+    mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
     if mark is None:
         return StudyError(f"{file}: not valid YAML: {error}")
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
+    word = re.match(r"\*?([\w.-]*)", rest)
+    for start, meant in _IN_WORDS.items():
+        if said.startswith(start):
+            said = meant.format(rest=rest[:20], word=word[1] if word else "")
     place = f", line {mark.line + 1}, column {mark.column + 1}"
-    return StudyError(f"{file}{place}: not valid YAML: {getattr(error, 'problem', error)}")
+    return StudyError(f"{file}{place}: not valid YAML: {said}")
