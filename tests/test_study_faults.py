@@ -204,7 +204,7 @@ FAULTS = [
     (STUDY, "problems.knights.people", [3, 3], "problems.knights.people[1]: 3 occurs twice"),
     # algorithms
     (ALGORITHMS, "base", ROW, "base: this name is kept for the policy before RL; choose another"),
-    (ALGORITHMS, "grpo 2", ROW, "a key must match ^[A-Za-z0-9]"),
+    (ALGORITHMS, "grpo 2", ROW, "a key must begin with a letter from A to Z"),
     (ALGORITHMS, "grpo", None, "grpo: must be a mapping of keys to values, not empty"),
     (
         ALGORITHMS,

@@ -69,6 +69,11 @@ def _problem_sets(study: ResolvedStudy) -> Iterator[str]:
                 f"{key}.hints: they are taken from solutions, but {chosen!r} names no "
                 "fields.solution in config/benchmarks.yaml; add it, or leave hints out"
             )
+        if settings.first and data.kept and settings.first > data.kept and not settings.levels:
+            yield (
+                f"{key}.first: {settings.first}, but {chosen!r} has {data.kept} problems; lower it, "
+                "or leave it out"
+            )
         known = data.levels()
         for index, level in enumerate(map(str, settings.levels or ())):
             if known and level not in known:

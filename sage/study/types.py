@@ -8,6 +8,7 @@ errors; references between sections (a method's name, say) are checked by
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -104,6 +105,13 @@ class Study(Strict):
     ] = Field(default_factory=Contamination)
 
 
+def _as_list(value: Any) -> Any:
+    """One `KEY=VALUE`, or a mapping, as the list that it stands for."""
+    if isinstance(value, dict):
+        return [f"{key}={json.dumps(each)}" for key, each in value.items()]
+    return [value] if isinstance(value, str) else value
+
+
 class Settings(Strict):
     """Which study to run, and settings of this machine only."""
 
@@ -111,6 +119,17 @@ class Settings(Strict):
         str,
         about("a name in `config/studies`, or the path of your own file", unit="name or path"),
     ]
+    set: Annotated[
+        list[str],
+        BeforeValidator(_as_list),
+        about(
+            "values that go over those of the study, such as `[rl.steps=10, evaluation.samples=4]`; "
+            "`sage-rlvr run mini --set rl.steps=10` for short. A key is a path in the study; one "
+            "that begins with a section of models (`rl.steps`) is about all models. Results go to "
+            "a folder of their own",
+            unit="KEY=VALUE",
+        ),
+    ] = Field(default_factory=list)
     results: Annotated[
         str,
         about("where results go: one folder for each study, named after its file", unit="path"),
@@ -162,12 +181,14 @@ class Settings(Strict):
 class ResolvedStudy(Strict):
     """A study with its name and the definitions of the methods and data sets it uses.
 
-    `option` is what `--config study=` takes: the name, or the path of a file elsewhere.
-    `algorithms` also holds the methods that exhibits add (`variants`).
+    `option` is what `--config study=` takes: the name, or the path of a file elsewhere, and after
+    it the `overrides` of the command line. `algorithms` also holds the methods that exhibits add
+    (`variants`).
     """
 
     name: Name
     option: str
+    overrides: list[str] = Field(default_factory=list)
     study: Study
     algorithms: dict[Name, Algorithm]
     variants: list[Name]

@@ -2,6 +2,8 @@
 
 
 rule pretrain:
+    """A base made from scratch."""
+
     input:
         code=code_of("sage.training.pretrain"),
     output:
@@ -24,6 +26,8 @@ rule pretrain:
 
 
 rule fetch:
+    """A base from the hub or from a package."""
+
     input:
         code=code_of("sage.bases"),
     output:
@@ -44,6 +48,8 @@ rule fetch:
 
 
 rule adopt:
+    """A base taken as it is, or from another model of the study."""
+
     input:
         checkpoint=untuned_parent,
         code=code_of("sage.bases"),
