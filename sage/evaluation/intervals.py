@@ -113,7 +113,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its variance, `[K]` each: in all, and by problems and by runs alone.
+    """A mean and its variance, `[K]` each: in all, and by problems and by runs (`[S, K]`) alone.
 
     Each of the three has its degrees of freedom; a pair holds the variances below and above.
     Few runs may agree by chance, and Satterthwaite's degrees of freedom are then too many, so an
@@ -127,6 +127,7 @@ class Estimate:
     df_problems: float
     runs: tuple[np.ndarray, np.ndarray]
     df_runs: float
+    by_run: np.ndarray
 
     def interval(self, level: float = 0.95) -> Interval:
         """Ends of the interval at `level`, `[K]` each."""
@@ -245,6 +246,7 @@ def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
         df_problems=float(of_problems),
         runs=(down, up),
         df_runs=float(max(count - 1, 1)),
+        by_run=by_run,
     )
 
 
