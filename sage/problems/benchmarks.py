@@ -138,6 +138,7 @@ def _solved(benchmark: str, entry: Benchmark, rows: Rows) -> Iterator[Solved]:
                 level=str(level if level is not None else rows.file.level or ""),
                 source=rows.source,
                 revision=rows.revision,
+                cluster=str(_found(row, fields.cluster or []) or ""),
             ),
             str(_found(row, fields.solution or []) or ""),
         )

@@ -81,6 +81,14 @@ class Fields(Strict):
             unit="path or list of paths",
         ),
     ] = None
+    cluster: Annotated[
+        Paths | None,
+        about(
+            "what several problems were drawn with: a template, a text, a contest. Standard errors "
+            "are then clustered; with `null` each problem stands for itself",
+            unit="path or list of paths",
+        ),
+    ] = None
     solution: Annotated[
         Paths | None, about("a worked solution, for SFT", unit="path or list of paths")
     ] = None
