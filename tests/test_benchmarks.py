@@ -21,8 +21,7 @@ from sage.exhibits import load_study
 from sage.grading.assignments import parse_assignment
 from sage.problems.benchmarks import benchmark_problems, gold_answer, solved_problems
 from sage.problems.entries import Benchmark
-from sage.problems.fetching import DataError
-from sage.problems.record import Problem
+from sage.problems.record import DataError, Problem
 from sage.problems.sets import draw_problems
 from sage.prompting import last_boxed
 from sage.study import StudyError

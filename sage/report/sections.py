@@ -167,7 +167,7 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
         sampling = evaluation.sampling
         text = f"temperature {sampling.temperature:g}, ≤ {sampling.max_tokens} tokens"
         facts.append(("Sampling", text))
-    elif not own:
+    elif not own and model.rl:
         facts.append(("Steps", grouped(model.rl.steps)))
     methods = {row: study.algorithms[row] for row in exhibit.rows_of(study) if row != BASE}
     if effects := guide_effects(methods, content.guide_effects.get(ESTIMATORS)):
