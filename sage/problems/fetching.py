@@ -149,6 +149,8 @@ def rows_in(path: Path) -> list[Row]:
     """The rows of a CSV, JSON Lines or Parquet file, by the end of its name. Raises DataError."""
     try:
         return _READERS[path.suffix](path)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
     except (ValueError, OSError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read, replace it: {error}") from error
 

@@ -20,8 +20,8 @@ from sage.runtime.files import file_sum, file_sums
 if TYPE_CHECKING:
     from sage.problems.fetching import Rows
 
-SOURCES = ("file", "hub")
-"""Sources of these sets."""
+FORMATS = (".csv", ".jsonl", ".parquet")
+"""How the name of a file of problems can end."""
 
 
 class OwnFields(Fields):
@@ -59,7 +59,7 @@ class OwnSet(RowRules, PartOfData):
 
         read = self.rows()
         if not read.rows:
-            raise DataError(f"{read.source}: has no rows", "source")
+            raise DataError(f"{read.source}: has no rows; it needs one for each problem")
         columns = read.rows[0]
         for key, paths in self.fields:
             if paths and not any(
@@ -83,7 +83,6 @@ class FileSet(OwnSet):
     source: Annotated[Literal["file"], about("a file on this machine")]
     file: Annotated[
         str,
-        Field(pattern=r"\.(csv|jsonl|parquet)$"),
         about(
             "where it is, from the folder of the study's file on; ends in `.csv`, `.jsonl` or "
             "`.parquet`",
@@ -95,6 +94,8 @@ class FileSet(OwnSet):
         from sage.problems.fetching import Rows, rows_in
 
         path = Path(self.file)
+        if not self.file.endswith(FORMATS):
+            raise DataError(f"{path}: must end in {', '.join(FORMATS)}; convert it", "file")
         if not path.is_file():
             raise DataError(
                 f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give its path "

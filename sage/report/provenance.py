@@ -30,7 +30,7 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     samples = f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else "")
     return [
         ("Models", ", ".join(model.title for model in study.study.models.values())),
-        ("Training seeds", study.seeds_text()),
+        *([("Training seeds", seeds_text)] if (seeds_text := study.seeds_text()) else []),
         ("Samples per problem", samples),
         ("Temperature", f"{evaluation.sampling.temperature:g}"),
         ("Bootstrap draws", grouped(evaluation.bootstrap)),
