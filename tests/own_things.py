@@ -39,7 +39,9 @@ def make(folder: Path, rows: int = 10) -> Path:
     return study
 
 
-def write_doubles(folder: Path, rows: int) -> None:
-    """The problems: q,a."""
-    lines = ["q,a", *(f'"What is {n} + {n}, please?",{2 * n}' for n in range(rows))]
-    (folder / "doubles.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def write_doubles(folder: Path, rows: int, names: str = "q,a") -> Path:
+    """The problems, under two names of columns."""
+    lines = [names, *(f'"What is {n} + {n}, please?",{2 * n}' for n in range(rows))]
+    file = folder / "doubles.csv"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,16 @@ class TestFiles:
         settings = load(own / "deep").study.problems["mine"]
         assert isinstance(settings, FileSet)
         assert Path(settings.file).samefile(own / "doubles.csv")
+
+    def test_the_ten_lines_of_the_documentation_are_a_study(self, own: Path) -> None:
+        examples = re.findall(r"```yaml\n(.+?)```", (ROOT / "config/README.md").read_text(), re.S)
+        (text,) = [text for text in examples if text.startswith("title:")]
+        assert len(text.splitlines()) <= 10
+        (own / "mine.yaml").write_text(text)
+        (own / "model").rename(own / "my-model")
+        own_things.write_doubles(own, 3, names="question,result").rename(own / "data.csv")
+        study = load(own)
+        assert [run.algorithm for run, _ in study.evaluated_runs("own")] == ["base"]
 
     def test_csv_json_lines_and_parquet_give_the_same_problems(self, tmp_path: Path) -> None:
         rows = [{"q": "What is 1 + 1,\nplease?", "a": "2", "l": "easy"}, {"q": "2+2", "a": "4"}]
@@ -253,8 +264,7 @@ class TestNew:
         start = next(n for n, line in enumerate(lines) if "# algorithms" in line)
         text = "\n".join(
             line.replace("# ", "", 1)
-            if line.startswith(("  # train", "# seeds"))
-            or (n >= start and line.startswith("    # "))
+            if line.startswith(("  # train", "# seeds", "    # " if n >= start else "# seeds"))
             else line
             for n, line in enumerate(lines)
         )
