@@ -92,7 +92,7 @@ def dose_of(model: str, row: str, histories: Histories) -> float | None:
 
 def _kl_coefficient(study: ResolvedStudy, model: str, row: str) -> float:
     own = study.algorithms[row].kl_coefficient
-    return study.model(model).rl.kl_coefficient if own is None else own
+    return study.rl(model).kl_coefficient if own is None else own
 
 
 def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
-from sage.runtime.faults import Damaged
+from sage.runtime.faults import Damaged, Fault
 from sage.runtime.files import text_sum, write_text_atomic
 
 Kind = Literal["math", "number", "knights", "route", "reasoning_gym"]
@@ -22,6 +22,17 @@ STRATIFIED = ("sage/knights", "sage/sums")
 """Sources whose levels are strata: chosen by the study, each with a fixed number of problems."""
 
 _OPTIONAL = ("hint", "cluster")
+
+
+class DataError(Fault, RuntimeError):
+    """A data set cannot be read, or is not what its entry says; the message names the remedy.
+
+    `key` is the setting at fault, where one is.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        self.key = key
+        super().__init__(message)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from sage.fields import nearest
+from sage.fields import BASE, nearest
 from sage.problems.entries import BenchmarkSet
+from sage.problems.own import FileSet
+from sage.problems.record import DataError
 from sage.study.algorithms import Algorithm, needs_hints, run_conflicts
-from sage.study.bases import ScratchBase, SharedBase
+from sage.study.bases import FolderBase, ScratchBase, SharedBase
 from sage.study.exhibit import Surroundings
 from sage.study.faults import as_written
 from sage.study.types import ResolvedStudy, Study
@@ -24,7 +26,15 @@ def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iter
     `algorithms` are all of `algorithms.yaml`.
     """
     for name, exhibit in study.exhibits.items():
-        evaluation = study.models[exhibit.model].evaluation or study.evaluation
+        model = study.models[exhibit.model]
+        trained = set(exhibit.named()) - {BASE}
+        if not model.rl and (exhibit.of_training or exhibit.needs_rl or trained):
+            yield (
+                f"exhibits.{name}.model: {exhibit.model!r} has no rl, but {exhibit.kind!r} shows "
+                "training; add rl and algorithms to the model, or leave the exhibit out"
+            )
+            continue
+        evaluation = model.evaluation or study.evaluation
         around = Surroundings(algorithms, evaluation.samples, len(evaluation.seeds))
         for setting, message in exhibit.faults(around):
             yield f"exhibits.{name}.{setting}: {message}"
@@ -32,6 +42,7 @@ def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iter
 
 def conflicts(study: ResolvedStudy) -> Iterator[str]:
     """All other such faults, each message with its key."""
+    yield from _own_things(study)
     yield from _runs(study)
     yield from _problem_sets(study)
     yield from _bases(study)
@@ -39,9 +50,25 @@ def conflicts(study: ResolvedStudy) -> Iterator[str]:
     yield from _sizes(study)
 
 
+def _own_things(study: ResolvedStudy) -> Iterator[str]:
+    """The user's own files and folders that are missing, or not what the study says of them."""
+    for name, problems in study.study.problems.items():
+        if isinstance(problems, FileSet):
+            try:
+                problems.problems(name)
+            except DataError as error:
+                yield f"problems.{name}.{error.key or 'file'}: {error}"
+    for name, model in study.study.models.items():
+        if isinstance(model.base, FolderBase):
+            for key, message in model.base.faults():
+                yield f"models.{name}.base.{key}: {message}"
+
+
 def _runs(study: ResolvedStudy) -> Iterator[str]:
     """Methods that do not go with the settings of a model's RL."""
     for name, model in study.study.models.items():
+        if model.rl is None:
+            continue
         for index, row in enumerate(model.algorithms):
             algorithm = study.algorithms[row]
             key = f"models.{name}.algorithms[{index}]: {row!r}"
@@ -105,6 +132,9 @@ def _seeds(study: ResolvedStudy) -> Iterator[str]:
     """Seeds of methods that the model is not trained with, and methods without a common seed."""
     for name, model in study.study.models.items():
         key, trained = f"models.{name}.seeds", study.trained(name)
+        if without := [row for row in trained if not study.seeds(name, row)]:
+            yield f"seeds: missing; give the training seeds of {without[0]}, such as seeds: [1]"
+            return
         for row in model.seeds:
             if row not in trained:
                 what = "a method that this model is trained with"
@@ -123,9 +153,12 @@ def _sizes(study: ResolvedStudy) -> Iterator[str]:
     """Training sets too small for a generation, and completions longer than their model."""
     for name, model in study.study.models.items():
         rl, key = model.rl, f"models.{name}"
-        size = study.study.problems[rl.problems].size()
-        needed = rl.prompts_per_step * rl.steps_per_generation
-        if size is not None and size < needed:
+        size = study.study.problems[rl.problems].size() if rl else None
+        if (
+            rl
+            and size is not None
+            and size < (needed := rl.prompts_per_step * rl.steps_per_generation)
+        ):
             yield (
                 f"{key}.rl.problems: {rl.problems!r} has {size} problems, but a generation takes "
                 f"{needed} (prompts_per_step x steps_per_generation); lower these, or make the set "
@@ -139,7 +172,7 @@ def _sizes(study: ResolvedStudy) -> Iterator[str]:
         positions = base.architecture.max_positions
         of_evaluation = f"{key}.evaluation" if model.evaluation else "evaluation"
         for section, settings in ((f"{key}.rl", rl), (of_evaluation, study.evaluation(name))):
-            if settings.sampling.max_tokens >= positions:
+            if settings and settings.sampling.max_tokens >= positions:
                 yield (
                     f"{section}.sampling.max_tokens: {settings.sampling.max_tokens} leaves no room "
                     f"for a prompt in the max_positions {positions} of the base of {name!r}; lower "

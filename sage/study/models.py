@@ -398,16 +398,21 @@ class Model(Strict):
             "every RL run; with `null` that is the base itself"
         ),
     ] = None
-    rl: Annotated[RL, about("settings of RL that all methods share")]
+    rl: Annotated[
+        RL | None,
+        about(
+            "settings of RL that all methods share; with `null` nothing is trained, and the tables "
+            "show the base alone"
+        ),
+    ] = None
     algorithms: Annotated[
         list[Annotated[Name, known("algorithm")]],
-        Field(min_length=1),
         Distinct,
         about(
             "entries of `algorithms.yaml`: the methods in the model's tables, unless an exhibit "
-            "names its own"
+            "names its own; none without `rl`"
         ),
-    ]
+    ] = Field(default_factory=list)
     benchmarks: Annotated[
         list[Annotated[Name, known("set")]],
         Field(min_length=1),
@@ -434,13 +439,29 @@ class Model(Strict):
     job: Annotated[Job, about("what its jobs ask of the machine")] = Field(default_factory=Job)
 
     @model_validator(mode="after")
+    def _methods_need_rl(self) -> Model:
+        if self.rl and not self.algorithms:
+            raise Faults(
+                ["algorithms: missing; name the methods to train, or leave rl out to train nothing"]
+            )
+        if self.algorithms and not self.rl:
+            raise Faults(
+                [
+                    "rl: missing, but algorithms are trained by it; add it, or leave algorithms "
+                    "out to evaluate the base alone"
+                ]
+            )
+        return self
+
+    @model_validator(mode="after")
     def _gpus_share_a_step(self) -> Model:
-        self.rl.micro_batches_each(max(1, self.job.gpus))
+        if self.rl:
+            self.rl.micro_batches_each(max(1, self.job.gpus))
         return self
 
     @model_validator(mode="after")
     def _tested_on_other_sets(self) -> Model:
-        if self.rl.problems in self.benchmarks:
+        if self.rl and self.rl.problems in self.benchmarks:
             raise Faults(
                 [f"benchmarks: {self.rl.problems!r} is what RL trains on; name another set"]
             )

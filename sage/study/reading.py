@@ -8,6 +8,7 @@ Every fault of the types is reported at once, before any job runs.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,11 +25,17 @@ from sage.study.exhibit import KINDS, Exhibit
 from sage.study.faults import listed, mapping, type_faults, validated
 from sage.study.readings import with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
-from sage.study.written import StudyError, read, read_study
+from sage.study.written import StudyError, Written, read, read_study
 
 Content = TypeVar("Content")
 
 _LONGEST_NAME = 80  # characters: it is the name of a folder
+_OWN_PATHS = (
+    ("problems", "", "file"),
+    ("models", "base", "folder"),
+    ("models", "base", "adapter"),
+)
+"""Section, key within an entry and key of each path that a study names."""
 
 
 def load_settings(config: Mapping[str, Any]) -> Settings:
@@ -57,6 +64,7 @@ def load_study(
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults = with_readings(written.content, written_rows.content)
+    _from_here(content, written)
     algorithms, row_faults = validated(dict[Name, Algorithm], rows)
     if BASE in rows:
         row_faults.append(f"{BASE}: this name is kept for the policy before RL; choose another")
@@ -95,6 +103,21 @@ def load_study(
     )
     _refuse(*written.faults(conflicts(resolved)))
     return resolved
+
+
+def _from_here(content: Mapping[Any, Any], written: Written) -> None:
+    """Have paths of the user's own files, which begin at the study's file, begin at this folder."""
+    changed: set[tuple[int, str]] = set()  # two sections can be one, by an anchor of YAML
+    for section, inner, key in _OWN_PATHS:
+        for name, value in mapping(content.get(section)).items():
+            holder: Any = mapping(value).get(inner) if inner else value
+            place = ".".join(filter(None, (section, str(name), inner, key)))
+            path = mapping(holder).get(key)
+            if isinstance(path, str) and (id(holder), key) not in changed:
+                changed.add((id(holder), key))
+                file, _ = written.place(place)
+                own = Path(path).expanduser()
+                holder[key] = str(own) if own.is_absolute() else os.path.relpath(file.parent / own)
 
 
 def _resolved(

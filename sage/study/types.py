@@ -23,7 +23,7 @@ from sage.results import Results, Run
 from sage.runtime.tracking import Tracker
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
-from sage.study.models import Evaluation, Model
+from sage.study.models import RL, Evaluation, Model
 from sage.study.watch import Watch
 
 AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
@@ -51,7 +51,7 @@ class Study(Strict):
     title: Annotated[str, about("heading of the report")]
     notice: Annotated[
         str, about("what the numbers do and do not show; stands at the top of the report")
-    ]
+    ] = ""
     problems: Annotated[
         dict[Name, ProblemSet],
         Field(min_length=1),
@@ -75,14 +75,13 @@ class Study(Strict):
     ] = Field(default_factory=dict)
     seeds: Annotated[
         list[Seed],
-        Field(min_length=1),
         Distinct,
         about(
             "training seeds of RL: one run for each model, method and seed. A model can give "
             "some of its methods others",
             unit="integers",
         ),
-    ]
+    ] = Field(default_factory=list)
     evaluation: Annotated[Evaluation, about("how much is sampled, and how")]
     readings: Annotated[
         dict[Name, Name],
@@ -198,6 +197,12 @@ class ResolvedStudy(Strict):
         """The model called `name`."""
         return self.study.models[name]
 
+    def rl(self, model: str) -> RL:
+        """The settings of RL of a model that is trained; ValueError for another."""
+        if (settings := self.model(model).rl) is None:
+            raise ValueError(f"model {model!r} has no rl, so nothing of it is trained")
+        return settings
+
     def bases(self, model: str) -> tuple[str, list[str]]:
         """The group that a model is in and the models of it, or the model's name and itself."""
         groups = self.study.bases.items()
@@ -302,13 +307,14 @@ class ResolvedStudy(Strict):
 
     def training_problems(self, results: Results, model: str) -> Path:
         """What RL trains on: the whole set, or what is left of it where overlaps are dropped."""
-        name = self.model(model).rl.problems
+        name = self.rl(model).problems
         dropped = self.study.contamination.drop
         return results.decontaminated(name) if dropped else results.problems(name)
 
     def training_sets(self) -> list[str]:
         """Problem sets that RL trains on."""
-        return list(dict.fromkeys(model.rl.problems for model in self.study.models.values()))
+        sections = [model.rl for model in self.study.models.values()]
+        return list(dict.fromkeys(rl.problems for rl in sections if rl))
 
     def benchmark_sets(self) -> list[str]:
         """Problem sets that models are evaluated on."""
@@ -331,7 +337,9 @@ class ResolvedStudy(Strict):
             for name, exhibit in self.study.exhibits.items()
         }
         models = {
-            name: model.model_copy(update={"rl": model.rl.model_copy(update={"watch": Watch()})})
+            name: model.model_copy(
+                update={"rl": model.rl and model.rl.model_copy(update={"watch": Watch()})}
+            )
             for name, model in self.study.models.items()
         }
         hidden = {"title": "", "notice": "", "exhibits": kept, "models": models}

