@@ -110,6 +110,7 @@ def give_credit(
             kl_coefficient=kl_coefficient,
             everyone=shares.of_the_micro_batch if call.training else lambda rows: rows,
             hidden_states=torch.cat(call.states) if call.states else None,
+            strategies=inputs.get("strategy"),
             training=call.training,
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +12,15 @@ from accelerate import PartialState
 
 from sage.grading import Grader
 from sage.method.rewards import Completion, RewardFunction
+from sage.problems.working import STRATEGIES
 
 if TYPE_CHECKING:
     from transformers import TrainerState
 
 Reward = Callable[..., list[float]]
+
+SOURCE = "source"
+"""Column of the data set with the sources of the problems, for rules that compare strategies."""
 
 READS_ANSWER = "reads_answer"
 """Attribute of a reward that needs the policy's probabilities of the gold answer."""
@@ -47,6 +52,24 @@ def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
     if isinstance(completion, str):
         return completion
     return "\n".join(str(message.get("content") or "") for message in completion)
+
+
+def strategies_of(inputs: Sequence[Mapping[str, Any]], completions: Sequence[Any]) -> list[int]:
+    """A number for the strategy of each completion, equal where the strategy is.
+
+    `inputs` are the examples, with the column SOURCE. Raises ValueError without it, and for a
+    source whose strategies are not known.
+    """
+    numbers = []
+    for example, completion in zip(inputs, completions, strict=True):
+        if (source := example.get(SOURCE)) not in STRATEGIES:
+            raise ValueError(
+                f"the credit rule compares strategies, which are known of problems from "
+                f"{', '.join(STRATEGIES)}, not of {SOURCE} {source!r}"
+            )
+        name = STRATEGIES[source](text_of(example["prompt"][-1:]), text_of(completion))
+        numbers.append(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big"))
+    return numbers
 
 
 def graded(

@@ -49,7 +49,7 @@ from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.answers import with_answer_probabilities
 from sage.training.correction import SAMPLED, Correction, GapTally, correct
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
-from sage.training.rewards import READS_ANSWER
+from sage.training.rewards import READS_ANSWER, strategies_of
 from sage.training.shaping import Shaping
 from sage.training.trimming import trimmed, with_states
 
@@ -218,6 +218,9 @@ class SageTrainer(GRPOTrainer):
             inputs = with_answer_probabilities(*texts, self._tokenizer, read, alone)
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if (call := self._generation) is not None:
+            if getattr(self.shaping.token_rule, "strategies", False):
+                numbers = strategies_of(inputs, completions)
+                call.strategies = torch.tensor(numbers, device=rewards.device)
             call.correct = rewards[:, 0]
             call.rewards = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
         return rewards
@@ -336,7 +339,8 @@ class SageTrainer(GRPOTrainer):
     ) -> Any:
         """Log-probs and entropies; in a loss they shape what TRL reads of its inputs after that."""
         call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
-        read, states = super()._get_per_token_logps_and_entropies, call.states if call else None
+        plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
+        read = plain
         if states is not None and getattr(rule, "hidden_states", False):
             read = with_states(read, self.accelerator.unwrap_model(model), states)
         if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number
@@ -345,6 +349,10 @@ class SageTrainer(GRPOTrainer):
         if call is None:
             return output
         call.take(output[0], output[1])
+        if getattr(shaping.guide, "entropy_of", "policy") == "reference":
+            with torch.no_grad(), self._reference(model) as network:
+                again = (network, input_ids, attention_mask, logits_to_keep)
+                call.reference_entropies = plain(*again, **kwargs)[1]
         if shaping.guide is not None:
             self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
         if call.reference is not None and call.training:
@@ -353,7 +361,7 @@ class SageTrainer(GRPOTrainer):
         if shaping.exact_forward_kl:
             call.replace_k3(self._forward_kl(model, input_ids, attention_mask, logits_to_keep))
         elif shaping.divergence is not None:
-            call.diverge(shaping.divergence)
+            call.diverge(shaping.divergence, self._shares)
         if rule is not None:
             credit.give_credit(rule, call, shaping, self.beta, self._shares)
         if SAMPLED in call.inputs:
