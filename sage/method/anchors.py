@@ -165,9 +165,9 @@ class Scope:
     share: Annotated[
         float, Field(gt=0.0, le=1.0), about("tokens with a KL term", unit="share of tokens, 0 to 1")
     ] = 0.05
-    score: Annotated[
-        Literal["redistribution", "entropy"], about("what tokens are ranked by")
-    ] = "redistribution"
+    score: Annotated[Literal["redistribution", "entropy"], about("what tokens are ranked by")] = (
+        "redistribution"
+    )
     of: Annotated[
         Literal["k2", "k3", "k3_corrected"], about("the estimator at the tokens chosen")
     ] = "k3"

@@ -47,8 +47,8 @@ class Watch(Strict):
     `timeout_share`. `runaway`, of runs with a guide, compares the means of `patience` steps with
     those of the `patience` steps before: the reward has fallen by `reward_fall` while log q of a
     completion has risen by `log_q_rise`, or the truncated share by `truncated_rise`; the guide
-    then pays for what it has brought about. These settings change no result: after a change only the page is made again,
-    and finished runs keep the warnings that they have.
+    then pays for what it has brought about. These settings change no result: after a change only
+    the page is made again, and finished runs keep the warnings that they have.
     """
 
     patience: Annotated[

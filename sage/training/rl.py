@@ -156,9 +156,7 @@ def build_trainer(
         model=model,
         reward_funcs=reward_functions(settings, algorithm, grader, config.seed),
         args=config,
-        train_dataset=prompt_dataset(
-            problems, needs_hints(algorithm), needs_strategies(algorithm)
-        ),
+        train_dataset=prompt_dataset(problems, needs_hints(algorithm), needs_strategies(algorithm)),
         processing_class=tokenizer,
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
