@@ -19,16 +19,6 @@ from sage.fields import about
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "BetaNormalised",
-    "Centred",
-    "GroupNormalised",
-    "MaxRl",
-    "PassAtK",
-    "Pkpo",
-    "WeightedReinforce",
-]
-
 EPSILON = 1e-4
 
 

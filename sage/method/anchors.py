@@ -3,7 +3,7 @@
 SAGE multiplies the reference by a guide function, so the anchor's log-probability of a
 token is that of the reference plus log q_t. It need not be normalised. The estimators take
 the sampled token only; rho is anchor / policy at that token. They agree in expectation as
-numbers but not as losses: see `sage.theory.estimators`. The classes at the end are what an
+numbers but not as losses: see `sage.theory.credit`. The classes at the end are what an
 method can choose as its estimator. Torch is not imported here: a study is read without it.
 """
 
@@ -20,25 +20,6 @@ from sage.fields import about
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = [
-    "K2",
-    "K3",
-    "Direction",
-    "ExactForwardKL",
-    "K3Corrected",
-    "LogProbs",
-    "SampledForwardKL",
-    "Scope",
-    "forward_kl_exact",
-    "forward_kl_sampled",
-    "k1",
-    "k2",
-    "k3",
-    "k3_corrected",
-    "pseudo_kl",
-    "shaped_anchor",
-]
 
 Direction = Literal["reverse", "forward"]
 
@@ -174,8 +155,9 @@ class Scope:
 
     def values(self, log_probs: LogProbs) -> torch.Tensor:
         """As for `K2`."""
-        term = {"k2": K2, "k3": K3, "k3_corrected": K3Corrected}[self.of]().values(log_probs)
-        return term * self.chosen(log_probs)
+        kinds: dict[str, K2 | K3] = {"k2": K2(), "k3": K3()}
+        term = kinds.get(self.of) or K3Corrected()
+        return term.values(log_probs) * self.chosen(log_probs)
 
     def chosen(self, log_probs: LogProbs) -> torch.Tensor:
         """1 at the tokens that have a KL term, `[B, T]`; raises ValueError without signals.

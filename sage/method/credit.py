@@ -21,16 +21,6 @@ from sage.method.anchors import Direction, LogProbs, k3
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "CreditRule",
-    "K1InReward",
-    "Pacs",
-    "Steer",
-    "TokenSignals",
-    "Ucpo",
-    "Uniqueness",
-]
-
 
 def _alone(rows: torch.Tensor) -> torch.Tensor:
     return rows

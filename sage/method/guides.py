@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = [
-    "BranchGuide",
-    "CosineRestarts",
-    "GuideFunction",
-    "Moment",
-    "Noise",
-    "RandomGuide",
-    "Signals",
-    "TokenGuide",
-    "guide_log_factors",
-]
-
 
 @dataclass(frozen=True)
 class Signals:

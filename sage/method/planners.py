@@ -20,19 +20,6 @@ from sage.fields import about
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Chosen",
-    "Dars",
-    "Draw",
-    "Drawn",
-    "DynamicSampling",
-    "Filter",
-    "GuidedRetry",
-    "Planner",
-    "UnsolvedOnly",
-    "extra_rollouts",
-]
-
 
 @dataclass(frozen=True)
 class Drawn:

@@ -46,9 +46,9 @@ class LossCall:
     `inputs` are a shallow copy of TRL's, so that what replaces them does not compound over the
     iterations of a generation. `moment` is the mode (train or eval) and the optimizer step. What
     follows is set when TRL has the log-probs: `[B, T]` those of the `reference`, which is None
-    without a KL term, `log_probs` of the policy, `entropies`, `reference_entropies` if a guide asks
-    for them, and `log_factors` (log q); the last layer's `states` `[B, T, D]` if a credit rule needs
-    them; and `reward_kl`, sum and number of the tokens' KL where that is in the reward.
+    without a KL term, `log_probs` of the policy, `entropies`, `reference_entropies` if a guide
+    asks for them, and `log_factors` (log q); the last layer's `states` `[B, T, D]` if a credit rule
+    does; and `reward_kl`, sum and number of the tokens' KL where that is in the reward.
     """
 
     inputs: dict[str, Any]

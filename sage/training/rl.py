@@ -37,7 +37,7 @@ from sage.study.algorithms import needs_hints, needs_strategies
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.bfloat16 import fast_bfloat16
 from sage.training.checkpoints import KEPT, Sealing, claim, sources
-from sage.training.correction import Correction
+from sage.training.credit import Correction
 from sage.training.drawers import drawer_for
 from sage.training.drawing import GUIDED
 from sage.training.history import history_rows, write_history

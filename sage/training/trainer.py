@@ -7,16 +7,20 @@ each once, and they stand below in the order of a step:
 2. `_generate_and_score_completions` makes a generation. TRL draws and scores completions, of which
    a planner may ask for more (`sage.training.planning`); their advantages and masks are set.
    Within TRL's part, `_generate_single_turn` draws with this project's samplers instead of TRL's
-   (`sage.training.drawing`), and `_calculate_rewards` adds what rewards without a verifier ask for.
+   (`sage.training.drawing`), and `_calculate_rewards` adds what rewards without a verifier ask
+   for, and the strategies of completions (`sage.training.rewards`).
 3. `_prepare_inputs` hands out a micro-batch; for credit its rows are in order.
 4. `_compute_loss` opens a `LossCall` around TRL's loss, and puts that right for rows that only fill
    up and for processes that share a micro-batch. Within it TRL asks for log-probs
    (`_get_per_token_logps_and_entropies`), and reads what the loss is made of after that. So here
    the reference becomes the anchor, k3 another divergence (`sage.training.anchoring`), advantages
-   those of tokens (`sage.training.credit`), and these are weighted by how far the sampler is from
-   the trainer (`sage.training.correction`). Padding is never read (`sage.training.trimming`).
+   those of tokens, and these are weighted by how far the sampler is from the trainer
+   (`sage.training.credit`). Padding is never read (`sage.training.trimming`).
 5. With the gradients of a step complete, choices learn that do; what they remember is in every
    checkpoint (`sage.training.shaping`).
+
+These seven files and this one are all of a step; what a method's choices compute, as pure
+functions of tensors, is in `sage.method`.
 
 A `GenerationCall` is open during 2 and a `LossCall` during 4; nothing in them outlives them.
 
@@ -46,10 +50,9 @@ from sage.method.anchors import forward_kl_exact
 from sage.method.planners import Draw, Planner
 from sage.training import anchoring, credit, drawing, planning
 from sage.training.anchoring import REFERENCE, LossCall
-from sage.training.answers import with_answer_probabilities
-from sage.training.correction import SAMPLED, Correction, GapTally, correct
+from sage.training.credit import SAMPLED, Correction, GapTally, correct
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
-from sage.training.rewards import READS_ANSWER, strategies_of
+from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
 from sage.training.shaping import Shaping
 from sage.training.trimming import trimmed, with_states
 
