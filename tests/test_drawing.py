@@ -25,7 +25,7 @@ from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import cache_bytes, vllm_share
 from sage.study import RL, Algorithm
 from sage.training import rl
-from sage.training.correction import Correction, SamplerFault
+from sage.training.credit import Correction, SamplerFault
 from sage.training.drawers import adapter_bytes, copy_dtype, drawer_for, place_of_adapters
 from sage.training.drawing import Drawer, rollout_stream
 from sage.training.trainer import SageTrainer, Shaping

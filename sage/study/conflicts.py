@@ -13,7 +13,8 @@ from sage.fields import BASE, nearest
 from sage.problems.entries import BenchmarkSet
 from sage.problems.own import FileSet
 from sage.problems.record import DataError
-from sage.study.algorithms import Algorithm, needs_hints, run_conflicts
+from sage.problems.working import STRATEGIES
+from sage.study.algorithms import Algorithm, needs_hints, needs_strategies, run_conflicts
 from sage.study.bases import FolderBase, ScratchBase, SharedBase
 from sage.study.exhibit import Surroundings
 from sage.study.faults import as_written
@@ -79,6 +80,12 @@ def _runs(study: ResolvedStudy) -> Iterator[str]:
                 yield (
                     f"{key} draws under hints, but the problems of {model.rl.problems!r} carry "
                     "none; set hints: true there, which all sources but reasoning_gym can have"
+                )
+            if needs_strategies(algorithm) and f"sage/{problems.source}" not in STRATEGIES:
+                known = ", ".join(sorted(source.removeprefix("sage/") for source in STRATEGIES))
+                yield (
+                    f"{key} compares strategies, which are not known of the problems of "
+                    f"{model.rl.problems!r}; they are of the sources {known}"
                 )
             for conflict in run_conflicts(algorithm, model.rl):
                 yield f"{key}, {conflict}"
