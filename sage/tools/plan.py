@@ -79,8 +79,8 @@ def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
     ]
 
 
-def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
-    """The plan as text: a line for each stage, then totals."""
+def render_plan(study: ResolvedStudy, stages: Iterable[Stage], gpu_limit: int = 0) -> str:
+    """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
     rows = list(stages)
     names = ("stage", "model", "jobs", "tokens", "tokens/s", "hours", "GPUs", "GB", "used", "GPU")
     widths = ("10", "26", ">5", ">9", ">9", ">8", ">5", ">5", ">6", ">6")
@@ -106,6 +106,11 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
         f"{_large(sum(r.tokens or 0 for r in rows))} tokens, {_hours(hours)} job hours, "
         f"{_hours(gpu_hours)} GPU hours, {disk / 1e9:.1f} GB of samples."
     )
+    if gpu_limit and gpu_hours:
+        lines.append(
+            f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
+            f"{_hours(gpu_hours / gpu_limit)} hours."
+        )
     if unknown := [f"{row.name} of {row.model}" for row in rows if row.hours is None]:
         lines.append(
             f"The hours do not include {', '.join(unknown)}: throughput is unknown. Run one job, "

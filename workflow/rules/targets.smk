@@ -36,24 +36,23 @@ rule plan:
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
+        gpu_limit=gpu_limit,
     script:
         "../scripts/plan.py"
 
 
-# Compares the study's needs with this machine and fails if one is not met. Snakemake reduces the
-# request to its limit of `gpu`, so the script can see the limit.
+# Compares the study's needs with this machine and fails if one is not met.
 rule check:
     log:
         RESULTS.log("check"),
     retries: 0
     conda:
         ENVIRONMENT
-    resources:
-        gpu=gpus_of_largest_job,
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
         device=SETTINGS.device,
+        gpu_limit=gpu_limit,
         executor=executor,
     script:
         "../scripts/check.py"
