@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import threading
 from collections.abc import Iterator
@@ -169,7 +170,9 @@ def test_the_driver_is_held_against_the_cuda_of_torch(
     monkeypatch.setattr("torch.version.cuda", cuda)
     finding = found(study_of("workstation"), tmp_path)["NVIDIA driver"]
     assert (finding.state, finding.here) == (state, driver)
-    assert "update the driver" in finding.way_out
+    assert finding.way_out == "update the driver"  # vLLM is linked to one CUDA
+    other = found(study_of("smollm", gpus=1), tmp_path)["NVIDIA driver"]
+    assert "torch for an older CUDA" in other.way_out
     assert found(study_of("workstation"), tmp_path, device="cpu")["NVIDIA driver"].state == (
         "not needed"
     )
@@ -408,6 +411,28 @@ def test_the_target_fails_where_a_need_is_not_met(
     assert done.returncode != 0
     assert "memory: lower memory_gb" in done.stdout
     assert (tmp_path / "project/results/smoke/logs/check.log").is_file()
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_run_takes_all_gpus_and_refuses_what_vllm_cannot_do_on_them(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setenv("PATH", f"{bare}:/usr/bin:/bin")
+    run = snakemake_in(copy_project(tmp_path / "project"))
+    chosen = ("--cores", "1", "--config", "study=workstation")
+    assert re.search(r"Snakemake's limit +gpu=1 +gpu=2 +ok", run("check", *chosen).stdout)
+    study = tmp_path / "project/config/studies/workstation.yaml"
+    study.write_text(
+        study.read_text().replace("    rl:\n", "    rl:\n      precision: float32\n", 1)
+    )
+    refused = run("-n", *chosen)
+    assert refused.returncode != 0
+    assert (
+        "models.qwen_math_7b: vLLM's kernels for adapters on a GPU take 16 bits" in refused.stdout
+    )
+    assert run("-n", *chosen, "device=cpu").returncode == 0
 
 
 TOO_LARGE = "benchmarks: [arithmetic]\n    job: {gpus: 2, memory_gb: 1000000}\n"

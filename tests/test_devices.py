@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import ROOT
 from snakemake.profiles import ProfileConfigFileParser
 
@@ -114,11 +114,15 @@ def test_a_job_is_shown_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> Non
         with leased(count, "job"):
             return os.environ.get("CUDA_VISIBLE_DEVICES")
 
+    monkeypatch.setenv(NVML := "PYTORCH_NVML_BASED_CUDA_CHECK", "0")
+    monkeypatch.delenv(NVML)
     assert shown(0, "0,1") == ""  # not asked for: not seen
     assert shown(0, None) == ""
     assert shown(1, None) is None  # no GPU to be found: torch decides
     assert shown(1, "") == ""
+    assert NVML not in os.environ
     assert shown(2, "GPU-a,GPU-b,GPU-c") == "GPU-a,GPU-b"
+    assert os.environ[NVML] == "1"  # else asking torch for a GPU starts CUDA, and no fork has it
 
 
 @pytest.mark.usefixtures("no_smi", "place")
@@ -265,9 +269,10 @@ def test_a_gpu_that_torch_does_not_see_is_no_silent_cpu(
     monkeypatch.setattr("torch.version.cuda", cuda)
     with pytest.raises(RuntimeError, match=f"GPU 0 is there, but torch does not.*{reason}"):
         job.device_of(setting)
-    for module, other in (("json", False), ("no_such_module", True)):  # vLLM, there or not
-        monkeypatch.setattr(job, "find_spec", lambda _, module=module: find_spec(module))
-        assert ("torch for an older CUDA" in job.newer_driver()) is other
+    if cuda:
+        for there in (object(), None):  # vLLM, which is linked to one CUDA
+            monkeypatch.setattr(job, "find_spec", lambda _, there=there: there)
+            assert ("torch for an older CUDA" in job.unseen(["0"], torch)) is (there is None)
     assert job.device_of("cpu") == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as a job has it that asks for no GPU
     assert job.device_of("auto") == "cpu"

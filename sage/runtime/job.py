@@ -199,13 +199,13 @@ def unseen(devices: Sequence[str], torch: Any) -> str:
     return (
         f"{here}: {build} is a build for CUDA {torch.version.cuda} and needs NVIDIA driver "
         f"{driver_for(torch.version.cuda)} or newer, the driver here is {driver}; "
-        f"{newer_driver()}, or {cpu}"
+        f"{newer_driver(find_spec('vllm') is not None)}, or {cpu}"
     )
 
 
-def newer_driver() -> str:
-    """What to do about a driver that is too old: vLLM is linked to one CUDA, torch has builds."""
-    other = "" if find_spec("vllm") else ", or install a build of torch for an older CUDA"
+def newer_driver(has_vllm: bool) -> str:
+    """What to do about a driver that is too old: torch has builds for others, vLLM is for one."""
+    other = "" if has_vllm else ", or install a build of torch for an older CUDA"
     return f"update the driver{other}"
 
 

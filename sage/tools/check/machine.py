@@ -66,7 +66,7 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
     return [
         _python(),
         _torch(gpus, machine),
-        _driver(gpus, machine),
+        _driver(study, gpus, machine),
         *_gpus(gpus, machine),
         *gpu_memory(study, machine.results, _memory_of_gpus() if gpus else []),
         _precision(study, gpus, machine),
@@ -118,7 +118,7 @@ def _torch(gpus: int, machine: Machine) -> Finding:
     )
 
 
-def _driver(gpus: int, machine: Machine) -> Finding:
+def _driver(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
     """The NVIDIA driver, for the CUDA of torch's build here, or else of the locked build."""
     import torch
 
@@ -131,7 +131,7 @@ def _driver(gpus: int, machine: Machine) -> Finding:
         f"{driver_for(cuda)} or newer, for CUDA {cuda}" if gpus else "no job has a GPU",
         here or "unknown",
         met(machine.is_cluster or not is_old) if gpus else "not needed",
-        newer_driver(),
+        newer_driver(has_vllm="vllm" in _engines(study)),
     )
 
 
@@ -192,9 +192,7 @@ def _offered_by_slurm() -> str:
 
 def _vllm(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
     """vLLM in the build for the device, and a precision that its adapters have there."""
-    models = study.study.models
-    engines = {study.evaluation(model).engine for model in models}
-    is_needed = "vllm" in engines | {model.rl.engine for model in models.values()}
+    is_needed = "vllm" in _engines(study)
     wanted = _VLLM["cuda" if gpus else "cpu"]
     there = {name: version for name in _VLLM.values() if (version := _version(name))}
     here = ", ".join(f"{name} {version}" for name, version in there.items()) or "not installed"
@@ -212,6 +210,13 @@ def _vllm(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding
         yield Finding("vLLM's precision", needed, here, "failed", FLOAT32_ADAPTERS)
 
 
+def _engines(study: ResolvedStudy) -> set[str]:
+    models = study.study.models
+    return {study.evaluation(name).engine for name in models} | {
+        model.rl.engine for model in models.values()
+    }
+
+
 def _precision(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
     """Whether the GPUs compute in bfloat16, if anything does: from compute capability 8.0 on."""
     models = study.study.models
@@ -224,7 +229,7 @@ def _precision(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
     return Finding(
         "bfloat16",
         f"compute capability {BFLOAT16:.1f} or newer" if is_needed else "no GPU computes in it",
-        ", ".join(map(str, here)) or "unknown",
+        ", ".join(map(str, sorted(set(here)))) or "unknown",
         met(not here or machine.is_cluster or min(here) >= BFLOAT16) if is_needed else "not needed",
         "use GPUs from the Ampere generation on (such as A100, H100, RTX 30), or set `precision: "
         "float32` and `dtype: float32` or `float16`",
