@@ -35,7 +35,6 @@ onstart:
     os.environ[COMMIT] = git_commit()
     register_study()
     note_owner(Path.cwd())
-    say_unused_gpus()
     let_scheduler_sleep()
 
 

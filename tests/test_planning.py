@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,12 @@ def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:
     found = plan(loaded, Results(tmp_path))
     rl = next(s for s in found if s.name == "rl" and s.model == "qwen_math_7b")
     assert (rl.jobs, rl.gpus, rl.tokens) == (18, 1, 18 * 1000 * 8 * 2048)
-    assert "GPU hours" in render_plan(loaded, found)
+    text = render_plan(loaded, found, gpu_limit=8)
+    said = re.findall(r"([\d,.]+) (?:GPU hours|hours\.$)", text, flags=re.MULTILINE)
+    hours = [float(word.replace(",", "")) for word in said]
+    assert "With 8 GPUs at a time" in text
+    assert hours[1] == pytest.approx(hours[0] / 8, abs=0.6)
+    assert "GPUs at a time" not in render_plan(loaded, found)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,28 @@ from sage.study.exhibit import Surroundings
 from sage.study.faults import as_written
 from sage.study.types import ResolvedStudy, Study
 
+FLOAT32_ADAPTERS = (
+    "vLLM's kernels for adapters on a GPU take 16 bits; set `dtype: bfloat16` in the evaluation "
+    "and `precision: bfloat16` in rl of these models, or `engine: transformers`"
+)
+"""What to do about `float32_adapters`."""
+
+
+def float32_adapters(study: ResolvedStudy, device: str) -> list[str]:
+    """Models with GPU jobs that would hand vLLM an adapter in float32; `device` is the setting."""
+
+    def fails(name: str) -> bool:
+        model, evaluation = study.study.models[name], study.evaluation(name)
+        if model.rl is None or model.rl.lora is None:
+            return False
+        has_gpu = device != "cpu" and (model.job.gpus > 0 or device == "cuda")
+        rollouts = model.rl.engine == "vllm" and model.rl.precision == "float32"
+        beside = evaluation.engine == "vllm" and not evaluation.merge_adapter
+        samples = beside and evaluation.dtype == "float32"
+        return has_gpu and (rollouts or samples)
+
+    return [name for name in study.study.models if fails(name)]
+
 
 def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iterator[str]:
     """What exhibits ask for in vain, each message with its key; before their variants are made.

@@ -136,13 +136,14 @@ class RL(Strict):
         ),
     ] = None
     vllm_sleep: Annotated[
-        bool,
+        bool | None,
         about(
-            "whether vLLM gives its GPU memory back while the policy is trained; `false` saves the "
-            "seconds that going to sleep and waking take, where a GPU holds both",
+            "whether vLLM gives its GPU memory back while the policy is trained. Going to sleep "
+            "and waking take seconds: with `null` it stays awake once the free memory is one and a "
+            "half times what training has taken so far",
             trl="vllm_enable_sleep_mode",
         ),
-    ] = True
+    ] = None
     correction: Annotated[
         Literal["none", "token"] | None,
         about(
@@ -278,13 +279,13 @@ class Draws(Strict):
         about("number format of weights and activations; the 16-bit formats are for GPUs"),
     ] = "float32"
     batch_size: Annotated[
-        Positive,
+        Positive | None,
         about(
-            "largest number sampled together; fewer where memory is short. It changes speed and "
-            "memory, not the random numbers",
+            "largest number sampled together; fewer where memory is short, and with `null` as "
+            "many as memory holds. It changes speed and memory, not the random numbers",
             unit="completions",
         ),
-    ]
+    ] = None
     shard_size: Annotated[
         Positive,
         about(
@@ -293,6 +294,14 @@ class Draws(Strict):
             unit="completions",
         ),
     ] = 1024
+    merge_adapter: Annotated[
+        bool,
+        about(
+            "whether an adapter is merged into the weights, in float32, and these are then rounded "
+            "to `dtype`: less work for each token. By default that is done with `transformers` in "
+            "float32 alone; 16 bits round small changes of a weight away"
+        ),
+    ] = False
     batch_invariant: Annotated[
         bool,
         about(

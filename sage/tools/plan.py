@@ -87,8 +87,8 @@ def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
     ]
 
 
-def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
-    """The plan as text: a line for each stage, then totals."""
+def render_plan(study: ResolvedStudy, stages: Iterable[Stage], gpu_limit: int = 0) -> str:
+    """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
     rows = list(stages)
     names = ("stage", "model", "jobs", "tokens", "tokens/s", "job time", "GPUs", "GB", "used", "GPU")
     widths = ("10", "26", ">5", ">9", ">9", ">10", ">5", ">5", ">6", ">6")
@@ -118,6 +118,11 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
     )
     if sources := sorted({row.source for row in rows if row.source}):
         lines.append(f"Speeds: {'; '.join(sources)}.")
+    if gpu_limit and gpu_hours:
+        lines.append(
+            f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
+            f"{_time(gpu_hours / gpu_limit)}."
+        )
     if unknown := [f"{row.name} of {row.model}" for row in rows if row.hours is None]:
         lines.append(
             f"The time does not include {', '.join(unknown)}: speed unknown. Run one job, or set "

@@ -380,7 +380,7 @@ def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dic
         "vllm_max_model_length": (
             None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
         ),
-        "vllm_enable_sleep_mode": device == "cuda" and settings.vllm_sleep,
+        "vllm_enable_sleep_mode": device == "cuda" and settings.vllm_sleep is not False,
         "vllm_importance_sampling_correction": correction.kind == "token",
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": correction.cap,

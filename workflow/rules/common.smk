@@ -27,13 +27,14 @@ from sage.problems.fetching import data_sums
 from sage.problems.sets import set_sums
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
-from sage.runtime.devices import unused
+from sage.runtime.devices import visible_devices
 from sage.runtime.faults import Damaged, Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER
 from sage.runtime.survivors import note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
+from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
 from sage.study.watch import for_jobs as watch_for_jobs
 from sage.tools.targets import TELLING
 

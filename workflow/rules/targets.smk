@@ -43,11 +43,11 @@ rule plan:
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
+        gpu_limit=gpu_limit,
     script:
         "../scripts/plan.py"
 
 
-# Snakemake reduces the request to its limit of `gpu`, so the script can see the limit.
 rule check:
     """Compares the study's needs with this machine; fails if one is not met."""
 
@@ -56,12 +56,11 @@ rule check:
     retries: 0
     conda:
         ENVIRONMENT
-    resources:
-        gpu=gpus_of_largest_job,
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
         device=SETTINGS.device,
+        gpu_limit=gpu_limit,
         executor=executor,
     script:
         "../scripts/check.py"
