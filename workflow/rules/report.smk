@@ -3,7 +3,7 @@
 
 rule claims:
     input:
-        claims="config/claims.yaml",
+        claims=STUDY.study.claims,
         comparisons=RESULTS.metrics("comparisons"),
         chance=RESULTS.metrics("chance"),
         exhibits=evidence(),
