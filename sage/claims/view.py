@@ -14,7 +14,7 @@ from sage.claims.ledger import amount
 from sage.claims.registration import Registration
 from sage.claims.verdicts import VERDICTS
 from sage.rendering.forest import Line
-from sage.rendering.labels import benchmark_titles
+from sage.rendering.labels import AVERAGE, benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.study import ResolvedStudy
 
@@ -121,6 +121,8 @@ def lines_of(
         measure, title, claimed = _contrast(str(row["says"]))
         place, primary = titles.get(str(row["place"]), str(row["place"])), row["role"] == "primary"
         seen = claim.verdict_text if primary else str(row["place_verdict"])
+        if claim.rows and row["place"] == AVERAGE:
+            place = f"mean of {sum(one.role == 'place' for one in claim.rows)} benchmarks"
         line = Line(
             title=place if row["role"] == "place" else title,
             note=measure if row["role"] == "place" else f"{measure}, {place}".strip(", "),

@@ -55,11 +55,11 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
         "as shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
         "over training runs, if there are several). K is the study's primary k. `mark` is `best` "
         "if paired comparisons, adjusted after Holm, put a method above every other; otherwise it "
-        "is `tie` for the highest method and for those not significantly different from it. `delta` "
-        "is the paired difference from the first method (from the base if there is one method), "
-        "with its interval. In the table `…_reading`, `reading` is the paper's estimator: pass@1 from the first sample, and "
-        "pass@n from all n samples of a seed. It is the mean over evaluation seeds, with "
-        "standard deviation `std`."
+        "is `tie` for the highest method and for those not significantly different from it. "
+        "`delta` is the paired difference from the first method (from the base if there is one "
+        "method), with its interval. In the table `…_reading`, `reading` is the paper's estimator: "
+        "pass@1 from the first sample, and pass@n from all n samples of a seed. It is the mean "
+        "over evaluation seeds, with standard deviation `std`."
     )
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pandas as pd
 
+from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import OnBenchmarks, ShowsPassAtK, differences, pooled
 from sage.rendering.lines import PALETTE, line_styles
@@ -37,21 +38,25 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         "Share of problems solved by at least one of k samples (unbiased estimate), one panel for "
         "each benchmark. With more than four methods, each has a panel with the difference from "
         "the base in points, paired by problem; the grey line is the first method’s. Bands are "
-        "95 % intervals. Below the base’s curve, or below 0, the policy solves fewer problems than "
-        "the base with the same number of samples."
+        "95 % intervals, thin lines single training runs. Below the base’s curve, or below 0, the "
+        "policy solves fewer problems than the base with the same number of samples."
     )
 
     def figure(self, display: Display) -> Figure:
         """pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
         metrics = display.frame("pass_at_k")
-        rows = pooled(metrics[metrics["k"] <= display.evaluation.samples], display)
+        metrics = metrics[metrics["k"] <= display.evaluation.samples]
+        rows = pooled(metrics, display)
         names = display.rows_in(rows)
         if BASE in names and len(names) > MANY + 1:
             return self._differences(display, rows, [name for name in names if name != BASE])
-        return self._curves(display, rows, names)
+        runs = metrics[(metrics["metric"] == "pass@k") & (metrics["train_seed"] != POOLED)]
+        return self._curves(display, rows, runs[runs["algorithm"].isin(names)], names)
 
-    def _curves(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:
-        """The curves of a few methods together."""
+    def _curves(
+        self, display: Display, rows: pd.DataFrame, runs: pd.DataFrame, names: list[str]
+    ) -> Figure:
+        """The curves of a few methods together; thin lines are single training runs."""
         from matplotlib.ticker import PercentFormatter
 
         from sage.rendering.style import add_legend, draw_lines, panels_of
@@ -59,7 +64,12 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         styles = line_styles(display.study)
         titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
         figure, panels = panels_of(titles, rows)
+        several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
+        runs = runs[several].sort_values(["train_seed", "k"])
         for axes, here in panels:
+            of_benchmark = runs[runs["benchmark"] == here["benchmark"].iloc[0]]
+            for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
+                axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
             for name in names:
                 _band(axes, here[here["algorithm"] == name], styles[name].hex)
             draw_lines(axes, here, "k", "value", names, styles, markers=True)

@@ -134,15 +134,15 @@ def _contrasts(
     study: ResolvedStudy, comparisons: pd.DataFrame, pass_at_k: pd.DataFrame
 ) -> _Contrasts | None:
     """Of the exhibit that leads, or else of the first that shows pass@k; None without runs."""
-    names = [name for name in study.study.exhibits if isinstance(kind_of(study, name), ShowsPassAtK)]
+    names = [
+        name for name in study.study.exhibits if isinstance(kind_of(study, name), ShowsPassAtK)
+    ]
     names.sort(key=lambda name: not kind_of(study, name).leads)
     for name in names:
         exhibit = kind_of(study, name)
         there = pass_at_k[pass_at_k["model"].isin(study.bases(exhibit.model)[1])]
         methods = [
-            row
-            for row in exhibit.rows_of(study)
-            if row != BASE and row in set(there["algorithm"])
+            row for row in exhibit.rows_of(study) if row != BASE and row in set(there["algorithm"])
         ]
         benchmarks = [b for b in exhibit.benchmarks_of(study) if b in set(there["benchmark"])]
         if methods and benchmarks:
@@ -183,9 +183,7 @@ def _said(contrasts: _Contrasts) -> tuple[tuple[str, ...], list[Line]]:
 
 def _change(contrasts: _Contrasts, one: Finding, k: int, p: float) -> str:
     """``raises pass@1 from 9.8 to 16.4 % (+6.6 points, 95 % interval …)``."""
-    before, after = (
-        percent(contrasts.level(row, k)) for row in (BASE, contrasts.first)
-    )
+    before, after = (percent(contrasts.level(row, k)) for row in (BASE, contrasts.first))
     known = f"{points(one.effect)} points"
     if limits := interval_of_points(one.low, one.high):
         known += f", 95 % interval {limits}"
@@ -196,7 +194,7 @@ def _change(contrasts: _Contrasts, one: Finding, k: int, p: float) -> str:
 
 
 def _of_others(contrasts: _Contrasts, others: Sequence[tuple[str, int, Finding, float]]) -> str:
-    """Which other methods differ significantly from the first one, the largest differences first."""
+    """Which other methods differ significantly from the first, and the largest differences."""
     first = row_title(contrasts.study, contrasts.first)
     ranked = sorted(others, key=lambda one: -abs(one[2].effect))
     clear = [one for one in ranked if one[3] < LEVEL]

@@ -61,7 +61,11 @@ def render_page(
     `files` and `page_path` are only named, not read or written. Raises ValueError for metrics
     without the needed columns or pooled rows, and for excerpts that are not JSON.
     """
-    environment = environment_of(study, content.sources, page_path)
+    environment = environment_of(content.sources, page_path)
+    environment.globals |= {
+        "command": partial(markup.command, study),
+        "title_of": partial(row_title, study),
+    }
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
     script = "\n".join(content.sources.get(name, "") for name in SCRIPTS[: 2 if excerpts else 1])
     asked = registration(
@@ -119,10 +123,8 @@ def render_page(
     )
 
 
-def environment_of(
-    study: ResolvedStudy, sources: Mapping[str, str], page_path: Path
-) -> Environment:
-    """What templates need: themselves, and functions for commands, titles, paths and text."""
+def environment_of(sources: Mapping[str, str], page_path: Path) -> Environment:
+    """The templates among `sources`, and functions for paths and text."""
     environment = Environment(
         loader=DictLoader({k: v for k, v in sources.items() if k.endswith(".j2")}),
         autoescape=True,
@@ -130,10 +132,6 @@ def environment_of(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {
-        "command": partial(markup.command, study),
-        "title_of": partial(row_title, study),
-    }
     environment.filters |= {
         "breakable": markup.breakable,
         "gold": readable_gold,
