@@ -1,9 +1,11 @@
 """MkDocs hook: pages of the site that are elsewhere in the repository, so no text is there twice.
 
 Their links are relative to the repository, those of docs/ to that folder; both are made relative to
-the site, in which docs/ is the root.
+the site, in which docs/ is the root. The reports of kept runs are in the site as they are, with a
+page that lists them.
 """
 
+import json
 import re
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
@@ -13,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md")
 PICTURES = ("reports/example.png",)
 FILES = ("examples/sage_minimal.py",)
+KEPT = "kept.md"
+"""The page that lists the reports of kept runs."""
 
 _LINK = re.compile(r"(\]\()([^)\s#:]+)([#)])")
 
@@ -23,7 +27,28 @@ def on_files(files: Any, config: Any) -> Any:
 
     for name in (*ELSEWHERE, *PICTURES, *FILES):
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    for page in kept_pages():
+        name = page.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(page)))
+    files.append(File.generated(config, KEPT, content=kept_list()))
     return files
+
+
+def kept_pages() -> list[Path]:
+    """The reports of kept runs that have one."""
+    return sorted(ROOT.glob("reports/kept/*/index.html"))
+
+
+def kept_list() -> str:
+    """The page that lists them: name, date, commit and what is to be known of each."""
+    lines = ["# Reports of kept runs", ""]
+    lines += ["Each is one file that loads nothing from elsewhere. Newer code may show more.", ""]
+    for page in kept_pages():
+        run = json.loads((page.parent / "run.json").read_text(encoding="utf-8"))
+        commit, link = str(run["git_commit"])[:10], page.relative_to(ROOT).as_posix()
+        lines += [f"## [{page.parent.name}]({link})", ""]
+        lines += [f"{run['ended'][:10]}, commit {commit}.", "", run["note"], ""]
+    return "\n".join(lines)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -33,7 +58,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def relinked(markdown: str, place: str) -> str:
     """Links of the page at `place` in the site, such as README.md or method.md."""
-    source = place if place in ELSEWHERE else f"docs/{place}"
+    source = place if place in (*ELSEWHERE, KEPT) else f"docs/{place}"
 
     def moved(match: re.Match[str]) -> str:
         target = normpath(join(dirname(source), match[2]))

@@ -171,7 +171,12 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     register(study, asked, folder / "registered.json", folder / "none.json")
     entries = read_entries(folder / "registered.json")
     return PageContent(
-        metrics={"pass_at_k": pass_at_k(METRICS), "rates": RATES, "claims": claims},
+        metrics={
+            "pass_at_k": pass_at_k(METRICS),
+            "comparisons": COMPARISONS,
+            "rates": RATES,
+            "claims": claims,
+        },
         tables={"table1": a_table(study, "table1", folder)},
         figures=svgs(),
         cases={"case_study": CaseStudy(a_problem("p1", HOSTILE), solutions, 1, 3)},
@@ -183,17 +188,21 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     )
 
 
+def tested(claims: pd.DataFrame) -> pd.DataFrame:
+    """The ledger as if each test of each claim had found something."""
+    found = claims.assign(
+        verdict="inconclusive", place="easy", effect=0.01, low=-0.01, high=0.03, p=0.2, n=40
+    )
+    return found.assign(
+        over="problems", runs=3, bases=1, place_verdict="inconclusive", detectable=0.05
+    )
+
+
 def a_page_with_claims(study: ResolvedStudy, folder: Path, **changed: Any) -> str:
     """A page on which each test of each claim has found something."""
     content = replace(a_content(study, folder), **changed)
-    found = content.metrics["claims"].assign(
-        verdict="inconclusive", place="easy", effect=0.01, low=-0.01, high=0.03, p=0.2, n=40
-    )
-    found = found.assign(
-        over="problems", runs=3, bases=1, place_verdict="inconclusive", detectable=0.05
-    )
-    content = replace(content, metrics={**content.metrics, "claims": found})
-    return render_page(study, content, FILES, RESULTS.page)
+    metrics = {**content.metrics, "claims": tested(content.metrics["claims"])}
+    return render_page(study, replace(content, metrics=metrics), FILES, RESULTS.page)
 
 
 def a_page(study: ResolvedStudy, folder: Path, **changed: Any) -> str:

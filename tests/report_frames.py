@@ -165,7 +165,23 @@ def comparisons(rows: Iterable[tuple[str, str, str, int, float, float]]) -> pd.D
     """Comparisons from (algorithm, other, benchmark, k, value, p), p before any adjustment."""
     columns = ["algorithm", "other", "benchmark", "k", "value", "p"]
     frame = pd.DataFrame(rows, columns=columns)
-    return frame.assign(model="tiny", metric="pass@k", same_counts=False, partly=True)
+    return frame.assign(
+        low=frame["value"] - 0.1,
+        high=frame["value"] + 0.1,
+        model="tiny",
+        metric="pass@k",
+        same_counts=False,
+        partly=True,
+        n_problems=40,
+        n_seeds=1,
+        n_bases=1,
+        train_seeds=[[1]] * len(frame),
+        by_run=[[value] for value in frame["value"]],
+        var_problems=0.0025,
+        var_interaction=0.0,
+        var_below=0.0025,
+        var_above=0.0025,
+    )
 
 
 METRICS = [

@@ -91,6 +91,18 @@ class TestAccuracy:
         assert marks(table1(), "hard", 2) == ["", "tie", "tie"]
         assert marks(accuracies(compared=comparisons([])).frame, "easy", 1) == ["tie", "tie", "tie"]
 
+    def test_differences_are_from_the_first_method_in_points(self) -> None:
+        """GRPO minus base is 0.3 in the comparisons, so base minus GRPO is -0.3."""
+        table = table1()
+        ends = [f"easy pass@1 delta{end}" for end in ("", " low", " high")]
+        assert table[ends].iloc[0].tolist() == pytest.approx([-0.3, -0.4, -0.2])
+        assert table[ends].iloc[1].isna().all()
+        assert table[ends].iloc[2].tolist() == pytest.approx([0.3, 0.2, 0.4])
+        cells = accuracies().table.groups[0].rows[2].cells
+        assert (cells[1].text, cells[1].small) == ("+30.0", "+20.0 to +40.0")
+        assert cells[5].text == "+8.0"  # hard
+        assert cells[9].text == "+19.0"  # the mean of both
+
     def test_averages_have_no_marks(self) -> None:
         assert marks(table1(), "average", 1) == ["", "", ""]
 
@@ -136,7 +148,8 @@ class TestAccuracy:
         table, csv = document.frame, tmp_path / "t.csv"
         table.loc[1, "title"] = "NA"
         write_document(document, csv)
-        numbers = [name for name in table if name.endswith((" value", " low", " high"))]
+        ends = " value", " low", " high", " delta"
+        numbers = [name for name in table if name.endswith(ends)]
         back = pd.read_csv(
             csv,
             na_values={name: [""] for name in numbers},
@@ -145,6 +158,7 @@ class TestAccuracy:
         pd.testing.assert_frame_equal(back, table, check_exact=True)
         assert csv.read_text().startswith(
             "algorithm,title,easy pass@1 value,easy pass@1 low,easy pass@1 high,easy pass@1 mark,"
+            "easy pass@1 delta,easy pass@1 delta low,easy pass@1 delta high,"
         )
 
     def test_latex_escapes_text_and_marks_best_and_ties(self) -> None:
@@ -159,8 +173,8 @@ class TestAccuracy:
         assert r"75.0\rlap{$^{\approx}$}" in latex
         assert latex.count(r"\approx") == 6  # two rows each: pass@4 easy, pass@1 and @2 hard
         assert r"{\scriptsize 85.0--95.0}" in latex
-        assert r" & \multicolumn{2}{c}{Easy} & \multicolumn{2}{c}{Hard} &" in latex
-        assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in latex
+        assert r" & \multicolumn{4}{c}{Easy} & \multicolumn{4}{c}{Hard} &" in latex
+        assert r"\cmidrule(lr){2-5} \cmidrule(lr){6-9} \cmidrule(lr){10-13}" in latex
         base, _, below = latex.partition(r"\addlinespace")
         assert "Base & 30.0" in base
         assert "Branch" in below  # the policy before RL is set apart from the rows below
@@ -168,7 +182,8 @@ class TestAccuracy:
     def test_a_run_that_is_missing_is_said_to_be_not_run(self) -> None:
         document = accuracies(pass_at_k(row for row in METRICS if row[:2] != ("grpo", "hard")))
         latex = latex_table(document.table, "It")
-        assert r"GRPO & 60.0 & 40.0 & not run & not run & not run & not run \\[-2pt]" in latex
+        gone = r"not run &  & not run &  & not run &  & not run & "
+        assert rf"GRPO & 60.0 &  & 40.0 &  & {gone} \\[-2pt]" in latex
 
     def test_cells_whose_interval_has_no_width_are_named(self) -> None:
         rows = [(*row[:4], row[3], row[3]) if row[1:3] == ("easy", 1) else row for row in METRICS]

@@ -1,6 +1,5 @@
 """The report's figures: drawn from the rows given, alike in every study, the same bytes twice."""
 
-import math
 import re
 import shutil
 from collections.abc import Callable
@@ -12,10 +11,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from report_frames import HISTORIES, METRICS, ROOT, a_study, figure_of, history, pass_at_k
+from report_frames import (
+    EXHIBITS,
+    HISTORIES,
+    METRICS,
+    ROOT,
+    a_study,
+    comparisons,
+    figure_of,
+    history,
+    pass_at_k,
+)
 
 from sage.analysis.dynamics import history_frame
 from sage.analysis.tails import tail_table
@@ -167,6 +177,24 @@ class TestCurves:
         assert sorted(thin) == pytest.approx([0.60, 0.61, 0.90, 0.91])  # the base has no runs
         assert len(easy.lines) == 4 + 3
 
+    def test_many_methods_have_a_panel_each_with_the_difference_from_the_base(self) -> None:
+        names = ("grpo", "no_kl", "bnpo", "branch", "more")
+        study = a_study(algorithms=names[:4])
+        rows = study.algorithms | {"more": study.algorithms["bnpo"]}
+        curves = EXHIBITS["figure3"].model_copy(update={"algorithms": [*names]})
+        part = study.study.model_copy(update={"exhibits": {"figure3": curves}})
+        study = study.model_copy(update={"study": part, "algorithms": rows})
+        metrics = pass_at_k(
+            (name, "easy", k, 0.5, 0.4, 0.6) for name in ("base", *names) for k in (1, 2, 4)
+        )
+        apart = comparisons(
+            [(name, "base", "easy", k, 0.1 * k, 0.01) for name in names for k in (1, 2, 4)]
+        )
+        axes = figure_of(study, "figure3", pass_at_k=metrics, comparisons=apart).axes
+        assert len(axes) == len(names)
+        assert axes[3].get_title(loc="left") == "Branch"
+        assert axes[3].lines[-1].get_ydata().tolist() == pytest.approx([10, 20, 40])
+
     def test_a_benchmark_without_rows_says_so(self) -> None:
         metrics = pass_at_k(row for row in METRICS if row[1] == "easy")
         _, hard = figure_of(a_study(), "figure3", pass_at_k=metrics).axes
@@ -174,61 +202,68 @@ class TestCurves:
 
 
 class TestTradeoff:
+    APART = comparisons(
+        [
+            (name, other, "easy", k, value, 0.01)
+            for name, other, one, two in (
+                ("grpo", "base", 0.02, 0.01),
+                ("branch", "grpo", 0.03, 0.04),
+                ("branch", "base", 0.05, 0.05),
+            )
+            for k, value in ((1, one), (2, two))
+        ]
+    )
+
     def study(self, seeds: tuple[int, ...] = (1,)) -> ResolvedStudy:
         shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=2)
         study = a_study(seeds=seeds)
         part = study.study.model_copy(update={"exhibits": {"tradeoff": shown}})
         return study.model_copy(update={"study": part})
 
-    def test_a_row_stands_at_its_accuracy_and_its_coverage(self) -> None:
-        figure = figure_of(self.study(), "tradeoff", pass_at_k=pass_at_k(METRICS))
-        easy = figure.axes[0]
+    def drawn(self, apart: pd.DataFrame, seeds: tuple[int, ...] = (1,)) -> Axes:
+        frames = {"pass_at_k": pass_at_k(METRICS, seeds=seeds), "comparisons": apart}
+        return figure_of(self.study(seeds), "tradeoff", **frames).axes[0]
+
+    def marks(self, easy: Axes) -> list[tuple[float, float]]:
         marks = [mark for mark in easy.collections if isinstance(mark, PathCollection)]
-        places = [tuple(map(float, mark.get_offsets()[0])) for mark in marks]
-        assert places == [(0.30, 0.50), (0.60, 0.65), (0.90, 0.92)]
-        assert (easy.get_xlabel(), easy.get_ylabel()) == ("pass@1", "pass@2")
+        return [
+            tuple(map(float, place)) for mark in marks for place in np.asarray(mark.get_offsets())
+        ]
+
+    def test_a_method_stands_at_its_differences_from_the_first(self) -> None:
+        easy = self.drawn(self.APART)
+        places = [(3.0, 4.0), (-2.0, -1.0), (0.0, 0.0)]  # branch, the base, GRPO itself
+        assert self.marks(easy) == [pytest.approx(place) for place in places]
+        assert easy.get_xlabel() == "pass@1 minus GRPO’s (points)"
+        assert easy.get_ylabel() == "pass@2 minus GRPO’s (points)"
+
+    def test_titles_stand_beside_marks_and_cover_none(self) -> None:
+        easy = self.drawn(self.APART)
+        assert {text.get_text() for text in easy.texts} == {"GRPO", "Branch", "Base"}
+
+    def test_a_base_that_is_far_away_is_an_arrow_with_its_numbers(self) -> None:
+        apart = self.APART.copy()
+        apart.loc[apart["algorithm"] == "grpo", ["value", "low", "high"]] = 0.9, 0.8, 1.0
+        easy = self.drawn(apart)
+        assert self.marks(easy) == [pytest.approx(place) for place in [(3.0, 4.0), (0.0, 0.0)]]
+        texts = [text.get_text() for text in easy.texts]
+        assert "Base: −90.0, −90.0" in texts
+        assert easy.get_xlim()[0] > -50
 
     def test_single_runs_are_shown_where_there_are_several(self) -> None:
-        one, two = (
-            figure_of(self.study(seeds), "tradeoff", pass_at_k=pass_at_k(METRICS, seeds=seeds))
-            for seeds in ((1,), (1, 2))
-        )
-        counts = [
-            sum(isinstance(mark, PathCollection) for mark in figure.axes[0].collections)
-            for figure in (one, two)
-        ]
-        assert counts == [3, 5]  # rows; and the runs of the two that are trained
+        apart = self.APART.copy()
+        apart["train_seeds"] = [[1, 2]] * len(apart)
+        apart["by_run"] = [[value - 0.01, value + 0.01] for value in apart["value"]]
+        places = self.marks(self.drawn(apart, seeds=(1, 2)))
+        assert len(places) == 3 + 2 * 2
+        assert any(place == pytest.approx((2.0, 3.0)) for place in places)
 
-    def test_many_rows_have_numbers_that_the_legend_explains(self, tmp_path: Path) -> None:
+    def test_no_two_methods_are_alike(self) -> None:
+        """Not even of the study with the most methods."""
         study = load_study("rivals", ROOT / "config")
-        shown = TradeoffFigure(kind="tradeoff", title="Both", model="sums", k=64)
-        part = study.study.model_copy(update={"exhibits": {"tradeoff": shown}})
-        study = study.model_copy(update={"study": part})
-        rows = study.rows_of("tradeoff")
-        metrics = pass_at_k(
-            [
-                (name, "sheets", k, 0.01 * place + 0.1 * (k > 1), 0.0, 1.0)
-                for place, name in enumerate(rows)
-                for k in (1, 64)
-            ],
-            seeds=(1, 2),
-        )
-        figure = figure_of(study, "tradeoff", pass_at_k=metrics)
-        panel = next(axes for axes in figure.axes if axes.get_xlabel() == "pass@1")
-        numbers = [str(number) for number in range(len(rows))]
-        assert len(rows) > 30
-        assert [text.get_text() for text in panel.texts] == numbers
-        assert panel.texts[3].get_position() == pytest.approx((0.03, 0.13))
-        (legend,) = figure.legends
-        said = [text.get_text().split("  ") for text in legend.get_texts()]
-        assert said == [
-            [number, "Base" if name == "base" else study.algorithms[name].title]
-            for number, name in zip(numbers, rows, strict=True)
-        ]
-        draw_figure(lambda: figure, tmp_path / "all.svg")
-        box = legend.get_window_extent()
-        assert box.x0 >= 0
-        assert box.x1 <= figure.bbox.x1
+        styles = line_styles(study)
+        assert len(styles) > 30
+        assert len({(look.colour, look.marker) for look in styles.values()}) == len(styles)
 
     def test_a_k_that_is_not_measured_is_refused(self) -> None:
         around = Surroundings({}, drawn=8, eval_seeds=2)
@@ -269,15 +304,20 @@ class TestTraining:
         }
         assert titles & panels == (panels if shown else set())
 
-    def test_a_single_spike_does_not_flatten_the_other_steps(self) -> None:
-        rows = history(400, kl=0.1)
-        for row in rows:
-            row["kl"] = 0.1 + 0.01 * math.sin(row["step"])
-        rows[200]["kl"] = 50.0
-        spiked = history_frame({("grpo", 1): rows})
-        _, panel, *_ = figure_of(a_study(), "training", histories=spiked).axes
-        assert panel.get_title(loc="left") == "KL to the anchor"
-        assert 0.11 < panel.get_ylim()[1] < 0.2
+    def test_a_line_is_the_mean_over_seeds_and_its_band_their_range(self) -> None:
+        two = {("grpo", 1): history(20, kl=0.1), ("grpo", 2): history(20, kl=0.3)}
+        _, panel, *_ = figure_of(a_study(), "training", histories=history_frame(two)).axes
+        assert panel.lines[0].get_ydata().tolist() == pytest.approx([0.2] * 20)
+        (band,) = panel.collections
+        heights = band.get_paths()[0].vertices[:, 1]
+        assert (heights.min(), heights.max()) == pytest.approx((0.1, 0.3))
+
+    def test_a_long_run_has_few_points(self) -> None:
+        long = history_frame({("grpo", 1): history(1000)})
+        axes = figure_of(a_study(), "training", histories=long).axes[0]
+        steps = axes.lines[0].get_xdata()
+        assert 50 < len(steps) < 70
+        assert steps[-1] == 1000
 
     def test_training_without_histories_says_so(self) -> None:
         (axes,) = figure_of(a_study(), "training", histories=history_frame({})).axes

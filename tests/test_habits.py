@@ -76,10 +76,32 @@ def site() -> Any:
     return module
 
 
+def pages_of(nav: list[dict[str, Any]]) -> list[str]:
+    """The pages of a navigation and its groups."""
+    entries = [entry for named in nav for entry in named.values()]
+    return [
+        page
+        for entry in entries
+        for page in (pages_of(entry) if isinstance(entry, list) else [entry])
+    ]
+
+
+def test_the_site_has_the_reports_of_kept_runs(site: Any) -> None:
+    listed = site.kept_list()
+    assert len(site.kept_pages()) > 3
+    for page in site.kept_pages():
+        link = page.relative_to(ROOT).as_posix()
+        assert f"## [{page.parent.name}]({link})" in listed
+    assert site.relinked("[a](reports/kept/mini/index.html)", site.KEPT) == (
+        "[a](reports/kept/mini/index.html)"
+    )
+
+
 def test_the_site_has_every_page_once(site: Any) -> None:
-    shown = [page for entry in loaded("mkdocs.yml")["nav"] for page in entry.values()]
+    shown = pages_of(loaded("mkdocs.yml")["nav"])
     docs = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")]
-    assert sorted(shown) == sorted([*docs, *site.ELSEWHERE])
+    assert sorted(shown) == sorted([*docs, *site.ELSEWHERE, site.KEPT])
+    assert shown[0] == "findings.md"
     assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES, *site.FILES))
 
 

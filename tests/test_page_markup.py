@@ -14,6 +14,7 @@ from pages import (
     HOSTILE,
     SVG,
     Markings,
+    a_content,
     a_page,
     a_page_with_claims,
     heading_levels,
@@ -21,6 +22,7 @@ from pages import (
     opened,
     parsed,
     svgs,
+    tested,
     with_a_case,
     words_of,
 )
@@ -30,8 +32,8 @@ from report_frames import (
 )
 
 from sage.claims.tests import load_claims
-from sage.rendering.lines import PALETTE
-from sage.rendering.markup import inline_svg
+from sage.rendering.lines import PALETTE, LineStyle
+from sage.rendering.markup import figure_html
 
 DRIVER = """
 const pick = (name) => document.querySelector(`#browser [name=${name}]`);
@@ -51,6 +53,18 @@ seen.push(document.querySelectorAll("#browser img, #browser script").length);
 seen.push([...document.querySelectorAll("#browser pre")].every((text) => text.tabIndex === 0));
 seen.push(performance.getEntriesByType("resource").length);
 seen.push(document.title);
+location.hash = "#settings";
+const table = document.querySelector("#table-table1");
+const first = () => table.querySelector("tbody tr th").textContent;
+const before = first();
+const heads = [...table.querySelectorAll("thead button")];
+heads[1].click();
+seen.push([before, first(), heads[1].parentElement.getAttribute("aria-sort")]);
+dispatchEvent(new Event("beforeprint"));
+seen.push(document.querySelectorAll("details:not([open])").length);
+dispatchEvent(new Event("afterprint"));
+seen.push(document.querySelectorAll("details:not([open])").length > 3);
+document.querySelector("a[href='#settings']").click();
 document.body.dataset.seen = JSON.stringify(seen);
 """
 
@@ -105,7 +119,7 @@ class TestMarkup:
         markings = Markings(page)
         ids = markings.values("id")
         assert len(ids) == len(set(ids))
-        links = {link[1:] for link in markings.values("href")}
+        links = {link[1:] for link in markings.values("href") if link.startswith("#")}
         links |= set(re.findall(r"url\(#([^)]*)\)", page))
         named = "aria-labelledby", "aria-describedby", "aria-controls", "for", "headers"
         links |= {word for value in markings.values(*named) for word in value.split()}
@@ -117,10 +131,11 @@ class TestMarkup:
         assert not_skipping(levels)
 
     def test_every_figure_is_told_or_hidden(self, page: str) -> None:
-        figures = parsed(page).findall(f".//{SVG}svg")
-        told = [svg for svg in figures if svg.get("aria-hidden") != "true"]
-        assert len(told) == len(svgs())
-        assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in told)
+        tree = parsed(page)
+        figures = tree.findall(".//div[@class='panels']")
+        assert len(figures) == len(svgs())
+        assert all(one.get("role") == "img" and one.get("aria-label") for one in figures)
+        assert all(svg.get("aria-hidden") == "true" for svg in tree.findall(f".//{SVG}svg"))
 
     def test_every_table_has_a_caption_and_heads_that_say_of_what(self, page: str) -> None:
         tables = parsed(page).findall(".//table")
@@ -130,14 +145,23 @@ class TestMarkup:
             heads = table.findall(".//th")
             assert all(head.get("scope") and words_of(head) for head in heads)
 
-    def test_claims_that_were_not_tested_take_one_line(self, page: str) -> None:
-        claims = load_claims(ROOT / "config/claims.yaml")
+    def test_claims_that_were_not_tested_have_no_section(self, page: str) -> None:
         tree = parsed(page)
-        opening = words_of(tree.find(".//section[@id='findings']"))
-        assert "None of the paper's main claims has been tested in this study." in opening
-        assert not tree.findall(".//table[@class='ledger']")
+        assert tree.find(".//section[@id='claims']") is None
+        assert "paper’s claims" not in words_of(tree.find(".//div[@id='findings']"))
+
+    def test_some_that_were_not_tested_take_one_line(self, tmp_path: Path) -> None:
+        study = with_a_case(a_study())
+        claims = a_content(study, tmp_path / "frame").metrics["claims"]
+        some = tested(claims).where(claims["claim"] == "forward_kl", claims)
+        metrics = a_content(study, tmp_path / "more").metrics | {
+            "claims": some.astype(claims.dtypes)
+        }
+        tree = parsed(a_page(study, tmp_path / "page", metrics=metrics))
+        assert len(tree.findall(".//table[@class='ledger']")) == 1
         (line,) = tree.findall(".//ul[@class='untested']")
-        assert [item.get("id") for item in line] == [f"claim-{name}" for name in claims]
+        asked = set(load_claims(ROOT / "config/claims.yaml")) - {"forward_kl"}
+        assert {item.get("id") for item in line} == {f"claim-{name}" for name in asked}
         assert all("not run" in words_of(item) for item in line)
 
     def test_the_rows_of_a_claim_are_as_wide_as_its_head(self, tmp_path: Path) -> None:
@@ -207,13 +231,16 @@ class TestInABrowser:
             for _, name, value in Markings(markup).attributes
             if name == "data-seen"
         ]
-        all_, without_correct, problem, completion, heads, inside, reached, loaded, title = seen
+        all_, without_correct, problem, completion, heads, inside, reached, loaded, title, *more = (
+            seen
+        )
         assert (all_, without_correct) == (12, 8)
         assert problem == f"2 + 1 {HOSTILE}"
         assert completion == f"try 1 of p2 {HOSTILE}"
         assert heads == ["Base", "GRPO"]
         assert (inside, loaded, reached) == (0, 0, True)
-        assert title == "A study · SAGE report"
+        assert title == "A study"
+        assert more == [["Base", "Branch", "descending"], 0, True]
         assert not_skipping(heading_levels(markup))
 
     def test_a_script_that_is_not_the_pages_own_is_refused(
@@ -225,15 +252,36 @@ class TestInABrowser:
         assert "<title>taken" not in markup
 
 
-def test_inlined_figures_follow_the_theme_and_keep_their_text() -> None:
-    svg = (
-        '<?xml version="1.0"?><svg viewBox="0 0 100 50" xmlns="http://www.w3.org/2000/svg">'
-        f'<path id="a" d="M 1.23 2" style="stroke: {PALETTE["ink"][0]}"/>'
-        '<use xlink:href="#a"/><text>0.00125 #25292e</text></svg>'
-    )
-    assert inline_svg(svg, "p", 'a "label"') == (
-        '<svg viewBox="0 0 100 50" role="img" aria-label="a &#34;label&#34;" '
-        'style="min-width:95px;max-width:155px">'
-        '<path id="p-a" d="M 1.23 2" style="stroke: var(--fig-ink)"/>'
-        '<use href="#p-a"/><text>0.00125 #25292e</text></svg>'
-    )
+FIGURE = (
+    '<?xml version="1.0"?><svg viewBox="0 0 200 50" xmlns="http://www.w3.org/2000/svg" '
+    'xmlns:xlink="http://www.w3.org/1999/xlink"><g id="figure_1">'
+    '<g id="panel_1" data-box="0 0 100 50"><defs>'
+    f'<path id="a" d="M 1.23 2" style="stroke: {PALETTE["ink"][0]}"/></defs>\n'
+    '<g id="unused"><use xlink:href="#a"/></g><text>0.00125 #25292e</text></g>'
+    '<g id="panel_2" data-box="100 0 80 50"><text>B</text></g>'
+    '<g id="legend_1" data-box="0 40 200 10"><text>GRPO</text></g></g></svg>'
+)
+
+
+def test_a_figure_is_a_panel_after_the_other_in_the_colours_of_the_theme() -> None:
+    keys = {"GRPO": LineStyle("blue", (), "o")}
+    html = figure_html(FIGURE, "p", 'a "label"', keys)
+    tree = ElementTree.fromstring(f"<body>{html}</body>")
+    panels, legend = tree
+    assert panels.get("aria-label") == 'a "label"'
+    assert panels.get("style") == "--panel:115px"
+    assert [svg.get("viewBox") for svg in panels] == ["0 0 100 50", "100 0 80 50"]
+    assert '<path d="M 1.23 2" style="stroke: var(--fig-ink)" id="p-a" />' in html
+    assert '<g><use href="#p-a" /></g><text>0.00125 #25292e</text>' in html
+    assert ["".join(item.itertext()) for item in legend] == ["GRPO"]
+    assert "var(--fig-blue)" in html
+
+
+def test_a_legend_of_other_things_stays_as_it_was_drawn() -> None:
+    panels = ElementTree.fromstring(figure_html(FIGURE, "p", "a", {}))
+    assert [svg.get("viewBox") for svg in panels][-1] == "0 40 200 10"
+
+
+def test_a_figure_that_was_drawn_by_other_means_is_refused() -> None:
+    with pytest.raises(ValueError, match="no panels"):
+        figure_html('<svg xmlns="http://www.w3.org/2000/svg"/>', "p", "a", {})

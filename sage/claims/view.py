@@ -13,7 +13,8 @@ import pandas as pd
 from sage.claims.ledger import amount
 from sage.claims.registration import Registration
 from sage.claims.verdicts import FAR, VERDICTS
-from sage.rendering.labels import benchmark_titles
+from sage.rendering.forest import Line
+from sage.rendering.labels import AVERAGE, benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.study import ResolvedStudy
 
@@ -106,6 +107,54 @@ def ledger_view(
         )
         claims.append(claim)
     return claims
+
+
+def lines_of(
+    frame: pd.DataFrame, study: ResolvedStudy, claims: Sequence[LedgerClaim]
+) -> dict[str, list[Line]]:
+    """The findings of `claims` as lines of a forest, by unit: points and percent.
+
+    Primary contrasts are strong, with the claim's text, side and verdict. Findings without an
+    effect, or in other units, have no line.
+    """
+    titles, by_name = benchmark_titles(study), {claim.name: claim for claim in claims}
+    lines: dict[str, list[Line]] = {"points": [], "percent": []}
+    for row in frame.to_dict("records"):
+        claim, unit = by_name.get(row["claim"]), row["unit"]
+        if claim is None or math.isnan(row["effect"]) or unit not in lines:
+            continue
+        measure, title, claimed = _contrast(str(row["says"]))
+        place, primary = titles.get(str(row["place"]), str(row["place"])), row["role"] == "primary"
+        seen = claim.verdict_text if primary else str(row["place_verdict"])
+        if claim.rows and row["place"] == AVERAGE:
+            place = f"mean of {sum(one.role == 'place' for one in claim.rows)} benchmarks"
+        line = Line(
+            title=place if row["role"] == "place" else title,
+            note=measure if row["role"] == "place" else f"{measure}, {place}".strip(", "),
+            effect=row["effect"],
+            low=row["low"],
+            high=row["high"],
+            verdict=seen + ", exploratory" * (primary and claim.exploratory),
+            kind=(claim.verdict if primary else seen).replace(" ", "-"),
+            claim=claim.text if primary else "",
+            claimed=claimed if primary else "",
+            margin=row["margin"] if primary else math.nan,
+            link=f"claim-{claim.name}",
+            strong=primary,
+            hollow=row["runs"] == 1,
+        )
+        lines[unit].append(line)
+    return lines
+
+
+def _contrast(says: str) -> tuple[str, str, str]:
+    """What a test measures, its difference in words, and the side of 0 that it claims."""
+    measure, _, relation = says.partition(": ")
+    for sign, claimed in ((" > ", "up"), (" < ", "down"), (" ≤ ", "")):
+        row, found, other = relation.partition(sign)
+        if found:
+            return measure, f"{row} − {other if claimed else other.rpartition(' + ')[0]}", claimed
+    return measure, relation, ""
 
 
 def counted(claims: Sequence[LedgerClaim]) -> str:

@@ -21,6 +21,7 @@ from sage.exhibits.pass_at_k import (
     OnBenchmarks,
     ShowsPassAtK,
     compared,
+    differences,
     estimate_cell,
     estimate_columns,
     estimates,
@@ -32,8 +33,16 @@ from sage.exhibits.pass_at_k import (
     sizes,
 )
 from sage.rendering.labels import AVERAGE, interval_name, problems_worth, seeds_said
-from sage.rendering.numbers import listing
-from sage.rendering.table import Head, Table, TableDocument, algorithm_row, algorithm_table
+from sage.rendering.numbers import interval_of_points, listing, points
+from sage.rendering.table import (
+    Cell,
+    Head,
+    Record,
+    Table,
+    TableDocument,
+    algorithm_row,
+    algorithm_table,
+)
 
 
 class AccuracyTable(OnBenchmarks, ShowsPassAtK):
@@ -46,10 +55,11 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
         "as shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
         "over training runs, if there are several). K is the study's primary k. `mark` is `best` "
         "if paired comparisons, adjusted after Holm, put a method above every other; otherwise it "
-        "is `tie` for the highest method and for those not significantly different from it. In the "
-        "table `…_reading`, `reading` is the paper's estimator: pass@1 from the first sample, and "
-        "pass@n from all n samples of a seed. It is the mean over evaluation seeds, with "
-        "standard deviation `std`."
+        "is `tie` for the highest method and for those not significantly different from it. "
+        "`delta` is the paired difference from the first method (from the base if there is one "
+        "method), with its interval. In the table `…_reading`, `reading` is the paper's estimator: "
+        "pass@1 from the first sample, and pass@n from all n samples of a seed. It is the mean "
+        "over evaluation seeds, with standard deviation `std`."
     )
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
@@ -59,7 +69,7 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
     def table(self, display: Display) -> TableDocument:
         """A row for each method: its accuracies with their marks."""
         rows = pooled(display.frame("pass_at_k"), display)
-        frame = accuracy_frame(rows, compared(display.frame("comparisons"), display), display)
+        frame = accuracy_frame(rows, display.frame("comparisons"), display)
         return TableDocument(
             frame, _view(frame, display), _caption(rows, display), flat=_flat_cells(frame, display)
         )
@@ -76,10 +86,10 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
 def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Display) -> pd.DataFrame:
     """The frame of an accuracy exhibit: a row for each method, in the exhibit's order.
 
-    `rows` are pooled, `comparisons` adjusted for this table. Columns: `algorithm`, `title`, then
-    for each benchmark and k (1 and the primary k, see `shown_ks`) four columns:
-    ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in [0, 1]; NaN if a run is
-    missing) and ``… mark`` (BEST, TIE or empty).
+    `rows` are pooled. Columns: `algorithm`, `title`, then for each benchmark and k (1 and the
+    primary k, see `shown_ks`) ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in
+    [0, 1]; NaN if a run is missing), ``… mark`` (BEST, TIE or empty), and ``… delta``, ``… delta
+    low``, ``… delta high``: the paired difference from `display.baseline` with its interval.
 
     With several benchmarks the group `average` follows, up to the k that all share. Its interval
     is computed as a claim's contrast over the same benchmarks (`sage.evaluation.averages`). The
@@ -93,6 +103,8 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Displ
             "the problem set"
         )
     most = display.evaluation.primary_k
+    adjusted = compared(comparisons, display)
+    apart = differences(comparisons, display, display.baseline)
     columns: dict[str, list[Any]] = {
         "algorithm": display.rows,
         "title": [display.title(row) for row in display.rows],
@@ -100,14 +112,19 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Displ
     for benchmark in display.benchmarks:
         for k in shown_ks(rows[rows["benchmark"] == benchmark], most):
             measured = estimates(rows, benchmark, k, display.rows)
-            of_benchmark = comparisons["benchmark"] == benchmark
-            here = comparisons[of_benchmark & (comparisons["k"] == k)]
+            here, own = (
+                frame[(frame["benchmark"] == benchmark) & (frame["k"] == k)]
+                for frame in (adjusted, apart)
+            )
             marks = marks_of(measured["value"], here)
             columns |= estimate_columns(f"{benchmark} pass@{k}", measured, marks)
+            columns |= _delta_columns(f"{benchmark} pass@{k}", own, 1, display.rows)
     if len(display.benchmarks) > 1:
         for k in shown_ks(rows, most):
             averages = _averages(rows[rows["k"] == k], display.benchmarks, display.rows)
             columns |= estimate_columns(f"{AVERAGE} pass@{k}", averages, [""] * len(display.rows))
+            places, own = len(display.benchmarks), apart[apart["k"] == k]
+            columns |= _delta_columns(f"{AVERAGE} pass@{k}", own, places, display.rows)
     return pd.DataFrame(columns)
 
 
@@ -135,7 +152,8 @@ def _caption(rows: pd.DataFrame, display: Display) -> str:
         over += " (over problems alone where one of the two was trained once)"
     sentences = [
         f"{display.heading}: pass@k in percent, the unbiased estimate from {samples}.",
-        f"Below each value: {interval_name(runs)}.",
+        f"Below each value: {interval_name(runs)}. Δ: the difference from "
+        f"{display.title(display.baseline)} in points, paired by problem, with its 95 % interval.",
         seeds_said(runs),
         problems_worth(counts),
         marks_said(over, "this table at that k"),
@@ -148,13 +166,42 @@ def _view(frame: pd.DataFrame, display: Display) -> Table:
     """An accuracy frame as a table in percent, with its marks."""
     groups = column_groups(frame)
     starts = [f"{name} pass@{k}" for name, ks in groups.items() for k in ks]
-    rows = [
-        algorithm_row(display.study, row["algorithm"], [estimate_cell(row, at) for at in starts])
-        for row in frame.to_dict("records")
-    ]
+    rows = []
+    for row in frame.to_dict("records"):
+        cells = [cell for at in starts for cell in (estimate_cell(row, at), _delta_cell(row, at))]
+        rows.append(algorithm_row(display.study, row["algorithm"], cells))
     titles = display.titles
-    heads = [Head(titles[name], tuple(f"pass@{k}" for k in ks)) for name, ks in groups.items()]
+    heads = [
+        Head(titles[name], tuple(column for k in ks for column in (f"pass@{k}", "Δ")))
+        for name, ks in groups.items()
+    ]
     return algorithm_table(heads, rows)
+
+
+def _delta_columns(
+    start: str, apart: pd.DataFrame, places: int, algorithms: Sequence[str]
+) -> dict[str, list[float]]:
+    """Differences of methods with their intervals: means over `places` benchmarks, else NaN."""
+    from sage.evaluation.averages import average  # with scipy, which a study is read without
+
+    ends: dict[str, tuple[float, ...]] = {}
+    for algorithm, of_method in apart.groupby("algorithm"):
+        if places == 1 == len(of_method):
+            ends[str(algorithm)] = tuple(of_method[list(PARTS)].iloc[0])
+        elif len(of_method) == places:
+            mean = average(of_method.to_dict("records"), of_method["sign"].tolist())
+            value, (low, high) = mean.value, mean.interval()
+            ends[str(algorithm)] = float(value[0]), float(low[0]), float(high[0])
+    nothing = (math.nan,) * len(PARTS)
+    columns = zip(*(ends.get(name, nothing) for name in algorithms), strict=True)
+    named = (f"{start} delta", f"{start} delta low", f"{start} delta high")
+    return {name: list(column) for name, column in zip(named, columns, strict=True)}
+
+
+def _delta_cell(record: Record, start: str) -> Cell:
+    """The difference from the baseline; nothing for the baseline itself."""
+    value, low, high = (record[f"{start} delta{end}"] for end in ("", " low", " high"))
+    return Cell("" if math.isnan(value) else points(value), interval_of_points(low, high))
 
 
 def _flat_cells(frame: pd.DataFrame, display: Display) -> str:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pandas as pd
 
+from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Display
-from sage.exhibits.pass_at_k import OnBenchmarks, ShowsPassAtK, pooled, single_runs
-from sage.rendering.lines import line_styles
+from sage.exhibits.pass_at_k import OnBenchmarks, ShowsPassAtK, differences, pooled
+from sage.rendering.lines import PALETTE, line_styles
+from sage.study import BASE
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+MANY = 4
+"""Above this number of methods besides the base, each has a panel of its own."""
 
 
 class CurvesFigure(OnBenchmarks, ShowsPassAtK):
@@ -23,56 +30,97 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
 
     contents: ClassVar[str] = (
         "Share of problems solved by at least one of k samples, against k; one panel for each "
-        "benchmark. Bands are 95 % intervals over problems (and over training runs, if there are "
-        "several); thin lines are single training runs."
+        "benchmark. With more than four methods, one panel for each method and benchmark shows the "
+        "difference from the base in points. Bands are 95 % intervals over problems (and over "
+        "training runs, if there are several)."
     )
     caption: ClassVar[str] = (
-        "Share of problems solved by at least one of k samples (unbiased estimate). Bands are "
-        "the 95 % interval of each curve, thin lines single training runs. If a curve is below the "
-        "base’s, the policy may have lost problems that the base solves with enough samples. The "
-        "paired comparisons say whether the difference is significant."
+        "Share of problems solved by at least one of k samples (unbiased estimate), one panel for "
+        "each benchmark. With more than four methods, each has a panel with the difference from "
+        "the base in points, paired by problem; the grey line is the first method’s. Bands are "
+        "95 % intervals, thin lines single training runs. Below the base’s curve, or below 0, the "
+        "policy solves fewer problems than the base with the same number of samples."
     )
 
     def figure(self, display: Display) -> Figure:
-        """Pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
-
-        from sage.rendering.style import add_legend, draw_lines, panels_of
-
+        """pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
         metrics = display.frame("pass_at_k")
         metrics = metrics[metrics["k"] <= display.evaluation.samples]
         rows = pooled(metrics, display)
-        names, styles = display.rows_in(rows), line_styles(display.study)
-        runs = single_runs(metrics[metrics["metric"] == "pass@k"], names)
+        names = display.rows_in(rows)
+        if BASE in names and len(names) > MANY + 1:
+            return self._differences(display, rows, [name for name in names if name != BASE])
+        runs = metrics[(metrics["metric"] == "pass@k") & (metrics["train_seed"] != POOLED)]
+        return self._curves(display, rows, runs[runs["algorithm"].isin(names)], names)
+
+    def _curves(
+        self, display: Display, rows: pd.DataFrame, runs: pd.DataFrame, names: list[str]
+    ) -> Figure:
+        """The curves of a few methods together; thin lines are single training runs."""
+        from matplotlib.ticker import PercentFormatter
+
+        from sage.rendering.style import add_legend, draw_lines, panels_of
+
+        styles = line_styles(display.study)
+        titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
+        figure, panels = panels_of(titles, rows)
         several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
         runs = runs[several].sort_values(["train_seed", "k"])
-        titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
-        figure, panels = panels_of(titles, rows, len(names))
         for axes, here in panels:
-            for name in names:
-                band = here[here["algorithm"] == name].sort_values("k")
-                look: dict[str, Any] = {"color": styles[name].hex, "alpha": 0.1, "lw": 0}
-                axes.fill_between(band["k"], band["low"], band["high"], **look)
             of_benchmark = runs[runs["benchmark"] == here["benchmark"].iloc[0]]
             for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
                 axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
+            for name in names:
+                _band(axes, here[here["algorithm"] == name], styles[name].hex)
             draw_lines(axes, here, "k", "value", names, styles, markers=True)
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_locator(FixedLocator(_powers(here["k"])))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
+            _powers_of_two(axes, here["k"])
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-            axes.set(xlabel="samples per problem, k", ylabel="")
+            axes.set(xlabel="samples per problem, k", ylabel="pass@k")
             axes.set_ylim(*_share_limits(here))
-        figure.axes[0].set_ylabel("pass@k")
         add_legend(figure, names, styles, display.study, markers=True)
         return figure
 
+    def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:
+        """A panel for each benchmark and method: its difference from the base, in points."""
+        from sage.rendering.style import draw_lines, grid_of_panels
 
-def _powers(ks: Iterable[int]) -> list[int]:
-    """Powers of two up to the largest k; every second one if they would overlap."""
+        styles, first = line_styles(display.study), names[0]
+        apart = differences(display.frame("comparisons"), display, BASE)
+        apart = apart[apart["k"] <= rows["k"].max()].sort_values("k", kind="stable")
+        apart[["value", "low", "high"]] *= 100
+        there = [name for name in display.benchmarks if name in set(apart["benchmark"])]
+        panels = [(benchmark, name) for benchmark in there for name in names]
+        figure, axes_of = grid_of_panels(len(panels), (2.35, 1.9), columns=4)
+        for axes, (benchmark, name) in zip(axes_of, panels, strict=True):
+            here = apart[apart["benchmark"] == benchmark]
+            own, other = (here[here["algorithm"] == one] for one in (name, first))
+            axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
+            axes.plot(other["k"], other["value"], color=PALETTE["grey"][0], lw=1.0)
+            _band(axes, own, styles[name].hex)
+            draw_lines(axes, own, "k", "value", [name], styles, markers=False)
+            _powers_of_two(axes, here["k"])
+            title = display.title(name)
+            axes.set(title=f"{title}\n{display.titles[benchmark]}" if len(there) > 1 else title)
+            axes.set(ylim=(min(0.0, here["low"].min()) - 1, max(0.0, here["high"].max()) + 1))
+            axes.title.set_fontsize(8)
+        return figure
+
+
+def _band(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
+    """The interval of a curve."""
+    rows = rows.sort_values("k")
+    axes.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
+
+
+def _powers_of_two(axes: Axes, ks: Iterable[int]) -> None:
+    """A logarithmic axis of samples, with a tick at about every second power of two."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     powers = [2**power for power in range(int(math.log2(max(ks))) + 1)]
-    return powers[::2] if len(powers) > 7 else powers
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(powers[::2] if len(powers) > 5 else powers))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
 
 
 def _share_limits(rows: pd.DataFrame) -> tuple[float, float]:

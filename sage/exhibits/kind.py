@@ -102,6 +102,12 @@ class Display:
         """Its methods in order, the base among them."""
         return self.exhibit.rows_of(self.study)
 
+    @property
+    def baseline(self) -> str:
+        """What its methods are compared with: the first of several, else the base."""
+        trained = [row for row in self.rows if row != BASE]
+        return trained[0] if len(trained) > 1 or BASE not in self.rows else BASE
+
     @cached_property
     def benchmarks(self) -> list[str]:
         """Its benchmarks in order."""

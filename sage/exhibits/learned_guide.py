@@ -69,7 +69,7 @@ class LearnedGuideFigure(ExhibitOfRows, Kind):
 
         curves = display.frame("curves")
         names, styles = display.rows_in(curves), line_styles(display.study)
-        figure, panels = grid_of_panels(len(_PANELS), len(names))
+        figure, panels = grid_of_panels(len(_PANELS))
         for axes, (signal, label) in zip(panels, _PANELS.items(), strict=True):
             known = curves[curves["signal"] == signal]
             axes.set(title=signal.capitalize(), xlabel=label, ylabel="q")

@@ -101,15 +101,24 @@ def compared(comparisons: pd.DataFrame, display: Display) -> pd.DataFrame:
     return adjusted(rows)
 
 
+def differences(comparisons: pd.DataFrame, display: Display, other: str) -> pd.DataFrame:
+    """Comparisons of an exhibit's methods with `other`, as `compared` has them: method minus other.
+
+    Where that is the other way round than in the file, `sign` is -1; PART_COLUMNS
+    (`sage.evaluation.averages`) stay as they are.
+    """
+    rows = compared(comparisons, display)
+    turned = rows[rows["algorithm"] == other].assign(sign=-1)
+    names = {"algorithm": "other", "other": "algorithm", "low": "high", "high": "low"}
+    turned = turned.rename(columns=names)
+    turned[["value", "low", "high"]] *= -1
+    return pd.concat([rows[rows["other"] == other].assign(sign=1), turned], ignore_index=True)
+
+
 def numbers_of_runs(rows: pd.DataFrame) -> list[int]:
     """How many training runs the methods of pooled rows have, each number once, ascending."""
     trained = rows.loc[rows["algorithm"] != BASE, "train_seeds"]
     return sorted({len(seeds) for seeds in trained}) or [1]
-
-
-def single_runs(metrics: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
-    """Rows of single training runs of the methods in `names`."""
-    return metrics[(metrics["train_seed"] != POOLED) & metrics["algorithm"].isin(names)]
 
 
 def shown_ks(rows: pd.DataFrame, most: int) -> list[int]:

@@ -1,21 +1,22 @@
-"""Accuracy against coverage: pass@1 across, pass@k up, a point per method and training run."""
+"""Accuracy against coverage: how far each method is from the first one in pass@1 and pass@k."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import pandas as pd
 
 from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import (
-    PARTS,
     OnBenchmarks,
     ShowsPassAtK,
     WithCoverage,
+    differences,
     pooled,
     shown_ks,
-    single_runs,
 )
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.study import BASE
@@ -24,111 +25,186 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DISTINCT = 8
-"""The most methods whose colours and marks are surely different from each other at a glance."""
+MANY = 14
+"""Above this number of methods, panels are larger and intervals are left out."""
+
+_FAR = 0.75
+"""The base is drawn as an arrow if it is farther from the others than this share of their range."""
+
+_LETTER, _LINE = 4.6, 9.5
+"""Width of a letter and height of a line of labels, in points."""
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
-    """Accuracy against coverage: pass@1 and pass@k of every method, one panel per benchmark."""
+    """Differences of pass@1 and pass@k from the first method, one panel per benchmark."""
 
     kind: Literal["tradeoff"]
     leads: ClassVar[bool] = True
     contents: ClassVar[str] = (
-        "Accuracy (pass@1) against coverage (pass@k), one panel per benchmark. Large marks are "
-        "methods, pooled over training runs; small ones are single runs. Up to eight methods have "
-        "95 % intervals; more of them are numbered, with lines to their runs."
+        "Accuracy against coverage: differences of pass@1 (across) and pass@k (up) from the first "
+        "method, in points, paired by problem; one panel per benchmark. Large marks are methods "
+        "with 95 % intervals, small ones single training runs."
     )
     caption: ClassVar[str] = (
-        "Accuracy (pass@1, across) against coverage (pass@k, up). Large marks are methods, pooled "
-        "over training runs; small marks are single runs. Up to eight methods have 95 % intervals "
-        "as lines; more of them are numbered, and thin lines lead from a method to its runs. "
-        "Right of the base and below it, accuracy was gained and coverage lost."
+        "Differences from the first method, which is where the lines cross: pass@1 across, pass@k "
+        "up, in points, paired by problem. Large marks are methods, lines their 95 % intervals "
+        "(up to 14 methods), small marks single training runs. Right and below: more accuracy and "
+        "less coverage. An arrow points to the base if it is far away."
     )
 
     def figure(self, display: Display) -> Figure:
-        """Each method at (pass@1, pass@k), pooled and by training run, one panel per benchmark.
+        """Each method at its differences of pass@1 and pass@k, pooled and by training run."""
+        from sage.rendering.style import panels_of
 
-        Marks of more than DISTINCT methods cannot be told apart: each is then a disc with its
-        number in the legend, and thin lines lead from it to its runs.
-        """
-        from matplotlib.ticker import PercentFormatter
-
-        from sage.rendering.style import add_legend, panels_of
-
-        metrics = display.frame("pass_at_k")
-        rows = pooled(metrics, display)
-        names, styles = display.rows_in(rows), line_styles(display.study)
-        labels, numbers = [display.title(name) for name in names], dict.fromkeys(names, "")
-        runs = single_runs(metrics, names)
+        rows = pooled(display.frame("pass_at_k"), display)
+        apart = differences(display.frame("comparisons"), display, display.baseline)
+        names = display.rows_in(rows)
+        size = (4.4, 3.9) if len(names) <= MANY else (6.6, 6.0)
         titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
-        figure, panels = panels_of(titles, rows, len(names))
-        if len(names) > DISTINCT:
-            numbers = {name: str(names.index(name) + (BASE not in names)) for name in names}
-            styles |= {name: replace(styles[name], dashes=(), marker="o") for name in names}
-            pairs = zip(numbers.values(), labels, strict=True)
-            labels = [f"{number}  {label}" for number, label in pairs]
-            width, height = figure.get_size_inches()
-            figure.set_size_inches(max(width, 8.0), 1.5 * height)
+        figure, panels = panels_of(titles, rows, size, columns=2)
         for axes, here in panels:
-            largest = self.k or shown_ks(here, display.evaluation.primary_k)[-1]
-            singles = _points(runs[runs["benchmark"] == here["benchmark"].iloc[0]], largest)
-            for name in names:
-                row = _points(here[here["algorithm"] == name], largest)
-                own = singles[singles["algorithm"] == name]
-                if not row.empty:
-                    own = own if name != BASE and len(own) > 1 else own[:0]
-                    above = 4 + names.index(name) / len(names)
-                    _draw_row(axes, row.iloc[0], own, styles[name], numbers[name], above)
-            axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
-            axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-            axes.set(xlabel="pass@1", ylabel=f"pass@{largest}")
-        add_legend(figure, names, styles, display.study, markers=True, labels=labels)
+            k = self.k or shown_ks(here, display.evaluation.primary_k)[-1]
+            points = _points(apart[apart["benchmark"] == here["benchmark"].iloc[0]], k)
+            _draw(axes, points[points["algorithm"].isin(names)], display, size)
+            first = display.title(display.baseline)
+            axes.set(xlabel=f"pass@1 minus {first}’s (points)")
+            axes.set(ylabel=f"pass@{k} minus {first}’s (points)")
         return figure
 
 
-def _draw_row(
-    axes: Axes, row: pd.Series, runs: pd.DataFrame, look: LineStyle, number: str, above: float
+def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
+    """In points, by method: x, y, the ends of their intervals, and both by training run."""
+    sides = {}
+    for side, wanted in (("x", 1), ("y", k)):
+        rows = apart[apart["k"] == wanted].set_index("algorithm")
+        ends = 100 * rows[["value", "low", "high"]].set_axis(["", "_low", "_high"], axis=1)
+        runs = [
+            {seed: 100 * sign * value for seed, value in zip(seeds, values, strict=True)}
+            for seeds, values, sign in zip(
+                rows["train_seeds"], rows["by_run"], rows["sign"], strict=True
+            )
+        ]
+        sides[side] = ends.add_prefix(side).assign(**{f"{side}_runs": runs})
+    return sides["x"].join(sides["y"], how="inner").reset_index()
+
+
+def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float, float]) -> None:
+    """The methods of a panel of `size` inches, their labels, and the first method at 0."""
+    from matplotlib.ticker import FuncFormatter
+
+    styles = line_styles(display.study)
+    axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8, zorder=1)
+    axes.axvline(0.0, color=PALETTE["ink"][0], lw=0.8, zorder=1)
+    ends = points[points["algorithm"] != BASE]
+    few = len(points) <= MANY
+    columns = [["x_low", "x_high"], ["y_low", "y_high"]] if few else [["x"], ["y"]]
+    limits = [_limits(ends[names].to_numpy().ravel()) for names in columns]
+    base = points.loc[points["algorithm"] == BASE, ["x", "y"]].to_numpy()
+    far = len(base) == 1 and any(
+        not low - _FAR * (high - low) < value < high + _FAR * (high - low)
+        for value, (low, high) in zip(base[0], limits, strict=True)
+    )
+    if len(base) and not far:
+        limits = [_limits(np.append(b, ends)) for b, ends in zip(base[0], limits, strict=True)]
+    axes.set(xlim=limits[0], ylim=limits[1])
+    shown = points[points["algorithm"] != BASE] if far else points
+    for row in shown.to_dict("records"):
+        _draw_method(axes, row, styles[row["algorithm"]], few)
+    baseline = display.baseline
+    look = styles[baseline]
+    axes.scatter([0], [0], marker=look.marker, s=62, color=look.hex, zorder=4)
+    places = [(0.0, 0.0), *zip(shown["x"], shown["y"], strict=True)]
+    titles = [display.title(name) for name in (baseline, *shown["algorithm"])]
+    colours = [styles[name].hex for name in (baseline, *shown["algorithm"])]
+    if far:
+        places.append(_point_to(axes, base[0], limits))
+        titles.append("Base: {:+.1f}, {:+.1f}".format(*base[0]).replace("-", "−"))
+        colours.append(styles[BASE].hex)
+    room = np.array([size[0] - 0.8, size[1] - 0.9]) * 72
+    _label(axes, places, titles, colours, room)
+    for side in (axes.xaxis, axes.yaxis):
+        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}".replace("-", "−")))
+
+
+def _limits(values: np.ndarray) -> tuple[float, float]:
+    """Around `values` and 0, with a margin."""
+    low, high = min(0.0, *values), max(0.0, *values)
+    margin = 0.12 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _draw_method(axes: Axes, row: dict[Any, Any], look: LineStyle, interval: bool) -> None:
+    """A method's mark, its intervals and its training runs."""
+    x, y = row["x"], row["y"]
+    if interval:
+        line: dict[str, Any] = {"color": look.hex, "lw": 0.9, "alpha": 0.4, "zorder": 2}
+        axes.plot([row["x_low"], row["x_high"]], [y, y], **line)
+        axes.plot([x, x], [row["y_low"], row["y_high"]], **line)
+    seeds = [seed for seed in row["x_runs"] if seed in row["y_runs"]]
+    if len(seeds) > 1:
+        runs = [[row[side][seed] for seed in seeds] for side in ("x_runs", "y_runs")]
+        axes.scatter(*runs, marker=look.marker, s=9, alpha=0.45, lw=0, color=look.hex)
+    mark: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.7, "zorder": 4}
+    axes.scatter([x], [y], marker=look.marker, s=62, color=look.hex, **mark)
+
+
+def _label(
+    axes: Axes,
+    places: Sequence[tuple[float, float]],
+    titles: Sequence[str],
+    colours: Sequence[str],
+    room: np.ndarray,
 ) -> None:
-    """A method with its runs, and with its intervals or as a disc with its `number`.
+    """A title beside each of `places`, where it covers no mark and no other title.
 
-    Intervals of many methods would cover the points. `above` is its place in the pile of marks, so
-    that a number belongs to the disc below it.
+    `room` is about the size of the axes in points; distances are judged in it.
     """
-    x, y, paper = row["accuracy"], row["coverage"], PALETTE["paper"][0]
-    if not number:
-        axes.errorbar(
-            x,
-            y,
-            xerr=[[x - row["accuracy_low"]], [row["accuracy_high"] - x]],
-            yerr=[[y - row["coverage_low"]], [row["coverage_high"] - y]],
-            color=look.hex,
-            lw=0.8,
-            alpha=0.45,
-            ls="",
-            zorder=2,
+    limits = np.array([axes.get_xlim(), axes.get_ylim()])
+    marks = (np.array(places) - limits[:, 0]) / np.ptp(limits, axis=1) * room
+    taken = [np.array([*mark - 5, *mark + 5]) for mark in marks]
+    for mark, place, title, colour in zip(marks, places, titles, colours, strict=True):
+        size = np.array([_LETTER * len(title), _LINE])
+        boxes = [
+            (away, np.array([*(mark + offset - size / 2), *(mark + offset + size / 2)]))
+            for away in range(0, 160, 6)
+            for turn in np.linspace(0, 2 * math.pi, 16, endpoint=False)
+            for offset in (np.array([math.cos(turn), math.sin(turn)]) * (size / 2 + 7 + away),)
+        ]
+        away, box = next(
+            (one for one in boxes if _inside(one[1], room) and not _covers(one[1], taken)), boxes[0]
         )
-    size = 90 if number else 58
-    axes.scatter(
-        [x], [y], marker=look.marker, s=size, zorder=above, color=look.hex, edgecolor=paper, lw=0.7
-    )
-    if number:
-        font: dict[str, Any] = {"color": paper, "fontsize": 6.5, "fontweight": "bold"}
-        axes.text(x, y, number, ha="center", va="center_baseline", zorder=above, **font)
-        for run in runs.to_dict("records"):
-            ends = [x, run["accuracy"]], [y, run["coverage"]]
-            axes.plot(*ends, color=look.hex, lw=0.5, alpha=0.6, zorder=1)
-    if len(runs):
-        small: dict[str, Any] = {"s": 14, "alpha": 0.6, "linewidth": 0, "color": look.hex}
-        axes.scatter(runs["accuracy"], runs["coverage"], marker=look.marker, **small)
+        taken.append(box)
+        middle = (box[:2] + box[2:]) / 2 - mark
+        leader = {"arrowstyle": "-", "color": colour, "lw": 0.5, "shrinkB": 4}
+        axes.annotate(
+            title,
+            place,
+            xytext=tuple(middle),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=8,
+            zorder=5,
+            arrowprops=leader if away else None,
+        )
 
 
-def _points(rows: pd.DataFrame, k: int) -> pd.DataFrame:
-    """Columns algorithm, train_seed, accuracy and coverage, each of these with low and high."""
-    keys = ["algorithm", "train_seed"]
-    one, many = (
-        rows[rows["k"] == wanted][[*keys, *PARTS]].rename(
-            columns={"value": name, "low": f"{name}_low", "high": f"{name}_high"}
-        )
-        for wanted, name in ((1, "accuracy"), (k, "coverage"))
-    )
-    return one.merge(many, on=keys)
+def _inside(box: np.ndarray, room: np.ndarray) -> bool:
+    return bool((box[:2] >= 0).all() and (box[2:] <= room).all())
+
+
+def _covers(box: np.ndarray, taken: Sequence[np.ndarray]) -> bool:
+    return any((box[:2] < one[2:]).all() and (one[:2] < box[2:]).all() for one in taken)
+
+
+def _point_to(
+    axes: Axes, base: np.ndarray, limits: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """An arrow at the edge of a panel towards the base; returns where it starts."""
+    middle, span = np.mean(limits, axis=1), np.ptp(np.array(limits), axis=1)
+    towards = (base - middle) / span
+    towards /= np.abs(towards).max()  # at the edge of the panel
+    end, start = middle + 0.48 * towards * span, middle + 0.38 * towards * span
+    arrow = {"arrowstyle": "-|>", "color": PALETTE["grey"][0], "lw": 1.4}
+    axes.annotate("", tuple(end), xytext=tuple(start), arrowprops=arrow, zorder=5)
+    return float(start[0]), float(start[1])

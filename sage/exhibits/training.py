@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
@@ -32,6 +32,12 @@ _TRAINING = {
 
 _GAPS = [key for key in _TRAINING if key.startswith("sampler_")]
 
+MANY = 4
+"""Above this number of methods only the first has a band: others would cover the lines."""
+
+POINTS = 60
+"""The most points of a line: more cannot be seen in a panel, and make the page large."""
+
 _ROUNDING = 1e-4
 """Below this the sampler's and the trainer's log-probabilities differ by rounding alone."""
 
@@ -48,12 +54,14 @@ class TrainingFigure(ExhibitOfRows, Kind):
         "Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the "
         "gap between the sampler's and the trainer's log-probabilities (its mean, its largest, and "
         "the share of tokens above the cap of weights) where it is more than rounding, over "
-        "training. Thin lines are single optimizer steps. Thick lines are running "
-        "means over a twentieth of the steps, averaged over training seeds."
+        "training. Lines are means over training seeds, bands the range from the lowest to the "
+        "highest seed (of the first method alone, where there are more than four), both running "
+        "means over a twentieth of the steps."
     )
     caption: ClassVar[str] = (
-        "Thin lines are single optimizer steps (single spikes may leave the panel). Thick lines "
-        "are their running mean, averaged over training seeds."
+        "Lines are means over training seeds, bands reach from the lowest to the highest seed (of "
+        "the first method alone, where there are more than four); both are running means over a "
+        "twentieth of the steps."
     )
 
     def measure(self, job: Measuring) -> None:
@@ -65,63 +73,50 @@ class TrainingFigure(ExhibitOfRows, Kind):
     def figure(self, display: Display) -> Figure:
         """A panel for each recorded quantity; without any history the figure says so.
 
-        Thin lines are single seeds, step by step. Thick lines are their mean, smoothed by a running
-        mean over a twentieth of the steps. A step far above all others does not set the scale and
-        leaves the panel.
+        Lines are means over seeds, bands their range, both as running means over a twentieth of
+        the steps, of which at most POINTS are drawn.
         """
         from matplotlib.ticker import MaxNLocator
 
         from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
 
-        order = {name: place for place, name in enumerate(display.rows)}
         frame = display.frame("histories")
-        frame = frame[frame["algorithm"].isin(list(order))]
-        frame = frame.assign(place=frame["algorithm"].map(order))
-        frame = frame.sort_values(["place", "seed", "step"], ignore_index=True)
+        frame = frame[frame["algorithm"].isin(display.rows)]
         recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
         if "sampler_gap_mean" in recorded and frame["sampler_gap_mean"].max() < _ROUNDING:
             recorded = [key for key in recorded if key not in _GAPS]
         names, styles = display.rows_in(frame), line_styles(display.study)
-        faint = min(0.3, 1.5 / max(1, len(frame[["algorithm", "seed"]].drop_duplicates())))
-        figure, panels = grid_of_panels(max(1, len(recorded)), len(names))
+        figure, panels = grid_of_panels(max(1, len(recorded)))
         if not recorded:
             panels[0].set(title="Training")
             say(panels[0], "no training history")
             return figure
         for axes, key in zip(panels, recorded, strict=True):
-            known = frame.dropna(subset=[key])
-            for (name, _), run in known.groupby(["algorithm", "seed"], sort=False):
-                axes.plot(run["step"], run[key], color=styles[str(name)].hex, lw=0.5, alpha=faint)
-            draw_lines(axes, _smoothed(known, key), "step", key, names, styles, markers=False)
+            drawn = _smoothed(frame.dropna(subset=[key]), key)
+            for name in names if len(names) <= MANY else names[:1]:
+                band, colour = drawn[drawn["algorithm"] == name], styles[name].hex
+                look: dict[str, Any] = {"color": colour, "alpha": 0.13, "lw": 0}
+                axes.fill_between(band["step"], band["low"], band["high"], **look)
+            draw_lines(axes, drawn, "step", "mean", names, styles, markers=False)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
-            _cut_spikes(axes, known[key])
-            _widen_if_flat(axes, known[key])
+            _widen_if_flat(axes, drawn["mean"])
         add_legend(figure, names, styles, display.study, markers=False)
         return figure
 
 
 def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:
-    """Columns algorithm, step and `key`: the mean over seeds, as a centred running mean."""
-    mean = known.groupby(["algorithm", "step"], sort=False)[key].mean().reset_index()
-    window = max(1, round(mean["step"].nunique() / 20))
-    mean[key] = mean.groupby("algorithm", sort=False)[key].transform(
+    """Columns algorithm, step, mean, low and high of `key` over seeds, as centred running means."""
+    by_step = known.groupby(["algorithm", "step"], sort=False)[key]
+    frame = by_step.agg(mean="mean", low="min", high="max").reset_index()
+    window = max(1, round(frame["step"].nunique() / 20))
+    columns = ["mean", "low", "high"]
+    frame[columns] = frame.groupby("algorithm", sort=False)[columns].transform(
         lambda values: values.rolling(window, center=True, min_periods=1).mean()
     )
-    return mean
-
-
-def _cut_spikes(axes: Axes, values: pd.Series) -> None:
-    """Cut the axis above the 99 % quantile of `values` if higher values are spikes.
-
-    They are spikes if they are more than three times as far above the median as the quantile.
-    """
-    import numpy as np
-
-    middle, most, highest = np.quantile(values, [0.5, 0.99, 1.0])
-    lowest = float(values.min())
-    if highest - middle > 3 * (most - middle) > 0:
-        axes.set_ylim(lowest - 0.05 * (most - lowest), most + 0.5 * (most - lowest))
+    steps = sorted(set(frame["step"]))
+    every = max(1, len(steps) // POINTS)
+    return frame[frame["step"].isin([*steps[::every], steps[-1]])]
 
 
 def _widen_if_flat(axes: Axes, values: pd.Series) -> None:

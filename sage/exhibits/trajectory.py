@@ -99,8 +99,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         longest = max((len(history) for history in runs.values()), default=1)
         of_rows = accuracies[accuracies["algorithm"].isin(names)]
         points = reward_and_accuracy(runs, of_rows, max(1, round(longest / 20)))
-        figure, (axes,) = grid_of_panels(1, len(names) + 1)
-        figure.set_size_inches(6.2, 4.2)
+        figure, (axes,) = grid_of_panels(1, (5.0, 3.8))
         for name in names:
             for _, run in points[points["algorithm"] == name].groupby("train_seed"):
                 _path(axes, run, styles[name])

@@ -1,12 +1,14 @@
 """Colours and line styles: a method looks the same in every figure and table.
 
 The colour shows what constrains the policy (KL, guide); the line style shows which loss it
-minimises. No drawing library is needed, so tables can show the line styles too.
+minimises. Methods that are alike in these three take other colours, the least used first. No
+drawing library is needed, so tables can show the line styles too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ PALETTE: dict[str, tuple[str, str]] = {
     "rust": ("#9c2f0a", "#e2632c"),
     "ochre": ("#b58a0a", "#f0cf4a"),
     "sky": ("#1f9bd4", "#7fd4ff"),
-    "plum": ("#6d1a6b", "#d94fb0"),
+    "plum": ("#680070", "#c04ba8"),
     "green": ("#0f9d63", "#3ecf8e"),
     "slate": ("#4a4f57", "#e4e6ea"),
 }
@@ -34,6 +36,7 @@ KL = {"none": "rust", "reverse": "blue", "forward": "ochre"}
 """Colours of guides and, for methods without a guide, of KL terms."""
 
 _SPARE = ("slate", "ochre", "sky", "plum")
+_CHOICE = ("blue", "rust", "green", "plum", "ochre", "slate", "sky")
 _DASHES: tuple[tuple[float, ...], ...] = (
     (),
     (5, 1.6),
@@ -44,7 +47,7 @@ _DASHES: tuple[tuple[float, ...], ...] = (
     (2.6, 2.6),
     (8, 1.2, 3, 1.2),
 )
-_MARKERS = ("o", "s", "^", "D", "P")
+_MARKERS = ("o", "s", "^", "D", "P", "v")
 _LOSSES = ("grpo", "bnpo", "dapo", "dr_grpo")
 
 
@@ -64,30 +67,47 @@ class LineStyle:
 
 
 def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
-    """The line style of `base` and of every method of the study. No two are alike, up to 40 of
-    a colour.
+    """The line style of `base` and of every method of the study.
 
-    Dashes vary before markers. Variants that exhibits add come last, so that they change no other
-    style.
+    Up to 40 methods, no two have the same colour and dashes, or the same colour and marker.
+    The plainest come first, variants that exhibits add last, so that they change no other style.
     """
     styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
     unknown = sorted({_guide(a) for a in study.algorithms.values()} - {"", *GUIDES})
     colours = GUIDES | {kind: _SPARE[i % len(_SPARE)] for i, kind in enumerate(unknown)}
-    taken = set(styles.values())
-    for name in sorted(
-        study.algorithms, key=lambda name: (name in study.variants, len(name), name)
-    ):
+    in_order = sorted(study.algorithms, key=lambda name: _plainness(study, name))
+    plainest: dict[tuple[str, ...], str] = {}
+    for name in in_order:
         algorithm = study.algorithms[name]
-        colour = colours.get(_guide(algorithm)) or KL.get(algorithm.kl, "slate")
+        plainest.setdefault((_guide(algorithm), algorithm.kl, algorithm.loss), name)
+    others = [name for name in in_order if name not in plainest.values()]
+    for name in [*plainest.values(), *others]:
+        algorithm = study.algorithms[name]
+        choice = [colours.get(_guide(algorithm)) or KL.get(algorithm.kl, "slate")]
+        if name not in plainest.values():
+            uses = Counter(style.colour for style in styles.values())
+            choice = sorted(_CHOICE, key=lambda colour: uses[colour])
         first = _LOSSES.index(algorithm.loss) if algorithm.loss in _LOSSES else 0
         looks = [
             LineStyle(colour, dashes, _MARKERS[(place + shift) % len(_MARKERS)])
             for shift in range(len(_MARKERS))
+            for colour in choice
             for place, dashes in _rotated(_DASHES, first)
         ]
-        styles[name] = next((look for look in looks if look not in taken), looks[0])
-        taken.add(styles[name])
+        styles[name] = next((look for look in looks if _free(look, styles.values())), looks[0])
     return styles
+
+
+def _plainness(study: ResolvedStudy, name: str) -> tuple[bool, int, int, str]:
+    """A key that puts methods with few settings of their own first."""
+    own = study.algorithms[name].model_dump(exclude_defaults=True)
+    return name in study.variants, len(own), len(name), name
+
+
+def _free(look: LineStyle, taken: Collection[LineStyle]) -> bool:
+    """Whether neither the line nor the mark is that of another method."""
+    same = [style for style in taken if style.colour == look.colour]
+    return not any(look.dashes == style.dashes or look.marker == style.marker for style in same)
 
 
 def _rotated(looks: Sequence[Any], first: int) -> list[tuple[int, Any]]:

@@ -6,7 +6,9 @@ The templates escape all text. Only what this project draws itself becomes marku
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from typing import Any
+from xml.etree import ElementTree
 
 import yaml
 from markupsafe import Markup
@@ -21,6 +23,7 @@ _MARKER_SHAPES = {
     "^": "M14 2.6l3.4 6.2h-6.8z",
     "D": "M14 2.4l3.6 3.6l-3.6 3.6l-3.6-3.6z",
     "P": "M13 2.6h2v2.4h2.4v2h-2.4v2.4h-2v-2.4h-2.4v-2h2.4z",
+    "v": "M14 9.4l3.4-6.2h-6.8z",
     "X": "M12 2.6l2 2l2-2l1.4 1.4l-2 2l2 2l-1.4 1.4l-2-2l-2 2l-1.4-1.4l2-2l-2-2z",
 }
 
@@ -30,28 +33,62 @@ def visible(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_UNSHOWN)
 
 
-def inline_svg(svg: str, prefix: str, label: str) -> Markup:
-    """An SVG file's text as markup for the page.
+def figure_html(svg: str, prefix: str, label: str, keys: Mapping[str, LineStyle]) -> Markup:
+    """An SVG file's text as markup for the page: each panel by itself, so that they wrap.
 
-    Colours of `PALETTE` become CSS variables, so that figures follow light and dark mode. Ids get
-    `prefix`, because one page holds several figures. `label` is the text for screen readers.
-    Raises ValueError for an SVG without viewBox.
+    Colours of `PALETTE` become CSS variables, so that figures follow light and dark mode. Ids that
+    something refers to get `prefix`, because one page holds several figures. `label` is the text
+    for screen readers. A legend of names that all have a line style in `keys` becomes text.
+    Raises ValueError for an SVG that `draw_figure` did not write.
     """
-    box = re.search(r'viewBox="([^"]+)"', svg)
-    if box is None:
+    root = ElementTree.fromstring(svg)
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        element.attrib = {_local(name): value for name, value in element.attrib.items()}
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', svg))
+    parts = [group for group in root.iter("g") if "data-box" in group.attrib]
+    if not parts:
         raise ValueError(
-            "this SVG has no viewBox, so `draw_figure` did not write it; make the figure again"
+            "this SVG has no panels, so `draw_figure` did not write it; make the figure again"
         )
-    body = svg[svg.index(">", svg.index("<svg")) + 1 :].strip()
-    body = re.sub(r"<!--.*?-->|<style.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r'\sid="([^"]+)"', rf' id="{prefix}-\1"', body)
-    body = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", body)
-    body = re.sub(r'\s(?:xlink:)?href="#([^"]+)"', rf' href="#{prefix}-\1"', body)
-    body = re.sub(r' style="[^"]+"', _themed, body)
-    width = float(box[1].split()[2])
-    sizes = f"min-width:{0.95 * width:.0f}px;max-width:{1.55 * width:.0f}px"
-    head = Markup('<svg viewBox="{}" role="img" aria-label="{}" style="{}">')
-    return head.format(box[1], label, sizes) + Markup(body)
+    shared = [child for child in root if child.tag == "defs"]
+    drawn, legend, widths = Markup(""), Markup(""), []
+    for group in parts:
+        names = ["".join(text.itertext()) for text in group.iter("text")]
+        if group.get("id", "").startswith("legend") and set(names) <= set(keys):
+            entries = Markup("").join(
+                Markup("<li>{}{}</li>").format(line_key(keys[name]), name) for name in names
+            )
+            legend += Markup('<ul class="legend">{}</ul>').format(entries)
+            continue
+        box = group.attrib.pop("data-box")
+        width = float(box.split()[2])
+        body = "".join(_svg_text(one, prefix, used) for one in (*shared, group))
+        widths += [] if group.get("id", "").startswith("legend") else [width]
+        head = Markup('<svg viewBox="{}" style="max-width:{}px" aria-hidden="true">')
+        drawn += head.format(box, round(1.6 * width)) + Markup(body + "</svg>")
+        shared = []
+    panels = Markup('<div class="panels" role="img" aria-label="{}" style="--panel:{}px">{}</div>')
+    return panels.format(label, round(1.15 * max(widths)), drawn) + legend
+
+
+def _svg_text(element: ElementTree.Element, prefix: str, used: Collection[str]) -> str:
+    """An element as text without line breaks, unused ids, and colours of its own."""
+    for one in element.iter():
+        name = one.attrib.pop("id", "")
+        if name in used:
+            one.set("id", f"{prefix}-{name}")
+        if one.tag not in ("text", "tspan"):
+            one.text = None
+        one.tail = None
+    text = ElementTree.tostring(element, encoding="unicode")
+    text = re.sub(r'(href="#|url\(#)', rf"\1{prefix}-", text)
+    return re.sub(r' style="[^"]+"', _themed, text)
+
+
+def _local(name: str) -> str:
+    """A name without its XML namespace."""
+    return name.rpartition("}")[2]
 
 
 def line_key(style: LineStyle) -> Markup:

@@ -1,6 +1,8 @@
 """The style of every figure: panels, lines, legends, and the files it is saved to.
 
-Figures do not touch pyplot's global state, and the same data gives the same bytes.
+Figures do not touch pyplot's global state, and the same data gives the same bytes. An SVG file
+names its panels and the box of each, so that the page can lay them out for any width
+(`sage.rendering.markup.figure_html`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -73,41 +76,76 @@ def _with_short_numbers(path: re.Match[str]) -> str:
 def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
     """Draw a figure in this style and write it as SVG and, beside it, as PDF.
 
-    The same figure gives the same bytes.
+    The same figure gives the same bytes. In the SVG, panels and legends are groups called
+    `panel_1`, `legend_1` and so on, with their box (x, y, width, height in points) as `data-box`.
     """
     with matplotlib.rc_context(STYLE):
         figure = draw()
+        figure.draw_without_rendering()
+        boxes = _boxes(figure)
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata=nothing)
-        write_text_atomic(svg_path, _PATH.sub(_with_short_numbers, text.getvalue()))
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata=nothing)
+        text = _PATH.sub(_with_short_numbers, file.getvalue())
+        for name, box in boxes.items():
+            text = text.replace(f'id="{name}"', f'id="{name}" data-box="{box}"', 1)
+        write_text_atomic(svg_path, text)
         figure.set_layout_engine("none")  # it is laid out now; both files have the same places
         with atomic_file(svg_path.with_suffix(".pdf")) as temporary:
             figure.savefig(temporary, format="pdf", metadata={"CreationDate": None})
 
 
-def grid_of_panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels, with space below for a legend of `lines` entries."""
-    columns = count if count <= 3 else 2 if count == 4 else 3
+def _boxes(figure: Figure) -> dict[str, str]:
+    """Name the panels and legends of a figure, and give the box of each by its name.
+
+    All panels have the same margins around their axes, so that equal axes have equal boxes.
+    """
+    points, height = 72 / figure.dpi, 72 * figure.get_figheight()
+    extents = {}
+    for number, axes in enumerate(figure.axes, 1):
+        axes.set_gid(f"panel_{number}")
+        outer = axes.get_tightbbox()
+        assert outer is not None
+        extents[f"panel_{number}"] = (axes.get_window_extent().extents, outer.extents)
+    away = np.array([1, 1, -1, -1])
+    margin = np.max([away * (inner - outer) for inner, outer in extents.values()], axis=0)
+    ends = {name: inner - away * (margin + 2) for name, (inner, _) in extents.items()}
+    for number, legend in enumerate(figure.legends, 1):
+        legend.set_gid(f"legend_{number}")
+        ends[f"legend_{number}"] = legend.get_window_extent().extents
+    return {
+        name: " ".join(f"{n:.1f}" for n in (x, height - top, right - x, top - y))
+        for name, (x, y, right, top) in ((name, points * box) for name, box in ends.items())
+    }
+
+
+def grid_of_panels(
+    count: int, size: tuple[float, float] = (3.4, 2.75), columns: int = 3
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `count` panels of `size` (width and height in inches), in at most `columns`.
+
+    No panel is wider than a phone, so that its type stays legible where the page shows it alone.
+    """
+    columns = 2 if count == 4 else min(count, columns)
     rows = math.ceil(count / columns)
-    legend = _LINE_INCHES * math.ceil(max(lines, 1) / 4) + 0.1
-    width = {1: 5.4, 2: 8.0}.get(columns, 10.4)
-    figure = Figure(figsize=(width, 2.75 * rows + legend), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    panels = list(grid.flat)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in panels[count:]:
         spare.remove()
     return figure, panels[:count]
 
 
 def panels_of(
-    benchmarks: Mapping[str, str], rows: pd.DataFrame, lines: int
+    benchmarks: Mapping[str, str],
+    rows: pd.DataFrame,
+    size: tuple[float, float] = (3.4, 2.75),
+    columns: int = 3,
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
     """A figure with a titled panel for each benchmark, by name, and the panels with their rows.
 
     A panel without rows says so and is left out of the list.
     """
-    figure, panels = grid_of_panels(len(benchmarks), lines)
+    figure, panels = grid_of_panels(len(benchmarks), size, columns)
     drawn = []
     for axes, (benchmark, title) in zip(panels, benchmarks.items(), strict=True):
         axes.set(title=title)
@@ -154,21 +192,17 @@ def add_legend(
     styles: Mapping[str, LineStyle],
     study: ResolvedStudy,
     markers: bool,
-    labels: Sequence[str] = (),
 ) -> None:
-    """A legend of the methods in `names`, below the panels, by default with their titles.
-
-    It has as many columns, up to 4, as fit into the figure's width, and makes room for its lines.
-    """
+    """A legend of the methods in `names`, below the panels, in as many columns as fit, up to 4."""
     handles = [Line2D([], [], **line_look(styles[name], markers)) for name in names]
     if not handles:
         return
-    labels = labels or [row_title(study, name) for name in names]
+    labels = [row_title(study, name) for name in names]
     width, height = figure.get_size_inches()
     fitting = int(width / (_ENTRY_INCHES + _LETTER_INCHES * max(map(len, labels))))
     columns = max(1, min(4, len(names), fitting))
-    lines = math.ceil(len(names) / columns) - math.ceil(len(names) / 4)
-    figure.set_size_inches(width, height + _LINE_INCHES * lines)
+    more = _LINE_INCHES * math.ceil(len(names) / columns) + 0.1
+    figure.set_size_inches(width, height + more)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 

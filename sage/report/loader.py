@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
+import yaml
 
 from sage.analysis.case_study import CaseStudy, read_case
-from sage.claims import CONTRASTS
 from sage.claims.registration import Entry, read_entries
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
@@ -27,7 +27,7 @@ from sage.runtime.faults import Damaged
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
-METRICS = ("pass_at_k", "rates", "claims")
+METRICS = ("pass_at_k", "comparisons", "rates", "claims")
 """Metrics of the whole study that the page reads."""
 
 Manifest = Mapping[str, Any]
@@ -93,7 +93,8 @@ class PageContent:
     `guide_effects` has the numbers of the exhibit `estimators` under its name.
     `cases` maps exhibits to their case, or to None if no problem is solved by all methods.
     `excerpts` is the text of the sample browser's JSON, empty if there is none. `registered` are
-    the entries of the registration (`sage.claims.registration`). `sources` are the page's
+    the entries of the registration (`sage.claims.registration`), `repository` the address in
+    CITATION.cff, if there is one. `sources` are the page's
     templates, style and script by file name.
     """
 
@@ -109,6 +110,7 @@ class PageContent:
     measurements: Mapping[str, Manifest] = field(default_factory=dict)
     guide_effects: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     registered: Sequence[Entry] = ()
+    repository: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -120,7 +122,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     return PageContent(
         metrics=_read({name: made.metrics(name) for name in METRICS}, read_frame),
         tables=_read({name: made.table(name, "json") for name in tables}, read_document),
-        figures=_read({name: made.figure(name) for name in [*figures, CONTRASTS]}, _read_text),
+        figures=_read({name: made.figure(name) for name in figures}, _read_text),
         cases=_read(
             {name: files.measured(study, name) / CASE for name in study.study.exhibits}, read_case
         ),
@@ -134,6 +136,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
         measurements=_read(files.measurements(study), _read_manifest),
         registered=_read({0: files.results.registered}, read_entries).get(0, ()),
         guide_effects=_read({ESTIMATORS: made.table(ESTIMATORS)}, pd.read_csv),
+        repository=_repository(files.reports.parent / "CITATION.cff"),
         sources=read_sources(files.reports),
     )
 
@@ -151,6 +154,12 @@ def _read(paths: Mapping[Key, Path], read: Callable[[Path], Value]) -> dict[Key,
 
 def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def _repository(citation: Path) -> str:
+    """The address of the project's code in a citation file, empty if it has none."""
+    content = yaml.safe_load(_read_text(citation)) if citation.is_file() else {}
+    return str(content.get("repository-code") or "")
 
 
 def _read_manifest(path: Path) -> Manifest:

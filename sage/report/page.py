@@ -4,33 +4,41 @@
 modules of this package format text; the templates (`reports/`) write the markup. Every table and
 figure names its file and the command that makes it. Model output is always text: the templates
 escape it, and the only script, named by its hash in the page's policy, writes only text.
+Links lead to the files beside the page, and to the paper and the code; none is followed by itself.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from sage.claims import CONTRASTS, CONTRASTS_CAPTION
+from sage.claims import CONTRASTS
 from sage.claims.registration import registration
-from sage.claims.view import counted, ledger_view
+from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
 from sage.problems.record import readable_gold
 from sage.rendering import markup
+from sage.rendering.forest import Line, forest
 from sage.rendering.labels import row_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
-from sage.report.sections import Part, exhibit_sections, study_sections
+from sage.report.opening import opening
+from sage.report.sections import exhibit_sections, study_sections
 from sage.report.warnings import warnings
 from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
 
-TEMPLATE, STYLE, SCRIPT = "template.html.j2", "style.css", "browser.js"
+TEMPLATE, STYLE = "template.html.j2", "style.css"
+SCRIPTS = ("page.js", "browser.js")
+"""The second only where there are samples to browse."""
 
 
 def write_page(
@@ -53,47 +61,55 @@ def render_page(
     `files` and `page_path` are only named, not read or written. Raises ValueError for metrics
     without the needed columns or pooled rows, and for excerpts that are not JSON.
     """
-    environment = Environment(
-        loader=DictLoader({k: v for k, v in content.sources.items() if k.endswith(".j2")}),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = environment_of(content.sources, page_path)
     environment.globals |= {
         "command": partial(markup.command, study),
         "title_of": partial(row_title, study),
     }
-    environment.filters |= {
-        "breakable": markup.breakable,
-        "gold": readable_gold,
-        "visible": markup.visible,
-        "line_key": markup.line_key,
-    }
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
-    script = content.sources.get(SCRIPT, "") if excerpts else ""
+    script = "\n".join(content.sources.get(name, "") for name in SCRIPTS[: 2 if excerpts else 1])
     asked = registration(
         content.registered,
         [str(manifest["started"]) for manifest in content.policies.values()],
     )
-    claims = ledger_view(content.metrics.get("claims"), study, asked)
+    ledger = content.metrics.get("claims")
+    claims = ledger_view(ledger, study, asked)
+    tested = [claim for claim in claims if claim.verdict != "not run"]
+    early = [claim for claim in tested if not claim.exploratory]
+    early.sort(key=lambda claim: not claim.headline)
+    contrasts = {} if ledger is None else lines_of(ledger, study, tested)
+    opens = [] if ledger is None else _opening_lines(ledger, study, early)
     lead, exhibits = exhibit_sections(study, content, files)
+    date, commit = provenance.made_from(content)
     return environment.get_template(TEMPLATE).render(
         study=study,
         partial_report=partial_report,
         facts=provenance.study_facts(study),
+        date=date,
+        commit=commit,
+        repository=content.repository,
+        bibtex=provenance.bibtex(study.study.paper) if study.study.paper else "",
         policy=content_policy(script),
         style=Markup(content.sources.get(STYLE, "")),
         palette=Markup(markup.palette_css()),
         script=Markup(script),
         excerpts=json_block(excerpts) if excerpts else None,
         claims=claims,
+        tested=tested,
         counted=counted(claims) if claims else "",
+        opening=opening(
+            study,
+            content.metrics.get("comparisons"),
+            content.metrics.get("pass_at_k"),
+            opens,
+            len(early) - len(opens),
+        ),
         lead=lead,
-        claims_path=files.made.metrics("claims").as_posix(),
+        claims_path=files.made.metrics("claims", "csv").as_posix(),
         registered=asked.of_study(study),
         registered_path=files.results.registered.as_posix(),
-        contrasts=_contrasts(content, files),
+        contrasts=[forest(contrasts.get("points", [])), forest(contrasts.get("percent", []), "%")],
+        contrasts_path=files.made.figure(CONTRASTS).as_posix(),
         warnings=warnings(study, content),
         exhibits=exhibits,
         study_sections=study_sections(study, content, files),
@@ -105,6 +121,30 @@ def render_page(
         excerpts_path=files.made.excerpts.as_posix(),
         page_path=page_path.as_posix(),
     )
+
+
+def environment_of(sources: Mapping[str, str], page_path: Path) -> Environment:
+    """The templates among `sources`, and functions for paths and text."""
+    environment = Environment(
+        loader=DictLoader({k: v for k, v in sources.items() if k.endswith(".j2")}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "breakable": markup.breakable,
+        "gold": readable_gold,
+        "visible": markup.visible,
+        "line_key": markup.line_key,
+        "beside": partial(beside, page_path),
+    }
+    return environment
+
+
+def beside(page: Path, path: str) -> str:
+    """A file's address relative to the page's folder."""
+    return Path(os.path.relpath(path, page.parent)).as_posix()
 
 
 def content_policy(script: str) -> str:
@@ -124,10 +164,10 @@ def json_block(text: str) -> Markup:
     return Markup(text)
 
 
-def _contrasts(content: PageContent, files: PageFiles) -> Part | None:
-    """The figure of all contrasts, if it has been drawn."""
-    if CONTRASTS not in content.figures:
-        return None
-    drawn = markup.inline_svg(content.figures[CONTRASTS], "svg-contrasts", CONTRASTS_CAPTION)
-    path = files.made.figure(CONTRASTS).as_posix()
-    return Part("figure-contrasts", CONTRASTS_CAPTION, path, "claims", figure=drawn)
+def _opening_lines(
+    ledger: pd.DataFrame, study: ResolvedStudy, claims: Sequence[LedgerClaim]
+) -> list[Line]:
+    """The primary contrasts of claims, in their order, as far as they are in points."""
+    order = {f"claim-{claim.name}": place for place, claim in enumerate(claims)}
+    primary = [line for line in lines_of(ledger, study, claims)["points"] if line.strong]
+    return sorted(primary, key=lambda line: order[line.link])

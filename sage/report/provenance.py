@@ -16,6 +16,7 @@ from sage.rendering.table import Cell, Group, Row, Table, single_heads
 from sage.report.loader import Manifest, PageContent, PageFiles
 from sage.results import Results, Run
 from sage.study import BASE, ResolvedStudy
+from sage.study.types import Paper
 
 _Job = tuple[str, str, Path, Manifest | None]
 """Its title, where it stands, the path of its manifest, and what that has."""
@@ -35,6 +36,28 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
         ("Temperature", f"{evaluation.sampling.temperature:g}"),
         ("Bootstrap draws", grouped(evaluation.bootstrap)),
     ]
+
+
+def made_from(content: PageContent) -> tuple[str, str]:
+    """The day of the last job and the commit of all, each empty if no job has it; commits that
+    differ are counted."""
+    kinds = (content.parents, content.policies, content.evaluations, content.measurements)
+    manifests = [manifest for of_kind in kinds for manifest in of_kind.values()]
+    ends = [str(manifest.get("ended") or manifest.get("started") or "") for manifest in manifests]
+    commits = {commit for one in manifests if (commit := one.get("git_commit"))}
+    named = short_commit(commits.pop()) if len(commits) == 1 else f"{len(commits)} commits"
+    return max(ends, default="")[:10], named if manifests else ""
+
+
+def bibtex(paper: Paper) -> str:
+    """A paper as an entry for BibTeX."""
+    people = " and ".join(paper.authors.replace(" and ", ", ").split(", "))
+    fields = {"title": f"{{{paper.title}}}", "author": people, "year": str(paper.year)}
+    if paper.arxiv:
+        fields |= {"eprint": paper.arxiv, "archivePrefix": "arXiv"}
+    word = people.partition(" and ")[0].split()[-1].lower()
+    body = "".join(f"  {name} = {{{text}}},\n" for name, text in fields.items())
+    return f"@misc{{{word}{paper.year},\n{body}}}"
 
 
 def all_settings(study: ResolvedStudy) -> list[tuple[str, str]]:

@@ -17,7 +17,8 @@ from sage.exhibits.case_study import CASE
 from sage.exhibits.estimators import NAME as ESTIMATORS
 from sage.exhibits.estimators import guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
-from sage.rendering.markup import inline_svg
+from sage.rendering.lines import line_styles
+from sage.rendering.markup import figure_html
 from sage.rendering.numbers import grouped, listing
 from sage.rendering.table import Table
 from sage.report.loader import PageContent, PageFiles
@@ -121,11 +122,12 @@ def parts_of(
     the text of a figure for screen readers.
     """
     parts, missing = [], []
+    keys = {row_title(study, row): style for row, style in line_styles(study).items()}
     caption = heading + shows(study, name).caption
     for figure in figures_of(study, name):
         path = files.made.figure(figure).as_posix()
         if svg := content.figures.get(figure):
-            drawn = inline_svg(svg, f"svg-{figure}", label)
+            drawn = figure_html(svg, f"svg-{figure}", label, keys)
             parts.append(Part(f"figure-{figure}", caption, path, name, figure=drawn))
         else:
             missing.append(path)
@@ -169,9 +171,7 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
         facts.append(("Sampling", text))
     elif not own and model.rl:
         facts.append(("Steps", grouped(model.rl.steps)))
-    methods = {row: study.algorithms[row] for row in exhibit.rows_of(study) if row != BASE}
-    if effects := guide_effects(methods, content.guide_effects.get(ESTIMATORS)):
-        facts.append(("Effect of guides, exactly", "; ".join(effects)))
+    methods = [row for row in exhibit.rows_of(study) if row != BASE]
     if exhibit.of_policies and (wanted := exhibit.runs(study)):
         have = sum(run in content.policies for run in wanted)
         runs = str(have) if have == len(wanted) else f"{have} of {len(wanted)}"
@@ -192,6 +192,16 @@ def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles)
             made, lacking = parts_of(study, name, content, files, heading, label, heading)
             parts += made
             missing += lacking
-        section = Section(anchor, "", title, target, parts=tuple(parts), missing=tuple(missing))
+        effects = guide_effects(study.algorithms, content.guide_effects.get(ESTIMATORS))
+        said = f"Of this study’s methods: {'; '.join(effects)}." if effects else ""
+        section = Section(
+            anchor,
+            "",
+            title,
+            target,
+            parts=tuple(parts),
+            missing=tuple(missing),
+            note=said if ESTIMATORS in names else "",
+        )
         sections.append(section)
     return sections

@@ -30,6 +30,28 @@ AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
 """An exhibit of any kind that the validation context knows."""
 
 
+class Paper(Strict):
+    """The paper that a study reproduces."""
+
+    title: Annotated[str, about("title of the paper")]
+    authors: Annotated[str, about("its authors, as in `Lee, Kang and Hwang`")]
+    year: Annotated[int, Field(ge=1900, le=2100), about("year", unit="year")]
+    arxiv: Annotated[
+        str | None,
+        Field(pattern=r"^\d{4}\.\d{4,5}$"),
+        about("its number on arXiv, such as `2605.18864`"),
+    ] = None
+
+
+SAGE = Paper(
+    title="SAGE: Shaping Anchors for Guided Exploration in RLVR of LLMs",
+    authors="Lee, Kang and Hwang",
+    year=2026,
+    arxiv="2605.18864",
+)
+"""The paper of this project's own studies."""
+
+
 class Study(Strict):
     """One complete study.
 
@@ -52,6 +74,15 @@ class Study(Strict):
     notice: Annotated[
         str, about("what the numbers do and do not show; stands at the top of the report")
     ] = ""
+    paper: Annotated[
+        Paper | None,
+        about("the paper that the report names; `null` for a study that reproduces none"),
+    ] = SAGE
+    claims: Annotated[
+        str,
+        Field(pattern=r"\.ya?ml$"),
+        about("file of the claims that are tested, from the folder of the Snakefile", unit="path"),
+    ] = "config/claims.yaml"
     problems: Annotated[
         dict[Name, ProblemSet],
         Field(min_length=1),
@@ -342,6 +373,6 @@ class ResolvedStudy(Strict):
             )
             for name, model in self.study.models.items()
         }
-        hidden = {"title": "", "notice": "", "exhibits": kept, "models": models}
+        hidden = {"title": "", "notice": "", "paper": None, "exhibits": kept, "models": models}
         study = self.study.model_copy(update=hidden)
         return self.model_copy(update={"study": study})

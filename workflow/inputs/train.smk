@@ -9,7 +9,7 @@ def register_study():
 
     committed = CONFIG_FOLDER / "registered" / f"{STUDY.name}.json"
     try:
-        claims = load_claims(CONFIG_FOLDER / "claims.yaml")
+        claims = load_claims(Path(STUDY.study.claims))
         register(STUDY, claims, RESULTS.registered, committed)
     except (Damaged, ValueError) as error:
         refuse(error)

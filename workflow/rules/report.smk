@@ -5,7 +5,7 @@ rule claims:
     """The verdicts on the claims of the paper."""
 
     input:
-        claims="config/claims.yaml",
+        claims=STUDY.study.claims,
         comparisons=RESULTS.metrics("comparisons"),
         chance=RESULTS.metrics("chance"),
         exhibits=evidence(),

@@ -1,0 +1,105 @@
+// What the page does besides showing itself: it opens details that are linked to or printed, marks
+// the section in view, copies its address, and sorts tables or copies them as CSV.
+(() => {
+  "use strict";
+  const openTo = (id) => {
+    let at = document.getElementById(id);
+    if (!at) return;
+    const target = at;
+    for (; at; at = at.parentElement) if (at.localName === "details") at.open = true;
+    target.scrollIntoView();
+  };
+  const follow = () => location.hash && openTo(decodeURIComponent(location.hash.slice(1)));
+  addEventListener("hashchange", follow);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#']");
+    if (link) openTo(link.hash.slice(1));
+  });
+  follow();
+
+  const closed = [];
+  addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach((one) => {
+    one.open = true;
+    closed.push(one);
+  }));
+  addEventListener("afterprint", () => closed.splice(0).forEach((one) => { one.open = false; }));
+
+  const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
+  const seen = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
+    if (!isIntersecting) return;
+    links.forEach((link) => link.removeAttribute("aria-current"));
+    links.get(target.id).setAttribute("aria-current", "true");
+  }), { rootMargin: "-10% 0px -80% 0px" });
+  links.forEach((link, id) => document.getElementById(id) && seen.observe(document.getElementById(id)));
+
+  const say = async (button, text) => {
+    const before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Copying is not allowed here";
+    }
+    setTimeout(() => { button.textContent = before; }, 1500);
+  };
+  const button = (text, act) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.addEventListener("click", () => act(made));
+    return made;
+  };
+  document.querySelectorAll(".copy-link").forEach((one) => {
+    one.hidden = false;
+    one.addEventListener("click", () => say(one, location.href));
+  });
+
+  // The heads of single columns, from left to right: those below a group stand in its place.
+  const headsOf = (table) => {
+    const [first, second] = [...table.tHead.rows].map((row) => [...row.cells]);
+    return first.flatMap((head) => (head.colSpan > 1 || head.classList.contains("group") ? second.splice(0, head.colSpan) : [head]));
+  };
+  const words = (cell) => [...cell.childNodes].filter((node) => node.nodeName !== "SMALL")
+    .map((node) => node.textContent).join("").trim();
+  const value = (cell) => {
+    const text = words(cell).replace(/\u2212/g, "-").replace(/[\u202f,]/g, "");
+    return /^[-+]?[\d.]/.test(text) ? parseFloat(text) : text;
+  };
+  const compare = (one, two) => {
+    if (typeof one === "number" && typeof two === "number") return one - two;
+    if (typeof one !== typeof two) return typeof one === "number" ? -1 : 1;
+    return one.localeCompare(two);
+  };
+  const csv = (table) => {
+    const quoted = (cells) => cells.map((text) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text)).join(",");
+    const groups = [...table.tHead.rows[0].cells].flatMap((head) => Array(head.colSpan).fill(head.colSpan > 1 ? `${head.textContent.trim()} ` : ""));
+    const heads = headsOf(table).map((head, place) => groups[place] + head.textContent.trim());
+    const rows = [...table.tBodies].flatMap((body) => {
+      const title = body.querySelector("tr.group")?.textContent.trim();
+      return [...body.querySelectorAll("tr:not(.group)")].map((row) => [
+        ...(table.querySelector("tr.group") ? [title || ""] : []),
+        ...[...row.cells].map((cell) => [words(cell), ...[...cell.querySelectorAll("small")].map((small) => `(${small.textContent})`)].join(" ").trim()),
+      ]);
+    });
+    if (table.querySelector("tr.group")) heads.unshift("Group");
+    return [heads, ...rows].map(quoted).join("\n");
+  };
+  document.querySelectorAll("table[data-sortable]").forEach((table) => {
+    headsOf(table).forEach((head, place) => {
+      const sort = button(head.textContent.trim(), () => {
+        const falling = head.getAttribute("aria-sort") === "descending";
+        headsOf(table).forEach((one) => one.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", falling ? "ascending" : "descending");
+        for (const body of table.tBodies) {
+          const rows = [...body.querySelectorAll("tr:not(.group)")];
+          rows.sort((one, two) => (falling ? 1 : -1) * compare(value(one.cells[place]), value(two.cells[place])));
+          body.append(...rows);
+        }
+      });
+      head.replaceChildren(sort);
+    });
+    const origin = table.parentElement.nextElementSibling;
+    const copy = button("Copy as CSV", (made) => say(made, csv(table)));
+    if (origin?.classList.contains("origin")) origin.append(" ", copy);
+  });
+})();

@@ -1,0 +1,86 @@
+"""A forest: differences with their intervals, a line each, on one scale.
+
+The page draws it as a table, so that it is read on a phone and by a screen reader alike
+(`reports/partials/macros.html.j2`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sage.rendering.numbers import interval_of_points, points
+
+
+@dataclass(frozen=True)
+class Line:
+    """A difference with its 95 % interval, as shares; NaN for an interval that is unknown.
+
+    `note` says what was measured and where, `claim` what the paper says, `claimed` on which side
+    of 0 it lies (`up`, `down` or empty), `margin` what difference would not matter. `kind` is the
+    CSS class of the verdict, `link` the id of the part of the page about it.
+    """
+
+    title: str
+    note: str
+    effect: float
+    low: float
+    high: float
+    verdict: str = ""
+    kind: str = ""
+    claim: str = ""
+    claimed: str = ""
+    margin: float = math.nan
+    link: str = ""
+    strong: bool = True
+    hollow: bool = False
+
+    @property
+    def text(self) -> str:
+        """The effect in points."""
+        return points(self.effect)
+
+    @property
+    def interval(self) -> str:
+        """The interval in points."""
+        return interval_of_points(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Lines with their common scale; `unit` is `points` or `%`."""
+
+    lines: tuple[Line, ...]
+    unit: str
+    low: float
+    high: float
+
+    def at(self, value: float) -> str:
+        """Where a difference is, in percent of the width; its end where it is outside."""
+        share = (value - self.low) / (self.high - self.low)
+        return f"{100 * min(1.0, max(0.0, share)):.2f}%"
+
+    def width(self, low: float, high: float) -> str:
+        """The width between two differences, in percent."""
+        return f"{float(self.at(high)[:-1]) - float(self.at(low)[:-1]):.2f}%"
+
+    @property
+    def ticks(self) -> list[tuple[str, str]]:
+        """Two to five round differences: (place, text)."""
+        raw = (self.high - self.low) / 4
+        power = 10.0 ** math.floor(math.log10(raw))
+        step = next(size * power for size in (1, 2, 5, 10) if size * power >= raw)
+        places = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        texts = [(place * step, f"{round(100 * place * step, 6):+g}") for place in places]
+        return [(self.at(at), text.replace("-", "−").replace("+0", "0")) for at, text in texts]
+
+
+def forest(lines: Sequence[Line], unit: str = "points") -> Forest | None:
+    """Lines on one scale around 0 and all intervals; None if there are none."""
+    if not lines:
+        return None
+    ends = [0.0, *(line.effect for line in lines)]
+    ends += [end for line in lines for end in (line.low, line.high) if not math.isnan(end)]
+    room = 0.05 * (max(ends) - min(ends)) or 0.01
+    return Forest(tuple(lines), unit, min(ends) - room, max(ends) + room)

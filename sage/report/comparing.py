@@ -1,0 +1,227 @@
+"""Two finished studies on one page: what differs in their settings, then in their numbers.
+
+    python -m sage.report.comparing results/a results/b --html page.html
+
+A method of both studies is compared with itself, on the benchmarks whose problems are the same:
+paired by problem, and by training run where both have the same seeds. The second study is taken
+minus the first. p is adjusted after Holm over all differences of the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.intervals import holm
+from sage.evaluation.pass_at_k import pass_at_k
+from sage.exhibits.pass_at_k import LEVEL
+from sage.rendering import markup
+from sage.rendering.forest import Forest, Line, forest
+from sage.rendering.numbers import interval_of_points, p_text, percent, points
+from sage.rendering.table import Cell, Group, Row, Table, single_heads
+from sage.report.loader import read_sources
+from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
+from sage.report.warnings import changes
+from sage.results import Results
+from sage.runtime.files import write_text_atomic
+from sage.runtime.tables import read_frame
+from sage.study import BASE
+
+TEMPLATE = "compare.html.j2"
+DRAWS = 10_000
+"""Bootstrap draws of an interval."""
+
+KEYS = ["model", "algorithm", "benchmark"]
+DIFFERENCES = [*KEYS, "k", "first", "second", "value", "low", "high", "p", "p_holm", "n_seeds"]
+"""`first` and `second` are pass@k of the studies, `value` is second minus first (shares)."""
+
+
+def write_comparison(
+    one: Path, two: Path, page: Path, reports: Path = Path("reports"), draws: int = DRAWS
+) -> str:
+    """Compare the results folders `one` and `two` on the page `page`; returns the main sentence.
+
+    Raises FileNotFoundError for a study that has no counts yet, and ValueError for two that share
+    no method on the same problems.
+    """
+    counts = [read_frame(Results(folder).metrics("counts")) for folder in (one, two)]
+    table = differences(*counts, draws=draws)
+    settings = [_settings(folder) for folder in (one, two)]
+    names, sources = (one.name, two.name), read_sources(reports)
+    ks = sorted(set(table["k"]))
+    sentence = _sentence(table, names)
+    script = sources.get(SCRIPTS[0], "")
+    template = environment_of(sources, page).get_template(TEMPLATE)
+    text = template.render(
+        names=names,
+        sentence=sentence,
+        forests=[(k, _forest(table[table["k"] == k])) for k in ks],
+        table=_table(table, names),
+        changed=_changed(*settings),
+        only=[sorted(set(mine) - set(other)) for mine, other in (settings, settings[::-1])],
+        left_out=_left_out(counts, table),
+        policy=content_policy(script),
+        script=Markup(script),
+        style=Markup(sources.get(STYLE, "")),
+        palette=Markup(markup.palette_css()),
+    )
+    write_text_atomic(page, text)
+    return sentence
+
+
+def differences(one: pd.DataFrame, two: pd.DataFrame, draws: int) -> pd.DataFrame:
+    """DIFFERENCES of two studies' counts, at k = 1 and the largest k that both have.
+
+    Training runs are paired by seed, or in order where no seed is in both. Raises ValueError if
+    nothing is on the same problems.
+    """
+    ours, theirs = (dict(list(counts.groupby(KEYS, sort=False))) for counts in (one, two))
+    rows = []
+    for key in ours:
+        sides = [ours[key], theirs.get(key)]
+        if sides[1] is None or set(sides[0]["problem_id"]) != set(sides[1]["problem_id"]):
+            continue
+        if not set(sides[0]["train_seed"]) & set(sides[1]["train_seed"]):
+            sides = [side.assign(train_seed=pd.factorize(side["train_seed"])[0]) for side in sides]
+        named = [side.assign(algorithm=name) for side, name in zip(sides, "ab", strict=True)]
+        table = comparisons_table(pd.concat(named), draws)
+        for row in table[table["k"].isin([1, table["k"].max()])].to_dict("records"):
+            levels = {
+                name: _pass_at_k(side, row["k"])
+                for name, side in zip(("first", "second"), sides, strict=True)
+            }
+            rows.append(row | dict(zip(KEYS, key, strict=True)) | levels)
+    if not rows:
+        raise ValueError("the two studies share no method that was evaluated on the same problems")
+    frame = pd.DataFrame(rows)
+    frame["p_holm"] = holm(frame["p"].to_numpy(dtype=float))
+    return frame[DIFFERENCES]
+
+
+def _pass_at_k(counts: pd.DataFrame, k: int) -> float:
+    """The mean of unbiased pass@k over a method's runs and problems."""
+    n, correct = int(counts["n_samples"].iloc[0]), counts["correct"].to_numpy()
+    return float(np.mean(pass_at_k(n, correct, np.array([k]))))
+
+
+def _settings(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """The settings of a study's jobs, by their folder, from their manifests."""
+    manifests = [*folder.glob("models/**/manifest.json"), *folder.glob("samples/**/*.json")]
+    return {
+        path.relative_to(folder).as_posix(): json.loads(path.read_text("utf-8")).get("settings", {})
+        for path in sorted(manifests)
+    }
+
+
+def _changed(
+    one: Mapping[str, Mapping[str, Any]], two: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """Settings of jobs of both studies that differ: (change, how many jobs have it)."""
+    jobs: dict[str, list[str]] = {}
+    for path in one:
+        for change in changes(one[path], two[path]) if path in two else ():
+            jobs.setdefault(change, []).append(path)
+    return [
+        (change, f"{len(paths)} jobs" if len(paths) > 1 else paths[0])
+        for change, paths in jobs.items()
+    ]
+
+
+def _left_out(counts: Sequence[pd.DataFrame], table: pd.DataFrame) -> list[str]:
+    """Methods and benchmarks of either study that the other has not, or with other problems."""
+    there = {key for frame in counts for key in frame.groupby(KEYS).groups}
+    return sorted(" / ".join(map(str, key)) for key in there - set(table.groupby(KEYS).groups))
+
+
+def _sentence(table: pd.DataFrame, names: tuple[str, str]) -> str:
+    """How many differences are significant, and the largest."""
+    clear = table[table["p_holm"] < LEVEL]
+    largest = (clear if len(clear) else table).sort_values("value", key=lambda v: -v.abs()).iloc[0]
+    ends = f"{percent(largest['first'])} to {percent(largest['second'])} %"
+    named = (
+        f"{largest['algorithm']} in pass@{largest['k']} on {largest['benchmark']} ({ends}, "
+        f"{points(largest['value'])} points)"
+    )
+    count = f"{len(clear)} of" if len(clear) else "None of"
+    return (
+        f"{count} {len(table)} differences between {names[0]} and {names[1]} "
+        f"{'is' if len(clear) < 2 else 'are'} significant after Holm; the largest is {named}."
+    )
+
+
+def _forest(rows: pd.DataFrame) -> Forest | None:
+    several = rows["model"].nunique() > 1
+    lines = [
+        Line(
+            title="Base" if row["algorithm"] == BASE else row["algorithm"],
+            note=f"{row['model']}, " * several + row["benchmark"],
+            effect=row["value"],
+            low=row["low"],
+            high=row["high"],
+            verdict=_p(row["p_holm"]),
+            kind=_kind(row),
+            hollow=row["n_seeds"] == 1,
+        )
+        for row in rows.to_dict("records")
+    ]
+    return forest(lines)
+
+
+def _kind(row: Mapping[Any, Any]) -> str:
+    if not row["p_holm"] < LEVEL:
+        return "inconclusive"
+    return "higher" if row["value"] > 0 else "lower"
+
+
+def _p(value: float) -> str:
+    return "" if math.isnan(value) else f"p {'' if value < 0.001 else '= '}{p_text(value)}"
+
+
+def _table(table: pd.DataFrame, names: tuple[str, str]) -> Table:
+    """Every difference, in a group for each model and benchmark."""
+    groups = []
+    for (model, benchmark), rows in table.groupby(["model", "benchmark"], sort=False):
+        made = [
+            Row(
+                str(row["algorithm"]),
+                (
+                    Cell(str(row["k"])),
+                    Cell(percent(row["first"])),
+                    Cell(percent(row["second"])),
+                    Cell(points(row["value"]), interval_of_points(row["low"], row["high"])),
+                    Cell(p_text(row["p_holm"])),
+                    Cell(str(row["n_seeds"])),
+                ),
+            )
+            for row in rows.to_dict("records")
+        ]
+        groups.append(Group(f"{model}, {benchmark}", tuple(made)))
+    heads = ("k", names[0], names[1], "Δ", "p after Holm", "Runs")
+    return Table("Method", single_heads(heads), tuple(groups))
+
+
+def main() -> None:
+    """Compare two results folders, as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("first", type=Path, help="results folder of a finished study")
+    parser.add_argument("second", type=Path, help="the same of another one")
+    parser.add_argument("--html", type=Path, default=Path("compare.html"), help="the page")
+    asked = parser.parse_args()
+    try:
+        print(write_comparison(asked.first, asked.second, asked.html))
+    except (FileNotFoundError, ValueError) as error:
+        raise SystemExit(str(error)) from None
+    print(asked.html)
+
+
+if __name__ == "__main__":
+    main()
