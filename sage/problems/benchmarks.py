@@ -185,7 +185,7 @@ def _solved(named: Named, rules: RowRules, rows: Rows) -> Iterator[Solved]:
                 level=str(level if level is not None else rows.level or ""),
                 source=rows.source,
                 revision=rows.revision,
-                cluster=str(_found(row, fields.cluster or []) or ""),
+                cluster=str(_value_at(row, fields.cluster or []) or ""),
             ),
             str(_value_at(row, fields.solution or []) or ""),
         )
