@@ -56,7 +56,7 @@ def test_cells_without_a_common_seed_are_refused() -> None:
 
 def test_a_cell_of_each_strength_and_a_control_of_each_weight() -> None:
     study = load_study("dose", ROOT / "config")
-    exhibit = study.study.exhibits["dose_zero"]
+    exhibit = study.study.exhibits["dose_minus"]
     assert isinstance(exhibit, DoseFigure)
     rows = exhibit.rows_of(study)
     assert len(rows) == 8
