@@ -337,8 +337,11 @@ class Evaluation(Draws):
         return self.model_dump(mode="json", include=set(Draws.model_fields))
 
     def decisive(self) -> dict[str, Any]:
-        """The settings that samples and grades depend on: those of Draws but for speed."""
-        of_speed = ("batch_size", "shard_size")
+        """The settings that samples and grades depend on: those of Draws but for speed.
+
+        `merge_adapter` counts where it is on: samples drawn before there was such a setting stay.
+        """
+        of_speed = ("batch_size", "shard_size", *(() if self.merge_adapter else ("merge_adapter",)))
         return {key: value for key, value in self.draws().items() if key not in of_speed}
 
     @model_validator(mode="after")
