@@ -420,3 +420,5 @@ def test_rates_are_tuned_on_problems_that_no_verdict_is_about() -> None:
     assert rates == {"plus": 1e-3, "low": 3e-4, "high": 3e-3}
     assert len({tuple(tuning.trained(model)) for model in rates}) == 1
     assert {"grpo", "grpo_no_kl"} < set(tuning.trained("plus"))
+    settings = [tuning.model(model).rl.model_dump(exclude={"learning_rate"}) for model in rates]
+    assert settings[0] == settings[1] == settings[2]
