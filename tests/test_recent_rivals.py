@@ -14,15 +14,25 @@ from conftest import ROOT
 from test_credit import signals
 from test_signs import GOOD, rows
 from test_signs import signs as signs_of
-from trainers import SMALL, SUMS, assert_same_run, odd_sum, small_trainer, unbroken_and_resumed
+from trainers import (
+    SMALL,
+    SUMS,
+    assert_same_run,
+    odd_sum,
+    small_trainer,
+    trainer_of,
+    unbroken_and_resumed,
+)
 from trainers import write_parent as write
 
+from sage.exhibits import load_study
 from sage.method.advantages import GroupNormalised
 from sage.method.anchors import K2, K3, LogProbs, Scope
-from sage.method.credit import Ucpo, Uniqueness
+from sage.method.credit import TokenSignals, Ucpo, Uniqueness
 from sage.method.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
 from sage.method.planners import Drawn, UnsolvedOnly
-from sage.problems.sums import STRATEGIES, Sheet
+from sage.problems.sets import draw_problems
+from sage.problems.sums import STRATEGIES, Sheet, sums_problems
 from sage.problems.working import route_taken
 from sage.prompting import completion, messages
 from sage.study import REGISTRIES, RL, Algorithm
@@ -31,6 +41,7 @@ from sage.study.watch import Watch
 from sage.training import rl
 from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.rewards import SOURCE, strategies_of
+from sage.training.trainer import Shaping
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 
@@ -167,6 +178,26 @@ def test_strategies_are_those_that_the_checkers_know() -> None:
     assert route_taken("", completion("ab bc", " ab  bc ")) == "ab bc"
     with pytest.raises(ValueError, match="not of source 'sage/knights'"):
         strategies_of([{**example, SOURCE: "sage/knights"}], asked[:1])
+
+
+def test_training_hands_the_strategies_of_sheets_to_the_rule(parent: Path, tmp_path: Path) -> None:
+    sheets = sums_problems("sheets", 8, 1, list(STRATEGIES), 3, "train")
+    algorithm = Algorithm.model_validate(ROWS["uniqueness"])
+    heard: list[TokenSignals] = []
+
+    class Noting(Uniqueness):
+        def token_advantages(self, told: TokenSignals) -> torch.Tensor:
+            heard.append(told)
+            return super().token_advantages(told)
+
+    trainer = trainer_of(
+        parent, sheets, SMALL, algorithm, tmp_path, reward=odd_sum, shaping=Shaping(credit=Noting())
+    )
+    trainer.train()
+    assert len(heard) == 4
+    for told in heard:  # a random model follows no strategy, so all follow the same
+        assert len(set(told.strategies.tolist())) == 1
+        assert told.strategies.shape == told.rewards.shape
 
 
 # Unsolved only ---------------------------------------------------------------------------
@@ -376,3 +407,18 @@ def test_every_rival_stands_beside_its_authors_settings() -> None:
     for key in ("advantage", "credit", "planner"):
         for kind in set(REGISTRIES[key].classes) - ours:
             assert f"| `{kind}` |" in text
+
+
+def test_rates_are_tuned_on_problems_that_no_verdict_is_about() -> None:
+    tuning, verdicts = (load_study(name, ROOT / "config") for name in ("rivals_tuning", "sums"))
+    asked = [
+        {problem.problem for problem in draw_problems("x", study.problem_set("sheets"))}
+        for study in (tuning, verdicts)
+    ]
+    assert not asked[0] & asked[1]
+    rates = {model: tuning.model(model).rl.learning_rate for model in tuning.study.models}
+    assert rates == {"plus": 1e-3, "low": 3e-4, "high": 3e-3}
+    assert len({tuple(tuning.trained(model)) for model in rates}) == 1
+    assert {"grpo", "grpo_no_kl"} < set(tuning.trained("plus"))
+    settings = [tuning.model(model).rl.model_dump(exclude={"learning_rate"}) for model in rates]
+    assert settings[0] == settings[1] == settings[2]
