@@ -67,14 +67,15 @@ class Server:
 
     def serve(self) -> Request | None:
         """Returns None at the server's end, and in every fork what it is to run."""
+        calls = self._listener.fileno()
         while not self.is_leaving:
             wait = 1.0 if self._forks else IDLE_SECONDS
-            ready, _, _ = select.select([self._listener, self._snakemake], [], [], wait)
+            ready, _, _ = select.select([calls, self._snakemake], [], [], wait)
             self._reap()
             self.is_leaving = self._snakemake in ready
             if not ready and wait == IDLE_SECONDS:
                 return None
-            if self._listener in ready and (request := self._fork(self._listener.accept()[0])):
+            if calls in ready and (request := self._fork(self._listener.accept()[0])):
                 return request
         deadline = time.monotonic() + LEAVING_SECONDS
         while self._forks and time.monotonic() < deadline:
@@ -135,10 +136,10 @@ def _attend(connection: socket.socket, pid: int) -> NoReturn:
 
     That is what the fork has started and, if the job's process is gone, the fork.
     """
-    end = os.pidfd_open(pid)
+    end, messages = os.pidfd_open(pid), connection.fileno()
     with contextlib.suppress(OSError):
         connection.send(str(pid).encode())
-        while end not in select.select([connection, end], [], [])[0]:
+        while end not in select.select([messages, end], [], [])[0]:
             if not (signals := connection.recv(64)):
                 break
             for number in signals:
