@@ -57,8 +57,10 @@ def comparisons() -> Iterator[Comparison]:
         yield Comparison(name, ratio, limit, own, other, len(pairs), "tokens/s")
 
 
-def measure() -> dict[str, list[tuple[float, float]]]:
-    """Tokens per second of (our engine, direct calls) and of direct calls (with, without) seeds."""
+def measure(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Tokens per second of (our engine, direct calls), of direct calls (with, without) seeds, and
+    with an adapter (merged, beside); `folder` is for checkpoints.
+    """
     import torch
     from peft import LoraConfig, get_peft_model
     from vllm import SamplingParams
@@ -72,20 +74,19 @@ def measure() -> dict[str, list[tuple[float, float]]]:
 
     settings = Sampling(temperature=1.0, max_tokens=64)
     dtype = "float32" if _device() == "cpu" else "bfloat16"
-    with tempfile.TemporaryDirectory() as name:
-        base, adapter, whole = (Path(name) / part for part in ("base", "adapter", "merged"))
-        model, tokenizer = random_policy(hidden_size=128)
-        save_checkpoint(model, tokenizer, base)
-        targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-        lora = LoraConfig(r=8, lora_alpha=16, target_modules=targets, init_lora_weights=False)
-        get_peft_model(model, lora).save_pretrained(adapter)
-        policy = load_policy(base, adapter, getattr(torch, dtype), "cpu", merge=True)
-        save_checkpoint(policy, tokenizer, whole)
-        common = (tokenizer, base, _device(), dtype, BATCH)
-        limits = {} if _device() == "cpu" else {"gpu_memory_utilization": 0.2}
-        sampler = VllmSampler(base, *common, limits=limits)
-        beside = VllmSampler(base, *common, adapter=adapter, limits=limits)
-        merged = VllmSampler(whole, *common, limits=limits)
+    base, adapter, whole = (folder / part for part in ("base", "adapter", "merged"))
+    model, tokenizer = random_policy(hidden_size=128)
+    save_checkpoint(model, tokenizer, base)
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    lora = LoraConfig(r=8, lora_alpha=16, target_modules=targets, init_lora_weights=False)
+    get_peft_model(model, lora).save_pretrained(adapter)
+    policy = load_policy(base, adapter, getattr(torch, dtype), "cpu", merge=True)
+    save_checkpoint(policy, tokenizer, whole)
+    common = (tokenizer, base, _device(), dtype, BATCH)
+    limits = {} if _device() == "cpu" else {"gpu_memory_utilization": 0.2}
+    sampler = VllmSampler(base, *common, limits=limits)
+    beside = VllmSampler(base, *common, adapter=adapter, limits=limits)
+    merged = VllmSampler(whole, *common, limits=limits)
     llm: Any = sampler._llm
     prompts = [prompt_ids(tokenizer, f"Calculate {i}+{i * i}.") for i in range(PROBLEMS)]
     requests = [
@@ -151,4 +152,5 @@ def _tokens_per_second(call: Callable[[], int]) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure()))
+    with tempfile.TemporaryDirectory() as name:
+        print(json.dumps(measure(Path(name))))

@@ -152,7 +152,7 @@ class Cramped:
         return self._decoder.start(prompts, room, rows)
 
 
-def cramped_sampler(base: Path, decoder: Cramped, batch_size: int) -> TransformersSampler:
+def cramped_sampler(base: Path, decoder: Cramped, batch_size: int | None) -> TransformersSampler:
     tokenizer = load_tokenizer(base)
     return TransformersSampler(decoder, tokenizer, [tokenizer.eos_token_id], batch_size)
 
@@ -187,16 +187,24 @@ def test_what_does_not_fit_at_all_is_an_error(base: Path, requests: list[Request
     assert not is_out_of_memory(ValueError("out of memory"))
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "fitting", "largest"), [(64, 10, 10), (None, 10, 10), (None, 10**6, None)]
+)
 def test_batches_start_no_larger_than_memory(
-    base: Path, requests: list[Request], monkeypatch: pytest.MonkeyPatch
+    base: Path,
+    requests: list[Request],
+    batch_size: int | None,
+    fitting: int,
+    largest: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = load_model(base)
     # Two layers of one key-value head of 16 numbers, keys and values, and a half more; logits.
     tokens = max(len(request.prompt_ids) for request in requests) + LETTERS.max_tokens
     row = bytes_per_row(FusedDecoder(model), tokens)
     assert row == int(1.5 * 2 * 2 * 16 * tokens * 4) + 6 * 8 * len(load_tokenizer(base))
-    memory = type("Memory", (), {"available": 2 * 10 * row})
+    memory = type("Memory", (), {"available": 2 * fitting * row})
     monkeypatch.setattr("sage.sampling.memory.psutil.virtual_memory", lambda: memory)
     cramped = Cramped(model, 10**6, MemoryError())
-    cramped_sampler(base, cramped, 64).sample(requests, LETTERS)
-    assert max(cramped.seen) == 10
+    cramped_sampler(base, cramped, batch_size).sample(requests, LETTERS)
+    assert max(cramped.seen) == (largest or len(requests))

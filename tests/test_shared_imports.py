@@ -33,7 +33,7 @@ HEAD = """
 import sys
 OWN = ("SAGE_FORKED", "SAGE_USAGE")
 at_start = sorted(name for name in sys.modules if name.split(".")[0] in ("sage", "slow_package"))
-import json, os, subprocess, time
+import json, os, psutil, subprocess, time
 from pathlib import Path
 from types import SimpleNamespace
 from sage.runtime.job import job
@@ -41,6 +41,9 @@ from sage.runtime.job import job
 snakemake = SimpleNamespace(
     threads=1, log=[__file__ + ".log"], params={}, resources={}, wildcards={}
 )
+def server():
+    return psutil.Process().parents()[1].pid  # above the process between it and its fork
+
 with job(snakemake, imports=["slow_package"]):
 """
 TELL = """
@@ -55,12 +58,12 @@ TELL = """
     }
     Path("state").write_text(json.dumps(state))
     draws = [random.random(), numpy.random.rand()]
-    others = {"at_start": at_start, "parent": os.getppid(), "draws": draws}
+    others = {"at_start": at_start, "server": server(), "draws": draws}
     Path(f"others{len(list(Path().glob('others*')))}").write_text(json.dumps(others))
 """
 STAY = """
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path("part").write_text(f"{os.getpid()} {os.getppid()} {child.pid}")
+    Path("part").write_text(f"{os.getpid()} {server()} {child.pid}")
     Path("part").rename("pids")
     time.sleep(600)
 """
@@ -134,10 +137,10 @@ def test_jobs_share_imports_but_neither_our_code_nor_random_numbers(tmp_path: Pa
     assert runner.statuses() == [0, 0]
     first, second = others(tmp_path)
     assert first["at_start"] == second["at_start"] == ["slow_package"]
-    assert first["parent"] == second["parent"]
+    assert first["server"] == second["server"]
     assert all(a != b for a, b in zip(first["draws"], second["draws"], strict=True))
     assert (tmp_path / "made").read_text() == "x"  # imported once
-    wait_for(lambda: gone(first["parent"]))  # with the run
+    wait_for(lambda: gone(first["server"]))  # with the run
     assert not list(Path("/tmp").glob(f"sage-imports-{os.getuid()}-{runner.process.pid}-*"))
 
 
@@ -159,7 +162,7 @@ def test_a_killed_job_takes_its_fork_with_it(tmp_path: Path) -> None:
     runner.jobs()[0].kill()
     wait_for(lambda: gone(fork, child))
     assert runner.statuses() == [-signal.SIGKILL, 0]
-    assert others(tmp_path)[0]["parent"] == server  # which goes on for the next job
+    assert others(tmp_path)[0]["server"] == server  # which goes on for the next job
 
 
 @pytest.mark.slow
@@ -179,7 +182,7 @@ def test_a_killed_server_ends_its_forks_and_fails_their_jobs(tmp_path: Path) -> 
     os.kill(server, signal.SIGKILL)
     assert runner.statuses() == [1, 0]
     assert gone(fork)
-    assert others(tmp_path)[0]["parent"] != server  # a new one
+    assert others(tmp_path)[0]["server"] != server  # a new one
 
 
 @pytest.mark.slow
@@ -209,8 +212,8 @@ def test_a_job_that_cannot_be_forked_says_so_and_runs_by_itself(tmp_path: Path) 
 def test_another_environment_is_another_server(tmp_path: Path) -> None:
     """A variable may change what an import does."""
     assert Runner(tmp_path, TELL, TELL, TELL, VALUES="121").statuses() == [0, 0, 0]
-    parents = [other["parent"] for other in others(tmp_path)]
-    assert parents[0] == parents[2] != parents[1]
+    servers = [other["server"] for other in others(tmp_path)]
+    assert servers[0] == servers[2] != servers[1]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ is safe because the server has one thread and no GPU. It ends with its Snakemake
     python -P fork_server.py SOCKET SNAKEMAKE LOCK MODULE...
     (a path, a process id, a descriptor that is closed once the socket listens)
 
-A job's process connects and sends one message: what to run, as JSON, and its standard streams. It
-gets the process id of its fork, later the fork's exit code (negative: the signal that ended it).
-Each byte that it sends is a signal for the fork. If it goes away, its fork is killed with all
-processes that the fork started; if the server is killed, the kernel kills the forks.
+A job's process connects and sends one message: what to run, as JSON, and its standard streams. For
+each the server forks a process that stays between the two: it forks again for the job, sends the
+process id of that, later its exit code (negative: the signal that ended it), and hands on each byte
+that it gets as a signal. If the job's process goes away, it kills the fork and all processes that
+the fork started, which are in its process group; if it is killed itself, or the server is, the
+kernel kills the fork.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ import importlib
 import json
 import os
 import runpy
-import selectors
+import select
 import shutil
 import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 FORKED = "SAGE_FORKED"
 """The environment variable of a fork with its process id and that of its Snakemake."""
@@ -45,139 +47,108 @@ _LONGEST_MESSAGE = 1 << 20
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass
-class _Job:
-    """A connection, and the fork that works for it once the request is there."""
-
-    connection: socket.socket
-    pid: int = 0
-    pidfd: int = -1
-
-    def close(self) -> None:
-        self.connection.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-
-
-@dataclass
+@dataclass(frozen=True)
 class Request:
     """What a fork is to run."""
 
     content: dict[str, Any]
     streams: list[int]
-    server: int = field(default_factory=os.getpid)
 
 
 class Server:
     """Serves on `listener`, which it owns, until the process `snakemake` ends."""
 
     def __init__(self, listener: socket.socket, snakemake: int) -> None:
-        self._listener = listener
+        self._listener, self._pid = listener, os.getpid()
         self._snakemake = os.pidfd_open(snakemake)
-        self._jobs: list[_Job] = []
-        self._leaving: float | None = None
+        self._forks: set[int] = set()
+        self.is_leaving = False
+        """Whether Snakemake has ended."""
 
     def serve(self) -> Request | None:
         """Returns None at the server's end, and in every fork what it is to run."""
-        while not self._is_over():
-            wait = IDLE_SECONDS if self._leaving is None and not self._jobs else 1.0
-            ready = self._ready(wait)
+        calls = self._listener.fileno()
+        while not self.is_leaving:
+            wait = 1.0 if self._forks else IDLE_SECONDS
+            ready, _, _ = select.select([calls, self._snakemake], [], [], wait)
+            self._reap()
+            self.is_leaving = self._snakemake in ready
             if not ready and wait == IDLE_SECONDS:
-                break
-            for job, descriptor in ready:
-                if job is None:
-                    self._accept_or_leave(descriptor)
-                elif job not in self._jobs:
-                    continue  # closed a moment ago
-                elif descriptor == job.pidfd:
-                    self._report(job)
-                elif job.pid:
-                    self._hand_on(job)
-                elif request := self._fork(job):
-                    return request
-        for job in self._jobs:
-            _kill_group(job.pid)
+                return None
+            if calls in ready and (request := self._fork(self._listener.accept()[0])):
+                return request
+        deadline = time.monotonic() + LEAVING_SECONDS
+        while self._forks and time.monotonic() < deadline:
+            time.sleep(0.1)
+            self._reap()
+        for pid in self._forks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
         return None
 
-    @property
-    def is_leaving(self) -> bool:
-        """Whether Snakemake has ended."""
-        return self._leaving is not None
-
-    def _is_over(self) -> bool:
-        return self._leaving is not None and (not self._jobs or time.monotonic() > self._leaving)
-
-    def _ready(self, seconds: float) -> list[tuple[_Job | None, int]]:
-        """The descriptors with news, and whose they are; a selector is made each time, so that
-        forks share none."""
-        with selectors.PollSelector() as selector:
-            if self._leaving is None:
-                selector.register(self._listener, selectors.EVENT_READ)
-                selector.register(self._snakemake, selectors.EVENT_READ)
-            for job in self._jobs:
-                if job.connection.fileno() >= 0:
-                    selector.register(job.connection, selectors.EVENT_READ, job)
-                if job.pid:
-                    selector.register(job.pidfd, selectors.EVENT_READ, job)
-            return [(key.data, key.fd) for key, _ in selector.select(seconds)]
-
-    def _accept_or_leave(self, descriptor: int) -> None:
-        if descriptor == self._snakemake:
-            self._leaving = time.monotonic() + LEAVING_SECONDS
-        else:
-            self._jobs.append(_Job(self._listener.accept()[0]))
-
-    def _fork(self, job: _Job) -> Request | None:
-        """Fork for a job that has sent its request; the request, but in the fork only."""
-        try:
-            message, streams, *_ = socket.recv_fds(job.connection, _LONGEST_MESSAGE, 3)
-            if not message or len(streams) < 3 or unfit():
-                raise OSError
-            request = Request(json.loads(message), streams)
-            job.pid = os.fork()
-        except OSError:  # too little memory, too many processes or files, or the job is gone
-            self._drop(job)  # if it is there, it runs by itself
-            return None
-        if job.pid == 0:
-            _die_with(request.server)
-            os.setpgid(0, 0)
+    def _fork(self, connection: socket.socket) -> Request | None:
+        """Fork for a job that has connected; the request, but in its own fork only."""
+        pid = None
+        with contextlib.suppress(OSError):  # too little memory, or too many processes
+            pid = None if unfit() else os.fork()
+        if pid == 0:
             self._listener.close()
             os.close(self._snakemake)
-            for other in self._jobs:
-                other.close()
-            return request
-        with contextlib.suppress(OSError):  # it has done so itself
-            os.setpgid(job.pid, job.pid)
-        job.pidfd = os.pidfd_open(job.pid)
-        for stream in streams:
-            os.close(stream)
-        with contextlib.suppress(OSError):  # gone: the next look at the connection tells
-            job.connection.send(str(job.pid).encode())
+            return stand_between(connection, self._pid)
+        if pid:
+            self._forks.add(pid)
+        connection.close()  # without a fork, the job runs by itself
         return None
 
-    def _hand_on(self, job: _Job) -> None:
-        """Send the fork the signals that have come, or kill it if the job's process is gone."""
-        try:
-            signals = job.connection.recv(64)
-        except OSError:
-            signals = b""
-        for number in signals:
-            os.kill(job.pid, number)
-        if not signals:
-            _kill_group(job.pid)
-            job.connection.close()
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                self._forks.discard(pid)
 
-    def _report(self, job: _Job) -> None:
-        """Tell the job's process how its fork has ended."""
-        _kill_group(job.pid)  # what it has left behind
-        code = os.waitstatus_to_exitcode(os.waitpid(job.pid, 0)[1])
-        with contextlib.suppress(OSError):  # the job's process may be gone
-            job.connection.send(str(code).encode())
-        self._drop(job)
 
-    def _drop(self, job: _Job) -> None:
-        self._jobs.remove(job)
-        job.close()
+def stand_between(connection: socket.socket, server: int) -> Request:
+    """Fork for the job that sends its request; returns that in the fork alone.
+
+    This process stays between the fork and the job's process, and ends with either.
+    """
+    _die_with(server)
+    os.setpgid(0, 0)
+    own = os.getpid()
+    try:
+        message, streams, *_ = socket.recv_fds(connection, _LONGEST_MESSAGE, 3)
+        if not message or len(streams) < 3:
+            raise OSError
+        request = Request(json.loads(message), streams)
+        pid = os.fork()
+    except OSError:  # the job is gone, or it runs by itself
+        os._exit(1)
+    if pid == 0:
+        _die_with(own)
+        connection.close()
+        return request
+    for stream in streams:
+        os.close(stream)
+    _attend(connection, pid)
+
+
+def _attend(connection: socket.socket, pid: int) -> NoReturn:
+    """Hand signals on to the fork `pid` and its end to the job's process; then kill what is left.
+
+    That is what the fork has started and, if the job's process is gone, the fork.
+    """
+    end, messages = os.pidfd_open(pid), connection.fileno()
+    with contextlib.suppress(OSError):
+        connection.send(str(pid).encode())
+        while end not in select.select([messages, end], [], [])[0]:
+            if not (signals := connection.recv(64)):
+                break
+            for number in signals:
+                os.kill(pid, number)
+        else:
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            connection.send(str(code).encode())
+    os.killpg(0, signal.SIGKILL)
+    raise SystemExit  # not reached: it is in that group
 
 
 def unfit() -> str:
@@ -208,17 +179,10 @@ def become(request: Request, snakemake: int) -> str:
     return sys.argv[0]
 
 
-def _die_with(server: int) -> None:
+def _die_with(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != server:  # it went before it could be watched
+    if os.getppid() != parent:  # it went before it could be watched
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _kill_group(pid: int) -> None:
-    """Kill a fork and what it has started; it is not reaped yet, so the number is still its own."""
-    if pid:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
 
 
 def main() -> None:

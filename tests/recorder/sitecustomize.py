@@ -30,4 +30,6 @@ started = os.path.abspath(sys.argv[0] if sys.argv else "")
 if "/.snakemake/scripts/" in started:
     atexit.register(note, False)
 elif started.endswith("/fork_server.py"):
-    os.register_at_fork(after_in_child=lambda: atexit.register(note, True))
+    os.register_at_fork(
+        after_in_child=lambda: (atexit.unregister(note), atexit.register(note, True))
+    )

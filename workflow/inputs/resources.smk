@@ -17,8 +17,8 @@ def job_of(wildcards):
 @cache
 def refused_models():
     """Models for whose adapters vLLM would end a job, hours from now."""
-    has_gpus = executor(None) == "slurm" or visible_devices()
-    return float32_adapters(STUDY, SETTINGS.device) if has_gpus else []
+    names = float32_adapters(STUDY, SETTINGS.device)
+    return names if names and (executor(None) == "slurm" or visible_devices()) else []
 
 
 def gpus(wildcards):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sage.study import ResolvedStudy
 
-State = Literal["ok", "failed", "not needed", "warning"]
+State = Literal["ok", "failed", "warning"]
 """A warning does not fail the check: the study runs, but something about it is open."""
 
 _COLUMNS = ("what", "needed", "here", "state")

@@ -66,16 +66,12 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
     return [
         _python(),
         _torch(gpus, machine),
-        _driver(study, gpus, machine),
-        *_gpus(gpus, machine),
-        *gpu_memory(study, machine.results, _memory_of_gpus() if gpus else []),
-        _precision(study, gpus, machine),
-        *_vllm(study, gpus, machine),
-        _compiler(gpus),
-        _bitsandbytes(study),
+        *(_gpus(study, gpus, machine) if gpus else ()),
+        *(_vllm(study, gpus, machine) if "vllm" in _engines(study) else ()),
+        *_bitsandbytes(study),
         *_memory(study, gpus, machine),
         _disk(study, machine.results),
-        _slurm(machine),
+        *(_slurm() if machine.is_cluster else ()),
     ]
 
 
@@ -118,7 +114,7 @@ def _torch(gpus: int, machine: Machine) -> Finding:
     )
 
 
-def _driver(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
+def _driver(study: ResolvedStudy, machine: Machine) -> Finding:
     """The NVIDIA driver, for the CUDA of torch's build here, or else of the locked build."""
     import torch
 
@@ -128,9 +124,9 @@ def _driver(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
     is_old = major is not None and int(major[0]) < driver_for(cuda)
     return Finding(
         "NVIDIA driver",
-        f"{driver_for(cuda)} or newer, for CUDA {cuda}" if gpus else "no job has a GPU",
+        f"{driver_for(cuda)} or newer, for CUDA {cuda}",
         here or "unknown",
-        met(machine.is_cluster or not is_old) if gpus else "not needed",
+        met(machine.is_cluster or not is_old),
         newer_driver(has_vllm="vllm" in _engines(study)),
     )
 
@@ -141,14 +137,12 @@ _CUDA_BUILD = (
 )
 
 
-def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
-    """Devices of this machine or of the cluster, and how many Snakemake allows a job."""
+def _gpus(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
+    """What jobs with GPUs need: devices here or in the cluster, their memory, and software."""
+    yield _driver(study, machine)
     devices = visible_devices()
     kinds = Counter(_described()) if devices else {}
     here = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
-    if not gpus:
-        yield Finding("GPUs", "none", here, "not needed")
-        return
     offered = _offered_by_slurm() if machine.is_cluster or not devices else ""
     limited = f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""
     yield Finding(
@@ -159,15 +153,17 @@ def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
         "run on a machine with enough GPUs, lower `gpus` in the models' job sections, or use "
         "`--config device=cpu` (for small models only)",
     )
-    if machine.is_cluster:
-        return
-    yield Finding(
-        "Snakemake's limit",
-        f"gpu={gpus}",
-        f"gpu={machine.gpu_limit}",
-        met(machine.gpu_limit >= gpus),
-        f"add `--resources gpu={gpus}` or more, or raise gpu in profiles/default/profile.yaml",
-    )
+    if not machine.is_cluster:
+        yield Finding(
+            "Snakemake's limit",
+            f"gpu={gpus}",
+            f"gpu={machine.gpu_limit}",
+            met(machine.gpu_limit >= gpus),
+            f"add `--resources gpu={gpus}` or more, or raise gpu in profiles/default/profile.yaml",
+        )
+    yield from gpu_memory(study, machine.results, _memory_of_gpus())
+    yield from _precision(study, machine)
+    yield _compiler()
 
 
 def _described() -> list[str]:
@@ -192,16 +188,15 @@ def _offered_by_slurm() -> str:
 
 def _vllm(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
     """vLLM in the build for the device, and a precision that its adapters have there."""
-    is_needed = "vllm" in _engines(study)
     wanted = _VLLM["cuda" if gpus else "cpu"]
     there = {name: version for name in _VLLM.values() if (version := _version(name))}
     here = ", ".join(f"{name} {version}" for name, version in there.items()) or "not installed"
     fits = wanted in there and importlib.util.find_spec("vllm") is not None
     yield Finding(
         "vLLM",
-        wanted if is_needed else "no engine uses it",
+        wanted,
         here,
-        met(fits) if is_needed else "not needed",
+        met(fits),
         "run `python3 workflow/install.py .venv --extra vllm` on a machine like those that run "
         "the jobs, or set `engine: transformers` in the study",
     )
@@ -217,26 +212,27 @@ def _engines(study: ResolvedStudy) -> set[str]:
     }
 
 
-def _precision(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
+def _precision(study: ResolvedStudy, machine: Machine) -> Iterator[Finding]:
     """Whether the GPUs compute in bfloat16, if anything does: from compute capability 8.0 on."""
     models = study.study.models
     wanted = {study.evaluation(name).dtype for name in models}
     for model in models.values():
         wanted |= {part.precision for part in (model.rl, model.sft) if part is not None}
-    is_needed = gpus > 0 and "bfloat16" in wanted
+    if "bfloat16" not in wanted:
+        return
     said = printed_by("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or ""
     here = [float(one) for one in re.findall(r"\d+\.\d+", said)]
-    return Finding(
+    yield Finding(
         "bfloat16",
-        f"compute capability {BFLOAT16:.1f} or newer" if is_needed else "no GPU computes in it",
+        f"compute capability {BFLOAT16:.1f} or newer",
         ", ".join(map(str, sorted(set(here)))) or "unknown",
-        met(not here or machine.is_cluster or min(here) >= BFLOAT16) if is_needed else "not needed",
+        met(not here or machine.is_cluster or min(here) >= BFLOAT16),
         "use GPUs from the Ampere generation on (such as A100, H100, RTX 30), or set `precision: "
         "float32` and `dtype: float32` or `float16`",
     )
 
 
-def _compiler(gpus: int) -> Finding:
+def _compiler() -> Finding:
     """What Triton needs: it compiles TRL's loss and vLLM's kernels for a GPU while jobs run.
 
     It takes the compiler that CC names, gcc or clang, and Python's headers.
@@ -247,25 +243,25 @@ def _compiler(gpus: int) -> Finding:
     here = [compiler or "no compiler", str(header) if header.is_file() else f"no {header}"]
     return Finding(
         "C compiler",
-        "gcc or clang, and Python.h" if gpus else "no kernels to build",
+        "gcc or clang, and Python.h",
         ", ".join(here),
-        met(compiler is not None and header.is_file()) if gpus else "not needed",
+        met(compiler is not None and header.is_file()),
         "install gcc and Python's headers (Debian: `apt-get install gcc libc6-dev python3-dev`), "
         "or name a compiler in the environment variable CC",
     )
 
 
-def _bitsandbytes(study: ResolvedStudy) -> Finding:
+def _bitsandbytes(study: ResolvedStudy) -> Iterator[Finding]:
     parts = [part for model in study.study.models.values() for part in (model.rl, model.sft)]
-    is_needed = any(part is not None and part.optimizer == "adamw_8bit" for part in parts)
-    version = _version("bitsandbytes")
-    return Finding(
-        "bitsandbytes",
-        "for adamw_8bit" if is_needed else "no optimizer uses it",
-        version or "not installed",
-        met(version is not None) if is_needed else "not needed",
-        "run `python3 workflow/install.py .venv --extra gpu`, or set `optimizer: adamw`",
-    )
+    if any(part is not None and part.optimizer == "adamw_8bit" for part in parts):
+        version = _version("bitsandbytes")
+        yield Finding(
+            "bitsandbytes",
+            "for adamw_8bit",
+            version or "not installed",
+            met(version is not None),
+            "run `python3 workflow/install.py .venv --extra gpu`, or set `optimizer: adamw`",
+        )
 
 
 def _memory(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
@@ -273,9 +269,7 @@ def _memory(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Findi
     there = _host_memory()
     jobs = max(1, machine.gpu_limit // gpus) if gpus else 1
     needed = f"{asked} GB for a job" + ("" if jobs == 1 else f", {jobs} at once")
-    if machine.is_cluster:
-        yield Finding("memory", needed, "left to SLURM", "not needed")
-    else:
+    if not machine.is_cluster:
         yield Finding(
             "memory",
             needed,
@@ -316,14 +310,14 @@ def _disk(study: ResolvedStudy, results: Results) -> Finding:
     )
 
 
-def _slurm(machine: Machine) -> Finding:
+def _slurm() -> Iterator[Finding]:
     sbatch, plugin = shutil.which("sbatch"), _version("snakemake-executor-plugin-slurm")
     here = f"{'sbatch' if sbatch else 'no sbatch'}, {f'plugin {plugin}' if plugin else 'no plugin'}"
-    return Finding(
+    yield Finding(
         "SLURM",
-        "sbatch and the plugin" if machine.is_cluster else "jobs run here",
+        "sbatch and the plugin",
         here,
-        met(bool(sbatch and plugin)) if machine.is_cluster else "not needed",
+        met(bool(sbatch and plugin)),
         "run Snakemake on a node that can submit jobs, in an environment with the plugin: "
         "`python3 workflow/install.py .venv --extra slurm`",
     )
