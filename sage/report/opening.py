@@ -176,8 +176,8 @@ def _said(contrasts: _Contrasts) -> tuple[tuple[str, ...], list[Line]]:
     if measured and all(one.runs == 1 for _, one in measured):
         sentences.append("Each method was trained once, so this is true of these runs alone.")
     for ((row, other, k), one), p in zip(measured, adjusted, strict=True):
-        if k == contrasts.ks[1]:
-            lines.append(_line(study, row, other, k, one, float(p), contrasts.where))
+        if k == contrasts.ks[1] and (row != first or not others):
+            lines.append(_line(study, row, other, one, float(p)))
     return tuple(sentences), lines
 
 
@@ -199,7 +199,15 @@ def _of_others(contrasts: _Contrasts, others: Sequence[tuple[str, int, Finding, 
     ranked = sorted(others, key=lambda one: -abs(one[2].effect))
     clear = [one for one in ranked if one[3] < LEVEL]
     count = len({row for row, *_ in others})
-    named = [_named(contrasts, *one) for one in (clear[:3] or ranked[:1])]
+    named = [_named(contrasts, *one) for one in (clear if len(clear) < 3 else ranked[:1])]
+    if len(clear) > 2:
+        gain, loss = (choose(clear, key=lambda one: one[2].effect) for choose in (max, min))
+        kinds = (("gain", gain), ("loss", loss))
+        named = [
+            f"the largest {kind} is {_named(contrasts, *one)}"
+            for kind, one in kinds
+            if (one[2].effect > 0) == (kind == "gain")
+        ]
     methods = "the one other method" if count == 1 else f"{count} other methods"
     if not clear:
         return (
@@ -210,8 +218,7 @@ def _of_others(contrasts: _Contrasts, others: Sequence[tuple[str, int, Finding, 
         )
     differing = len({row for row, *_ in clear})
     which = f"Of {methods}, {differing} differ{'s' if differing == 1 else ''} significantly"
-    more = "the largest differences are " if len(clear) > 3 else ""
-    return f"{which} from {first} after Holm: {more}{listed(named)}."
+    return f"{which} from {first} after Holm: {listed(named)}."
 
 
 def _named(contrasts: _Contrasts, row: str, k: int, one: Finding, p: float) -> str:
@@ -221,13 +228,11 @@ def _named(contrasts: _Contrasts, row: str, k: int, one: Finding, p: float) -> s
     return f"{title} in pass@{k} ({before} to {after} %, {points(one.effect)} points)"
 
 
-def _line(
-    study: ResolvedStudy, row: str, other: str, k: int, one: Finding, p: float, where: str
-) -> Line:
+def _line(study: ResolvedStudy, row: str, other: str, one: Finding, p: float) -> Line:
     clear = p < LEVEL and one.low == one.low
     return Line(
         title=f"{row_title(study, row)} − {row_title(study, other)}",
-        note=f"pass@{k}, {where}",
+        note="",
         effect=one.effect,
         low=one.low,
         high=one.high,
