@@ -25,7 +25,7 @@ from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 
 BUDGET = 1_200_000
-"""Bytes of JSON: with figures and tables a page stays below 3 MB, so that it can be sent by mail."""
+"""Bytes of JSON: with figures and tables a page stays below 3 MB, to be sent by mail."""
 
 LONGEST = 4_000
 """The most characters shown of a completion, and of a problem."""

@@ -81,8 +81,8 @@ def write_comparison(
 def differences(one: pd.DataFrame, two: pd.DataFrame, draws: int) -> pd.DataFrame:
     """DIFFERENCES of two studies' counts, at k = 1 and the largest k that both have.
 
-    Training runs are paired by seed, or in order where no seed is in both. Raises ValueError if
-    nothing is on the same problems.
+    Training runs are paired by seed, or in order where no seed is in both; runs that are left over
+    do not count. Raises ValueError if nothing is on the same problems.
     """
     ours, theirs = (dict(list(counts.groupby(KEYS, sort=False))) for counts in (one, two))
     rows = []
@@ -96,7 +96,7 @@ def differences(one: pd.DataFrame, two: pd.DataFrame, draws: int) -> pd.DataFram
         table = comparisons_table(pd.concat(named), draws)
         for row in table[table["k"].isin([1, table["k"].max()])].to_dict("records"):
             levels = {
-                name: _pass_at_k(side, row["k"])
+                name: _pass_at_k(side[side["train_seed"].isin(row["train_seeds"])], row["k"])
                 for name, side in zip(("first", "second"), sides, strict=True)
             }
             rows.append(row | dict(zip(KEYS, key, strict=True)) | levels)
