@@ -28,14 +28,14 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
 	test-gpu test-paper test-slurm bench bench-vllm settings lock watch docs clean help
 
-## make                     set up, then run the default study on all cores
+## make                     set up, then run the default study on all cores: `sage-rlvr run`
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
 study: install
-	$(run) python workflow/run.py --cores $(CORES) $(if $(STUDY),--config study=$(STUDY))
+	$(run) sage-rlvr run $(STUDY) --cores $(CORES)
 
 ## make watch               how far the study is, with time left, beside a run of it; STUDY=NAME
 watch: install
-	$(run) python -m sage.tools.watch $(if $(STUDY),--study $(STUDY))
+	$(run) sage-rlvr watch $(STUDY)
 
 ## make docs                build the documentation as a site in site/, in an environment of its own
 docs:

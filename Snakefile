@@ -35,15 +35,24 @@ onstart:
     os.environ[COMMIT] = git_commit()
     register_study()
     note_owner(Path.cwd())
-    say_unused_gpus()
     let_scheduler_sleep()
 
 
+onsuccess:
+    say_results()
+
+
 onerror:
-    print(ON_ERROR)
+    if any(job.rule.name not in TELLING for job in workflow.dag.needrun_jobs()):
+        print(ON_ERROR)
 
 
 rule all:
+    """Everything: the report of the study that config/config.yaml names."""
+
     default_target: True
     input:
         RESULTS.page,
+
+
+refuse_unknown_targets()

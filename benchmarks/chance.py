@@ -12,7 +12,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from benchmarks.small_studies import markdown
 from sage.evaluation.chance import chance_level
 from sage.evaluation.curves import run_of
 from sage.evaluation.intervals import interval_of_difference
@@ -79,6 +78,12 @@ class Scores:
     bare: np.ndarray
     chance: np.ndarray
     worked: np.ndarray
+
+
+def markdown(head: str, rows: Iterable[list[str]]) -> str:
+    """A table of Markdown; `head` has its columns, parted by bars."""
+    rule = "|---" * len(head.split("|")) + "|"
+    return "\n".join([f"| {head} |", rule, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def count_answers(results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

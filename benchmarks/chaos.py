@@ -102,7 +102,7 @@ def cut_down(study: dict[str, Any]) -> dict[str, Any]:
 
 def started(folder: Path, study: str, cores: str) -> subprocess.Popen[bytes]:
     """The command that `make` gives, in `folder`; its output goes to `run.log` there."""
-    command = [sys.executable, "workflow/run.py", "--cores", cores, "--config", f"study={study}"]
+    command = [sys.executable, "-m", "sage.tools.command", "run", study, "--cores", cores]
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     with open(folder / "run.log", "ab") as log:
         return subprocess.Popen(

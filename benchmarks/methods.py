@@ -1,6 +1,6 @@
 """What a step of each method costs over one of grpo: whole steps, with the drawing, in pairs.
 
-For every row of `config/studies/methods.yaml` a trainer of that row and one of grpo step in turn
+For every row of `config/studies/rivals.yaml` a trainer of that row and one of grpo step in turn
 (A B B A) on the study's model, problems and settings, from its parent, which is made first. The
 learning rate is 0: so both draw the same completions of the same prompts, but for what a planner
 draws further, and the ratio is that of the method and not of what the policies have become. grpo
@@ -81,7 +81,7 @@ def comparisons(rows: Sequence[str] | None = None, steps: int = STEPS) -> Iterat
         with tempfile.TemporaryDirectory() as folder, Grader(workers=1) as grader:
             world = world_in(Path(folder), grader, steps)
             make_parent(world)
-            for row in rows or world.study.model("tiny").algorithms:
+            for row in rows or world.study.model("sums").algorithms:
                 if row != FIRST:
                     yield step_cost(row, world)
                 gc.collect()
@@ -91,8 +91,8 @@ def comparisons(rows: Sequence[str] | None = None, steps: int = STEPS) -> Iterat
 
 def world_in(folder: Path, grader: Grader, steps: int) -> World:
     """The study, with its problems, for runs of `steps`; its parent is still to be made."""
-    study = load_study("methods", ROOT / "config")
-    settings = study.model("tiny").rl.model_copy(update={"steps": steps})
+    study = load_study("rivals", ROOT / "config")
+    settings = study.model("sums").rl.model_copy(update={"steps": steps})
     entry = study.study.problems[settings.problems]
     problems = draw_problems(settings.problems, entry.model_dump())
     return World(study, folder, problems, settings, grader)
@@ -100,7 +100,7 @@ def world_in(folder: Path, grader: Grader, steps: int) -> World:
 
 def make_parent(world: World) -> None:
     """Pretrain and fine-tune the policy that all start from, as the study does."""
-    model = world.study.model("tiny")
+    model = world.study.model("sums")
     base, sft = model.base, model.sft
     assert isinstance(base, ScratchBase)
     assert sft is not None
@@ -149,7 +149,7 @@ def tokens_per_step(trainer: SageTrainer) -> float:
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """The kept comparisons as a Markdown table, in the order of the study."""
-    titles = load_study("methods", ROOT / "config").algorithms
+    titles = load_study("rivals", ROOT / "config").algorithms
     lines = ["| method | in `algorithms.yaml` | time of a step | 95 % interval | tokens drawn |"]
     lines.append("| --- | --- | --- | --- | --- |")
     for record in records:

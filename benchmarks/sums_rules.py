@@ -2,9 +2,9 @@
 
     python -m benchmarks.sums_rules results/sums
 
-Reads the base and the GRPO runs of every model of a finished study whose base was trained on sheets
-of sums, draws completions under each strategy, and writes `benchmarks/sums_rules.json`. No
-guided run is read: worlds are chosen on base and GRPO alone.
+Reads the base and the GRPO runs of every model of a study whose base was trained on sheets of
+sums, draws completions under each strategy, and writes `benchmarks/sums_rules.json`, where models
+of other studies stay. No guided run is read: worlds are chosen on base and GRPO alone.
 """
 
 from __future__ import annotations
@@ -366,24 +366,27 @@ def shown(name: str, measured: Mapping[str, Any]) -> str:
 
 def main(folder: Path) -> None:
     """Measure every model of the study in `folder`; print and write what was measured."""
-    study = load_study(folder.name, ROOT / "config").study
+    study_name = folder.name
+    study = load_study(study_name, ROOT / "config").study
     results = Results(folder)
-    report: dict[str, Any] = {"k": K, "draws_by_strategy": DRAWS, "models": {}}
+    file = ROOT / "benchmarks/sums_rules.json"
+    kept = json.loads(file.read_text(encoding="utf-8"))["models"] if file.exists() else {}
+    report: dict[str, Any] = {"k": K, "draws_by_strategy": DRAWS, "models": kept}
     for name, model in study.models.items():
         corpus = getattr(model.base, "corpus", None)
         if not isinstance(corpus, SumsCorpus):
             continue
         (benchmark,) = model.benchmarks
-        runs = [Run(name, BASE, 0), *(Run(name, "grpo", seed) for seed in study.seeds)]
-        kept = [run for run in runs if results.samples(run, benchmark).exists()]
-        if runs[0] not in kept:
+        seeds = (model.seeds or {}).get("grpo", study.seeds)
+        runs = [Run(name, BASE, 0), *(Run(name, "grpo", seed) for seed in seeds)]
+        sampled = [run for run in runs if results.samples(run, benchmark).exists()]
+        if runs[0] not in sampled:
             print(f"{name}: not sampled yet")
             continue
-        measured = rules_of(results, name, model, corpus, kept)
-        report["models"][name] = measured | {"rules": verdicts(measured)}
+        measured = rules_of(results, name, model, corpus, sampled)
+        report["models"][name] = {"study": study_name} | measured | {"rules": verdicts(measured)}
         print(shown(name, report["models"][name]), flush=True)
-    text = json.dumps(report, indent=1) + "\n"
-    write_text_atomic(ROOT / "benchmarks/sums_rules.json", text)
+        write_text_atomic(file, json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """The vLLM engine compared with a direct call of `LLM.generate`, in tokens per second.
 
-Both use one `LLM` and the same prompts, stops and seeds, so the comparison measures the overhead
-of this project's code. The overhead of the seeds is printed too. The CPU build draws the random
-numbers of each completion in a loop, which is visible with such a tiny model (random weights, one
-token in twenty ends a completion). On GPUs the sampling kernel always takes a seed.
+And an adapter that is merged into the weights compared with one that stays beside them.
+
+The first two use one `LLM` and the same prompts, stops and seeds, so the comparison measures the
+overhead of this project's code. The overhead of the seeds is printed too. The CPU build draws the
+random numbers of each completion in a loop, which is visible with such a tiny model (random
+weights, one token in twenty ends a completion). On GPUs the sampling kernel always takes a seed.
 
 It runs in a separate process with one thread. Without a GPU, processor seconds of this process are
 measured: on a busy machine wall-clock time mostly shows the load of other programs.
@@ -45,30 +47,45 @@ def comparisons() -> Iterator[Comparison]:
     found: dict[str, list[tuple[float, float]]] = json.loads(done.stdout.splitlines()[-1])
     seeds = statistics.median(seeded / without for seeded, without in found["seeds"])
     print(f"vllm: with seeds per completion, direct calls reach {seeds:.2f} of their speed without")
-    pairs = found["ours"]
-    own, bare = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratio = statistics.median(one / other for one, other in pairs)
-    name = "the vLLM engine against a bare call of LLM.generate"
-    yield Comparison(name, ratio, "at least 0.95", own, bare, len(pairs), "tokens/s")
+    for name, key, limit in (
+        ("the vLLM engine against a bare call of LLM.generate", "ours", "at least 0.95"),
+        ("an adapter merged against one beside the weights in vLLM", "merged", "at least 1.0"),
+    ):
+        pairs = found[key]
+        own, other = (statistics.median(side) for side in zip(*pairs, strict=True))
+        ratio = statistics.median(one / two for one, two in pairs)
+        yield Comparison(name, ratio, limit, own, other, len(pairs), "tokens/s")
 
 
 def measure() -> dict[str, list[tuple[float, float]]]:
     """Tokens per second of (our engine, direct calls) and of direct calls (with, without) seeds."""
+    import torch
+    from peft import LoraConfig, get_peft_model
     from vllm import SamplingParams
 
     from benchmarks.random_policy import random_policy
-    from sage.policies import save_checkpoint
+    from sage.policies import load_policy, save_checkpoint
     from sage.prompting import prompt_ids
     from sage.sampling.interface import Request
     from sage.sampling.vllm_engine import VllmSampler, seed_of
     from sage.study import Sampling
 
     settings = Sampling(temperature=1.0, max_tokens=64)
+    dtype = "float32" if _device() == "cpu" else "bfloat16"
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        base, adapter, whole = (Path(name) / part for part in ("base", "adapter", "merged"))
         model, tokenizer = random_policy(hidden_size=128)
-        save_checkpoint(model, tokenizer, folder)
-        sampler = VllmSampler(folder, tokenizer, folder, _device(), "float32", batch_size=BATCH)
+        save_checkpoint(model, tokenizer, base)
+        targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+        lora = LoraConfig(r=8, lora_alpha=16, target_modules=targets, init_lora_weights=False)
+        get_peft_model(model, lora).save_pretrained(adapter)
+        policy = load_policy(base, adapter, getattr(torch, dtype), "cpu", merge=True)
+        save_checkpoint(policy, tokenizer, whole)
+        common = (tokenizer, base, _device(), dtype, BATCH)
+        limits = {} if _device() == "cpu" else {"gpu_memory_utilization": 0.2}
+        sampler = VllmSampler(base, *common, limits=limits)
+        beside = VllmSampler(base, *common, adapter=adapter, limits=limits)
+        merged = VllmSampler(whole, *common, limits=limits)
     llm: Any = sampler._llm
     prompts = [prompt_ids(tokenizer, f"Calculate {i}+{i * i}.") for i in range(PROBLEMS)]
     requests = [
@@ -76,15 +93,15 @@ def measure() -> dict[str, list[tuple[float, float]]]:
         for i, prompt in enumerate(prompts)
         for j in range(SAMPLES)
     ]
-    common = {
+    direct = {
         "temperature": settings.temperature,
         "max_tokens": settings.max_tokens,
         "stop": settings.stop,
         "stop_token_ids": model.generation_config.eos_token_id,
     }
 
-    def ours() -> int:
-        return sum(completion.n_tokens for completion in sampler.sample(requests, settings))
+    def drawn(engine: VllmSampler) -> int:
+        return sum(completion.n_tokens for completion in engine.sample(requests, settings))
 
     def bare(prompts: list[list[int]], parameters: Any) -> int:
         asked = [{"prompt_token_ids": prompt} for prompt in prompts]
@@ -94,13 +111,17 @@ def measure() -> dict[str, list[tuple[float, float]]]:
     def seeded() -> int:
         return bare(
             [list(request.prompt_ids) for request in requests],
-            [SamplingParams(seed=seed_of(request.stream), **common) for request in requests],
+            [SamplingParams(seed=seed_of(request.stream), **direct) for request in requests],
         )
 
     def unseeded() -> int:
-        return bare(prompts, SamplingParams(n=SAMPLES, **common))
+        return bare(prompts, SamplingParams(n=SAMPLES, **direct))
 
-    return {"ours": _in_turn(ours, seeded), "seeds": _in_turn(seeded, unseeded)}
+    return {
+        "ours": _in_turn(lambda: drawn(sampler), seeded),
+        "seeds": _in_turn(seeded, unseeded),
+        "merged": _in_turn(lambda: drawn(merged), lambda: drawn(beside)),
+    }
 
 
 def _device() -> str:

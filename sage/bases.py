@@ -1,4 +1,4 @@
-"""Where pretrained models come from: the hub, its copy in the mirror, or a Python package.
+"""Where pretrained models come from: the hub, its mirror, a Python package, or one's own folder.
 
 Every base ends as a folder of its own with safetensors and a tokenizer, in which nothing
 can be executed: no pickles, no code of the repository.
@@ -18,6 +18,7 @@ from sage.problems.fetching import mirror_folder, silence
 from sage.runtime.faults import Fault
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
+from sage.study.bases import FolderBase
 
 KEPT = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja", "*.model"]
 
@@ -27,14 +28,16 @@ class NoBase(Fault, FileNotFoundError):
 
 
 def fetch_base(base: Mapping[str, Any], output: Path, manifest: Manifest) -> None:
-    """Bring a base (`HubBase` or `PackageBase`, as a mapping) into the folder `output`.
+    """Bring a base (`HubBase`, `PackageBase` or `FolderBase`, as a mapping) into `output`.
 
-    Raises NoBase if it can be had neither from the mirror nor from the hub, or if
-    the package does not hold the file.
+    Raises NoBase if it is neither in the mirror nor on the hub, if the package does not hold the
+    file, or if the folder is not that of a checkpoint.
     """
     with atomic_directory(output) as folder:
         if base["source"] == "package":
             _from_package(base["package"], base["file"], folder)
+        elif base["source"] == "folder":
+            _from_folder(FolderBase.model_validate(dict(base)), folder)
         else:
             _from_hub(base["repository"], base["revision"], folder)
         manifest.write(folder / "manifest.json")
@@ -74,6 +77,22 @@ def _from_hub(repository: str, revision: str, folder: Path) -> None:
             f"{repository}, revision {revision}: no safetensors; other formats can hold code and "
             "are not loaded"
         )
+
+
+def _from_folder(base: FolderBase, folder: Path) -> None:
+    """Copies, not links: training elsewhere may write into the files of the folder."""
+    if faults := [message for _, message in base.faults()]:
+        raise NoBase("; ".join(faults))
+    if base.adapter:
+        import torch
+
+        from sage.policies import load_policy, load_tokenizer, save_checkpoint
+
+        merged = load_policy(Path(base.folder), Path(base.adapter), torch.float32, "cpu")
+        save_checkpoint(merged, load_tokenizer(base.folder), folder)
+        return
+    for file in {file for pattern in KEPT for file in Path(base.folder).glob(pattern)}:
+        shutil.copyfile(file, folder / file.name)
 
 
 def _from_package(package: str, file: str, folder: Path) -> None:

@@ -27,7 +27,7 @@ REPOSITORY = r"^[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*$"
 """A repository of the hub: owner/name, of which neither leads out of a folder."""
 
 Name = Annotated[str, Field(pattern=NAME)]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1, le=10**9)]  # more is a slip: no run ends
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
@@ -59,10 +59,15 @@ class Faults(ValueError):
         super().__init__("; ".join(message.removeprefix(": ") for message in self.messages))
 
 
+ALSO_CALLED = {"gpu": "cuda"}
+"""What people write for one of our words that is spelt in another way."""
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """The end of a message about `word`: its nearest match, if any, and all that is allowed."""
     words = sorted(map(str, allowed))
-    match = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    meant = ALSO_CALLED.get(word)
+    match = [meant] if meant in words else difflib.get_close_matches(word, words, 1, cutoff=0.5)
     start = f"did you mean {match[0]!r}? Allowed" if match else "allowed"
     return f"; {start}: {', '.join(words) or 'none'}"
 

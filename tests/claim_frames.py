@@ -20,6 +20,7 @@ def compared(rows: list[tuple[str, str, str, int, float, float, float]]) -> pd.D
         var_interaction=0.0,
         var_below=variance,
         var_above=variance,
+        units=41,
     )
 
 

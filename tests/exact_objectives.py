@@ -9,7 +9,7 @@ import torch
 from enumerated import visits
 
 from sage.method.anchors import pseudo_kl, shaped_anchor
-from sage.theory.objectives import check_coefficient, expected_reward, reverse_kl_objective
+from sage.theory.credit import check_coefficient, expected_reward, reverse_kl_objective
 from sage.theory.spaces import TokenTree, per_token, sequence_log_probs
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from enumerated import by_depth
 
-from sage.theory.objectives import check_coefficient
+from sage.theory.credit import check_coefficient
 from sage.theory.spaces import TokenTree
-from sage.theory.support import rlvr_policy
+from sage.theory.toy import rlvr_policy
 
 NEWTON_STEPS = 200
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from fixed_points import forward_kl_policy
 
-from sage.theory.support import sage_policy, valid_completions
+from sage.theory.toy import sage_policy, valid_completions
 
 
 @dataclass(frozen=True)

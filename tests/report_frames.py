@@ -157,6 +157,7 @@ def pass_at_k(
         var_interaction=0.0,
         var_below=below,
         var_above=above,
+        units=40,
     )
 
 

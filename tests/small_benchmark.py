@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sage.problems.entries import Benchmark
-from sage.problems.fetching import DataError
+from sage.problems.record import DataError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ROWS = [{"problem": "What is 1+1?", "answer": "2"}, {"problem": "What is 2+3?", "answer": "05"}]

@@ -21,8 +21,7 @@ from sage.exhibits import load_study
 from sage.grading.assignments import parse_assignment
 from sage.problems.benchmarks import benchmark_problems, gold_answer, solved_problems
 from sage.problems.entries import Benchmark
-from sage.problems.fetching import DataError
-from sage.problems.record import Problem
+from sage.problems.record import DataError, Problem
 from sage.problems.sets import draw_problems
 from sage.prompting import last_boxed
 from sage.study import StudyError
@@ -109,7 +108,7 @@ def test_two_rows_of_one_declared_id_are_refused(mirror: Path) -> None:
     (mirror / "sums.jsonl").write_bytes(lines([{**row, "n": 7} for row in ROWS]))
     fields = {"problem": "problem", "answer": "answer", "id": "n"}
     message = fault(lambda: benchmark_problems("sums", entry(fields=fields), mirror))
-    assert "two problems have the id 'sums-7'; correct fields.id" in message
+    assert "two problems have the id 'sums-7'; leave fields.id out" in message
 
 
 def test_fields_may_be_paths_of_which_the_first_there_counts(tmp_path: Path) -> None:

@@ -131,6 +131,26 @@ def test_the_controls_of_a_run() -> None:
     assert table[["worked", "low", "high"]].isna().all().all()
 
 
+def test_each_stratum_has_a_row_of_its_own() -> None:
+    """Puzzles of two and of three people: 2 and 1 of 2 samples right, and none."""
+    problems = [
+        Problem(f"p{i}", "Who?", "Ann knight", "knights", level, "sage/knights", "1")
+        for i, level in enumerate(["2 people", "2 people", "3 people", "3 people"])
+    ]
+    rows = [
+        (f"p{i}", ("wrong", "correct")[j < right])
+        for i, right in enumerate([2, 1, 0, 0])
+        for j in (0, 1)
+    ]
+    frame = pd.DataFrame(rows, columns=["problem_id", "status"]).assign(answer=None, completion="")
+    table = chance_table(counts_table({("tiny", "grpo", 1, "knights"): frame}, problems), draws=200)
+    pooled = table[(table["train_seed"] == POOLED) & (table["k"] == 1)].set_index("stratum")
+    assert pooled["value"].to_dict() == {"": 0.375, "2 people": 0.75, "3 people": 0.0}
+    assert pooled["reliable"].to_dict() == {"": 0.5, "2 people": 1.0, "3 people": 0.0}
+    assert pooled["n_problems"].tolist() == [4, 2, 2]
+    assert set(table.loc[table["train_seed"] == 1, "stratum"]) == {""}
+
+
 @pytest.mark.parametrize(
     ("working", "answer", "correct"),
     [

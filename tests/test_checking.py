@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from sage.tools.check.sources import _silence
 
 NVIDIA_SMI = """#!/bin/sh
 case "$1" in
+*driver_version*) echo "${DRIVER:-580.65.06}" ;;
 *compute_cap*) echo "${CAPABILITY:-9.0}"; echo "${CAPABILITY:-9.0}" ;;
 -L) echo "GPU 0: Some GPU (UUID: GPU-a)"; echo "GPU 1: Some GPU (UUID: GPU-b)" ;;
 *) echo "Some GPU, 81559 MiB"; echo "Some GPU, 81559 MiB" ;;
@@ -110,7 +112,7 @@ def test_gpus_are_counted_and_held_against_snakemakes_limit(bare: Path, tmp_path
     tool(bare, "nvidia-smi", NVIDIA_SMI)
     findings = found(study_of("workstation", gpus=2), tmp_path, gpu_limit=1)
     assert findings["GPUs"].state == "ok"
-    assert "2: Some GPU, 81559 MiB" in findings["GPUs"].here
+    assert "2 x Some GPU, 81559 MiB" in findings["GPUs"].here
     assert findings["Snakemake's limit"].state == "failed"
     assert "--resources gpu=2" in findings["Snakemake's limit"].way_out
     assert found(study_of("workstation", gpus=3), tmp_path, gpu_limit=3)["GPUs"].state == "failed"
@@ -145,6 +147,37 @@ def test_a_compiler_and_pythons_headers_are_needed_wherever_jobs_have_gpus(
     assert found(study, tmp_path, device="cpu")["C compiler"].state == "not needed"
 
 
+@pytest.mark.parametrize(
+    ("driver", "cuda", "state"),
+    [
+        ("570.86.10", "13.0", "failed"),
+        ("580.65.06", "13.0", "ok"),
+        ("570.86.10", "12.8", "ok"),
+        ("570.86.10", None, "failed"),  # a build for CPUs: that for GPUs is of CUDA 13
+        ("[N/A]", "13.0", "ok"),
+    ],
+)
+def test_the_driver_is_held_against_the_cuda_of_torch(
+    bare: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str,
+    cuda: str | None,
+    state: str,
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setenv("DRIVER", driver)
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    finding = found(study_of("workstation"), tmp_path)["NVIDIA driver"]
+    assert (finding.state, finding.here) == (state, driver)
+    assert finding.way_out == "update the driver"  # vLLM is linked to one CUDA
+    other = found(study_of("smollm", gpus=1), tmp_path)["NVIDIA driver"]
+    assert "torch for an older CUDA" in other.way_out
+    assert found(study_of("workstation"), tmp_path, device="cpu")["NVIDIA driver"].state == (
+        "not needed"
+    )
+
+
 @pytest.mark.parametrize(("capability", "state"), [("7.5", "failed"), ("8.0", "ok"), ("", "ok")])
 def test_bfloat16_needs_gpus_that_have_it(
     bare: Path,
@@ -176,6 +209,16 @@ def test_vllm_takes_no_adapter_in_float32_on_a_gpu(bare: Path, tmp_path: Path) -
         update={"rl": model.rl.model_copy(update={"precision": "float32", "lora": None})}
     )
     assert "vLLM's precision" not in found(study, tmp_path)
+    study.study.models[name] = model
+    for evaluation, is_refused in (
+        ({}, True),
+        ({"merge_adapter": True}, False),
+        ({"engine": "transformers"}, False),
+    ):
+        drawn = study.study.evaluation.model_copy(update={"dtype": "float32", **evaluation})
+        update = {"study": study.study.model_copy(update={"evaluation": drawn})}
+        findings = found(study.model_copy(update=update), tmp_path)
+        assert ("vLLM's precision" in findings) is is_refused
 
 
 @pytest.mark.parametrize(
@@ -256,18 +299,31 @@ def test_what_sleeps_needs_memory_of_the_machine(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool(bare, "nvidia-smi", NVIDIA_SMI)
-    monkeypatch.setattr("sage.tools.check.machine._host_memory", lambda: 200e9)
     name = "memory for vLLM's sleep, qwen_math_7b"
 
-    def sleep(limit: int, rl: dict[str, object] | None = None, **job: int) -> Finding | None:
-        study = qwen(rl or {}, **{"memory_gb": 64, **job})
-        return found(study, tmp_path, gpu_limit=limit).get(name)
+    def sleep(rl: dict[str, object] | None = None, **job: int) -> Finding | None:
+        return found(qwen(rl or {}, **{"memory_gb": 64, **job}), tmp_path).get(name)
 
-    assert (one := sleep(1)) is not None
+    assert (one := sleep()) is not None
     assert one.needed == "up to 28.0 GB a job"
-    states = [sleep(7), sleep(8), sleep(1, memory_gb=24), sleep(8, gpus=2), sleep(2, gpus=2)]
-    assert [each and each.state for each in states] == ["ok", "failed", "failed", "failed", "ok"]
-    assert sleep(8, {"vllm_sleep": False}) is sleep(8, {"engine": "transformers"}) is None
+    states = [sleep(), sleep(memory_gb=24), sleep(gpus=2), sleep(gpus=2, memory_gb=27)]
+    assert [each and each.state for each in states] == ["ok", "failed", "ok", "failed"]
+    assert sleep({"vllm_sleep": False}) is sleep({"engine": "transformers"}) is None
+
+
+def test_jobs_that_run_at_once_need_their_memory_together(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setattr("sage.tools.check.machine._host_memory", lambda: 200e9)
+
+    def memory(limit: int, **job: int) -> Finding:
+        return found(qwen({}, memory_gb=64, **job), tmp_path, gpu_limit=limit)["memory"]
+
+    states = [memory(1), memory(3), memory(8), memory(3, gpus=2), memory(8, gpus=2)]
+    assert [each.state for each in states] == ["ok", "ok", "failed", "ok", "failed"]
+    assert memory(8).needed == "64 GB for a job, 8 at once"
+    assert "`--resources gpu=1`: one" in memory(8).way_out
 
 
 def test_memory_is_asked_for_each_gpu_of_a_job() -> None:
@@ -355,6 +411,28 @@ def test_the_target_fails_where_a_need_is_not_met(
     assert done.returncode != 0
     assert "memory: lower memory_gb" in done.stdout
     assert (tmp_path / "project/results/smoke/logs/check.log").is_file()
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_run_takes_all_gpus_and_refuses_what_vllm_cannot_do_on_them(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setenv("PATH", f"{bare}:/usr/bin:/bin")
+    run = snakemake_in(copy_project(tmp_path / "project"))
+    chosen = ("--cores", "1", "--config", "study=workstation")
+    assert re.search(r"Snakemake's limit +gpu=1 +gpu=2 +ok", run("check", *chosen).stdout)
+    study = tmp_path / "project/config/studies/workstation.yaml"
+    study.write_text(
+        study.read_text().replace("    rl:\n", "    rl:\n      precision: float32\n", 1)
+    )
+    refused = run("-n", *chosen)
+    assert refused.returncode != 0
+    assert (
+        "models.qwen_math_7b: vLLM's kernels for adapters on a GPU take 16 bits" in refused.stdout
+    )
+    assert run("-n", *chosen, "device=cpu").returncode == 0
 
 
 TOO_LARGE = "benchmarks: [arithmetic]\n    job: {gpus: 2, memory_gb: 1000000}\n"

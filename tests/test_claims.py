@@ -9,7 +9,7 @@ from report_frames import ROOT
 
 from sage.claims.evidence import Finding
 from sage.claims.tests import PassAtK, load_claims
-from sage.claims.verdicts import APART, of_claim, of_finding, of_secondary
+from sage.claims.verdicts import APART, Seen, adjusted, far_share, of_claim, of_finding
 from sage.exhibits import load_study
 
 
@@ -34,6 +34,12 @@ def found(low: float, high: float, p: float = math.nan, runs: int | None = 3) ->
     return Finding("easy", (low + high) / 2, low, high, p, 40, "problems", runs, *inner)
 
 
+def of_secondary(pairs: list[tuple[PassAtK, Finding]]) -> list[Seen]:
+    """The verdict of each finding, p adjusted together."""
+    p, _ = adjusted([finding for _, finding in pairs])
+    return [of_finding(test, finding, at) for (test, finding), at in zip(pairs, p, strict=True)]
+
+
 class TestVerdicts:
     @pytest.mark.parametrize(
         ("direction", "margin", "finding", "verdict"),
@@ -48,7 +54,9 @@ class TestVerdicts:
             ("down", None, found(0.01, 0.05, 0.01), "contradicted"),
             ("up", 0.02, found(-0.02, 0.02, 0.90), "no difference"),  # 90 %: within 0.016
             ("up", 0.02, found(-0.02, 0.03, 0.90), "inconclusive"),
-            ("up", 0.02, found(0.001, 0.015, 0.03), "supported"),  # small, and there
+            ("up", 0.02, found(0.001, 0.015, 0.03), "smaller than matters"),
+            ("down", 0.02, found(0.001, 0.015, 0.03), "smaller than matters"),
+            ("up", 0.02, found(0.001, 0.035, 0.03), "supported"),  # 90 %: up to 0.0316
             ("not up", 0.02, found(-0.30, 0.01, 0.001), "supported"),
             ("not up", 0.02, found(0.005, 0.015, 0.001), "supported"),
             ("not up", 0.02, found(0.03, 0.05, 0.01), "contradicted"),
@@ -72,6 +80,21 @@ class TestVerdicts:
         near = found(-0.01, 0.01, 0.9)
         assert of_secondary([(a_test("up", 0.02), near)]) == ["inconclusive"]
 
+    def test_means_alone_do_not_show_that_methods_are_alike(self) -> None:
+        """Of nine runs of which none is far, up to 1 - 0.05^(1/9) = 28.3 % may be; of five 45 %."""
+        near, test = found(-0.01, 0.01, 0.9), a_test("up", 0.02)
+        runs = {n: replace(near, by_run=(0.0,) * n) for n in (5, 9, 14)}
+        shares = {n: far_share(test, finding) for n, finding in runs.items()}
+        assert shares == pytest.approx({n: 1 - 0.05 ** (1 / n) for n in runs})
+        seen = {n: of_finding(test, finding, 0.9, True) for n, finding in runs.items()}
+        assert seen == {5: "inconclusive", 9: "no difference", 14: "no difference"}
+        one_far = replace(near, by_run=(*(0.0,) * 8, -0.061))  # beyond three margins
+        assert of_finding(test, one_far, 0.9, True) == "inconclusive"
+        assert of_finding(test, replace(one_far, by_run=(*(0.0,) * 8, -0.059)), 0.9, True) == (
+            "no difference"
+        )
+        assert far_share(test, replace(near, by_run=(0.1,) * 3)) == 1.0
+
     def test_secondary_findings_are_adjusted_together_whichever_way_they_point(self) -> None:
         right, wrong = found(0.01, 0.05, 0.03), found(-0.05, -0.01, 0.03)
         assert of_secondary([(a_test(), right)]) == ["supported"]
@@ -83,6 +106,8 @@ class TestVerdicts:
     def test_the_same_numbers_are_one_test(self) -> None:
         pair = (a_test(), found(0.01, 0.05, 0.03))
         assert of_secondary([pair, pair]) == ["supported", "supported"]
+        other = found(0.01, 0.05, 0.02)
+        assert adjusted([pair[1], other, pair[1]]) == ([0.04, 0.04, 0.04], 2)
 
     def test_the_primary_contrast_decides(self) -> None:
         assert of_claim("supported", ["inconclusive"], ["inconclusive"]) == ("supported", "")
@@ -100,7 +125,8 @@ class TestVerdicts:
         assert of_claim("supported", ["supported", "contradicted"]) == apart
         assert of_claim("supported", (), ["contradicted"]) == apart
         assert of_claim("contradicted", ["supported", "contradicted"]) == apart
-        assert of_claim("no difference", ["supported", "contradicted"]) == apart
+        for verdict in ("no difference", "smaller than matters"):
+            assert of_claim(verdict, ["supported", "contradicted"]) == apart
 
 
 class TestLoader:

@@ -10,7 +10,7 @@ from report_frames import ROOT, history
 
 from sage.claims.evidence import by_pair, of_histories, of_pass_at_k, of_step_times, of_tails
 from sage.claims.tests import AnyTest, load_claims
-from sage.claims.verdicts import of_finding, of_secondary
+from sage.claims.verdicts import of_finding
 from sage.training.stopwatch import COLUMNS as STEP_TIMES
 
 
@@ -72,7 +72,7 @@ class TestEvidence:
             {"test": "history", "exhibit": "figure2", "row": "a", "other": "b", "key": "reward"}
             | {"direction": "up"}
         )
-        assert of_secondary([(test, one)]) == ["inconclusive"]
+        assert of_finding(test, one, one.p) == "inconclusive"
 
     def test_a_ratio_over_runs_is_their_geometric_mean(self) -> None:
         def norms(size: float) -> list[dict[str, float]]:

@@ -24,6 +24,13 @@ def one_run(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(n_seeds=1, train_seeds=[[1]] * len(frame), by_run=by_run)
 
 
+def small(effect: float, variance: float, p: float, runs: int = 10) -> pd.DataFrame:
+    """Equal effects everywhere, in every one of `runs` runs, with so much variance of problems."""
+    frame = RAISED.assign(value=effect, by_run=[[effect] * runs] * 4, p=p, n_seeds=runs)
+    frame = frame.assign(train_seeds=[list(range(runs))] * 4)
+    return frame.assign(var_below=variance, var_above=variance, var_problems=variance)
+
+
 def pass_test(k: int | str, **more: object) -> dict[str, object]:
     names = {"test": "pass_at_k", "exhibit": "table1", "row": "branch", "other": "grpo"}
     return {**names, "k": k, "direction": "up", **more}
@@ -72,9 +79,7 @@ class TestLedger:
         assert set(judged["because"]) == {APART}
 
     def test_small_differences_closely_measured_are_none(self, study: ResolvedStudy) -> None:
-        frame = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
-        frame = frame.assign(var_below=1e-5, var_above=1e-5, var_problems=1e-5)
-        judged = ledger({"rise": CLAIM}, study, Measured(frame))
+        judged = ledger({"rise": CLAIM}, study, Measured(small(0.001, 1e-5, 0.8)))
         assert set(judged["verdict"]) == {"no difference"}
         (claim,) = ledger_view(judged, study)
         assert claim.verdict_text == "no difference larger than 2.0 points"
@@ -82,24 +87,62 @@ class TestLedger:
         assert claim.outcome.endswith("), mean of 2 benchmarks")
         assert counted([claim]) == "Claims: 1 without a difference that matters; 1 exploratory."
         assert "A difference larger than 2.0 points is excluded." in claim.summary
+        # 1 - 0.05^(1 / 10)
+        far = "Fewer than 26 % of runs differ by more than 3 times that (95 % confidence)."
+        assert far in claim.summary
+
+    def test_few_runs_cannot_show_that_none_collapses(self, study: ResolvedStudy) -> None:
+        few = ledger({"rise": CLAIM}, study, Measured(small(0.001, 1e-5, 0.8, runs=5)))
+        (claim,) = ledger_view(few, study)
+        assert claim.verdict == "inconclusive"
+        assert (
+            "Inconclusive: the mean lies within 2.0 points, but up to 45 % of runs may differ by "
+            "more than 6.0 points; below 30 % it would be no difference." in claim.summary
+        )
 
     def test_a_significant_difference_inside_the_margin_is_called_small(
         self, study: ResolvedStudy
     ) -> None:
-        small = RAISED.assign(value=0.004, by_run=[[0.004] * 3] * 4, p=1e-4)
-        small = small.assign(var_below=1e-7, var_above=1e-7, var_problems=1e-7)
-        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(small)), study)
-        assert claim.verdict == "supported"
-        assert "It is smaller than 2.0 points, the smallest difference that matters." in (
-            claim.summary
+        (claim,) = ledger_view(
+            ledger({"rise": CLAIM}, study, Measured(small(0.004, 1e-7, 1e-4))), study
         )
+        assert claim.verdict == "smaller than matters"
+        assert "The contrast is significant, and smaller than 2.0 points." in claim.summary
+        (wide,) = ledger_view(
+            ledger({"rise": CLAIM}, study, Measured(small(0.018, 1e-5, 1e-4))), study
+        )
+        assert wide.verdict == "supported"
+        assert "Whether it reaches 2.0 points, which would matter, is not shown." in wide.summary
         (large,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(RAISED)), study)
         assert "This is shown for this base alone." in large.summary
-        assert not any("smaller than" in sentence for sentence in large.summary)
+        assert not any("would matter" in sentence for sentence in large.summary)
+
+    def test_a_claim_of_two_parts_says_which_part_holds(self, study: ResolvedStudy) -> None:
+        def judged(at_one: float, error: float) -> LedgerClaim:
+            frame = compared(
+                [
+                    ("branch", "grpo", on, k, value, spread, 0.001)
+                    for on in ("easy", "hard")
+                    for k, value, spread in ((1, at_one, error), (2, 0.08, 0.01))
+                ]
+            )
+            part = CLAIM.secondary[0].model_copy(update={"part": True})
+            claim = CLAIM.model_copy(update={"secondary": [part]})
+            table = ledger({"rise": claim}, study, Measured(frame))
+            assert set(table["role"]) == {"primary", "place", "part"}
+            return ledger_view(table, study)[0]
+
+        says = "The claim says more: pass@1: Branch > GRPO: "
+        both, lost, unclear = judged(0.1, 0.01), judged(-0.1, 0.01), judged(0.0, 0.05)
+        assert [one.verdict for one in (both, lost, unclear)] == ["supported"] * 3
+        assert both.verdict_text == "supported"
+        assert {one.verdict_text for one in (lost, unclear)} == {"supported in part"}
+        for one, held in ((both, "holds."), (lost, "does not hold."), (unclear, "is open.")):
+            assert f"{says}{held}" in one.summary
 
     def test_a_claim_about_luck_is_not_testable(self, study: ResolvedStudy) -> None:
         """Above 5 % of pass@k on one benchmark of either method; other k do not matter."""
-        keys = {"model": "tiny", "train_seed": -1, "value": 0.8}
+        keys = {"model": "tiny", "train_seed": -1, "value": 0.8, "stratum": ""}
         low = [
             {**keys, "algorithm": row, "benchmark": name, "k": k, "chance": 0.03 if k == 2 else 0.7}
             for row in ("grpo", "branch")
@@ -132,8 +175,7 @@ class TestLedger:
             (claim,) = ledger_view(ledger({"rise": CLAIM}, study, measured), study)
             return claim
 
-        none = RAISED.assign(value=0.001, by_run=[[0.001] * 3] * 4, p=0.8)
-        none = none.assign(var_below=1e-6, var_above=1e-6, var_problems=1e-6)
+        none = small(0.001, 1e-6, 0.8)
         assert judged(none).verdict == "no difference"  # no dose was recorded
         assert judged(none, 0.04, 0.06).verdict == "no difference"
         weak = judged(none, 0.01, 0.03)
@@ -156,16 +198,16 @@ class TestLedger:
         without = study.model_copy(update={"algorithms": {**study.algorithms, "grpo": free}})
         assert not too_weak(without, "tiny", "branch", "grpo", weak)
 
-    def test_a_part_of_a_claim_that_was_not_run_is_named(self, study: ResolvedStudy) -> None:
+    def test_what_was_not_run_is_named(self, study: ResolvedStudy) -> None:
         elsewhere = PassAtK.model_validate({**pass_test(1), "exhibit": "table4"})
         claim = CLAIM.model_copy(update={"secondary": [elsewhere]})
         (seen,) = ledger_view(ledger({"rise": claim}, study, Measured(RAISED)), study)
         assert seen.verdict == "supported"
-        assert any(
-            sentence.startswith("Not run, so this part of the claim is open: pass@1: ")
-            for sentence in seen.summary
-        )
-        assert "No secondary finding is decided." not in seen.summary
+        assert "Not run: pass@1: Branch > GRPO." in seen.summary
+        part = claim.model_copy(update={"secondary": [elsewhere.model_copy(update={"part": True})]})
+        (seen,) = ledger_view(ledger({"rise": part}, study, Measured(RAISED)), study)
+        assert seen.verdict_text == "supported in part"
+        assert "The claim says more: pass@1: Branch > GRPO: is open." in seen.summary
 
     def test_one_training_run_decides_no_claim_and_says_so(self, study: ResolvedStudy) -> None:
         judged = ledger({"rise": CLAIM}, study, Measured(one_run(RAISED)))
@@ -233,7 +275,7 @@ class TestLedger:
             "(95 % interval \u22128.3 to +20.3), 82 problems, 3 runs.",
             "Inconclusive: a study of this size finds a difference of 20.4 points in 80 % of "
             "cases, and smaller ones less often.",
-            "No secondary finding is decided.",
+            "All but the primary contrast: p adjusted after Holm over 4 tests.",
         )
 
     def test_all_contrasts_are_drawn_with_the_margin_behind_the_primary(
@@ -258,7 +300,7 @@ class TestLedger:
         assert all(": " in text for text in texts)
         time = "time to learn from the same completions"
         assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
-        assert "pass@1: GRPO + Forward KL (sampled value) ≤ GRPO + 1.0 points" in texts
+        assert "pass@1: GRPO + Forward KL (sampled value) ≤ GRPO + 0.2 points" in texts
         assert "pass@64: GRPO + Branch > GRPO" in texts
         assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
 

@@ -256,6 +256,12 @@ def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_p
     adapted.save_pretrained(tmp_path / "adapter")
     policy: Any = load_policy(short, tmp_path / "adapter", torch.bfloat16, "cpu")
     assert policy.dtype == torch.bfloat16
+    merged = load_policy(short, tmp_path / "adapter", torch.bfloat16, "cpu", merge=True)
+    whole = load_policy(short, tmp_path / "adapter", torch.float32, "cpu")
+    assert merged.dtype == torch.bfloat16
+    assert not hasattr(merged, "peft_config")
+    for mine, exact in zip(merged.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(mine, exact.bfloat16())  # merged in float32, and rounded once
     sampler = TransformersSampler.from_model(policy, load_tokenizer(short), 64, consume=True)
     policy.float()  # what the sampler draws from is the policy itself, and no copy
     prompt = (5, 6, 7)

@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import ROOT
+from snakemake.profiles import ProfileConfigFileParser
 
 from sage.runtime import job
-from sage.runtime.devices import Device, unused, visible_devices
+from sage.runtime.devices import Device, visible_devices
 from sage.runtime.job import gpus_asked, leased
 from sage.runtime.lease import FOLDER, lease
 from sage.training import processes
@@ -78,15 +80,22 @@ def test_devices_are_those_that_cuda_would_show(named: str | None, found: list[s
 
 
 @pytest.mark.usefixtures("smi")
-def test_gpus_that_no_job_would_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_take_all_visible_gpus_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs, one of them in two parts: three devices."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def limit() -> list[str]:
+        with open("profiles/default/profile.yaml") as stream:
+            resources: list[str] = ProfileConfigFileParser().parse(stream)["resources"]
+        return resources
+
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    said = unused(1, asked=1)
-    assert said.startswith("3 GPUs are visible, and jobs use 1 at a time.")
-    assert "`--resources gpu=3`" in said
-    assert unused(3, asked=1) == unused(1, asked=0) == ""
+    assert limit() == ["gpu=3"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert unused(1, asked=1) == ""
+    assert limit() == ["gpu=1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # with 0, what asks for a GPU never starts
+    assert limit() == ["gpu=1"]
 
 
 @pytest.mark.usefixtures("no_smi")
@@ -105,11 +114,15 @@ def test_a_job_is_shown_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> Non
         with leased(count, "job"):
             return os.environ.get("CUDA_VISIBLE_DEVICES")
 
+    monkeypatch.setenv(NVML := "PYTORCH_NVML_BASED_CUDA_CHECK", "0")
+    monkeypatch.delenv(NVML)
     assert shown(0, "0,1") == ""  # not asked for: not seen
     assert shown(0, None) == ""
     assert shown(1, None) is None  # no GPU to be found: torch decides
     assert shown(1, "") == ""
+    assert NVML not in os.environ
     assert shown(2, "GPU-a,GPU-b,GPU-c") == "GPU-a,GPU-b"
+    assert os.environ[NVML] == "1"  # else asking torch for a GPU starts CUDA, and no fork has it
 
 
 @pytest.mark.usefixtures("no_smi", "place")
@@ -256,6 +269,10 @@ def test_a_gpu_that_torch_does_not_see_is_no_silent_cpu(
     monkeypatch.setattr("torch.version.cuda", cuda)
     with pytest.raises(RuntimeError, match=f"GPU 0 is there, but torch does not.*{reason}"):
         job.device_of(setting)
+    if cuda:
+        for there in (object(), None):  # vLLM, which is linked to one CUDA
+            monkeypatch.setattr(job, "find_spec", lambda _, there=there: there)
+            assert ("torch for an older CUDA" in job.unseen(["0"], torch)) is (there is None)
     assert job.device_of("cpu") == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # as a job has it that asks for no GPU
     assert job.device_of("auto") == "cpu"

@@ -25,11 +25,11 @@ from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import cache_bytes, vllm_share
 from sage.study import RL, Algorithm
 from sage.training import rl
-from sage.training.correction import Correction, SamplerFault
+from sage.training.credit import Correction, SamplerFault
 from sage.training.drawers import adapter_bytes, copy_dtype, drawer_for, place_of_adapters
 from sage.training.drawing import Drawer, rollout_stream
 from sage.training.trainer import SageTrainer, Shaping
-from sage.training.trimming import group_sizes
+from sage.training.trimming import group_sizes, trimmed
 
 PROBLEMS = [
     Problem(f"{a}+{b}", f"{a}+{b}{'+1' * (b % 3)}", str(a + b), "math", "1", "test", "0")
@@ -265,11 +265,11 @@ def test_the_correction_weights_each_token_up_to_its_cap(parent: Path, loss: str
 
 
 def test_passes_without_padding_give_the_same_gradient(parent: Path) -> None:
-    whole, trimmed = (
+    whole, cut = (
         logged(build(parent, settings={"prompts_per_step": 8, "rollouts": 8}, trims=trims))
         for trims in (False, True)
     )
-    for left, right in zip(whole, trimmed, strict=True):
+    for left, right in zip(whole, cut, strict=True):
         assert left["grad_norm"] > 1e-3
         for key in ("grad_norm", "kl", "entropy", "completions/mean_length", "reward"):
             assert right[key] == pytest.approx(left[key], rel=1e-3, abs=1e-6), key
@@ -281,6 +281,28 @@ def test_rows_are_read_together_where_a_pass_would_not_pay() -> None:
     assert group_sizes([100, 10, 10, 10, 10], prompt=2, worth=360) == [5]
     assert group_sizes([100, 90, 10, 10], prompt=0, worth=15) == [2, 2]
     assert group_sizes([7, 7], prompt=3, worth=0) == [2]
+
+
+class OnGpu(torch.Tensor):
+    device = property(lambda self: torch.device("cuda"))  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("shorter", [100, 500])
+def test_a_further_pass_must_save_more_on_a_gpu(shorter: int) -> None:
+    """Reading the long row apart saves 400 or 2,500 tokens of padding."""
+    rows = [5 + shorter] + [5] * (4 if shorter == 100 else 5)
+    mask = (torch.arange(max(rows)) < torch.tensor(rows)[:, None]).long()
+    mask = torch.cat([torch.ones(len(rows), 1, dtype=torch.long), mask], dim=1)
+    passes: list[int] = []
+
+    def read(model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> Any:
+        passes.append(len(ids))
+        return torch.zeros(len(ids), keep), None, None
+
+    for ids in (torch.zeros_like(mask), torch.zeros_like(mask).as_subclass(OnGpu)):
+        trimmed(read, processes=1)(None, ids, mask, mask.shape[1] - 1)
+    on_cpu, on_gpu = [1, len(rows) - 1], [1, len(rows) - 1] if shorter == 500 else [len(rows)]
+    assert passes == on_cpu + on_gpu
 
 
 def test_what_draws_is_a_copy_only_where_that_is_exact_and_asked_for() -> None:

@@ -211,7 +211,7 @@ def test_the_mean_over_benchmarks_pairs_runs_and_adds_problems() -> None:
             "var_interaction": 0.0,
             "var_below": 0.0004,
             "var_above": 0.0004,
-            "n_problems": 21,
+            "units": 21,
         }
         for by_run in ([0.1, 0.3], [0.3, 0.1])
     ]

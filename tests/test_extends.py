@@ -327,4 +327,4 @@ def test_studies_that_share_a_world_state_it_once() -> None:
         for name in STUDIES
         if re.search(r"^ +architecture:", (CONFIG / f"studies/{name}.yaml").read_text(), re.M)
     }
-    assert stating == {"mini", "smoke", "routes", "sums"}  # four worlds
+    assert stating == {"mini", "smoke", "routes", "sums"}

@@ -126,7 +126,7 @@ def test_a_wrong_number_of_rows_is_reported(mirror: Path) -> None:
     [
         (lines(ROWS)[:-20], "line 2 is not JSON"),
         (b"[1]\n[2]\n", "line 1 is not a JSON object"),
-        (b"\xff\xfe\n", "cannot be read, replace it"),
+        (b"\xff\xfe\n", "is not UTF-8"),
     ],
 )
 def test_a_file_that_is_no_json_lines_is_reported(

@@ -260,7 +260,7 @@ class TestTradeoff:
 
     def test_no_two_methods_are_alike(self) -> None:
         """Not even of the study with the most methods."""
-        study = load_study("methods", ROOT / "config")
+        study = load_study("rivals", ROOT / "config")
         styles = line_styles(study)
         assert len(styles) > 30
         assert len({(look.colour, look.marker) for look in styles.values()}) == len(styles)

@@ -16,11 +16,11 @@ import pytest
 import torch
 from peft import get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
-from with_vllm import DEVICE, PRECISION, PROBLEMS, needs_vllm
+from with_vllm import DEVICE, KEPT, PRECISION, PROBLEMS, needs_vllm
 
 from sage.policies import load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
-from sage.sampling.interface import Request
+from sage.sampling.interface import Completion, Request
 from sage.sampling.vllm_engine import VllmSampler
 from sage.study import RL, Algorithm, LoRA, Sampling
 from sage.training import rl
@@ -44,7 +44,7 @@ needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="torch sees no GPU here")
 Record = Callable[[str, object], None]
 
 
-def write_random(folder: Path, shape: str) -> Path:
+def write_random(folder: Path, shape: str, seed: int = 0) -> Path:
     """A checkpoint with random weights; without a GPU it is tiny, whatever its shape is called."""
     hidden, intermediate, layers, heads, groups, vocabulary = (
         SHAPES[shape] if DEVICE == "cuda" else TINY
@@ -64,7 +64,7 @@ def write_random(folder: Path, shape: str) -> Path:
         pad_token_id=tokenizer.pad_token_id,
         dtype=PRECISION,
     )
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     with torch.device(DEVICE):
         model = Qwen2ForCausalLM._from_config(config, dtype=getattr(torch, PRECISION))
     save_checkpoint(model, tokenizer, folder)
@@ -163,6 +163,30 @@ def test_six_steps_of_1_5b_draw_from_the_policy_that_is_trained(
     assert rows[-1]["kl"] > 0.0  # the adapter acts
 
 
+def sleeping_engine(base: Path, adapter: Path | None = None) -> VllmSampler:
+    """vLLM with two fifths of a GPU, which it can give back; it is kept, as `with_vllm` says."""
+    sleeps = {"enable_sleep_mode": True, "gpu_memory_utilization": 0.4}
+    engine = VllmSampler(
+        checkpoint=base,
+        tokenizer=load_tokenizer(base),
+        tokenizer_folder=base,
+        device=DEVICE,
+        dtype=PRECISION,
+        batch_size=16,
+        adapter=adapter,
+        progress=False,
+        longest=PROMPT + 64,
+        limits=sleeps if DEVICE == "cuda" else {},
+    )
+    KEPT.append(engine)
+    return engine
+
+
+def rest(engine: VllmSampler) -> None:
+    if DEVICE == "cuda":
+        engine.sleep()
+
+
 @needs_vllm
 def test_greedy_draws_are_the_same_after_three_sleeps(
     tmp_path: Path, record_property: Record
@@ -175,31 +199,43 @@ def test_greedy_draws_are_the_same_after_three_sleeps(
             weight.data.normal_(0.0, 0.1)
     policy.save_pretrained(adapter)
     del policy
-    sleeps = {"enable_sleep_mode": True, "gpu_memory_utilization": 0.4}
-    sampler = VllmSampler(
-        checkpoint=base,
-        tokenizer=load_tokenizer(base),
-        tokenizer_folder=base,
-        device=DEVICE,
-        dtype=PRECISION,
-        batch_size=16,
-        adapter=adapter,
-        progress=False,
-        longest=PROMPT + 64,
-        limits=sleeps if DEVICE == "cuda" else {},
-    )
+    sampler = sleeping_engine(base, adapter)
     greedy = Sampling(temperature=1.0, top_k=1, max_tokens=64, stop=[])
     requests = [Request((1 + i, 2, 3), str(i)) for i in range(16)]
     first, free = sampler.sample(requests, greedy), []
     for _ in range(3):
         if DEVICE == "cuda":
-            sampler.sleep()
+            rest(sampler)
             free.append(torch.cuda.mem_get_info()[0] / 1e9)
             sampler.wake()
         sampler.adopt(adapter)
         assert sampler.sample(requests, greedy) == first
     record_property("free memory after each sleep, GB", [f"{each:.1f}" for each in free])
     assert not free or max(free) - min(free) < 0.5
+
+
+@needs_vllm
+def test_two_engines_draw_in_turn(tmp_path: Path, record_property: Record) -> None:
+    """One sleeps while the other draws; neither changes what the other draws."""
+    greedy = Sampling(temperature=1.0, top_k=1, max_tokens=64, stop=[])
+    requests = [Request((1 + i, 2, 3), str(i)) for i in range(16)]
+    engines: list[VllmSampler] = []
+    drawn: list[list[Completion]] = []
+    for seed in (0, 1):
+        base = write_random(tmp_path / f"base{seed}", "1.5B", seed)
+        engines.append(sleeping_engine(base))
+        drawn.append(engines[-1].sample(requests, greedy))
+        rest(engines[-1])
+    assert drawn[0] != drawn[1]
+    for turn in range(4):
+        engine = engines[turn % 2]
+        if DEVICE == "cuda":
+            engine.wake()
+        assert engine.sample(requests, greedy) == drawn[turn % 2]
+        rest(engine)
+    if DEVICE == "cuda":
+        free = torch.cuda.mem_get_info()[0]
+        record_property("free memory while both sleep, GB", f"{free / 1e9:.1f}")
 
 
 @needs_gpu

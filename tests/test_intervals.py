@@ -11,6 +11,8 @@ from scipy.special import betaln, expit, logit
 from scipy.stats import beta
 
 from sage.evaluation.intervals import (
+    Groups,
+    groups_of,
     detectable,
     holm,
     interval_of_difference,
@@ -300,3 +302,58 @@ def test_holm_multiplies_by_the_tests_left_and_never_falls() -> None:
     assert adjusted[[0, 1, 3]] == pytest.approx([0.06, 0.03, 0.06])
     assert np.isnan(adjusted[2])
     assert holm(np.array([0.9, 0.8])).tolist() == [1.0, 1.0]
+
+
+def test_a_cluster_is_a_unit_by_hand() -> None:
+    """Four problems of mean 3 deviate by -3, -1, 1, 3; two clusters by -2 and 2.
+
+    The variance of the mean is 8 / 1 / 2 over clusters, 20 / 3 / 4 over problems. Clusters of three
+    problems and of one, with deviations -2, -2, 1 | 3, are units of 2 - 3/2 and 2 + 3/2.
+    """
+    values = np.array([0.0, 2.0, 4.0, 6.0])[None, :, None] / 10
+    pairs = Groups(("a", "a", "b", "b"), drawn=True)
+    parts = parts_of(values, 500, groups=pairs)
+    assert (parts.problems, parts.units) == (pytest.approx(0.08 / 2), 2)
+    assert parts_of(values, 500).problems == pytest.approx(0.2 / 3 / 4)
+    uneven = np.array([0.0, 0.0, 3.0, 5.0])[None, :, None]
+    units, count = Groups(("a", "a", "a", "b"), drawn=True).applied(uneven)
+    assert (units.ravel().tolist(), count) == ([0.5, 3.5], 2)
+    alike = Groups(("a", "b", "a", "b"), drawn=True)  # clusters of mean 2 and 4: less than problems
+    assert parts_of(values, 500, groups=alike).problems == pytest.approx(0.2 / 3 / 4)
+    one = parts_of(values, 500, groups=Groups(("a",) * 4, drawn=True))
+    assert np.isnan(one.problems).all()
+
+
+def test_what_differs_between_strata_is_no_uncertainty() -> None:
+    """Two strata with two problems each, 2 apart: (1/2)^2 (2/2) + (1/2)^2 (2/2) = 1/2."""
+    values = np.array([[0.0, 2.0, 10.0, 12.0], [2.0, 2.0, 12.0, 12.0]])[..., None] / 20
+    strata = Groups(("a", "a", "b", "b"), drawn=False)
+    first = parts_of(values[:1], 500, groups=strata)
+    assert first.problems == pytest.approx(0.5 / 400)
+    assert first.units == 3  # 4 - 2 degrees of freedom
+    both = parts_of(values, 500, groups=strata)
+    np.testing.assert_allclose(both.by_run, parts_of(values, 500).by_run)
+    assert mean_of([both]).df_problems == 2.0
+
+
+def test_clusters_come_before_strata_and_lone_problems_are_clusters() -> None:
+    assert groups_of(["", "t", "t"], ["a", "a", "b"]) == Groups((" 0", "t", "t"), drawn=True)
+    assert groups_of([""] * 4, ["a", "a", "b", "b"]) == Groups(("a", "a", "b", "b"), drawn=False)
+    assert groups_of([""] * 3, ["a", "a", "b"]) is None  # one of b says nothing of its spread
+    assert groups_of([""] * 2, ["", ""]) is None
+
+
+@pytest.mark.parametrize("sizes", [[6] * 10, [1, 2, 3, 4, 6, 8, 9, 9, 9, 9]])
+def test_clustered_problems_seldom_show_a_difference_that_is_none(sizes: list[int]) -> None:
+    """Ten clusters, half of the variance between them: of 600 studies 5 % may find something."""
+    rng = np.random.default_rng(1)
+    labels = tuple(str(name) for name, size in enumerate(sizes) for _ in range(size))
+    shared = np.repeat(rng.normal(0.0, 0.1, (1, 10, 600)), sizes, axis=1)
+    values = shared + rng.normal(0.0, 0.1, (1, sum(sizes), 600))
+    values = values + rng.normal(0.0, 0.1, (3, sum(sizes), 600))
+    false = {}
+    for groups in (None, Groups(labels, drawn=True)):
+        low, high = interval_of_difference(values, 300, groups)
+        false[groups is None] = float(((low > 0) | (high < 0)).mean())
+    assert false[False] < 0.07
+    assert false[True] > 0.12

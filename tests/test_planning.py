@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,12 @@ def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:
     found = plan(loaded, Results(tmp_path))
     rl = next(s for s in found if s.name == "rl" and s.model == "qwen_math_7b")
     assert (rl.jobs, rl.gpus, rl.tokens) == (18, 1, 18 * 1000 * 8 * 2048)
-    assert "GPU hours" in render_plan(loaded, found)
+    text = render_plan(loaded, found, gpu_limit=8)
+    said = re.findall(r"([\d,.]+) (?:GPU hours|hours\.$)", text, flags=re.MULTILINE)
+    hours = [float(word.replace(",", "")) for word in said]
+    assert "With 8 GPUs at a time" in text
+    assert hours[1] == pytest.approx(hours[0] / 8, abs=0.6)
+    assert "GPUs at a time" not in render_plan(loaded, found)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +118,9 @@ def test_many_gpus_for_few_completions_are_called_wasteful(
 
 
 def test_the_plan_names_the_tokens_that_it_does_not_know(tmp_path: Path) -> None:
-    said = {name: load_study(name, ROOT / "config") for name in ("mini", "methods")}
+    said = {name: load_study(name, ROOT / "config") for name in ("mini", "rivals")}
     lines = {name: uncounted(study) for name, study in said.items()}
     assert lines["mini"] == ["Not counted: samples drawn for figure2 alone."]
-    (line,) = lines["methods"]
+    (line,) = lines["rivals"]
     assert " dars, " in line
     assert line.endswith(" may draw again and samples drawn for methods alone.")

@@ -20,6 +20,7 @@ from sage.sampling.probe import AdapterLost, probe
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Sampling
 from sage.study.watch import Watch
+from sage.training import drawers
 from sage.training.drawers import VllmDrawer, sampling_of
 from sage.training.watching import TrainingStopped, Watching
 
@@ -37,7 +38,7 @@ class Engine:
 
     def __init__(self, base: Path, folder: Path, loses: float, shift: float = 0.0) -> None:
         self.base, self.loses, self.shift = base, loses, shift
-        self.wakes, self.probes = 0, 0
+        self.wakes, self.sleeps, self.probes = 0, 0, 0
         self.adopt(folder)
 
     @property
@@ -53,7 +54,7 @@ class Engine:
         self.wakes += 1
 
     def sleep(self) -> None:
-        pass
+        self.sleeps += 1
 
     def sample(
         self, requests: Sequence[Request], sampling: Sampling, log_probs: bool = False
@@ -67,14 +68,14 @@ class Engine:
 def trained(parent: Path, loses: float = math.inf, **more: Any) -> tuple[Any, list[Engine]]:
     """A trainer that draws from such an engine, and the engine once it is open."""
     engines: list[Engine] = []
-    shift = more.pop("shift", 0.0)
+    shift, sleeps = more.pop("shift", 0.0), more.pop("sleeps", True)
 
     def make(trainer: Any) -> VllmDrawer:
         def opened(folder: Path) -> Engine:
             engines.append(Engine(parent, folder, loses, shift))
             return engines[-1]
 
-        return VllmDrawer(opened, sampling_of(trainer), sleeps=True)
+        return VllmDrawer(opened, sampling_of(trainer), sleeps)
 
     settings = {"steps": 4, "prompts_per_step": 2, "rollouts": 4}
     return build(parent, settings=settings, make_drawer=make, **more), engines
@@ -92,6 +93,33 @@ def test_an_engine_that_keeps_the_adapter_is_probed_at_its_start_and_first_wake(
     assert {name for name in before if not torch.equal(before[name], after[name])} == {
         name for name in before if "lora_" in name
     }
+
+
+@pytest.mark.parametrize(
+    ("sleeps", "free", "counts"),
+    [
+        (True, None, (4, 3)),
+        (False, None, (0, 0)),
+        (None, [30, 30, 30, 30], (1, 1)),  # asleep once: what training takes is not known yet
+        (None, [30, 30, 29, 30], (2, 2)),
+        (None, [30, 14, 14, 14], (4, 3)),
+    ],
+)
+def test_an_engine_sleeps_where_memory_does_not_hold_it_beside_training(
+    parent: Path,
+    sleeps: bool | None,
+    free: list[int] | None,
+    counts: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Training takes 20 GB: 30 must be free."""
+    left = iter(free or ())
+    monkeypatch.setattr(drawers, "free_memory", lambda: next(left))
+    monkeypatch.setattr(drawers, "training_memory", lambda: 20)
+    trainer, engines = trained(parent, sleeps=sleeps)
+    trainer.train()
+    assert (engines[0].sleeps, engines[0].wakes) == counts
+    assert engines[0].probes == 2
 
 
 @pytest.mark.parametrize("wake", [0, 1])
@@ -116,6 +144,13 @@ def test_an_adapter_lost_between_probes_is_caught_by_the_gap(parent: Path, tmp_p
     trainer.add_callback(Watching(Watch(), tmp_path))
     with pytest.raises(TrainingStopped, match="step 3 the sampler's and the trainer's log-probs"):
         trainer.train()
+
+
+def test_an_engine_is_probed_again_and_again(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawers, "PROBED", 3)
+    trainer, engines = trained(parent)
+    trainer.train()
+    assert engines[0].probes == 3  # draws 1, 2 and 4
 
 
 def test_the_probe_reads_the_policy_alone_and_its_weights_are_large(

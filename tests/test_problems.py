@@ -91,7 +91,7 @@ def test_the_same_seed_gives_the_same_sums() -> None:
 
 def test_more_sums_than_there_are_is_an_error() -> None:
     # There are 10 x 2 x 10 sums of two digits; about half of them are in a split.
-    with pytest.raises(ValueError, match=r"'sums': only 1?\d\d of 150 different .* ask for fewer"):
+    with pytest.raises(ValueError, match=r"count: 150, but only 1?\d\d different .* lower it"):
         sums(**{**SUMS, "count": 150, "min_terms": 2, "max_terms": 2})
 
 

@@ -25,20 +25,20 @@ from sage.tools.publish.material import Material
 from sage.tools.publish.writing import write_publication
 
 REFERENCE = ROOT / "reports/kept/mini"
-RUN = Run("tiny", "grpo_branch", 1)
+RUN = Run("sums", "grpo_branch", 1)
 
 
 @pytest.fixture(scope="module")
 def material() -> Material:
     """The kept run, with two manifests."""
     manifests = {
-        "models/tiny/grpo_branch/seed1": {
+        "models/sums/grpo_branch/seed1": {
             "wall_seconds": 100.0,
             "git_commit": "abc",
             "ended": "2026-03-01T10:00:00+00:00",
             "hardware": {"cpu": "Fast", "cores": 2, "memory_gib": 24, "gpu": None},
         },
-        "samples/tiny/grpo_branch/seed1/harder": {
+        "samples/sums/grpo_branch/seed1/sheets": {
             "wall_seconds": 20.0,
             "tokens": 12_345,
             "ended": "2026-03-01T11:00:00+00:00",
@@ -55,9 +55,9 @@ def material() -> Material:
 def test_a_model_card_has_method_scores_with_intervals_and_cost(material: Material) -> None:
     text = model_card(material, RUN)
     scores = material.scores_of(RUN)
-    first = scores[(scores["benchmark"] == "harder") & (scores["k"] == 1)].iloc[0]
+    first = scores[(scores["benchmark"] == "sheets") & (scores["k"] == 1)].iloc[0]
     said = f"{100 * first['value']:.1f} ({100 * first['low']:.1f}–{100 * first['high']:.1f})"
-    assert f"| harder | {said} |" in text
+    assert f"| sheets | {said} |" in text
     assert "| Guide | branch ratio 0.3, threshold 1.2 |" in text
     assert "| KL term | reverse, coefficient 0.05 |" in text
     assert "| Estimator of the KL term | k3 |" in text

@@ -14,7 +14,7 @@ from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed,
 from sage.method.rewards import Completion, Rlpr, Spread
 from sage.policies import load_model, load_tokenizer
 from sage.prompting import SOLUTION_OPEN, WORK_CLOSE, completion, prompt_ids
-from sage.training.answers import ids_before_answer, plain_ids, with_answer_probabilities
+from sage.training.rewards import ids_before_answer, plain_ids, with_answer_probabilities
 from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]

@@ -187,7 +187,7 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(base: Path, tmp_path:
 def test_settings_that_change_nothing_draw_nothing(base: Path, tmp_path: Path) -> None:
     first = run_evaluation(base, tmp_path)
     before = shards_in(tmp_path)
-    assert run_evaluation(base, tmp_path, batch_size=3, shard_size=500, bootstrap=100) == first
+    assert run_evaluation(base, tmp_path, batch_size=3, shard_size=500) == first
     more = run_evaluation(base, tmp_path, samples=61)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     longer = pd.read_parquet(tmp_path / "samples.parquet")

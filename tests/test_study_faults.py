@@ -24,7 +24,7 @@ def config(tmp_path: Path) -> Path:
 
 FAULTS = [
     # unknown and missing keys
-    (STUDY, "sedes", [1], "sedes: unknown key; did you mean 'seeds'? Allowed: contamin"),
+    (STUDY, "sedes", [1], "sedes: unknown key; did you mean 'seeds'? Allowed: bases, c"),
     (STUDY, "models.tiny.rl.stepz", 4, "models.tiny.rl.stepz: unknown key; did you mean 'steps'?"),
     (
         STUDY,
@@ -39,7 +39,7 @@ FAULTS = [
         STUDY,
         "problems.knights.source",
         DROPPED,
-        "problems.knights.source: missing; allowed: arithmetic, benchmark, knights",
+        "problems.knights.source: missing; allowed: arithmetic, benchmark, file, hub, knights",
     ),
     # values of a wrong type
     (STUDY, "models.tiny.rl.steps", "four", "models.tiny.rl.steps: must be an integer, not 'four'"),
@@ -89,7 +89,7 @@ FAULTS = [
         "models.tiny.sft.learning_rate: must be a finite number, not inf",
     ),
     (STUDY, "seeds", [-1], "seeds[0]: must be at least 0, not -1"),
-    (STUDY, "seeds", [], "seeds: must have 1 or more entries, not []"),
+    (STUDY, "seeds", [], "seeds: missing; give the training seeds of grpo, such as seeds: [1]"),
     (
         STUDY,
         "problems.arithmetic.min_terms",
@@ -120,7 +120,7 @@ FAULTS = [
         "problems.knights.source",
         "knigths",
         "problems.knights.source: 'knigths' is not allowed; did you mean 'knights'? Allowed: "
-        "arithmetic, benchmark, knights",
+        "arithmetic, benchmark, file, hub, knights",
     ),
     (
         STUDY,
@@ -204,7 +204,7 @@ FAULTS = [
     (STUDY, "problems.knights.people", [3, 3], "problems.knights.people[1]: 3 occurs twice"),
     # algorithms
     (ALGORITHMS, "base", ROW, "base: this name is kept for the policy before RL; choose another"),
-    (ALGORITHMS, "grpo 2", ROW, "a key must match ^[A-Za-z0-9]"),
+    (ALGORITHMS, "grpo 2", ROW, "a key must begin with a letter from A to Z"),
     (ALGORITHMS, "grpo", None, "grpo: must be a mapping of keys to values, not empty"),
     (
         ALGORITHMS,

@@ -27,16 +27,17 @@ from fixed_points import forward_kl_policy
 from off_target import compare_off_target
 
 from sage.method.anchors import pseudo_kl
-from sage.theory.objectives import reverse_kl_objective
+from sage.theory.credit import reverse_kl_objective
 from sage.theory.spaces import TokenTree, entropies, sequence_log_probs
-from sage.theory.support import (
+from sage.theory.toy import (
     empirical_support,
+    reference_table,
     rlvr_policy,
     sage_policy,
     support_expansion,
+    toy_example,
     valid_completions,
 )
-from sage.theory.toy import reference_table, toy_example
 
 # Spaces ---------------------------------------------------------------------------------------
 

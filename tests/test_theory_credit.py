@@ -14,19 +14,20 @@ from sage.method.advantages import Centred
 from sage.method.credit import K1InReward, TokenSignals
 from sage.method.guides import BranchGuide, RandomGuide, TokenGuide
 from sage.theory.credit import (
+    ESTIMATORS,
     TREES,
     credited_gradient,
     ends,
     eq4_gradient,
+    expected_gradient,
     guide_gradients,
     log_factors_of,
     over_trees,
     summary,
     token_weights,
 )
-from sage.theory.estimators import ESTIMATORS, expected_gradient
 from sage.theory.spaces import TokenTree, entropies, per_token, sequence_log_probs
-from sage.theory.support import sage_policy
+from sage.theory.toy import sage_policy
 
 GUIDES = {
     "random": RandomGuide(epsilon_high=0.8),

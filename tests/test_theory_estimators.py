@@ -19,9 +19,9 @@ from enumerated import Instance, close, each_tree, logs, numbers, visits
 from fixed_points import forward_stationary, reverse_stationary, token_fixed_point
 
 from sage.method.anchors import forward_kl_exact, pseudo_kl
-from sage.theory.estimators import ESTIMATORS, expected_gradient
+from sage.theory.credit import ESTIMATORS, expected_gradient
 from sage.theory.spaces import TokenTree
-from sage.theory.support import sage_policy
+from sage.theory.toy import sage_policy
 
 CLOSED = {
     "k1": lambda tree, logits, anchor: torch.zeros_like(logits),

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -45,7 +46,8 @@ from sage.sampling import vllm_engine
 from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.engines import engine_versions
 from sage.sampling.interface import Completion, Request, Sampler
-from sage.sampling.probe import AdapterLost
+from sage.sampling.probe import ROOM, AdapterLost
+from sage.sampling.vllm_engine import limits_of
 from sage.study import Draws, Sampling
 
 DRAWS = 4_000
@@ -242,6 +244,24 @@ def test_an_adapter_draws_as_the_merged_checkpoint_does(base: Path, adapter: Pat
 
 
 @needs_vllm
+def test_an_adapter_can_be_merged(base: Path, adapter: Path) -> None:
+    """Then float32 is no fault on a GPU either, where kernels for adapters take 16 bits."""
+    settings = Draws(
+        samples=1,
+        seeds=[0],
+        sampling=settings_with(),
+        engine="vllm",
+        merge_adapter=True,
+    )
+    sampler: Any = open_and_keep(base, adapter, load_tokenizer(base), settings, DEVICE, 16)
+    assert sampler._llm.model_config.max_model_len == 16 + 24
+    greedy = settings_with(top_k=1, stop=[SOLUTION_CLOSE])
+    requests = requests_for(base, PROBLEMS[:40], 1)
+    other = sampler_of("transformers", base, adapter)
+    assert sampler.sample(requests, greedy) == other.sample(requests, greedy)
+
+
+@needs_vllm
 def test_an_adapter_that_vllm_would_misread_is_refused(adapter: Path) -> None:
     folder = adapter.with_name("odd")
     folder.mkdir()
@@ -329,6 +349,19 @@ def test_evaluation_writes_graded_samples(
     more = samples(8)
     kept = more[more["sample_index"] < 6].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, frame)
+
+
+def test_vllms_memory_is_bounded_by_what_is_drawn() -> None:
+    """By default it is for all positions of the model, and for 16,384 tokens at once."""
+    long = SimpleNamespace(max_position_embeddings=131_072)
+    assert limits_of("cuda", 256, 8192, long) == {
+        "max_num_batched_tokens": 4096,
+        "max_model_len": 8192,
+    }
+    assert limits_of("cuda", 5000, None, long) == {"max_num_batched_tokens": 5000}
+    assert limits_of("cuda", None, 2, long)["max_model_len"] == ROOM  # of the probe
+    assert limits_of("cpu", 256, 10**6, long)["max_model_len"] == 131_072
+    assert "max_num_batched_tokens" not in limits_of("cpu", 256, None, long)
 
 
 def test_missing_vllm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,13 @@ from with_vllm import DEVICE, KEPT, PRECISION, PROBLEMS, SUMS, needs_vllm, write
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import SOLUTION_CLOSE, prompt_ids
-from sage.study import RL, Algorithm, LoRA
+from sage.sampling.interface import Completion, Request
+from sage.sampling.probe import AdapterLost
+from sage.sampling.vllm_engine import VllmSampler
+from sage.study import RL, Algorithm, LoRA, Sampling
 from sage.training import rl
 from sage.training.adapters import lora_config
+from sage.training.correction import SamplerFault
 from sage.training.drawers import drawer_for
 from sage.training.trainer import SageTrainer
 
@@ -80,9 +86,12 @@ class Preferring(TrainerCallback):
 
 
 def trained(
-    base: Path, engine: str
+    base: Path, engine: str, callbacks: Sequence[TrainerCallback] | None = None
 ) -> tuple[list[dict[str, Any]], list[list[list[int]]], SageTrainer]:
-    """Steps of training with the engine: what was logged, and each step's rollouts."""
+    """Steps of training with the engine: what was logged, and each step's rollouts.
+
+    By default each step's adapter prefers another letter (`Preferring`).
+    """
     settings = RL.model_validate(TRAINING | {"engine": engine})
     row = Algorithm(title="x", loss="grpo", kl="reverse", estimator="k3")
     config = rl.grpo_config(settings, row, 1, DEVICE, base.with_name("scratch"), longest_prompt=40)
@@ -105,7 +114,7 @@ def trained(
         stop_texts=settings.sampling.stop,
         make_drawer=drawer_for(settings, model, base, sharded=False, longest_prompt=40),
         correction=rl.correction_of(settings),
-        callbacks=[Preferring(base)],
+        callbacks=[Preferring(base)] if callbacks is None else list(callbacks),
     )
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     trainer.train()
@@ -135,6 +144,46 @@ def test_vllm_draws_each_step_from_the_adapter_of_that_step(base: Path) -> None:
         assert ks_2samp(*lengths).pvalue > 1e-3
         shares = rows[step]["reward"], others[step]["reward"]
         assert abs(shares[0] - shares[1]) < 4 * math.sqrt(2 * 0.25 / 128)
+
+
+@needs_vllm
+@pytest.mark.parametrize(
+    ("first", "fault", "error"),
+    [
+        (0, "drops the adapter", AdapterLost),
+        (1, "drops the adapter", AdapterLost),  # as with the first wake
+        (0, "probes right, then gives no numbers", SamplerFault),
+        (0, "gives no numbers", AdapterLost),
+    ],
+)
+def test_an_engine_with_a_fault_ends_the_run_within_a_step(
+    base: Path, first: int, fault: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM itself, from draw `first` on; a fresh adapter changes nothing, so only a probe tells."""
+    sample, adopt, draws = VllmSampler.sample, VllmSampler.adopt, []
+
+    def faulty(
+        self: VllmSampler, requests: Sequence[Request], sampling: Sampling, log_probs: bool = False
+    ) -> list[Completion]:
+        KEPT.append(self)
+        drawn = sample(self, requests, sampling, log_probs)
+        is_probe = requests[0].stream.startswith("probe/")
+        draws.extend([] if is_probe else [len(requests)])
+        if "no numbers" not in fault or (is_probe and "probes right" in fault):
+            return drawn
+        return [replace(one, log_probs=(math.nan,) * one.n_tokens) for one in drawn]
+
+    def lossy(self: VllmSampler, adapter: Path) -> None:
+        if "drops" not in fault or len(draws) < first:
+            adopt(self, adapter)
+        else:
+            self._adapter = None
+
+    monkeypatch.setattr(VllmSampler, "sample", faulty)
+    monkeypatch.setattr(VllmSampler, "adopt", lossy)
+    with pytest.raises(error):
+        trained(base, "vllm", callbacks=[])
+    assert len(draws) == first + (error is SamplerFault)
 
 
 JOB = """

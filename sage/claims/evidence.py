@@ -43,6 +43,7 @@ class Finding:
     the smallest difference that such a study finds in 80 % of cases. `n` counts what the
     interval is over, named by `over`; `runs` the training runs of a row that it rests on, None
     where it is not about trained policies, and `bases` the base models that they start from.
+    `by_run` are the effects of single runs, or of bases if there are several.
     """
 
     place: str
@@ -57,6 +58,7 @@ class Finding:
     high_90: float = math.nan
     detectable: float = math.nan
     bases: int = 1
+    by_run: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -239,8 +241,9 @@ def of_estimate(
         (float(end[0]) for end in estimate.interval(level)) for level in (0.95, 0.90)
     )
     least = detectable(low, high, value, float(estimate.df[0])) if runs > 1 else math.nan
-    p = float(estimate.p(null)[0])
-    return Finding(place, value, low, high, p, n, over, runs, low_90, high_90, least)
+    p, by_run = float(estimate.p(null)[0]), tuple(estimate.by_run[:, 0].tolist())
+    ends = low_90, high_90, least
+    return Finding(place, value, low, high, p, n, over, runs, *ends, by_run=by_run)
 
 
 def _series(history: History, key: str) -> np.ndarray:
@@ -252,25 +255,19 @@ def _series(history: History, key: str) -> np.ndarray:
 
 def _as_ratio(finding: Finding) -> Finding:
     """A finding about logarithms as one about the ratio minus one."""
-    return replace(
-        finding,
-        effect=math.expm1(finding.effect),
-        low=math.expm1(finding.low),
-        high=math.expm1(finding.high),
-        low_90=math.expm1(finding.low_90),
-        high_90=math.expm1(finding.high_90),
-        detectable=math.expm1(finding.detectable),
-    )
+    names = ("effect", "low", "high", "low_90", "high_90", "detectable")
+    ratios = {name: math.expm1(getattr(finding, name)) for name in names}
+    return replace(finding, **ratios, by_run=tuple(map(math.expm1, finding.by_run)))
 
 
 def _over_runs(values: np.ndarray, over: str, null: float) -> Finding:
     """Student's t over the runs' values; a single one has neither interval nor p."""
-    runs, mean = len(values), float(values.mean())
+    runs, mean, by_run = len(values), float(values.mean()), tuple(values.tolist())
     if runs < 2:
-        return Finding("", mean, math.nan, math.nan, math.nan, runs, over, runs)
+        return Finding("", mean, math.nan, math.nan, math.nan, runs, over, runs, by_run=by_run)
     error = float(values.std(ddof=1)) / math.sqrt(runs)
     p = p_of_distance(mean - null, error, runs - 1)
     half, half_90 = (student(runs - 1, place) * error for place in (0.975, 0.95))
     least = half + student(runs - 1, POWER) * error
     ends = mean - half_90, mean + half_90, least
-    return Finding("", mean, mean - half, mean + half, p, runs, over, runs, *ends)
+    return Finding("", mean, mean - half, mean + half, p, runs, over, runs, *ends, by_run=by_run)

@@ -19,6 +19,7 @@ from sage.study import ResolvedStudy
 COLOURS = {
     "supported": "green",
     "contradicted": "rust",
+    "smaller than matters": "blue",
     "no difference": "blue",
     "inconclusive": "grey",
     "so in one run": "grey",

@@ -17,7 +17,17 @@ from sage.claims.evidence import Finding, Measured
 from sage.claims.registration import claim_sum
 from sage.claims.strength import strength_text, too_weak
 from sage.claims.tests import Claim, Comparison, load_claims
-from sage.claims.verdicts import Seen, Verdict, of_claim, of_finding, of_secondary
+from sage.claims.verdicts import (
+    FAR,
+    FAR_SHARE,
+    Seen,
+    Verdict,
+    adjusted,
+    far_share,
+    means_within,
+    of_claim,
+    of_finding,
+)
 from sage.rendering.labels import row_title
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
@@ -26,17 +36,19 @@ from sage.study import BASE, ResolvedStudy
 COLUMNS = ["claim", "text", "source", "verdict", "test", "says", "unit", "test_verdict"]
 COLUMNS += ["place", "effect", "low", "high", "p", "n", "over", "runs", "place_verdict", "reason"]
 COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "strength", "headline"]
-COLUMNS += ["claim_sha256", "bases"]
+COLUMNS += ["claim_sha256", "bases", "p_holm", "family", "far"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
-`p` is before the adjustment that verdicts make, `runs` and `bases` how many of a row it rests
-on, if any. `role` is that of a finding: `primary`, `place` (a benchmark of the primary contrast)
-or `secondary`; `margin` the test's, `because` why a claim is inconclusive, where
+`p` is before the adjustment that verdicts make, `p_holm` after it, over the `family` of so many
+tests; `runs` and `bases` are how many of a row it rests on, if any, `far` the share of runs that may
+be far (`sage.claims.verdicts`). `role` is that of a finding: `primary`, `place` (a benchmark of the
+primary contrast), `part` (of the claim's sentence) or `secondary`; `margin` the test's, `because` why a claim is inconclusive, where
 known, `strength` how strongly the guides of its methods acted, `headline` whether
 the claim may open the report, and `claim_sha256` its sum (`sage.claims.registration`)."""
 
 _NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")
-_OTHERS = ("test", "n", "runs", "bases", "headline")
+_NUMBERS += ("p_holm", "far")
+_WHOLE = ("n", "runs", "bases", "family")
 
 
 def write_ledger(
@@ -76,12 +88,10 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
     """Every claim with its verdict, its tests and what they found: COLUMNS."""
     rows = [row for name, claim in claims.items() for row in judged(name, claim, study, measured)]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    words = [name for name in COLUMNS if name not in (*_NUMBERS, *_OTHERS)]
+    words = [name for name in COLUMNS if name not in (*_NUMBERS, *_WHOLE, "test", "headline")]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
-    numbers = dict.fromkeys(_NUMBERS, float)
-    return frame.astype(
-        {**numbers, "n": "Int64", "runs": "Int64", "bases": "Int64", "headline": bool}
-    )
+    kinds = {**dict.fromkeys(_NUMBERS, float), **dict.fromkeys(_WHOLE, "Int64"), "headline": bool}
+    return frame.astype(kinds)
 
 
 def judged(
@@ -104,18 +114,26 @@ def judged(
         for test, (ones, _) in zip(claim.secondary, answers[1:], strict=True)
         for one in ones
     ]
-    seen = of_secondary(others)
+    p, family = adjusted([one for _, one in others])
+    seen = [of_finding(test, one, at) for (test, one), at in zip(others, p, strict=True)]
     verdict, because = of_claim(
         primary[0] if primary else None,
         seen[: len(places)],
-        seen[len(places) :],
+        [
+            one
+            for one, (test, _) in zip(seen[len(places) :], others[len(places) :], strict=True)
+            if not test.part
+        ],
         contrast[0].runs if contrast else None,
     )
     if primary and (luck := claim.primary.luck(study, measured)):
         verdict, because = "not testable", luck
     elif primary and weak and verdict == "inconclusive":
         verdict, because = "untested at this dose", weak
-    left = [*primary, *seen]
+    elif verdict == "inconclusive" and not because:
+        because = _few_runs(claim.primary, contrast[0])
+    left = [(one, at.p, 1) for one, at in zip(primary, contrast, strict=True)]
+    left += [(one, at, family) for one, at in zip(seen, p, strict=True)]
     content = claim_sum(claim, study)
     rows = []
     for number, (test, (ones, reason)) in enumerate(zip(tests, answers, strict=True), start=1):
@@ -129,19 +147,34 @@ def judged(
             "test": number,
             "says": says(test, study),
             "unit": test.unit,
-            "test_verdict": _of_test(here),
+            "test_verdict": _of_test([one for one, *_ in here]),
             "reason": reason,
-            "role": "secondary" if number > 1 else "primary",
+            "role": "primary" if number == 1 else "part" if test.part else "secondary",
             "margin": test.margin,
             "strength": strength,
             "headline": claim.headline,
             "claim_sha256": content,
         }
-        for place, (one, of_place) in enumerate(zip(ones, here, strict=True)):
+        for place, (one, (of_place, p_holm, size)) in enumerate(zip(ones, here, strict=True)):
             role = {"role": "place"} if number == 1 and place else {}
-            rows.append(head | role | vars(one) | {"place_verdict": of_place})
+            judgement = {"place_verdict": of_place, "p_holm": p_holm, "family": size}
+            far = {"far": far_share(test, one)} if test.margin and one.by_run else {}
+            rows.append(head | role | vars(one) | judgement | far)
         rows += [] if ones else [head]
     return rows
+
+
+def _few_runs(test: Comparison, finding: Finding) -> str:
+    """Why means within the margin are not enough; empty if they are not within it."""
+    share = far_share(test, finding)
+    if not means_within(test, finding) or share < FAR_SHARE:
+        return ""
+    bound = amount(FAR * (test.margin or 0.0), test.unit)
+    return (
+        f"the mean lies within {amount(test.margin or 0.0, test.unit)}, but up to "
+        f"{100 * share:.0f} % of runs may differ by more than {bound}; below "
+        f"{100 * FAR_SHARE:.0f} % it would be no difference"
+    )
 
 
 def _of_test(seen: Sequence[Seen]) -> Verdict:

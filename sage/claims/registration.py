@@ -108,7 +108,8 @@ def claim_sum(claim: Claim, study: ResolvedStudy) -> str:
             known = _of_model(study, model)
             methods = models.setdefault(model, {**known, "methods": {}})["methods"]
             methods |= {row: known["methods"].get(row) for row in (test.row, test.other)}
-            problems |= {study.model(model).rl.problems, *study.benchmarks_of(test.exhibit)}
+            rl = study.model(model).rl
+            problems |= {*([rl.problems] if rl else []), *study.benchmarks_of(test.exhibit)}
         problems |= {*(getattr(test, "benchmarks", None) or ())}
     return settings_sum(
         {

@@ -12,13 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from sage.analysis.dose import LEAST_DOSE
 from sage.analysis.dynamics import STAGES, History, stage_means
 from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
-
-LEAST_DOSE = 0.05
-"""In standard deviations of the advantages. Below it a guide was not tested: no difference is
-then found whatever guides do."""
 
 Histories = Mapping[tuple[str, str, int], History]
 """By model, method and training seed."""
@@ -95,7 +92,7 @@ def dose_of(model: str, row: str, histories: Histories) -> float | None:
 
 def _kl_coefficient(study: ResolvedStudy, model: str, row: str) -> float:
     own = study.algorithms[row].kl_coefficient
-    return study.model(model).rl.kl_coefficient if own is None else own
+    return study.rl(model).kl_coefficient if own is None else own
 
 
 def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, float] | None:

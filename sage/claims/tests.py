@@ -40,7 +40,7 @@ class Comparison(Strict, ABC):
 
     `up` and `down` say that there is one, `not up` that it is below `margin`. With `up` and
     `down`, `margin` is the smallest difference that would matter: a test that finds none may find
-    that there is none of that size.
+    that there is none of that size. A secondary test may be a `part` of the claim's sentence.
     """
 
     exhibit: Name
@@ -48,6 +48,7 @@ class Comparison(Strict, ABC):
     other: Name
     direction: Direction
     margin: PositiveFloat | None = None
+    part: bool = False
 
     of_policies: ClassVar[bool] = True
     """Whether it is about what training has made of a policy, not about the training itself."""
@@ -150,6 +151,7 @@ class PassAtK(Comparison):
             rows["model"].isin(models)
             & (rows["k"] == k)
             & (rows["train_seed"] == POOLED)
+            & (rows["stratum"] == "")
             & rows["algorithm"].isin([self.row, self.other])
             & rows["benchmark"].isin(self.benchmarks or study.benchmarks_of(self.exhibit))
         ]
@@ -252,7 +254,8 @@ class Claim(Strict):
     """What the paper claims, where, and the tests of it.
 
     `primary` alone decides: one contrast, with the margin below which a difference would not
-    matter. `secondary` tests are shown, and can only take a verdict back.
+    matter. `secondary` tests are shown, and can only take a verdict back, unless they are parts of
+    the claim: these hold or do not, whatever the primary test says.
     A `headline` claim stands in the sentences that open the report, of which there are at most
     HEADLINES.
     """

@@ -4,15 +4,20 @@ What a test finds comes from `sage.claims.evidence`; here findings become verdic
 so that nobody decides one by hand.
 
 - The primary contrast of a claim decides it, by one test: in its direction or against it with
-  p < 0.05 and an interval that excludes 0, or within the margin with an interval that does.
+  p < 0.05 and an interval that excludes 0. Where its 90 % interval also lies within the margin, the
+  effect is there and smaller than matters; where that is all, there is no difference.
+- No difference is about means and about runs: of the training runs, fewer than FAR_SHARE may be
+  far from each other (FAR margins), with 95 % confidence. A method that loses so much in one run
+  of five is not the same, and few runs may show none of them.
 - Everything else is secondary: its p-values are adjusted together (Holm), whichever way they
-  point, and the same numbers count once.
+  point, and the same numbers count once. Some secondary tests are parts of the claim's sentence;
+  each part holds, does not hold or is open.
 - A claim about pass@k is not testable where luck is more than 5 % of it
   (`sage.evaluation.chance.LUCKY`).
 - Methods that differ in a guide whose dose is below `sage.claims.strength.LEAST_DOSE` are never
   found to be without a difference: the guide is untested at this dose.
-- A secondary finding can take a verdict back and never make one, so a claim with no effect behind
-  it gets a false verdict in at most 5 % of studies.
+- A secondary finding that is no part of the claim can take a verdict back and never make one, so
+  a claim with no effect behind it gets a false verdict in at most 5 % of studies.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
+from scipy.special import betaincinv
 
 from sage.claims.evidence import Finding
 from sage.claims.tests import Comparison
@@ -30,24 +36,33 @@ from sage.evaluation.intervals import holm
 LEVEL = 0.05
 """A finding is clear where its p, adjusted where there are several, is below this."""
 
+FAR = 3.0
+"""A run is far where its difference is more than so many margins. A mean can be a margin off
+through fewer than a third of the runs only if these are far."""
+
+FAR_SHARE = 0.3
+"""No difference is found where more of the runs than this may be far: by nine runs, none far."""
+
 Verdict = Literal[
     "supported",
     "contradicted",
+    "smaller than matters",
     "no difference",
     "inconclusive",
     "untested at this dose",
     "not testable",
     "not run",
 ]
-"""Of a test or a claim. `no difference`: none larger than the margin. `untested at this dose`: the
-guide acted too weakly to make one. `not testable`: the study cannot see what the claim is about,
-whatever its numbers."""
+"""Of a test or a claim. `smaller than matters`: significant, and within the margin. `no difference`:
+none larger than the margin. `untested at this dose`: the guide acted too weakly to make one. `not
+testable`: the study cannot see what the claim is about, whatever its numbers."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Seen = Literal[
     "supported",
     "contradicted",
+    "smaller than matters",
     "no difference",
     "inconclusive",
     "so in one run",
@@ -63,8 +78,7 @@ APART = "other findings go the other way"
 def of_finding(test: Comparison, finding: Finding, p: float, equivalence: bool = False) -> Seen:
     """The verdict of a finding with an adjusted `p`; NaN is no p, and says nothing.
 
-    With `equivalence` it may be that there is no difference larger than the margin: the 90 %
-    interval lies within it, which is two one-sided tests at 5 %.
+    With `equivalence` it may be about the margin too.
     """
     low, high = finding.low, finding.high
     if math.isnan(low + high + p) or low == high:  # runs that agree to the digit say nothing
@@ -72,31 +86,44 @@ def of_finding(test: Comparison, finding: Finding, p: float, equivalence: bool =
     clear = p < LEVEL
     above, below = clear and low > test.null, clear and high < test.null
     right, wrong = (above, below) if test.direction == "up" else (below, above)
+    within = equivalence and means_within(test, finding)
     if right or wrong:
         if finding.runs == 1:
             return "so in one run" if right else "not so in one run"
-        return "supported" if right else "contradicted"
-    if (
-        equivalence
-        and test.direction != "not up"
+        return "smaller than matters" if within else "supported" if right else "contradicted"
+    return "no difference" if within and far_share(test, finding) < FAR_SHARE else "inconclusive"
+
+
+def means_within(test: Comparison, finding: Finding) -> bool:
+    """Whether the 90 % interval lies within the margin: two one-sided tests at 5 %.
+
+    Never by one training run, or where the margin is what the test is about.
+    """
+    return (
+        test.direction != "not up"
         and test.margin is not None
         and finding.runs != 1
         and -test.margin < finding.low_90
         and finding.high_90 < test.margin
-    ):
-        return "no difference"
-    return "inconclusive"
+    )
 
 
-def of_secondary(findings: Sequence[tuple[Comparison, Finding]]) -> list[Seen]:
-    """The verdict of each, p adjusted after Holm over all; the same numbers are one test."""
-    keys = [(f.place, f.effect, f.low, f.high, f.p) for _, f in findings]
-    p = {key: key[-1] for key in keys}
-    adjusted = dict(zip(p, holm(np.array(list(p.values()))), strict=True))
-    return [
-        of_finding(test, finding, float(adjusted[key]))
-        for (test, finding), key in zip(findings, keys, strict=True)
-    ]
+def far_share(test: Comparison, finding: Finding) -> float:
+    """The largest share of far runs that the runs allow at 95 % (Clopper and Pearson).
+
+    0 where the finding is not about training runs; with several bases, of bases.
+    """
+    runs = len(finding.by_run)
+    far = sum(abs(value) > FAR * (test.margin or math.inf) for value in finding.by_run)
+    return float(betaincinv(far + 1, runs - far, 0.95)) if far < runs else float(runs > 0)
+
+
+def adjusted(findings: Sequence[Finding]) -> tuple[list[float], int]:
+    """p of each after Holm over all, and over how many tests: the same numbers are one."""
+    keys = [(f.place, f.effect, f.low, f.high, f.p) for f in findings]
+    p = np.array([key[-1] for key in dict.fromkeys(keys)])
+    by_key = dict(zip(dict.fromkeys(keys), holm(p), strict=True))
+    return [float(by_key[key]) for key in keys], int((~np.isnan(p)).sum())
 
 
 def of_claim(
@@ -109,8 +136,8 @@ def of_claim(
 
     `primary` is the verdict of its primary contrast (None: not run), which rests on `runs` training
     runs of a row, if any, `places` those of the benchmarks that this is the mean of, `secondary`
-    those of further tests. An effect on one benchmark and its opposite on another are no support;
-    nor is a mean of no effect none where its benchmarks have one.
+    those of further tests but its parts. An effect on one benchmark and its opposite on another are
+    no support; nor is a mean of no effect none where its benchmarks have one.
     """
     match primary:
         case None:
@@ -121,6 +148,8 @@ def of_claim(
             against = "contradicted" in (*places, *secondary)
         case "contradicted":
             against = "supported" in places
+        case "smaller than matters":
+            against = {"supported", "contradicted"} <= set(places)
         case "no difference":
             against = bool({"supported", "contradicted"} & set(places))
         case _:

@@ -12,19 +12,25 @@ import pandas as pd
 
 from sage.claims.ledger import amount
 from sage.claims.registration import Registration
-from sage.claims.verdicts import VERDICTS
+from sage.claims.verdicts import FAR, VERDICTS
 from sage.rendering.forest import Line
 from sage.rendering.labels import AVERAGE, benchmark_titles
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.study import ResolvedStudy
+
+DECISIVE = ("supported", "contradicted", "smaller than matters", "no difference")
+"""Verdicts that say something of the methods."""
+
+HELD = {"supported": "holds", "contradicted": "does not hold"}
+"""What the verdict of a part says of it; it is open otherwise."""
 
 
 @dataclass(frozen=True)
 class LedgerRow:
     """A finding as text. `span`: how many findings its test has, 0 in all but the first of them.
 
-    `role` is `primary`, `place` (a benchmark of the primary contrast) or `secondary`;
-    `detectable` the smallest difference that such a study finds in 80 % of cases.
+    `role` is `primary`, `place` (a benchmark of the primary contrast), `part` (of the claim's
+    sentence) or `secondary`; `detectable` the smallest difference that such a study finds in 80 % of cases.
     """
 
     says: str
@@ -87,13 +93,12 @@ def ledger_view(
         margin = amount(float(first["margin"]), str(first["unit"]))
         words = {key: str(first[key]) for key in ("text", "source", "verdict", "because")}
         early, registered = registration.of_claim(str(name), str(first["claim_sha256"]))
-        none = words["verdict"] == "no difference"
         claim = LedgerClaim(
             name=str(name),
             **words,
             rows=views,
-            verdict_text=f"no difference larger than {margin}" if none else words["verdict"],
-            summary=_summary(first.to_dict(), views, margin),
+            verdict_text=_verdict_said(words["verdict"], rows, margin),
+            summary=_summary(first.to_dict(), views, margin, rows["family"].fillna(0).max()),
             strength=str(first["strength"]),
             registered=registered,
             exploratory=not early,
@@ -164,6 +169,18 @@ def counted(claims: Sequence[LedgerClaim]) -> str:
     return f"Claims: {', '.join(named)}{f'; {late} exploratory' if late else ''}."
 
 
+def _verdict_said(verdict: str, rows: pd.DataFrame, margin: str) -> str:
+    """A verdict in words: with its margin, and in part where not all of the claim is so."""
+    if verdict == "no difference":
+        return f"no difference larger than {margin}"
+    parts = rows[rows["role"] == "part"].drop_duplicates("test")["test_verdict"]
+    whole = {
+        "supported": (parts == "supported").all(),
+        "contradicted": (parts != "supported").all(),
+    }
+    return verdict if whole.get(verdict, True) else f"{verdict} in part"
+
+
 def _outcome(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...]) -> str:
     """The effect of the primary contrast, its interval, and what it could have seen."""
     contrast, places = rows[0], sum(row.role == "place" for row in rows)
@@ -177,7 +194,9 @@ def _outcome(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...]) -> str:
     return f"{what} {effect}{interval}{mean}{least if contrast.detectable else ''}"
 
 
-def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str) -> tuple[str, ...]:
+def _summary(
+    first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str, family: int
+) -> tuple[str, ...]:
     """What a claim's primary contrast found, what that allows to say, and what was secondary."""
     contrast, places = rows[0], sum(row.role == "place" for row in rows)
     if contrast.verdict == "not run":
@@ -192,8 +211,15 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
             sentences.append("The contrast is significant, and as claimed.")
         case "contradicted", _:
             sentences.append("The contrast is significant, and against the claim.")
+        case "smaller than matters", _:
+            sentences.append(f"The contrast is significant, and smaller than {margin}.")
         case "no difference", _:
             sentences.append(f"A difference larger than {margin} is excluded.")
+            if first["far"] > 0:
+                sentences.append(
+                    f"Fewer than {100 * first['far']:.0f} % of runs differ by more than {FAR:.0f} "
+                    "times that (95 % confidence)."
+                )
         case "not testable", because:
             sentences.append(f"Not testable here: {because}. So much of it is luck.")
         case "untested at this dose", because:
@@ -209,26 +235,27 @@ def _summary(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str)
             )
         case _:
             sentences.append("Inconclusive: no interval can be given.")
-    decisive = first["verdict"] in ("supported", "contradicted", "no difference")
-    if decisive and not pd.isna(first["runs"]) and first["bases"] == 1:
+    if first["verdict"] in DECISIVE and not pd.isna(first["runs"]) and first["bases"] == 1:
         sentences.append("This is shown for this base alone.")
-    if first["verdict"] in ("supported", "contradicted") and _within_margin(first):
-        sentences.append(f"It is smaller than {margin}, the smallest difference that matters.")
-    missing = [row.says for row in rows[1:] if row.verdict == "not run"]
+    within = max(-first["low_90"], first["high_90"]) < first["margin"]
+    if first["verdict"] in DECISIVE and not within and abs(first["effect"]) < first["margin"]:
+        sentences.append(f"Whether it reaches {margin}, which would matter, is not shown.")
+    parts = [row for row in rows if row.role == "part" and row.span]
+    if parts:
+        held = "; ".join(f"{row.says}: {HELD.get(row.verdict, 'is open')}" for row in parts)
+        sentences.append(f"The claim says more: {held}.")
+    missing = [row.says for row in rows[1:] if row.verdict == "not run" and row.role != "part"]
     if missing:
-        sentences.append(f"Not run, so this part of the claim is open: {'; '.join(missing)}.")
-    decided = [row for row in rows[1:] if row.verdict not in ("inconclusive", "not run")]
+        sentences.append(f"Not run: {'; '.join(missing)}.")
+    others = [row for row in rows[1:] if row.verdict != "not run"]
+    decided = [row for row in others if row.verdict != "inconclusive" and row not in parts]
     if decided:
         named = "; ".join(f"{_named(row, rows)}: {row.verdict}" for row in decided)
         sentences.append(f"Secondary: {named}.")
-    elif len(missing) < len(rows[1:]):
-        sentences.append("No secondary finding is decided.")
+    if others:
+        over = f"{family} test" + ("" if family == 1 else "s")
+        sentences.append(f"All but the primary contrast: p adjusted after Holm over {over}.")
     return tuple(sentences)
-
-
-def _within_margin(first: Mapping[Any, Any]) -> bool:
-    """Whether an effect, however significant, is smaller than the claim's margin."""
-    return abs(float(first["effect"])) < float(first["margin"])
 
 
 def _named(row: LedgerRow, rows: tuple[LedgerRow, ...]) -> str:

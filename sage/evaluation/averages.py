@@ -20,8 +20,9 @@ PART_COLUMNS = [
     "var_interaction",
     "var_below",
     "var_above",
+    "units",
 ]
-"""`by_run` lists values by `train_seeds`; var_* are the fields of `Parts`."""
+"""`by_run` lists values by `train_seeds`; var_* and `units` are the fields of `Parts`."""
 
 
 def part_columns(parts: Parts, place: int, seeds: Sequence[int]) -> dict[str, object]:
@@ -33,6 +34,7 @@ def part_columns(parts: Parts, place: int, seeds: Sequence[int]) -> dict[str, ob
         "var_interaction": float(parts.interaction[place]),
         "var_below": float(parts.below[place]),
         "var_above": float(parts.above[place]),
+        "units": parts.units,
     }
 
 
@@ -68,5 +70,5 @@ def _parts(row: Mapping[Any, Any], sign: int, seeds: set[int]) -> Parts:
         interaction=np.array([row["var_interaction"]]),
         below=sides[0 if sign > 0 else 1],
         above=sides[1 if sign > 0 else 0],
-        n_problems=int(row["n_problems"]),
+        units=int(row["units"]),
     )

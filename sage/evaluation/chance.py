@@ -10,12 +10,13 @@ the steps of a solution, only those samples count whose working is correct.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import POOLED, curves_of
+from sage.evaluation.curves import Curves, run_table
 from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.grading.alike import counts_right, has_keys
@@ -79,37 +80,37 @@ def chance_level(
 def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     """The controls of pass@k, per run and pooled over training seeds, for k = 1, 2, 4, … n.
 
-    Columns: model, algorithm, train_seed (POOLED for all), benchmark, k, `value` (pass@k), `chance`
-    (the same against other problems' answers; NaN where it cannot be computed), `worked` with `low`
-    and `high` (pass@k of samples with correct working and its 95 % interval; NaN where the source
-    has no checker), n_problems, n_samples. `counts` are those of `sage.evaluation.counts`.
+    Columns: those of `run_table`, `stratum` (empty for all problems; pooled, then each by itself), k, `value` (pass@k), `chance` (the same against other problems' answers; NaN where it cannot be
+    computed), `worked` with `low` and `high` (pass@k of samples with correct working and its 95 %
+    interval; NaN where the source has no checker) and `reliable`, the share of problems solved in
+    at least half of the samples. `counts` are those of `sage.evaluation.counts`.
     """
-    rows: list[dict[str, object]] = []
-    for (model, algorithm, benchmark), curves in curves_of(counts).items():
-        worked = np.full(curves.values.shape, np.nan)
-        if not np.isnan(curves.worked).any():
-            worked = np.stack([pass_at_k(curves.n, row, curves.ks) for row in curves.worked])
-        groups = {seed: slice(i, i + 1) for i, seed in enumerate(curves.seeds)}
-        for train_seed, chosen in {**groups, POOLED: slice(None)}.items():
-            low, high = interval_of_share(worked[chosen], draws)
+
+    def measure(curves: Curves, runs: slice) -> Iterator[dict[str, Any]]:
+        fixed = runs == slice(None) and curves.groups is not None and not curves.groups.drawn
+        strata = np.array(curves.groups.labels if fixed and curves.groups else ())
+        for stratum in ["", *np.unique(strata)]:
+            kept = strata == stratum if stratum else np.ones(len(curves.problems), dtype=bool)
+            worked = np.full((*curves.worked[runs][:, kept].shape, len(curves.ks)), np.nan)
+            if not np.isnan(curves.worked).any():
+                asked = curves.worked[runs][:, kept]
+                worked = np.stack([pass_at_k(curves.n, row, curves.ks) for row in asked])
+            low, high = interval_of_share(worked, draws, groups=None if stratum else curves.groups)
+            reliable = float((2 * curves.correct[runs][:, kept] >= curves.n).mean())
             for place, k in enumerate(curves.ks):
-                rows.append(
-                    {
-                        "model": model,
-                        "algorithm": algorithm,
-                        "train_seed": train_seed,
-                        "benchmark": benchmark,
-                        "k": int(k),
-                        "value": float(curves.values[chosen, :, place].mean()),
-                        "chance": _mean(curves.chance[chosen, :, place]),
-                        "worked": float(worked[chosen, :, place].mean()),
-                        "low": float(low[place]),
-                        "high": float(high[place]),
-                        "n_problems": len(curves.problems),
-                        "n_samples": curves.n,
-                    }
-                )
-    return pd.DataFrame(rows)
+                yield {
+                    "stratum": str(stratum),
+                    "k": int(k),
+                    "value": float(curves.values[runs][:, kept, place].mean()),
+                    "chance": _mean(curves.chance[runs][:, kept, place]),
+                    "worked": float(worked[..., place].mean()),
+                    "low": float(low[place]),
+                    "high": float(high[place]),
+                    "reliable": reliable,
+                    "n_problems": int(kept.sum()),
+                }
+
+    return run_table(counts, measure)
 
 
 def checks_working(problems: Sequence[Problem]) -> bool:

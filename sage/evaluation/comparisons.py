@@ -3,7 +3,8 @@
 Differences are taken problem by problem and training seed by training seed. The base has no
 training seed; every run is compared with the one base. A method is better only if it is so
 on other problems and in other training runs: interval and p add both (`sage.evaluation.intervals`),
-and p is not below that of a sign-flip permutation over problems. Holm's adjustment is for a family:
+and p is not below that of a sign-flip permutation over problems (over clusters, and within strata, where
+problems have them). Holm's adjustment is for a family:
 the comparisons that are shown together. Methods that gave the same counts everywhere are one
 computation under two names, and count as one.
 
@@ -25,6 +26,7 @@ import pandas as pd
 from sage.evaluation.averages import PART_COLUMNS, part_columns
 from sage.evaluation.curves import Curves, curves_of
 from sage.evaluation.intervals import (
+    Groups,
     holm,
     mean_of,
     p_of_problems,
@@ -104,7 +106,8 @@ def comparisons_table(
                 ),
             }
             sizes = {"n_seeds": sum(len(runs) for *_, runs in differences), "n_bases": len(models)}
-            rows += [named | row | sizes for row in differences_rows(values, ks, seeds, draws)]
+            found = differences_rows(values, ks, seeds, draws, pairs[0][0].groups)
+            rows += [named | row | sizes for row in found]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -140,13 +143,18 @@ def adjusted(comparisons: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences_rows(
-    differences: np.ndarray, ks: Iterable[int], seeds: Sequence[int], draws: int
+    differences: np.ndarray,
+    ks: Iterable[int],
+    seeds: Sequence[int],
+    draws: int,
+    groups: Groups | None = None,
 ) -> list[dict[str, object]]:
     """The part of COLUMNS that differences `[S, P, K]` of runs `seeds` decide, a row for each k."""
-    parts = parts_of(differences, draws)
+    parts = parts_of(differences, draws, groups=groups)
     mean = mean_of([parts])
     low, high = (np.clip(end, -1.0, 1.0) for end in mean.interval())
-    p_problems, p_runs = p_of_problems(differences, draws), p_of_runs(differences)
+    units = differences if groups is None else groups.applied(differences)[0]
+    p_problems, p_runs = p_of_problems(units, draws), p_of_runs(differences)
     p = np.maximum(p_problems, mean.p())
     return [
         {

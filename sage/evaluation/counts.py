@@ -19,7 +19,7 @@ from sage.problems.working import CHECKERS
 from sage.prompting import WORK_CLOSE
 
 RUN = ["model", "algorithm", "train_seed", "benchmark"]
-COUNTS = [*RUN, "problem_id", "n_samples", "correct", "worked", "chance"]
+COUNTS = [*RUN, "problem_id", "cluster", "stratum", "n_samples", "correct", "worked", "chance"]
 
 
 def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataFrame:
@@ -27,7 +27,8 @@ def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataF
 
     `correct` of `n_samples` are right, `worked` of those with correct working (NaN where it cannot
     be checked); `chance` lists pass@k for k = 1, 2, 4, … n against the answers of other problems
-    (NaN where it cannot be computed). Without the benchmark's `problems` both are NaN. `samples`
+    (NaN where it cannot be computed). Without the benchmark's `problems` both are NaN, and `cluster`
+    and `stratum` (`sage.problems.record`) empty. `samples`
     need the column `completion` where working can be checked. Raises ValueError unless all
     problems of a run were sampled equally often.
     """
@@ -43,6 +44,8 @@ def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataF
             chance = chance_level(_answers(frame, asked), asked, n, ks)
         columns = dict(zip(RUN, run, strict=True)) | {
             "problem_id": counts.index,
+            "cluster": [problem.cluster for problem in asked] or "",
+            "stratum": [problem.stratum for problem in asked] or "",
             "n_samples": n,
             "correct": counts["sum"].to_numpy(),
             "worked": np.array(_worked(frame, asked) or [np.nan] * len(counts)),

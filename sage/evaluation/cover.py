@@ -6,10 +6,13 @@ Cover@tau asks for reliability, and tau says how much of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import POOLED, curves_of
+from sage.evaluation.curves import Curves, run_table
 from sage.evaluation.intervals import interval_of_share
 
 TAUS = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -22,30 +25,16 @@ def cover_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     value, low, high, n_problems, n_samples. A problem's rate is its share of correct samples, so
     a problem within 1 / sqrt(n_samples) of tau may fall on either side.
     """
-    rows: list[dict[str, object]] = []
-    for (model, algorithm, benchmark), curves in curves_of(counts).items():
-        reached = cover(curves.correct, curves.n)
-        groups = {seed: reached[i : i + 1] for i, seed in enumerate(curves.seeds)}
-        groups[POOLED] = reached
-        for train_seed, values in groups.items():
-            low, high = interval_of_share(values, draws)
-            for place, tau in enumerate(TAUS):
-                rows.append(
-                    {
-                        "model": model,
-                        "algorithm": algorithm,
-                        "train_seed": train_seed,
-                        "benchmark": benchmark,
-                        "metric": "cover",
-                        "tau": tau,
-                        "value": float(values[..., place].mean()),
-                        "low": float(low[place]),
-                        "high": float(high[place]),
-                        "n_problems": values.shape[1],
-                        "n_samples": curves.n,
-                    }
-                )
-    return pd.DataFrame(rows)
+
+    def measure(curves: Curves, runs: slice) -> Iterator[dict[str, Any]]:
+        values = cover(curves.correct[runs], curves.n)
+        low, high = interval_of_share(values, draws, groups=curves.groups)
+        for place, tau in enumerate(TAUS):
+            ends = {"low": float(low[place]), "high": float(high[place])}
+            value = float(values[..., place].mean())
+            yield {"metric": "cover", "tau": tau, "value": value, **ends}
+
+    return run_table(counts, measure)
 
 
 def cover(correct: np.ndarray, n: int) -> np.ndarray:

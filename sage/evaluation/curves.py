@@ -5,13 +5,15 @@ A run is a policy on a benchmark; runs that differ in their training seed alone 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from sage.evaluation.intervals import Groups, groups_of
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 from sage.results import run_at
 
@@ -31,7 +33,7 @@ class Curves:
 
     `correct` `[S, P]` are the counts out of `n`, `worked` those with correct working, and `chance`
     `[S, P, K]` pass@k against other problems' answers, NaN where unknown; `problems` are in sorted
-    order.
+    order, `groups` their clusters or strata.
     """
 
     seeds: tuple[int, ...]
@@ -42,6 +44,7 @@ class Curves:
     worked: np.ndarray
     values: np.ndarray
     chance: np.ndarray
+    groups: Groups | None = None
 
     def same_as(self, other: Curves) -> bool:
         """Whether every run has the same correct counts in both."""
@@ -67,6 +70,27 @@ def curves_of(counts: pd.DataFrame) -> dict[tuple[str, str, str], Curves]:
     return {(str(m), str(a), str(b)): _curves((m, a, b), rows) for (m, a, b), rows in groups}
 
 
+def run_table(
+    counts: pd.DataFrame, measure: Callable[[Curves, slice], Iterable[Mapping[str, Any]]]
+) -> pd.DataFrame:
+    """The rows that `measure` gives for each run and for all training seeds (POOLED), as a frame.
+
+    It is given the curves of a method and which of their runs. A row is preceded by model,
+    algorithm, train_seed, benchmark, n_problems and n_samples.
+    """
+    return pd.DataFrame(
+        {"model": model, "algorithm": algorithm, "train_seed": seed, "benchmark": benchmark}
+        | {"n_problems": len(curves.problems), "n_samples": curves.n}
+        | dict(row)
+        for (model, algorithm, benchmark), curves in curves_of(counts).items()
+        for seed, runs in {
+            **{seed: slice(i, i + 1) for i, seed in enumerate(curves.seeds)},
+            POOLED: slice(None),
+        }.items()
+        for row in measure(curves, runs)
+    )
+
+
 def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
     """The number of samples of each problem. Raises ValueError if it is not the same for all."""
     n = int(sizes.iloc[0])
@@ -78,7 +102,8 @@ def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
 def _curves(key: tuple[object, ...], rows: pd.DataFrame) -> Curves:
     n = samples_each(rows["n_samples"], key)
     runs = {int(str(seed)): run for seed, run in rows.groupby("train_seed", sort=False)}
-    problems = tuple(next(iter(runs.values()))["problem_id"])
+    first = next(iter(runs.values()))
+    problems = tuple(first["problem_id"])
     for train_seed, run in runs.items():
         if tuple(run["problem_id"]) != problems:
             raise ValueError(f"{key}, seed {train_seed}: other problems than in the first run")
@@ -88,4 +113,5 @@ def _curves(key: tuple[object, ...], rows: pd.DataFrame) -> Curves:
     )
     chance = np.array([[*map(np.asarray, run["chance"])] for run in runs.values()])
     values = np.stack([pass_at_k(n, row, ks) for row in correct])
-    return Curves(tuple(runs), problems, n, ks, correct, worked, values, chance)
+    groups = groups_of(list(first["cluster"]), list(first["stratum"]))
+    return Curves(tuple(runs), problems, n, ks, correct, worked, values, chance, groups)

@@ -20,14 +20,19 @@ Differences of two methods that differ by chance are symmetric, so Student's t h
 for the skewness of the sample, and that goes with its mean: the covariance of a mean and a third
 moment is (mu_4 - 3 sigma^4) / P (Cramer 1946, 27.4), positive for heavy tails. The correction
 then shortens the arm towards 0. Where differences are skewed, its longer arm is needed and stays.
+
+Problems may come in groups (`Groups`). Clusters were drawn, and others could have been: all of the
+above is then over clusters, and never narrower than over problems. Strata are fixed, and each has
+the problems that it would have again: what differs between them is no uncertainty.
 `python -m benchmarks calibration` measures coverage and false verdicts.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -49,12 +54,53 @@ DIFFERENCES: Ends = (-1.0, 1.0)
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Labels `[P]` of problems: of clusters, which were `drawn`, or of strata, which are fixed."""
+
+    labels: tuple[str, ...]
+    drawn: bool
+
+    def applied(self, values: np.ndarray) -> tuple[np.ndarray, int]:
+        """Values `[S, U, K]` whose variance is that of the mean of `values` `[S, P, K]`, and U'.
+
+        The U units behave as independent problems, with U' - 1 degrees of freedom. A cluster is a
+        unit: the mean plus (G / P) times the sum of its problems' deviations, of G clusters (the
+        sandwich of a mean; with clusters of one size their means). Within H strata problems deviate
+        from their stratum's mean, times sqrt((P - 1) / (P - H)). A run's mean stays as it is.
+        """
+        _, place, sizes = np.unique(self.labels, return_inverse=True, return_counts=True)
+        problems, groups = len(place), len(sizes)
+        mean = values.mean(axis=1, keepdims=True)
+        member = (place == np.arange(groups)[:, None]).astype(float)
+        sums = np.einsum("gp,spk->sgk", member, values - mean)
+        if self.drawn:
+            return mean + sums * groups / problems, groups
+        within = values - mean - (sums / sizes[:, None])[:, place]
+        free = problems - groups
+        return mean + within * math.sqrt((problems - 1) / free), free + 1
+
+
+def groups_of(clusters: Sequence[str], strata: Sequence[str]) -> Groups | None:
+    """The groups of problems: clusters where there are any, else strata of two problems or more.
+
+    A problem without a cluster is one of its own.
+    """
+    if any(clusters):
+        return Groups(tuple(name or f" {i}" for i, name in enumerate(clusters)), drawn=True)
+    sizes = Counter(strata)
+    if "" in sizes or len(sizes) < 2 or min(sizes.values()) < 2:
+        return None
+    return Groups(tuple(strata), drawn=False)
+
+
+@dataclass(frozen=True)
 class Parts:
     """Where the variance of a mean over `[S, P, K]` comes from; arrays `[K]` but for `by_run`.
 
     `by_run` `[S, K]` are the runs' means. `problems` is s_p^2 / P and `interaction`
     s_e^2 / (S P). `below` and `above` stand for `problems` on the two sides of the mean: the
-    squared arms of the interval over problems in units of Student's quantile.
+    squared arms of the interval over problems in units of Student's quantile. `units` are the
+    problems, clusters or what strata leave, one more than the degrees of freedom.
     """
 
     by_run: np.ndarray
@@ -62,12 +108,12 @@ class Parts:
     interaction: np.ndarray
     below: np.ndarray
     above: np.ndarray
-    n_problems: int
+    units: int
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its variance, `[K]` each: in all, and by problems and by runs alone.
+    """A mean and its variance, `[K]` each: in all, and by problems and by runs (`[S, K]`) alone.
 
     Each of the three has its degrees of freedom; a pair holds the variances below and above.
     Few runs may agree by chance, and Satterthwaite's degrees of freedom are then too many, so an
@@ -81,6 +127,7 @@ class Estimate:
     df_problems: float
     runs: tuple[np.ndarray, np.ndarray]
     df_runs: float
+    by_run: np.ndarray
 
     def interval(self, level: float = 0.95) -> Interval:
         """Ends of the interval at `level`, `[K]` each."""
@@ -113,16 +160,24 @@ class Estimate:
 
 
 def parts_of(
-    values: np.ndarray, draws: int, ends: Ends | None = DIFFERENCES, seed: int = 0
+    values: np.ndarray,
+    draws: int,
+    ends: Ends | None = DIFFERENCES,
+    seed: int = 0,
+    groups: Groups | None = None,
 ) -> Parts:
     """The parts of the variance of the mean of `values` `[S, P, K]` (runs, problems).
 
     `ends` is the range that values can have, None where there is none. All is NaN with one
-    problem. Raises ValueError for values of another shape.
+    problem or cluster. Raises ValueError for values of another shape.
     """
     values = np.asarray(values, dtype=float)
     if values.ndim != 3 or 0 in values.shape:
         raise ValueError(f"values of shape {values.shape}, not [runs, problems, K]")
+    if groups is not None:
+        units, count = groups.applied(values)
+        parts = replace(parts_of(units, draws, ends, seed), units=count)
+        return _wider(parts, parts_of(values, draws, ends, seed)) if groups.drawn else parts
     runs, problems, columns = values.shape
     by_run, by_problem = values.mean(axis=1), values.mean(axis=0)
     if problems < 2:
@@ -139,6 +194,13 @@ def parts_of(
     ]
     below, above = (np.concatenate(side) for side in zip(*sides, strict=True))
     return Parts(by_run, variance, interaction, below, above, problems)
+
+
+def _wider(parts: Parts, other: Parts) -> Parts:
+    """`parts`, with no less variance over problems than `other`."""
+    larger = {n: np.maximum(getattr(parts, n), getattr(other, n)) for n in ("below", "above")}
+    larger |= {"problems": np.maximum(parts.problems, other.problems)}
+    return replace(parts, **larger, interaction=np.minimum(parts.interaction, other.interaction))
 
 
 def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
@@ -158,15 +220,15 @@ def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
         for name in ("problems", "interaction", "below", "above")
     )
     squares = weight**4 * np.sum(
-        [part.problems**2 / max(part.n_problems - 1, 1) for part in parts], axis=0
+        [part.problems**2 / max(part.units - 1, 1) for part in parts], axis=0
     )
     runs = by_run.var(axis=0, ddof=1) / count if count > 1 else np.zeros_like(value)
     variance = np.maximum(problems + runs - interaction, np.maximum(problems, runs))
-    of_problems = max(min(part.n_problems for part in parts) - 1, 1)
+    of_problems = max(min(part.units for part in parts) - 1, 1)
     if count > 1:
         squares = squares + runs**2 / (count - 1)
         squares = squares + weight**4 * np.sum(
-            [part.interaction**2 / max((count - 1) * (part.n_problems - 1), 1) for part in parts],
+            [part.interaction**2 / max((count - 1) * (part.units - 1), 1) for part in parts],
             axis=0,
         )
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -184,16 +246,26 @@ def mean_of(parts: Sequence[Parts], bounded: bool = False) -> Estimate:
         df_problems=float(of_problems),
         runs=(down, up),
         df_runs=float(max(count - 1, 1)),
+        by_run=by_run,
     )
 
 
-def interval_of_share(values: np.ndarray, draws: int, seed: int = 0) -> Interval:
+def parts_of_share(
+    values: np.ndarray, draws: int, seed: int = 0, groups: Groups | None = None
+) -> Parts:
+    """`parts_of` shares, which strata do not narrow: one of all 0 or all 1 has no spread to see."""
+    return parts_of(values, draws, SHARES, seed, groups if groups and groups.drawn else None)
+
+
+def interval_of_share(
+    values: np.ndarray, draws: int, seed: int = 0, groups: Groups | None = None
+) -> Interval:
     """95 % interval of the mean of `values` `[S, P, K]` in [0, 1] over runs and problems.
 
     Returns its lower and upper ends, `[K]` each, which stay within [0, 1]: runs are compared
     on the logit scale. With a single problem it is NaN.
     """
-    return ends_of_share(mean_of([parts_of(values, draws, SHARES, seed)], bounded=True))
+    return ends_of_share(mean_of([parts_of_share(values, draws, seed, groups)], bounded=True))
 
 
 def ends_of_share(estimate: Estimate) -> Interval:
@@ -203,9 +275,11 @@ def ends_of_share(estimate: Estimate) -> Interval:
     return np.clip(low, 0.0, estimate.value), np.clip(high, estimate.value, 1.0)
 
 
-def interval_of_difference(values: np.ndarray, draws: int) -> Interval:
+def interval_of_difference(
+    values: np.ndarray, draws: int, groups: Groups | None = None
+) -> Interval:
     """As `interval_of_share`, for paired differences `[S, P, K]` in [-1, 1]."""
-    low, high = mean_of([parts_of(values, draws, DIFFERENCES)]).interval()
+    low, high = mean_of([parts_of(values, draws, DIFFERENCES, groups=groups)]).interval()
     return np.maximum(low, -1.0), np.minimum(high, 1.0)
 
 

@@ -7,8 +7,9 @@ samples; comparisons, support and diversity are modules beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,9 @@ from sage.evaluation.chance import chance_table, checks_working
 from sage.evaluation.comparisons import adjusted, comparisons_table
 from sage.evaluation.counts import counts_table
 from sage.evaluation.cover import cover_table
-from sage.evaluation.curves import POOLED, Run, Samples, curves_of, run_of
+from sage.evaluation.curves import POOLED, Curves, Run, Samples, run_of, run_table
 from sage.evaluation.diversity import diversity_table
-from sage.evaluation.intervals import SHARES, ends_of_share, mean_of, parts_of
+from sage.evaluation.intervals import ends_of_share, mean_of, parts_of_share
 from sage.evaluation.support import support_table
 from sage.problems.record import read_problems
 from sage.runtime.files import atomic_directory, atomic_file
@@ -102,32 +103,22 @@ def pass_at_k_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     n_problems, n_samples, and PART_COLUMNS, which the mean over benchmarks is made from
     (`sage.evaluation.averages`). Raises ValueError if problems were sampled unequally often.
     """
-    rows: list[dict[str, object]] = []
-    for (model, algorithm, benchmark), curves in curves_of(counts).items():
-        groups = {seed: curves.values[i : i + 1] for i, seed in enumerate(curves.seeds)}
-        groups[POOLED] = curves.values
-        for train_seed, values in groups.items():
-            parts = parts_of(values, draws, SHARES)
-            low, high = ends_of_share(mean_of([parts], bounded=True))
-            seeds = curves.seeds if train_seed == POOLED else [train_seed]
-            for index, k in enumerate(curves.ks):
-                rows.append(
-                    {
-                        "model": model,
-                        "algorithm": algorithm,
-                        "train_seed": train_seed,
-                        "benchmark": benchmark,
-                        "metric": "pass@k",
-                        "k": int(k),
-                        "value": float(values[..., index].mean()),
-                        "low": float(low[index]),
-                        "high": float(high[index]),
-                        "n_problems": values.shape[1],
-                        "n_samples": curves.n,
-                        **part_columns(parts, index, seeds),
-                    }
-                )
-    return pd.DataFrame(rows)
+
+    def measure(curves: Curves, runs: slice) -> Iterator[dict[str, Any]]:
+        values, seeds = curves.values[runs], curves.seeds[runs]
+        parts = parts_of_share(values, draws, groups=curves.groups)
+        low, high = ends_of_share(mean_of([parts], bounded=True))
+        for place, k in enumerate(curves.ks):
+            yield {
+                "metric": "pass@k",
+                "k": int(k),
+                "value": float(values[..., place].mean()),
+                "low": float(low[place]),
+                "high": float(high[place]),
+                **part_columns(parts, place, seeds),
+            }
+
+    return run_table(counts, measure)
 
 
 def paper_reading_table(samples: Samples) -> pd.DataFrame:

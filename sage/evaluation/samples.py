@@ -110,6 +110,7 @@ def drawing_settings(
         "engine": settings.engine,
         "dtype": settings.dtype,
         "batch_invariant": settings.batch_invariant,
+        "merge_adapter": settings.merge_adapter,
         "device": device,
         "code": code_digest(engine_module(settings.engine)),
         "versions": engine_versions(settings.engine),

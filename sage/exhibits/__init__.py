@@ -8,7 +8,7 @@ claims all find a kind here. A kind of your own is `kind: my_tables:Mine`: a sub
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ KINDS = {
     "step_times": "sage.exhibits.step_times:StepTimesTable",
     "reading_effects": "sage.exhibits.reading_effects:ReadingEffects",
     "learned_guide": "sage.exhibits.learned_guide:LearnedGuideFigure",
+    "dose": "sage.exhibits.dose:DoseFigure",
+    "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
@@ -78,12 +80,14 @@ def kind_class(kind: str) -> type[Kind]:
     return imported
 
 
-def load_study(study: str, config_folder: Path) -> ResolvedStudy:
+def load_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -> ResolvedStudy:
     """The study `study`: a name in `config_folder`/studies, or the path of a YAML file.
+
+    `overrides` are settings that go over it, such as `rl.steps=10`.
 
     Raises StudyError, which lists every fault, if the study cannot be run.
     """
-    return reading.load_study(study, config_folder, kind_class)
+    return reading.load_study(study, config_folder, kind_class, overrides)
 
 
 def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:

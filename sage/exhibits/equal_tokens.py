@@ -116,7 +116,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         """The budget, how near the snapshots are to it, intervals and marks."""
         budget = float(moments["budget"].iloc[0])
         distance = (moments["step_tokens"] / budget - 1.0) * 100
-        falling = display.study.model(self.model).rl.schedule == "linear"
+        falling = display.study.rl(self.model).schedule == "linear"
         early = ", and where they come before the end, the learning rate has not yet fallen to 0"
         runs = numbers_of_runs(rows)
         return (

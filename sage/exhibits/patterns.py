@@ -24,9 +24,6 @@ from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
 
-PHRASES = Path("config/patterns.yaml")
-"""The phrases used to detect patterns, relative to the folder of the Snakefile."""
-
 COLUMNS = ["algorithm", "title", "pattern", "pattern_title", "pooled", "low", "high"]
 COLUMNS += ["per_problem", "per_problem_low", "per_problem_high", "n_correct", "n_problems"]
 
@@ -44,6 +41,13 @@ class PatternTable(ExhibitOfRows, Kind):
             unit="samples",
         ),
     ] = None
+    phrases: Annotated[
+        str,
+        about(
+            "the file with the phrases used to detect patterns, from the folder of the Snakefile",
+            unit="path",
+        ),
+    ] = "config/patterns.yaml"
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.patterns",)
     evidence: ClassVar[str] = "patterns"
@@ -63,7 +67,7 @@ class PatternTable(ExhibitOfRows, Kind):
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Samples, and the lists of phrases."""
-        return {**super().inputs(study, results, name), "phrases": [PHRASES]}
+        return {**super().inputs(study, results, name), "phrases": [Path(self.phrases)]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {"bootstrap": study.study.evaluation.bootstrap}

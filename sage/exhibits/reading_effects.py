@@ -51,6 +51,8 @@ class ReadingEffects(Kind):
         "first step. `in_force` is the answer of this model."
     )
 
+    needs_rl: ClassVar[bool] = True
+
     def rows_of(self, study: ResolvedStudy) -> list[str]:
         """See `Exhibit`: the policy before RL."""
         return [BASE]
@@ -60,7 +62,7 @@ class ReadingEffects(Kind):
         model = study.model(self.model)
         files = {
             **super().inputs(study, results, name),
-            "training": [results.problems(model.rl.problems)],
+            "training": [results.problems(study.rl(self.model).problems)],
         }
         if model.sft is None:
             return files
@@ -80,7 +82,7 @@ class ReadingEffects(Kind):
                 for name, reading in READINGS.items()
                 if name not in OPEN
             },
-            "rl": model.rl.model_dump(mode="json", exclude={"watch"}),
+            "rl": study.rl(self.model).model_dump(mode="json", exclude={"watch"}),
             "sft": model.sft.model_dump(mode="json") if model.sft else None,
         }
 

@@ -78,7 +78,7 @@ def sft_settings(study: ResolvedStudy) -> pd.DataFrame:
 
 
 def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
-    """Table 8: column `parameter`, then one for each model, by name.
+    """Table 8: column `parameter`, then one for each model, by name; NONE for models without RL.
 
     Settings that a method decides (KL coefficient, clipping, guides) are collected over the
     methods that the model is trained with. Cells of an ablation are left out: their own table
@@ -108,9 +108,10 @@ def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
     more = list(dict.fromkeys(key for settings in of_models.values() for key in settings))
     table: dict[str, list[str]] = {"parameter": [*rows, *more, "Random seed"]}
     for name, model in study.study.models.items():
-        values = [str(read(model.rl)) for read in rows.values()]
+        rl = model.rl
+        values = [NONE if rl is None else str(read(rl)) for read in rows.values()]
         values += [of_models[name].get(key, NONE) for key in more]
-        table[name] = [*values, study.seeds_text(name)]
+        table[name] = [*values, study.seeds_text(name) if rl else NONE]
     return pd.DataFrame(table)
 
 
@@ -121,13 +122,16 @@ def _document(frame: pd.DataFrame, caption: str, display: Display) -> TableDocum
 
 def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
     """Settings that methods decide, by parameter, collected over the model's methods."""
-    rl = study.model(model).rl
     trained = [name for name in study.trained(model) if name not in study.variants]
     rows = {name: study.algorithms[name] for name in trained}
     with_kl = {name: row for name, row in rows.items() if row.kl != "none"}
     settings = {
         "KL coefficient": _by_value(
-            study, {n: _number(a.kl_coefficient or rl.kl_coefficient) for n, a in with_kl.items()}
+            study,
+            {
+                n: _number(a.kl_coefficient or study.rl(model).kl_coefficient)
+                for n, a in with_kl.items()
+            },
         ),
         "KL term and estimator": _by_value(
             study, {name: f"{row.kl}, {row.estimator}" for name, row in with_kl.items()}

@@ -47,10 +47,6 @@ _COUNTS = {"preserved": "Kept", "shrunk": "Lost", "expanded": "New", "neither": 
 _SHARES = {"srr": "Retention", "ndr": "Discovery", "sds": "Dynamics", "nscr": "Net change"}
 
 
-RELIABLE = 0.5
-"""The success rate from which a problem counts as solved reliably."""
-
-
 class OfWholeStudy(Shows):
     """Shows metrics of every model and benchmark."""
 
@@ -74,9 +70,14 @@ class OfWholeStudy(Shows):
         """A table with a group of rows for each model and benchmark of `frame`."""
         titles, study = benchmark_titles(display.study), display.study
         several = frame["model"].nunique() > 1
+        keys = ["model", "benchmark", *(["stratum"] if "stratum" in frame else [])]
         groups = [
-            (f"{study.model(str(model)).title}, " * several + titles[str(benchmark)], rows)
-            for (model, benchmark), rows in frame.groupby(["model", "benchmark"], sort=False)
+            (
+                f"{study.model(str(model)).title}, " * several
+                + ", ".join([titles[str(benchmark)], *filter(None, map(str, stratum))]),
+                rows,
+            )
+            for (model, benchmark, *stratum), rows in frame.groupby(keys, sort=False)
         ]
         table = columns_of_algorithms(study, columns, groups)
         return TableDocument(frame, table, caption, summary=summary)
@@ -110,37 +111,35 @@ class ChanceTable(OfWholeStudy):
     """What of pass@k is luck, and what of it has correct working."""
 
     contents: ClassVar[str] = (
-        "For each method and benchmark: pass@k at k = 1 and at the primary k (`value`), the same "
+        "For each method and benchmark: pass@k at the primary k (`value`), the same "
         "against the answers of other problems (`chance`), and counting correct working only "
         "(`worked`, with its 95 % interval `low` to `high`), pooled over training seeds; "
-        "`cover` is the share of problems solved in at least half of the samples."
+        "`reliable` is the share of problems solved in at least half of the samples. `stratum` is "
+        "empty for all problems of a benchmark."
     )
 
     def table(self, display: Display) -> TableDocument:
         """Pooled rows of the controls, at the primary k; empty columns are left out."""
-        chance, cover = display.frame("chance"), display.frame("cover")
+        chance = display.frame("chance")
         rows = chance[chance["train_seed"] == POOLED]
         primary = [
             k == display.study.evaluation(str(model)).primary_k
             for model, k in zip(rows["model"], rows["k"], strict=True)
         ]
-        reliable = cover[(cover["train_seed"] == POOLED) & (cover["tau"] == RELIABLE)]
-        keys = ["model", "benchmark", "algorithm"]
-        frame = rows[primary].merge(
-            reliable[[*keys, "value"]].rename(columns={"value": "cover"}), on=keys
-        )
+        frame = rows[primary].reset_index(drop=True)
         columns: dict[str, Callable[[Record], Cell | str]] = {
             "k": lambda row: str(row["k"]),
             "pass@k": lambda row: percent(row["value"]),
             "Other problems’ answers": _chance,
             "Correct working": _worked,
-            f"Solved in {100 * RELIABLE:.0f} %": lambda row: percent(row["cover"]),
+            "Solved in 50 %": lambda row: percent(row["reliable"]),
         }
         if not frame["worked"].notna().any():
             del columns["Correct working"]
         caption = (
-            "What stands behind pass@k, in percent, pooled over training seeds, at the largest k "
-            "of which there are two samples each. Other problems’ answers: the same estimate with "
+            "What stands behind pass@k, in percent, pooled over training seeds, at the primary "
+            "k; where the problem set has strata, for each of them too. Other problems’ answers: the "
+            "same estimate with "
             "every problem graded against the answers of the others, which is what luck alone "
             f"gives; ! marks more than {100 * LUCKY:.0f} % of pass@k, where a claim about solving "
             "problems is not testable. Correct working: only samples count whose steps are all "

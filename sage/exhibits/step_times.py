@@ -62,7 +62,7 @@ class StepTimesTable(ExhibitOfRows, Kind):
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """See `Kind`. It is timed on the policy before RL, which is not updated."""
-        longest = study.model(self.model).rl.sampling.max_tokens
+        longest = study.rl(self.model).sampling.max_tokens
         return [("Rounds", str(self.rounds)), ("Completions", f"≤ {longest} tokens each")]
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
@@ -75,7 +75,7 @@ class StepTimesTable(ExhibitOfRows, Kind):
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         untitled = {"title": ""}  # neither titles nor limits of warnings change what is measured
         rows = {row: study.algorithms[row].model_dump() | untitled for row in self.algorithms}
-        rl = study.model(self.model).rl.model_dump(exclude={"watch"})
+        rl = study.rl(self.model).model_dump(exclude={"watch"})
         return {"rl": rl, "algorithms": rows}
 
     def measure(self, job: Measuring) -> None:

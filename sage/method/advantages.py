@@ -19,22 +19,12 @@ from sage.fields import about
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "BetaNormalised",
-    "Centred",
-    "GroupNormalised",
-    "MaxRl",
-    "PassAtK",
-    "Pkpo",
-    "WeightedReinforce",
-]
-
 EPSILON = 1e-4
 
 
 @dataclass(frozen=True)
 class GroupNormalised:
-    """GRPO: the reward less the group's mean, over its standard deviation (unbiased) + 1e-4."""
+    """GRPO (arXiv 2402.03300): (reward - group's mean) / (its unbiased deviation + 1e-4)."""
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """See the class; `[N, G]`."""
@@ -47,7 +37,7 @@ class GroupNormalised:
 
 @dataclass(frozen=True)
 class Centred:
-    """Dr. GRPO: the reward less the group's mean."""
+    """Dr. GRPO (arXiv 2503.20783): the reward less the group's mean."""
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """See the class; `[N, G]`."""

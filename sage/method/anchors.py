@@ -3,36 +3,23 @@
 SAGE multiplies the reference by a guide function, so the anchor's log-probability of a
 token is that of the reference plus log q_t. It need not be normalised. The estimators take
 the sampled token only; rho is anchor / policy at that token. They agree in expectation as
-numbers but not as losses: see `sage.theory.estimators`. The classes at the end are what an
+numbers but not as losses: see `sage.theory.credit`. The classes at the end are what an
 method can choose as its estimator. Torch is not imported here: a study is read without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from sage.fields import about
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = [
-    "K2",
-    "K3",
-    "Direction",
-    "ExactForwardKL",
-    "K3Corrected",
-    "LogProbs",
-    "SampledForwardKL",
-    "forward_kl_exact",
-    "forward_kl_sampled",
-    "k1",
-    "k2",
-    "k3",
-    "k3_corrected",
-    "pseudo_kl",
-    "shaped_anchor",
-]
 
 Direction = Literal["reverse", "forward"]
 
@@ -94,15 +81,21 @@ def pseudo_kl(log_probs: torch.Tensor, anchor_log_masses: torch.Tensor) -> torch
 
 @dataclass(frozen=True)
 class LogProbs:
-    """What an estimator sees: log-probabilities of the drawn tokens in nats, `[B, T]` each.
+    """What an estimator sees of a micro-batch: log-probabilities of the drawn tokens, in nats.
 
-    Under the `policy`, which carries the gradient, the `anchor`, which has log q in it, and the
-    `old` policy that drew the tokens.
+    `[B, T]` under the `policy`, which carries the gradient, the `anchor`, which has log q in it,
+    and the `old` policy that drew the tokens. For an estimator that chooses among tokens: the
+    policy's `entropies` and the `mask` of tokens with loss, both `[B, T]`, the `advantages` `[B]`
+    of completions, and `everyone`, which turns this process's rows into those of the micro-batch.
     """
 
     policy: torch.Tensor
     anchor: torch.Tensor
     old: torch.Tensor
+    entropies: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+    advantages: torch.Tensor | None = None
+    everyone: Callable[[torch.Tensor], torch.Tensor] = lambda rows: rows
 
 
 @dataclass(frozen=True)
@@ -136,6 +129,55 @@ class K3Corrected:
     def values(self, log_probs: LogProbs) -> torch.Tensor:
         """As for `K2`."""
         return k3_corrected(log_probs.policy, log_probs.anchor, log_probs.old)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """SCOPE (ACL Findings 2026, 641): the KL term on few tokens only, and 0 on all others.
+
+    These are the `share` of a micro-batch's tokens with the highest score: p (1 - p) max(A, 0),
+    with p the policy's probability of the token and A its completion's advantage; or the entropy,
+    which the paper has as an ablation. A token with score p (1 - p) max(A, 0) = 0 is never among
+    them. With the entropy and share 1 this is the estimator `of`.
+    """
+
+    direction: ClassVar[Direction] = "reverse"
+
+    share: Annotated[
+        float, Field(gt=0.0, le=1.0), about("tokens with a KL term", unit="share of tokens, 0 to 1")
+    ] = 0.05
+    score: Annotated[Literal["redistribution", "entropy"], about("what tokens are ranked by")] = (
+        "redistribution"
+    )
+    of: Annotated[
+        Literal["k2", "k3", "k3_corrected"], about("the estimator at the tokens chosen")
+    ] = "k3"
+
+    def values(self, log_probs: LogProbs) -> torch.Tensor:
+        """As for `K2`."""
+        kinds: dict[str, K2 | K3] = {"k2": K2(), "k3": K3()}
+        term = kinds.get(self.of) or K3Corrected()
+        return term.values(log_probs) * self.chosen(log_probs)
+
+    def chosen(self, log_probs: LogProbs) -> torch.Tensor:
+        """1 at the tokens that have a KL term, `[B, T]`; raises ValueError without signals.
+
+        Of a tie at the lowest score all are chosen. The number of tokens is rounded up.
+        """
+        mask, advantages = log_probs.mask, log_probs.advantages
+        if mask is None or advantages is None or log_probs.entropies is None:
+            raise ValueError("SCOPE needs entropies, mask and advantages")
+        if self.score == "entropy":
+            scores = log_probs.entropies.detach()
+        else:
+            chance = log_probs.policy.detach().exp()
+            scores = chance * (1.0 - chance) * advantages.clamp(min=0.0)[:, None]
+        inside = mask.bool() & ((scores > 0) | (self.score == "entropy"))
+        everyone = log_probs.everyone
+        ranked = everyone(scores.masked_fill(~inside, 0.0)).flatten().sort(descending=True).values
+        count = math.ceil(self.share * int(everyone(mask).sum()))
+        lowest = ranked[max(count, 1) - 1]
+        return (inside & (scores >= lowest)).to(scores)
 
 
 @dataclass(frozen=True)

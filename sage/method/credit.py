@@ -21,14 +21,6 @@ from sage.method.anchors import Direction, LogProbs, k3
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "CreditRule",
-    "K1InReward",
-    "Pacs",
-    "Steer",
-    "TokenSignals",
-]
-
 
 def _alone(rows: torch.Tensor) -> torch.Tensor:
     return rows
@@ -46,8 +38,9 @@ class TokenSignals:
     the completion's place among those of all processes.
     `causal` says that log q of a token depends on no later token. `everyone` turns rows of this
     process, `[B, ...]`, into those of the whole micro-batch, `[M, ...]`. `hidden_states` are the
-    last layer's, `[B, T, D]`, for a rule that says `hidden_states = True`; `training` is False in
-    evaluation, when a rule must not learn.
+    last layer's, `[B, T, D]`, for a rule that says `hidden_states = True`; `strategies` `[B]` are
+    equal for completions that solve a problem in the same way, for one that says `strategies =
+    True`. `training` is False in evaluation, when a rule must not learn.
     """
 
     log_probs: torch.Tensor
@@ -65,6 +58,7 @@ class TokenSignals:
     kl_coefficient: float = 0.0
     everyone: Callable[[torch.Tensor], torch.Tensor] = _alone
     hidden_states: torch.Tensor | None = None
+    strategies: torch.Tensor | None = None
     training: bool = True
 
 
@@ -176,8 +170,27 @@ class Steer:
         return signals.advantages[:, None] * weight
 
 
+class _WholeGroups:
+    """A rule that compares all completions of a prompt, which must be in one micro-batch."""
+
+    whole_groups: ClassVar[bool] = True
+
+    def conflicts(self, algorithm: Any) -> Iterator[str]:
+        """Why it does not go with the method's other choices."""
+        if algorithm.planner and algorithm.planner.kind != "unsolved_only":
+            yield f"needs groups of one size, which planner: {algorithm.planner} may not leave"
+
+    def conflicts_with_run(self, rl: Any) -> Iterator[str]:
+        """Why it does not go with a model's settings of RL."""
+        if rl.prompts_per_step % rl.micro_batches:
+            yield (
+                "needs the whole group of a prompt in a micro-batch, so prompts_per_step "
+                f"{rl.prompts_per_step} must be a multiple of micro_batches {rl.micro_batches}"
+            )
+
+
 @dataclass(frozen=True)
-class Pacs:
+class Pacs(_WholeGroups):
     """PACS (arXiv 2509.02522): learns which completions are right, by binary cross-entropy.
 
     s_i = beta sum_t (log pi - log pi_old), psi_i = s_i - mean of the group's other s_j; the loss is
@@ -189,7 +202,6 @@ class Pacs:
     beta: Annotated[
         float, Field(gt=0.0), about("weight of a completion's log ratio", unit="per nat")
     ] = 1.0
-    whole_groups: ClassVar[bool] = True
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
         """Why it does not go with the method's other choices."""
@@ -208,17 +220,8 @@ class Pacs:
                 f"takes rewards, not advantages; advantage: {algorithm.advantage} would have no "
                 "effect"
             )
-        if algorithm.planner:
-            yield f"needs groups of one size, which planner: {algorithm.planner} may not leave"
+        yield from super().conflicts(algorithm)
         yield from not_binary(algorithm, "learns to tell right from wrong completions")
-
-    def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
-        if rl.prompts_per_step % rl.micro_batches:
-            yield (
-                "needs the whole group of a prompt in a micro-batch, so prompts_per_step "
-                f"{rl.prompts_per_step} must be a multiple of micro_batches {rl.micro_batches}"
-            )
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
         """See the class; `[B, T]`. Raises ValueError if a group is not whole."""
@@ -226,7 +229,7 @@ class Pacs:
         scores = self.beta * log_ratios.double().sum(dim=1)
         everyone = signals.everyone
         all_scores, rewards, groups = map(everyone, (scores, signals.rewards, signals.groups))
-        together = (groups[:, None] == groups[None, :]).double()
+        together = _together(groups, groups)
         sizes = together.sum(dim=1)
         if bool((sizes != everyone(signals.group_sizes)).any()):
             raise ValueError("PACS needs whole groups in a micro-batch")
@@ -241,6 +244,79 @@ class Pacs:
         return (own[:, None] / log_ratios.double().exp()).to(signals.advantages.dtype)
 
 
+@dataclass(frozen=True)
+class Ucpo(_WholeGroups):
+    """UCPO (arXiv 2605.00365): of the right completions of a prompt, the unlikely ones get more.
+
+    With c right completions of a prompt and q_i = softmax over them of the mean log-probability of
+    their tokens under the policy that drew them, the advantage of a right one is multiplied by
+    (1 - tau) + tau c (1 / q_i) / sum_j (1 / q_j): the sum over the right ones stays as it is. With
+    tau 0, or one right completion, the advantages stay as they are.
+    """
+
+    tau: Annotated[
+        float,
+        Field(ge=0.0, le=1.0),
+        about("share of the right ones' advantage that is shared out anew", unit="share, 0 to 1"),
+    ] = 0.2
+
+    def conflicts(self, algorithm: Any) -> Iterator[str]:
+        """Why it does not go with the method's other choices."""
+        yield from super().conflicts(algorithm)
+        yield from not_binary(algorithm, "tells right from wrong completions")
+
+    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+        """See the class; `[B, T]`."""
+        mask = signals.mask.double()
+        means = (signals.old_log_probs.double() * mask).sum(1) / mask.sum(1).clamp(min=1.0)
+        right = signals.rewards > 0
+        everyone = signals.everyone
+        peers = _together(signals.groups, everyone(signals.groups)) * everyone(right)[None, :]
+        rarity = (-everyone(means))[None, :].masked_fill(peers == 0, -float("inf"))
+        share = (-means - rarity.logsumexp(dim=1)).exp()
+        weight = 1.0 - self.tau + self.tau * peers.sum(dim=1) * share
+        weighted = signals.advantages * weight.where(right, 1.0).to(signals.advantages.dtype)
+        return weighted[:, None].expand_as(signals.log_probs)
+
+
+@dataclass(frozen=True)
+class Uniqueness(_WholeGroups):
+    """Uniqueness-aware RL (arXiv 2601.08763): a rare strategy's advantage counts for more.
+
+    The advantage of a completion is multiplied by 1 / f^alpha, where f completions of the prompt
+    follow the same strategy. The paper has a language model tell strategies apart; here the checker
+    of the working does, for problems whose strategies it knows (`sage.problems.working`). Working
+    that follows none is one more strategy. With alpha 0 the advantages stay as they are.
+    """
+
+    alpha: Annotated[
+        float, Field(ge=0.0), about("power of a strategy's frequency", unit="exponent")
+    ] = 1.0
+    right_only: Annotated[
+        bool,
+        about("whether only right completions are weighted, and only they are counted"),
+    ] = True
+    strategies: ClassVar[bool] = True
+
+    def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
+        """See the class; `[B, T]`. Raises ValueError if the strategies are not known."""
+        if signals.strategies is None:
+            raise ValueError("uniqueness needs the strategy of each completion")
+        weighted = (signals.rewards > 0) | (not self.right_only)
+        everyone = signals.everyone
+        alike = _together(signals.groups, everyone(signals.groups)) * _together(
+            signals.strategies, everyone(signals.strategies)
+        )
+        count = (alike * everyone(weighted)[None, :]).sum(dim=1).clamp(min=1.0)
+        weight = (count**-self.alpha).where(weighted, 1.0).to(signals.advantages.dtype)
+        return (signals.advantages * weight)[:, None].expand_as(signals.log_probs)
+
+
+def _together(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """1 where a row has the same value as another, `[B]` and `[M]` to `[B, M]`, float64."""
+    return (rows[:, None] == others[None, :]).double()
+
+
 def _from_here_on(values: torch.Tensor) -> torch.Tensor:
     """Sum over t' >= t, `[B, T]`."""
     return values.flip(1).cumsum(dim=1).flip(1)
@@ -249,7 +325,7 @@ def _from_here_on(values: torch.Tensor) -> torch.Tensor:
 def _mean_of_others(values: torch.Tensor, signals: TokenSignals) -> torch.Tensor:
     """Mean over the prompt's other completions in the micro-batch, 0 if none; `[B, T]`."""
     everyone, groups = signals.everyone(values), signals.everyone(signals.groups)
-    together = (signals.groups[:, None] == groups[None, :]).to(values.dtype)
+    together = _together(signals.groups, groups).to(values.dtype)
     count = together.sum(dim=1, keepdim=True) - 1
     total = (together @ everyone)[:, : values.shape[1]]  # other processes may hold longer ones
     return (total - values) / count.clamp(min=1)

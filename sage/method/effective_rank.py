@@ -19,8 +19,6 @@ from sage.method.credit import TokenSignals
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["VerlRank", "effective_rank", "rank_measures"]
-
 
 @dataclass
 class VerlRank:

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-__all__ = [
-    "BranchGuide",
-    "CosineRestarts",
-    "GuideFunction",
-    "Moment",
-    "Noise",
-    "RandomGuide",
-    "Signals",
-    "TokenGuide",
-    "guide_log_factors",
-]
-
 
 @dataclass(frozen=True)
 class Signals:
@@ -41,11 +29,14 @@ class Signals:
 
     `log_probs` are the policy's log-probabilities of the sampled tokens and `entropies` the
     entropies of its next-token distributions, both in nats; `mask` is 1 on completion tokens.
+    `reference_entropies` are those of the reference at the same places, for a guide that says
+    `entropy_of = "reference"`; else None.
     """
 
     log_probs: torch.Tensor
     entropies: torch.Tensor
     mask: torch.Tensor
+    reference_entropies: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -215,8 +206,10 @@ class TokenGuide:
 class BranchGuide:
     """Amplifies tokens drawn from a high-entropy state (Eq. 11, 12).
 
-    q_t = 1 + ratio * max(0, H_t - threshold), with H_t and `threshold` in nats. `causal`: a factor
-    depends on no later token.
+    q_t = 1 + ratio * max(0, H_t - threshold), with H_t and `threshold` in nats. With the policy's
+    entropy the guide can feed itself: q pays for noise, which raises the entropy and with it q. The
+    reference's entropy at the same places does not move, but takes one more forward pass. `causal`:
+    a factor depends on no later token.
     """
 
     causal: ClassVar[bool] = True
@@ -225,6 +218,9 @@ class BranchGuide:
     threshold: Annotated[float, about("entropy above which tokens are amplified", unit="nats")] = (
         1.2
     )
+    entropy_of: Annotated[
+        Literal["policy", "reference"], about("whose entropy H_t is; the paper's is the policy's")
+    ] = "policy"
 
     def __post_init__(self) -> None:
         if self.ratio < 0 or self.threshold < 0:
@@ -233,8 +229,12 @@ class BranchGuide:
             )
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
-        """See the class; shape `[B, T]`."""
-        return 1.0 + self.ratio * (signals.entropies - self.threshold).clamp(min=0.0)
+        """See the class; shape `[B, T]`. Raises ValueError without the entropies it needs."""
+        of_reference = self.entropy_of == "reference"
+        entropies = signals.reference_entropies if of_reference else signals.entropies
+        if entropies is None:
+            raise ValueError("the branch guide needs the entropies of the reference")
+        return 1.0 + self.ratio * (entropies - self.threshold).clamp(min=0.0)
 
 
 def guide_log_factors(

@@ -21,8 +21,6 @@ from sage.method.guides import Moment, Signals
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["LEARNED", "SIGNALS", "LearnedGuide", "Network", "inputs_of"]
-
 LEARNED = "guide.json"
 """The file beside a trained policy that holds what `LearnedGuide.learned` returns."""
 

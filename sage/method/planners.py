@@ -2,15 +2,15 @@
 
 A generation begins with G completions of each prompt. A planner is a class that holds its settings,
 looks at what was drawn, and asks for further completions of these prompts or for other prompts,
-until it has enough; then it chooses what is trained on. Groups may so become ragged. A planner
-keeps nothing from one generation to the next, so a resumed run plans as an unbroken one. Torch is
+until it has enough; then it chooses what is trained on. Groups may so become ragged. What a planner
+remembers of earlier generations is its `state_dict`, which every checkpoint holds. Torch is
 not imported here: a study is read without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
@@ -19,18 +19,6 @@ from sage.fields import about
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = [
-    "Chosen",
-    "Dars",
-    "Draw",
-    "Drawn",
-    "DynamicSampling",
-    "Filter",
-    "GuidedRetry",
-    "Planner",
-    "extra_rollouts",
-]
 
 
 @dataclass(frozen=True)
@@ -41,7 +29,8 @@ class Drawn:
     reward function's value, and `rewards`, all of them weighted and added up, both NaN where there
     is none; `guided`, whether it was drawn under the prompt with guidance. `prompts` is how many
     prompts a generation takes, `rollouts` how many completions each had at first (G), `draws` how
-    many draws there were, the first one included.
+    many draws there were, the first one included. `problems` names the problem of each prompt, the
+    same whenever it is drawn.
     """
 
     present: torch.Tensor
@@ -51,6 +40,7 @@ class Drawn:
     prompts: int
     rollouts: int
     draws: int
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -216,6 +206,47 @@ class GuidedRetry:
         wrong = drawn.guided & ~(drawn.correct > 0)
         rows = drawn.present & ~wrong
         return Chosen(torch.arange(len(rows), device=rows.device), rows)
+
+
+@dataclass
+class UnsolvedOnly:
+    """Only problems without a success in earlier steps are trained on (after arXiv 2606.15455).
+
+    Other groups have no loss, but count in means over completions; if all problems of a step were
+    solved before, nothing is learnt from it. The paper masks the groups with a success among their
+    own rollouts and learns from the rest with the advantages 1 and -1; here a problem's first
+    success still counts, without which GRPO's advantages would be 0 everywhere.
+    """
+
+    ragged: ClassVar[bool] = False
+    _solved: set[str] = field(init=False, default_factory=set, repr=False, compare=False)
+    _new: set[str] = field(init=False, default_factory=set, repr=False, compare=False)
+
+    def further(self, drawn: Drawn) -> Draw | None:
+        """Nothing."""
+        return None
+
+    def chosen(self, drawn: Drawn) -> Chosen:
+        """All prompts, with loss where the problem was not solved before."""
+        import torch
+
+        names, right = drawn.problems, (drawn.correct > 0).any(dim=1)
+        self._new |= {name for name, solved in zip(names, right.tolist(), strict=True) if solved}
+        loss = torch.tensor([name not in self._solved for name in names], device=right.device)
+        return Chosen(torch.arange(len(names), device=right.device), drawn.present, loss)
+
+    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Remember what was solved; all processes have seen the same groups."""
+        self._solved |= self._new
+        self._new.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The problems solved so far."""
+        return {"solved": sorted(self._solved)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        self._solved = set(state["solved"])
 
 
 def extra_rollouts(

@@ -19,19 +19,6 @@ from sage.prompting import WORK_CLOSE, solution_text
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Completion",
-    "Correct",
-    "Incorrect",
-    "Mixed",
-    "Overlong",
-    "Random",
-    "RewardFunction",
-    "Rlpr",
-    "Spread",
-    "Tagged",
-]
-
 
 @dataclass(frozen=True)
 class Completion:

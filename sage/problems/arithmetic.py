@@ -10,14 +10,16 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import Positive, Strict, about
+from sage.fields import Faults, Positive, Strict, about
 from sage.problems.fields import Count, GeneratorSeed, Hints, Split, Title, check_order
 from sage.problems.record import Problem, split_of
 
+_COUNTED = 200_000  # more expressions than this are not counted: that would take seconds
 _TERM = re.compile(r"([+-]?)\s*(\d+)")
 _EQUATION = re.compile(r"(-?\d{1,9}(?:[+-]\d{1,9}){0,15})=(-?\d{1,9})(?!\d)")
 
@@ -29,6 +31,14 @@ def draw_expression(rng: random.Random, min_terms: int, max_terms: int, max_valu
     for _ in range(count - 1):
         expression += rng.choice("+-") + str(rng.randint(0, max_value))
     return expression
+
+
+def _expressions(count: int, terms: range) -> Iterator[str]:
+    """Every expression that `draw_expression` can draw with `count` terms."""
+    for first in terms:
+        signed = [f"{sign}{term}" for sign in "+-" for term in terms]
+        for rest in itertools.product(signed, repeat=count - 1):
+            yield f"{first}{''.join(rest)}"
 
 
 def signed_terms(expression: str) -> list[int]:
@@ -95,6 +105,40 @@ class ArithmeticSet(Strict):
         check_order(self.min_terms, self.max_terms)
         return self
 
+    @model_validator(mode="after")
+    def _as_many_exist(self) -> ArithmeticSet:
+        if (there := self._existing()) is not None and self.count > there:
+            raise Faults(
+                [
+                    f"count: {self.count}, but only {there} different problems exist (min_terms "
+                    f"{self.min_terms}, max_terms {self.max_terms}, max_digits {self.max_digits}, "
+                    f"running_total {self.running_total}, split {self.split}); lower it, or widen "
+                    "these"
+                ]
+            )
+        return self
+
+    def _existing(self) -> int | None:
+        """How many different problems its settings allow; None where there are enough by far, or
+        too many to count."""
+        terms = range(10 ** min(self.max_digits, 5) + 1)
+        lengths = range(self.min_terms, self.max_terms + 1)
+        expressions = sum(len(terms) ** n * 2 ** (n - 1) for n in lengths)
+        if expressions > min(_COUNTED, 10 * self.count):
+            return None
+        return sum(
+            self._belongs(f"Calculate {expression}.", expression)
+            for n in lengths
+            for expression in _expressions(n, terms)
+        )
+
+    def _belongs(self, text: str, expression: str) -> bool:
+        """Whether a problem is one of its split and of its kind of running total."""
+        if split_of(text) != self.split:
+            return False
+        negative = min(running_totals(signed_terms(expression))) < 0
+        return self.running_total == "any" or negative == (self.running_total == "negative")
+
     def size(self) -> int:
         """How many problems it has."""
         return self.count
@@ -115,12 +159,9 @@ class ArithmeticSet(Strict):
                 rng, self.min_terms, self.max_terms, 10 ** rng.randint(1, self.max_digits)
             )
             text = f"Calculate {expression}."
-            if text in seen or split_of(text) != self.split:
+            if text in seen or not self._belongs(text, expression):
                 continue
             terms = signed_terms(expression)
-            negative = min(running_totals(terms)) < 0
-            if self.running_total != "any" and negative != (self.running_total == "negative"):
-                continue
             seen.add(text)
             problems.append(
                 Problem(

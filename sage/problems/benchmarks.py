@@ -1,7 +1,7 @@
-"""Public data sets as problems: fields are read, wrappers stripped, gold answers put in order.
+"""Rows of data sets as problems: fields are read, wrappers stripped, gold answers put in order.
 
-What differs from one data set to the next stands in `config/benchmarks.yaml` (see `entries`);
-the files come from `fetching`. Here are only the rules that hold for all of them.
+What differs from one data set to the next stands in `config/benchmarks.yaml`, or in a study for
+data of one's own (`own`); the files come from `fetching`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sage.problems.entries import Benchmark, Wrapper
-from sage.problems.fetching import DataError, Row, Rows, fetch
-from sage.problems.record import Problem
+from sage.problems.entries import Benchmark, RowRules, Wrapper
+from sage.problems.fetching import Row, Rows, fetch
+from sage.problems.record import DataError, Problem
 from sage.prompting import last_boxed
 from sage.runtime.files import text_sum
 
@@ -23,6 +23,23 @@ _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _STEP_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _CHINESE = re.compile(r"[㐀-鿿豈-﫿]")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A data set: its name, what messages about it begin with, and where its settings stand."""
+
+    name: str
+    what: str = ""
+    place: str = ""
+
+    def fault(
+        self, key: str, message: str, source: str = "", place: str | None = None
+    ) -> DataError:
+        """The error that the setting `key` does not go with the data, which are from `source`."""
+        start = ", ".join(filter(None, (self.what, source)))
+        end = self.place if place is None else place
+        return DataError(f"{start and f'{start}: '}{message}{end}", key)
 
 
 @dataclass(frozen=True)
@@ -48,13 +65,30 @@ def benchmark_problems(
     says, or if a problem has no solution to take a hint from.
     """
     solved = solved_problems(benchmark, entry, mirror, levels, first)
+    return _hinted(_of_entry(benchmark), solved, hints)
+
+
+def problems_of_rows(
+    named: Named,
+    rules: RowRules,
+    rows: Rows,
+    levels: Sequence[int | str] | None,
+    first: int | None,
+    hints: bool,
+) -> list[Problem]:
+    """The problems of rows that are at hand, as `benchmark_problems` makes them."""
+    solved = _part(named, list(_solved(named, rules, rows)), levels, first)
+    return _hinted(named, _distinct(named, rules, solved), hints)
+
+
+def _hinted(named: Named, solved: list[Solved], hints: bool) -> list[Problem]:
     if not hints:
         return [row.problem for row in solved]
     if bare := [row.problem.problem_id for row in solved if not row.solution.strip()]:
-        raise DataError(
-            f"benchmark {benchmark!r}: hints are taken from solutions, but {len(bare)} problems, "
-            f"the first {bare[0]!r}, have none; name their field in fields.solution of "
-            "config/benchmarks.yaml, or leave hints out"
+        raise named.fault(
+            "hints",
+            f"hints are taken from solutions, but {len(bare)} problems, the first {bare[0]!r}, "
+            "have none; leave hints out, or name their field in fields.solution",
         )
     return [replace(row.problem, hint=first_steps(row.solution)) for row in solved]
 
@@ -73,28 +107,41 @@ def solved_problems(
     first: int | None = None,
 ) -> list[Solved]:
     """The same with the data set's own solutions, as supervised fine-tuning needs them."""
-    asked = None if levels is None else [str(level) for level in levels]
-    by_file = asked is not None and bool(entry.levels())
-    if asked is not None and by_file:
-        _refuse_unknown(benchmark, asked, set(entry.levels()))
+    named, by_file = _of_entry(benchmark), levels is not None and bool(entry.levels())
+    asked = set(map(str, levels)) if levels is not None and by_file else None
+    if asked:
+        _refuse_unknown(named, asked, set(entry.levels()))
 
     def wanted(level: str | None) -> bool:
         return asked is None or level is None or level in asked
 
     solved: list[Solved] = []
     for rows in fetch(benchmark, entry, mirror, lambda file: wanted(file.level)):
-        solved += _solved(benchmark, entry, rows)
+        solved += _solved(named, entry, rows)
     if entry.kept not in (None, len(solved)) and not by_file:
-        raise DataError(
-            f"benchmark {benchmark!r}: {len(solved)} problems are left after its filters, but "
-            f"{entry.kept} are expected; correct the entry in config/benchmarks.yaml"
+        raise named.fault(
+            "kept",
+            f"{len(solved)} problems are left after its filters, but {entry.kept} are expected; "
+            "correct the entry",
         )
-    if asked is not None:
-        _refuse_unknown(benchmark, asked, {row.problem.level for row in solved})
+    return _distinct(named, entry, _part(named, solved, levels, first))
+
+
+def _of_entry(benchmark: str) -> Named:
+    return Named(benchmark, f"benchmark {benchmark!r}", " in config/benchmarks.yaml")
+
+
+def _part(
+    named: Named, solved: list[Solved], levels: Sequence[int | str] | None, first: int | None
+) -> list[Solved]:
+    """The problems of some levels, and the `first` of these."""
+    if levels is not None:
+        asked = set(map(str, levels))
+        _refuse_unknown(named, asked, {row.problem.level for row in solved})
         solved = [row for row in solved if row.problem.level in asked]
     if first is not None and len(solved) < first:
-        raise DataError(f"benchmark {benchmark!r}: has {len(solved)} problems, not first: {first}")
-    return _distinct(benchmark, entry, solved[:first])
+        raise named.fault("first", f"has {len(solved)} problems, not first: {first}", place="")
+    return solved[:first]
 
 
 def gold_answer(value: Any, after: str | None = None) -> str:
@@ -113,33 +160,34 @@ def gold_answer(value: Any, after: str | None = None) -> str:
     return sign + match[2]
 
 
-def _solved(benchmark: str, entry: Benchmark, rows: Rows) -> Iterator[Solved]:
-    fields = entry.fields
+def _solved(named: Named, rules: RowRules, rows: Rows) -> Iterator[Solved]:
+    fields = rules.fields
     texts = [
-        str(_field(benchmark, rows, number, "problem", fields.problem)).strip()
+        str(_field(named, rows, number, "problem", fields.problem)).strip()
         for number in range(len(rows.rows))
     ]
-    kept = [n for n, text in enumerate(texts) if not (entry.english_only and _CHINESE.search(text))]
-    texts = _unwrapped(benchmark, rows, [texts[n] for n in kept], entry.wrappers)
+    kept = [n for n, text in enumerate(texts) if not (rules.english_only and _CHINESE.search(text))]
+    texts = _unwrapped(named, rows, [texts[n] for n in kept], rules.wrappers)
     for number, text in zip(kept, texts, strict=True):
         row = rows.rows[number]
-        given = _field(benchmark, rows, number, "answer", fields.answer)
-        answer = gold_answer(given, entry.answer_after)
-        if entry.numbers_only and not _NUMBER.fullmatch(answer):
+        given = _field(named, rows, number, "answer", fields.answer)
+        answer = gold_answer(given, rules.answer_after)
+        if rules.numbers_only and not _NUMBER.fullmatch(answer):
             continue
-        level = _found(row, fields.level or [])
-        key = _found(row, fields.id or [])
+        level = _value_at(row, fields.level or [])
+        key = _value_at(row, fields.id or [])
         yield Solved(
             Problem(
-                problem_id=_problem_id(benchmark, rows.file.level, key, text),
+                problem_id=_problem_id(named.name, rows.level, key, text),
                 problem=text,
                 answer=answer,
-                kind=entry.kind,
-                level=str(level if level is not None else rows.file.level or ""),
+                kind=rules.kind,
+                level=str(level if level is not None else rows.level or ""),
                 source=rows.source,
                 revision=rows.revision,
+                cluster=str(_value_at(row, fields.cluster or []) or ""),
             ),
-            str(_found(row, fields.solution or []) or ""),
+            str(_value_at(row, fields.solution or []) or ""),
         )
 
 
@@ -149,17 +197,18 @@ def _problem_id(benchmark: str, level: str | None, key: Any, text: str) -> str:
     return re.sub(r"\s+", "_", "-".join(filter(None, (benchmark, level, own))))
 
 
-def _distinct(benchmark: str, entry: Benchmark, solved: list[Solved]) -> list[Solved]:
+def _distinct(named: Named, rules: RowRules, solved: list[Solved]) -> list[Solved]:
     """Problems under different ids: a text that a data set holds twice is numbered."""
     seen: Counter[str] = Counter()
     numbered = []
     for row in solved:
         name = row.problem.problem_id
         seen[name] += 1
-        if seen[name] > 1 and entry.fields.id:
-            raise DataError(
-                f"benchmark {benchmark!r}: two problems have the id {name!r}; correct fields.id in "
-                "config/benchmarks.yaml, or leave it out to have ids made from the problems"
+        if seen[name] > 1 and rules.fields.id:
+            raise named.fault(
+                "fields.id",
+                f"two problems have the id {name!r}; leave fields.id out to have ids made from "
+                "the problems, or correct it",
             )
         if seen[name] > 1:
             row = replace(row, problem=replace(row.problem, problem_id=f"{name}-{seen[name]}"))
@@ -168,7 +217,7 @@ def _distinct(benchmark: str, entry: Benchmark, solved: list[Solved]) -> list[So
 
 
 def _unwrapped(
-    benchmark: str, rows: Rows, texts: Sequence[str], wrappers: Sequence[Wrapper]
+    named: Named, rows: Rows, texts: Sequence[str], wrappers: Sequence[Wrapper]
 ) -> list[str]:
     """The problems without the text around them: all of a file's rows carry it, or none do."""
     for wrapper in wrappers:
@@ -180,31 +229,33 @@ def _unwrapped(
                 text[len(wrapper.before) : len(text) - len(wrapper.after)].strip() for text in texts
             ]
         if any(wrapped):
-            raise DataError(
-                f"benchmark {benchmark!r}, {rows.source}: {wrapped.count(True)} of {len(wrapped)} "
-                f"problems stand in the wrapper {wrapper.before[:40]!r}, the others do not; "
-                "correct `wrappers` in config/benchmarks.yaml"
+            raise named.fault(
+                "wrappers",
+                f"{wrapped.count(True)} of {len(wrapped)} problems stand in the wrapper "
+                f"{wrapper.before[:40]!r}, the others do not; correct `wrappers`",
+                rows.source,
             )
     return list(texts)
 
 
-def _field(benchmark: str, rows: Rows, number: int, name: str, paths: Sequence[str]) -> Any:
+def _field(named: Named, rows: Rows, number: int, name: str, paths: Sequence[str]) -> Any:
     row = rows.rows[number]
-    value = _found(row, paths)
+    value = _value_at(row, paths)
     if value is None or not str(value).strip():
-        raise DataError(
-            f"benchmark {benchmark!r}, {rows.source}, row {number + 1}: no {name} under "
-            f"{', '.join(paths)}; the row has {', '.join(sorted(row))}; correct fields.{name} in "
-            "config/benchmarks.yaml"
+        raise named.fault(
+            f"fields.{name}",
+            f"no {name} under {', '.join(paths)}; the row has {', '.join(sorted(row))}; correct "
+            f"fields.{name}",
+            f"{rows.source}, row {number + 1}",
         )
     return value
 
 
-def _found(row: Row, paths: Sequence[str]) -> Any:
+def _value_at(row: Row, paths: Sequence[str]) -> Any:
     """The value at the first of the dotted paths that leads somewhere; else None."""
     for path in paths:
         value: Any = row
-        for part in path.split("."):
+        for part in [path] if path in row else path.split("."):
             if isinstance(value, dict):
                 value = value.get(part)
             elif isinstance(value, list) and part.isdigit() and int(part) < len(value):
@@ -216,10 +267,8 @@ def _found(row: Row, paths: Sequence[str]) -> Any:
     return None
 
 
-def _refuse_unknown(benchmark: str, asked: Sequence[str], known: set[str]) -> None:
-    unknown = sorted(set(asked) - known)
-    if unknown:
-        raise DataError(
-            f"benchmark {benchmark!r}: no level {', '.join(unknown)}; its levels: "
-            f"{', '.join(sorted(filter(None, known))) or 'none'}"
-        )
+def _refuse_unknown(named: Named, asked: set[str], known: set[str]) -> None:
+    if unknown := sorted(asked - known):
+        levels = ", ".join(sorted(filter(None, known))) or "none"
+        message = f"no level {', '.join(unknown)}; its levels: {levels}"
+        raise named.fault("levels", message, place="")

@@ -1,8 +1,8 @@
 """What an entry of `config/benchmarks.yaml` may say, and a study of it: a public data set as data.
 
 An entry names the files of a data set on the Hugging Face hub and copies of it under other
-names, says which fields of a row hold what, and states what is expected of the files. How
-files are had is `fetching`'s concern, how rows become problems that of `benchmarks`.
+names, says which fields of a row hold what, and states what is expected of the files.
+`fetching` downloads the files, `benchmarks` makes problems of their rows.
 """
 
 from __future__ import annotations
@@ -81,6 +81,14 @@ class Fields(Strict):
             unit="path or list of paths",
         ),
     ] = None
+    cluster: Annotated[
+        Paths | None,
+        about(
+            "what several problems were drawn with: a template, a text, a contest. Standard errors "
+            "are then clustered; with `null` each problem stands for itself",
+            unit="path or list of paths",
+        ),
+    ] = None
     solution: Annotated[
         Paths | None, about("a worked solution, for SFT", unit="path or list of paths")
     ] = None
@@ -93,29 +101,14 @@ class Wrapper(Strict):
     after: Annotated[str, about("text after the problem")] = ""
 
 
-class Benchmark(Strict):
-    r"""A public data set: files on the hub, copies of them under other names, or both.
-
-    A file of the mirror is found under `{repository}/{path}`, where
-    `hf download --local-dir MIRROR/{repository}` puts it, or under a name listed in `mirror`. If
-    the mirror holds none of the files, they are downloaded and cached.
-
-    Answers are brought into one form: the last `\boxed{}` if there is one, `073` as 73, `27.0`
-    as 27.
-    """
+class RowRules(Strict):
+    r"""How the rows of a data set become problems."""
 
     kind: Annotated[
         Literal["math", "number", "knights"],
         about("how answers are compared; `number`: as `math`, but the sum `5+6` is no answer"),
     ] = "math"
-    hub: Annotated[
-        list[HubFiles], about("the repositories on the Hugging Face hub that hold the files")
-    ] = Field(default_factory=list)
-    mirror: Annotated[
-        list[DataFile],
-        about("copies under other names; they are used if they cover every level"),
-    ] = Field(default_factory=list)
-    fields: Annotated[Fields, about("which field of a row holds what")]
+    fields: Annotated[Fields, about("which field or column of a row holds what")]
     wrappers: Annotated[
         list[Wrapper],
         about("text around every problem that is not part of it; of several, the one that fits"),
@@ -130,6 +123,26 @@ class Benchmark(Strict):
     numbers_only: Annotated[
         bool, about("whether problems whose answer is not a number are left out")
     ] = False
+
+
+class Benchmark(RowRules):
+    r"""A public data set: files on the hub, copies of them under other names, or both.
+
+    A file of the mirror is found under `{repository}/{path}`, where
+    `hf download --local-dir MIRROR/{repository}` puts it, or under a name listed in `mirror`. If
+    the mirror holds none of the files, they are downloaded and cached.
+
+    Answers are brought into one form: the last `\boxed{}` if there is one, `073` as 73, `27.0`
+    as 27.
+    """
+
+    hub: Annotated[
+        list[HubFiles], about("the repositories on the Hugging Face hub that hold the files")
+    ] = Field(default_factory=list)
+    mirror: Annotated[
+        list[DataFile],
+        about("copies under other names; they are used if they cover every level"),
+    ] = Field(default_factory=list)
     kept: Annotated[
         Positive | None,
         about(
@@ -150,12 +163,9 @@ class Benchmark(Strict):
         return list(dict.fromkeys(f.level for f in files if f.level is not None))
 
 
-class BenchmarkSet(Strict):
-    """A public data set of `benchmarks.yaml`, or a part of it."""
+class PartOfData(Strict):
+    """Which problems of a data set are taken."""
 
-    source: Annotated[Literal["benchmark"], about("a data set of `benchmarks.yaml`")]
-    title: Title
-    benchmark: Annotated[Name, known("benchmark"), about("its entry in `benchmarks.yaml`")]
     levels: Annotated[
         Annotated[list[int | str], Field(min_length=1), Distinct] | None,
         about(
@@ -176,3 +186,11 @@ class BenchmarkSet(Strict):
     def size(self) -> int | None:
         """How many problems it has at most; None where only its files say."""
         return self.first
+
+
+class BenchmarkSet(PartOfData):
+    """A public data set of `benchmarks.yaml`, or a part of it."""
+
+    source: Annotated[Literal["benchmark"], about("a data set of `benchmarks.yaml`")]
+    title: Title
+    benchmark: Annotated[Name, known("benchmark"), about("its entry in `benchmarks.yaml`")]

@@ -1,13 +1,13 @@
-"""Has the files of a public data set: from a mirror folder if there is one, else from the hub.
+"""Reads the files of a data set: from a mirror folder if there is one, else from the hub.
 
-huggingface_hub downloads, tries again where the hub stumbles, caches, and never leaves a
-half-written file under its final name; this module adds haste where there is no network, a
-second look at what is damaged, and messages that say what to do. What the rows mean is left
-to `benchmarks`.
+huggingface_hub downloads, retries, caches, and never leaves a half-written file under its final
+name. This module gives up soon where there is no network, fetches damaged files again, and says
+what to do. `benchmarks` makes problems of the rows.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import time
@@ -29,7 +29,7 @@ from huggingface_hub.errors import (
 )
 
 from sage.problems.entries import Benchmark, DataFile, HubFiles
-from sage.runtime.faults import Fault
+from sage.problems.record import DataError
 from sage.runtime.files import file_sum
 
 MIRROR = "SAGE_MIRROR"
@@ -48,19 +48,15 @@ huggingface_hub makes itself."""
 Row = dict[str, Any]
 
 
-class DataError(Fault, RuntimeError):
-    """A data set cannot be had, or is not what its entry says; the message names the remedy."""
-
-
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one file, and where they came from: a repository with its commit, or a
-    file of the mirror with its checksum."""
+    """Rows of one file, and where they came from: a repository with its commit, or a
+    file with its checksum. `level` is that of the whole file, if it has one."""
 
     rows: list[Row]
-    file: DataFile
     source: str
     revision: str
+    level: str | None = None
 
 
 def mirror_folder() -> Path | None:
@@ -92,7 +88,8 @@ def fetch(
     if held:
         for file, path in held:
             rows = read_rows(file, path)
-            yield Rows(rows, file, f"mirror:{file.path}", f"sha256:{checksum(path)}")
+            source, revision = f"mirror:{file.path}", f"sha256:{checksum(path)}"
+            yield Rows(rows, source, revision, file.level)
         return
     if not entry.hub:
         names = ", ".join(file.path for file in entry.mirror if wanted(file))
@@ -139,16 +136,23 @@ def read_rows(file: DataFile, path: Path) -> list[Row]:
             f"{path}: its sha256 is {actual}, but {file.sha256} is expected: the file is damaged "
             "or another version; replace it, or correct the entry in config/benchmarks.yaml"
         )
-    try:
-        rows = _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path}: cannot be read, replace it: {error}") from error
+    rows = rows_in(path)
     if file.rows not in (None, len(rows)):
         raise DataError(
             f"{path}: has {len(rows)} rows, but {file.rows} are expected: the file is cut short "
             "or another version; replace it, or correct the entry in config/benchmarks.yaml"
         )
     return rows
+
+
+def rows_in(path: Path) -> list[Row]:
+    """The rows of a CSV, JSON Lines or Parquet file, by the end of its name. Raises DataError."""
+    try:
+        return _READERS[path.suffix](path)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+    except (ValueError, OSError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read, replace it: {error}") from error
 
 
 def checksum(path: Path) -> str:
@@ -177,6 +181,25 @@ def _json_lines(path: Path) -> list[Row]:
 
 def _parquet(path: Path) -> list[Row]:
     return parquet.read_table(path).to_pylist()
+
+
+def _csv(path: Path) -> list[Row]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        rows = []
+        for row in reader:
+            if None in row or None in row.values():
+                more_or_fewer = "more" if None in row else "fewer"
+                raise ValueError(f"line {reader.line_num} has {more_or_fewer} fields than line 1")
+            rows.append(dict(row))
+    return rows
+
+
+_READERS: dict[str, Callable[[Path], list[Row]]] = {
+    ".csv": _csv,
+    ".jsonl": _json_lines,
+    ".parquet": _parquet,
+}
 
 
 def copies(
@@ -217,7 +240,7 @@ def _from_hub(name: str, hub: HubFiles, file: DataFile, mirror: Path | None) -> 
         rows = read_rows(file, path)
     # The cache keeps a file under snapshots/{commit}/{path}.
     commit = path.parents[file.path.count("/")].name
-    return Rows(rows, file, hub.repository, commit)
+    return Rows(rows, hub.repository, commit, file.level)
 
 
 def _download(name: str, hub: HubFiles, file: DataFile, mirror: Path | None, force: bool) -> Path:

@@ -12,11 +12,27 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
-from sage.runtime.faults import Damaged
+from sage.runtime.faults import Damaged, Fault
 from sage.runtime.files import text_sum, write_text_atomic
 
 Kind = Literal["math", "number", "knights", "route", "reasoning_gym"]
 Split = Literal["train", "test"]
+
+STRATIFIED = ("sage/knights", "sage/sums")
+"""Sources whose levels are strata: chosen by the study, each with a fixed number of problems."""
+
+_OPTIONAL = ("hint", "cluster")
+
+
+class DataError(Fault, RuntimeError):
+    """A data set cannot be read, or is not what its entry says; the message names the remedy.
+
+    `key` is the setting at fault, where one is.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        self.key = key
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -28,7 +44,8 @@ class Problem:
     `knights`, JSON that holds the map for kind `route`, JSON that says how to generate the problem
     again for kind `reasoning_gym`.
     `revision` pins where the problem came from: a hub commit, or the generator's seed. `hint` is
-    guidance that no prompt holds but that of a second try; empty if there is none, and then left
+    guidance that no prompt holds but that of a second try; `cluster` names what was drawn and has
+    several problems, such as a template, a text or a contest. Both may be empty, and are then left
     out of files.
     """
 
@@ -40,6 +57,12 @@ class Problem:
     source: str
     revision: str
     hint: str = ""
+    cluster: str = ""
+
+    @property
+    def stratum(self) -> str:
+        """Its level where the generator makes so many problems of each level; else empty."""
+        return self.level if self.source in STRATIFIED else ""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -77,19 +100,20 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
 
 
 def _written(problem: Problem) -> dict[str, str]:
-    return {key: text for key, text in asdict(problem).items() if text or key != "hint"}
+    return {key: text for key, text in asdict(problem).items() if text or key not in _OPTIONAL}
 
 
 def read_problems(path: Path) -> list[Problem]:
     """Read a problem set; a malformed line is an error that names file and line."""
-    names = {field.name for field in fields(Problem)} - {"hint"}
+    names = {field.name for field in fields(Problem)} - {*_OPTIONAL}
     problems = []
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line.decode("utf-8"))
-                needed = {name: row[name] for name in names}
-                problems.append(Problem(**needed, hint=row.get("hint", "")))
+                given = {name: row[name] for name in names}
+                given |= {name: row[name] for name in _OPTIONAL if name in row}
+                problems.append(Problem(**given))
             except KeyError as error:
                 raise Damaged(path, f"no {error.args[0]}", number) from error
             except (TypeError, ValueError) as error:

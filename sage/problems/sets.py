@@ -13,13 +13,21 @@ from pydantic import Field, TypeAdapter
 from sage.problems.arithmetic import ArithmeticSet
 from sage.problems.entries import Benchmark, BenchmarkSet
 from sage.problems.knights import KnightsSet
+from sage.problems.own import FileSet, HubSet, OwnSet
 from sage.problems.reasoning_gym_tasks import ReasoningGymSet
 from sage.problems.record import Problem
 from sage.problems.route_sets import RoutesSet
 from sage.problems.sum_sets import SumsSet
 
 ProblemSet = Annotated[
-    ArithmeticSet | SumsSet | RoutesSet | KnightsSet | ReasoningGymSet | BenchmarkSet,
+    ArithmeticSet
+    | SumsSet
+    | RoutesSet
+    | KnightsSet
+    | ReasoningGymSet
+    | BenchmarkSet
+    | FileSet
+    | HubSet,
     Field(discriminator="source"),
 ]
 _SETS: TypeAdapter[Any] = TypeAdapter(ProblemSet)
@@ -41,3 +49,18 @@ def draw_problems(name: str, settings: Mapping[str, Any]) -> list[Problem]:
     options = chosen.model_dump(exclude={"source", "title"})
     entry = Benchmark.model_validate(settings["entry"])
     return benchmark_problems(entry=entry, mirror=mirror_folder(), **options)
+
+
+def set_sums(settings: Any, entry: Benchmark | None) -> list[str]:
+    """The SHA-256 of each data file behind a set, as far as they are known; `entry` is that of a
+    benchmark.
+
+    As a parameter of the job it makes edited data be read again.
+    """
+    if isinstance(settings, OwnSet):
+        return settings.sums()
+    if entry is None:
+        return []
+    from sage.problems.fetching import data_sums
+
+    return data_sums(entry, settings.levels)

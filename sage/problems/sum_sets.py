@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from sage.fields import NonNegativeFloat, Positive, Strict, about
 from sage.problems.corpus import Worked
-from sage.problems.fields import GeneratorSeed, Split, Title
+from sage.problems.fields import GeneratorSeed, Hints, Split, Title
 from sage.problems.record import Problem
 from sage.problems.sums import STRATA, StrategyName, sums_problems
 from sage.problems.sums_corpus import Alignment, Branches, SumsSlips, worked_sheets
@@ -38,6 +38,7 @@ class SumsSet(Strict):
     ] = Field(default_factory=lambda: list(STRATA))
     parts: Parts = 5
     split: Split
+    hints: Hints = False
 
     def size(self) -> int:
         """How many problems it has."""
@@ -45,7 +46,9 @@ class SumsSet(Strict):
 
     def problems(self, name: str) -> list[Problem]:
         """The set, called `name`. Raises ValueError if the settings do not admit that many."""
-        return sums_problems(name, self.count, self.seed, self.strata, self.parts, self.split)
+        return sums_problems(
+            name, self.count, self.seed, self.strata, self.parts, self.split, self.hints
+        )
 
 
 class SumsCorpus(Strict):

@@ -123,10 +123,17 @@ def read_sheet(text: str) -> Sheet | None:
 
 
 def sums_problems(
-    name: str, count: int, seed: int, strata: Sequence[StrategyName], parts: int, split: Split
+    name: str,
+    count: int,
+    seed: int,
+    strata: Sequence[StrategyName],
+    parts: int,
+    split: Split,
+    hints: bool = False,
 ) -> list[Problem]:
     """`count` different sheets of one split, the strata in turn.
 
+    With `hints` each carries the letter of the strategy that pays, which opens its working.
     Raises ValueError if the settings do not admit that many.
     """
     draws = max(200 * count, 20_000)
@@ -148,6 +155,7 @@ def sums_problems(
                 level=stratum,
                 source="sage/sums",
                 revision=f"seed {seed}",
+                hint=STRATEGIES[stratum].mark if hints else "",
             )
         )
         if len(problems) == count:

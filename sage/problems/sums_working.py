@@ -77,9 +77,10 @@ def correct_working(problem: str, working: str, answer: str) -> bool:
     return sheet is not None and check_working(sheet, completion(working, answer)).right
 
 
-def strategy_of(sheet: Sheet, written: str) -> StrategyName | None:
-    """The strategy that the working names and follows."""
-    return check_working(sheet, written).strategy
+def strategy_of(problem: str, written: str) -> str:
+    """The strategy that the working names and follows on the sheet `problem`, "" for none."""
+    sheet = read_sheet(problem)
+    return (check_working(sheet, written).strategy if sheet else None) or ""
 
 
 def _read(sheet: Sheet, text: str) -> Step | None:

@@ -26,12 +26,12 @@ _STAGES = {"pretrained": "Base model", BASE: "Parent of RL"}
 
 def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     """The settings a reader should see first, as (term, text)."""
-    evaluation = study.study.evaluation
+    evaluation, trained_with = study.study.evaluation, study.seeds_text()
     seeds = len(evaluation.seeds)
     samples = f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else "")
     return [
         ("Models", ", ".join(model.title for model in study.study.models.values())),
-        ("Training seeds", study.seeds_text()),
+        *([("Training seeds", trained_with)] if trained_with else []),
         ("Samples per problem", samples),
         ("Temperature", f"{evaluation.sampling.temperature:g}"),
         ("Bootstrap draws", grouped(evaluation.bootstrap)),

@@ -170,11 +170,10 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
         sampling = evaluation.sampling
         text = f"temperature {sampling.temperature:g}, ≤ {sampling.max_tokens} tokens"
         facts.append(("Sampling", text))
-    elif not own:
+    elif not own and model.rl:
         facts.append(("Steps", grouped(model.rl.steps)))
     methods = [row for row in exhibit.rows_of(study) if row != BASE]
-    if exhibit.of_policies:
-        wanted = exhibit.runs(study)
+    if exhibit.of_policies and (wanted := exhibit.runs(study)):
         have = sum(run in content.policies for run in wanted)
         runs = str(have) if have == len(wanted) else f"{have} of {len(wanted)}"
         seeds_of_rows = study.seeds_text(exhibit.model, methods)

@@ -22,8 +22,7 @@ OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
 SHARE_OF_VLLM = 0.3
 """Share of a GPU that TRL's vLLM takes, which is handed all weights and draws beside training."""
 
-DRIVERS = {"12": "525", "13": "580"}
-"""The oldest NVIDIA driver for each major version of CUDA (NVIDIA's CUDA compatibility guide)."""
+_DRIVERS = {"12": 525, "13": 580}  # NVIDIA's CUDA compatibility guide
 
 _LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
 
@@ -94,18 +93,9 @@ def occupants(devices: Sequence[Device]) -> list[str]:
     return using
 
 
-def unused(limit: int, asked: int) -> str:
-    """What to say where Snakemake's limit leaves visible GPUs idle; empty if it does not.
-
-    `limit` is how many GPUs jobs may use in total, `asked` the most that a job asks for.
-    """
-    there = len(visible_devices()) if asked else 0
-    if there <= limit:
-        return ""
-    return (
-        f"{there} GPUs are visible, and jobs use {limit} at a time. To use all of them add "
-        f"`--resources gpu={there}`, or set gpu in profiles/default/profile.yaml."
-    )
+def driver_for(cuda: str) -> int:
+    """The major version of the oldest NVIDIA driver for that version of CUDA, such as 13.0."""
+    return _DRIVERS.get(cuda.partition(".")[0], max(_DRIVERS.values()))
 
 
 def driver_version() -> str | None:

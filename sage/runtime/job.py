@@ -13,13 +13,14 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sage.runtime.devices import (
-    DRIVERS,
     VISIBLE,
     Device,
+    driver_for,
     driver_version,
     occupants,
     visible_devices,
@@ -194,13 +195,18 @@ def unseen(devices: Sequence[str], torch: Any) -> str:
             "run `make` on a machine with a GPU, or with ALLOW_CUDA_BUILD=1 on any machine), or "
             f"{cpu}"
         )
-    needed = DRIVERS.get(torch.version.cuda.partition(".")[0], "a newer one")
-    driver = driver_version()
+    driver = driver_version() or "unknown (nvidia-smi does not say)"
     return (
         f"{here}: {build} is a build for CUDA {torch.version.cuda} and needs NVIDIA driver "
-        f"{needed} or newer, the driver here is {driver or 'unknown (nvidia-smi does not say)'}; "
-        f"update the driver, or install a build of torch for an older CUDA, or {cpu}"
+        f"{driver_for(torch.version.cuda)} or newer, the driver here is {driver}; "
+        f"{newer_driver(find_spec('vllm') is not None)}, or {cpu}"
     )
+
+
+def newer_driver(has_vllm: bool) -> str:
+    """What to do about a driver that is too old: torch has builds for others, vLLM is for one."""
+    other = "" if has_vllm else ", or install a build of torch for an older CUDA"
+    return f"update the driver{other}"
 
 
 @contextmanager

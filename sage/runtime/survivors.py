@@ -25,6 +25,9 @@ from sage.runtime import fork_server
 from sage.runtime.files import write_text_atomic
 from sage.runtime.fork_server import FORKED
 
+COMMAND = "sage.tools.command"
+"""The module that runs Snakemake in its own process (the command `sage-rlvr`)."""
+
 POLL_SECONDS = 1.0
 """How often a job looks whether its Snakemake is there."""
 
@@ -118,8 +121,11 @@ def _watch(parent: psutil.Process, done: threading.Event) -> None:
 
 def _is_snakemake(process: psutil.Process) -> bool:
     words = _command(process)
-    return any(Path(word).name in ("snakemake", "snakemake.py") for word in words[:3]) or (
-        words[1:3] == ["-m", "snakemake"]
+    named = [Path(word).name for word in words[:3]]
+    return (
+        any(name in ("snakemake", "snakemake.py") for name in named)
+        or words[1:3] in (["-m", "snakemake"], ["-m", COMMAND])
+        or ("sage-rlvr" in named and "watch" not in words)
     )
 
 

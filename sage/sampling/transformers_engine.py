@@ -16,6 +16,7 @@ their distribution stays the same.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -40,6 +41,8 @@ _IDLE = 0.25  # share of rows that may go on for no completion, before they are 
 class TransformersSampler:
     """Samples with a decoder on its own device, at most `batch_size` rows at a time.
 
+    Without one, as many as memory holds.
+
     `ends` are the ids of end-of-text tokens (`sage.sampling.stops.end_ids`). With `progress` a
     bar is shown.
     """
@@ -49,13 +52,13 @@ class TransformersSampler:
         decoder: Decoder,
         tokenizer: PreTrainedTokenizerBase,
         ends: Sequence[int],
-        batch_size: int,
+        batch_size: int | None,
         progress: bool = True,
     ) -> None:
         self._decoder = decoder
         self._tokenizer = tokenizer
         self._ends = tuple(ends)
-        self._batch_size = batch_size
+        self._batch_size = batch_size or sys.maxsize
         self._progress = progress
         self._stops: dict[tuple[str, ...], Stops] = {}
 
@@ -64,7 +67,7 @@ class TransformersSampler:
         cls,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
-        batch_size: int,
+        batch_size: int | None,
         consume: bool = False,
     ) -> TransformersSampler:
         """A sampler of `model`, which is fused where it can be.
@@ -93,7 +96,7 @@ class TransformersSampler:
             key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids),
             reverse=True,
         )
-        self._shrink_to_fit(len(requests[order[0]].prompt_ids) + sampling.max_tokens)
+        self._fit(len(requests[order[0]].prompt_ids) + sampling.max_tokens)
         completions: dict[int, Completion] = {}
         with tqdm(
             total=len(order), desc="sampling", mininterval=5, disable=not self._progress
@@ -105,10 +108,10 @@ class TransformersSampler:
                 bar.update(len(drawn))
         return [completions[i] for i in range(len(requests))]
 
-    def _shrink_to_fit(self, tokens: int) -> None:
+    def _fit(self, tokens: int) -> None:
         fitting = rows_that_fit(self._decoder, tokens)
         if fitting < self._batch_size:
-            print(f"batches of {fitting} instead of {self._batch_size} rows: memory holds no more")
+            print(f"batches of at most {fitting} rows: memory holds no more")
             self._batch_size = fitting
 
     def _attempt(
@@ -235,5 +238,6 @@ def open_sampler(
     longest_prompt: int | None = None,
 ) -> TransformersSampler:
     """The engine with the policy trained from `base` (None: `base` itself) on `device`."""
-    model = load_policy(base, policy, getattr(torch, settings.dtype), device)
+    dtype = getattr(torch, settings.dtype)
+    model = load_policy(base, policy, dtype, device, settings.merge_adapter)
     return TransformersSampler.from_model(model, tokenizer, settings.batch_size, consume=True)

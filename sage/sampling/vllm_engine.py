@@ -34,7 +34,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
-from sage.policies import load_adapter, load_model
+from sage.policies import load_adapter, load_model, load_policy, save_checkpoint
 from sage.sampling import probe
 from sage.sampling.interface import Completion, FinishReason, Request
 from sage.sampling.stops import cut_behind, end_ids
@@ -60,7 +60,7 @@ _ENVIRONMENT = {
 
 
 class VllmSampler:
-    """Samples a policy with vLLM, at most `batch_size` completions at a time.
+    """Samples a policy with vLLM, at most `batch_size` completions at a time (None: vLLM's own).
 
     `checkpoint` is the folder of a full model, `tokenizer` the one that made the prompts and
     `tokenizer_folder` where vLLM finds it. `adapter` is the folder of a LoRA adapter to
@@ -79,7 +79,7 @@ class VllmSampler:
         tokenizer_folder: Path,
         device: str,
         dtype: str,
-        batch_size: int,
+        batch_size: int | None,
         adapter: Path | None = None,
         tensor_parallel: int | None = None,
         progress: bool = True,
@@ -102,12 +102,6 @@ class VllmSampler:
             tensor_parallel = torch.cuda.device_count() if device.startswith("cuda") else 1
         check_parallelism(tensor_parallel, config)
         lora = {"enable_lora": True, "max_lora_rank": lora_rank(adapter)} if adapter else {}
-        of_device: dict[str, Any] = {"max_num_batched_tokens": max(BATCHED_TOKENS, batch_size)}
-        if device == "cpu":  # whose generators cannot be rewound, as for a prompt read in parts
-            of_device = {"enforce_eager": True, "enable_chunked_prefill": False}
-        if longest is not None:
-            positions = getattr(config, "max_position_embeddings", longest)
-            of_device["max_model_len"] = min(max(longest, probe.ROOM), positions)
         self._tokenizer = tokenizer
         self._ends = end_ids(_generation_config(checkpoint), tokenizer)
         self._progress = progress
@@ -125,7 +119,7 @@ class VllmSampler:
             tensor_parallel_size=tensor_parallel,
             seed=0,
             logprobs_mode="processed_logprobs",  # behind temperature and filters
-            **(lora | of_device | dict(limits)),
+            **(lora | limits_of(device, batch_size, longest, config) | dict(limits)),
         )
 
     def adopt(self, adapter: Path) -> None:
@@ -203,6 +197,20 @@ class VllmSampler:
                 f"a prompt of {longest} tokens and max_tokens: {max_tokens} do not fit into the "
                 f"model's {room} positions, and vLLM would cut completions short; lower max_tokens"
             )
+
+
+def limits_of(
+    device: str, batch_size: int | None, longest: int | None, config: Any
+) -> dict[str, Any]:
+    """Settings that bound vLLM's memory, for a model with that `config` (see `VllmSampler`)."""
+    if device == "cpu":  # whose generators cannot be rewound, as for a prompt read in parts
+        limits: dict[str, Any] = {"enforce_eager": True, "enable_chunked_prefill": False}
+    else:
+        limits = {"max_num_batched_tokens": max(BATCHED_TOKENS, batch_size or 0)}
+    if longest is not None:
+        positions = getattr(config, "max_position_embeddings", longest)
+        limits["max_model_len"] = min(max(longest, probe.ROOM), positions)
+    return limits
 
 
 def versions() -> dict[str, str]:
@@ -336,15 +344,22 @@ def open_sampler(
 ) -> VllmSampler:
     """The engine with the policy trained from `base` (None: `base` itself) on `device`.
 
-    An adapter is probed first. Raises AdapterLost if vLLM does not draw from it.
+    An adapter is probed first, or merged. Raises AdapterLost if vLLM does not draw from it.
     """
     adapter = policy if policy and (policy / "adapter_config.json").is_file() else None
+    checkpoint = base if adapter or policy is None else policy
     if settings.batch_invariant:
         os.environ["VLLM_BATCH_INVARIANT"] = "1"
-    with tempfile.TemporaryDirectory(prefix="sage-probe-") as folder:
-        expected = _probed(base, adapter, Path(folder), settings, device) if adapter else None
+    with tempfile.TemporaryDirectory(prefix="sage-policy-") as name:
+        folder, expected = Path(name), None
+        if adapter and settings.merge_adapter:
+            merged = load_policy(base, adapter, getattr(torch, settings.dtype), "cpu", merge=True)
+            save_checkpoint(merged, tokenizer, folder)
+            checkpoint, adapter = folder, None
+        elif adapter:
+            expected = _probed(base, adapter, folder, settings, device)
         sampler = VllmSampler(
-            checkpoint=base if adapter or policy is None else policy,
+            checkpoint=checkpoint,
             tokenizer=tokenizer,
             tokenizer_folder=base,
             device=device,
@@ -354,7 +369,7 @@ def open_sampler(
             longest=longest_prompt and longest_prompt + settings.sampling.max_tokens,
         )
         if adapter and expected:
-            sampler.adopt(Path(folder))
+            sampler.adopt(folder)
             expected.check(sampler)
             sampler.adopt(adapter)
     return sampler

@@ -209,6 +209,11 @@ def needs_hints(algorithm: Algorithm) -> bool:
     return any(getattr(made, "needs_guidance", False) for *_, made in built(algorithm))
 
 
+def needs_strategies(algorithm: Algorithm) -> bool:
+    """Whether the method asks which strategy a completion follows."""
+    return any(getattr(made, "strategies", False) for *_, made in built(algorithm))
+
+
 def choice_files(algorithm: Algorithm) -> list[Path]:
     """Source files of the classes that the method names, the user's own among them.
 

@@ -1,7 +1,10 @@
-"""Where the weights of a model come from: made here, from a hub or a package, or shared."""
+"""Where a model's weights come from: made here, a hub, a package, a folder, or another model."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -19,6 +22,7 @@ from sage.fields import (
     known,
 )
 from sage.problems.corpora import AnyCorpus
+from sage.runtime.files import file_sum
 
 
 class Architecture(Strict):
@@ -111,6 +115,88 @@ class PackageBase(Strict):
     ]
 
 
+SUMMED = 64 * 2**20
+"""Bytes up to which a file of a model counts by its SHA-256, a larger one by size and date."""
+
+
+class FolderBase(Strict):
+    """A checkpoint in a folder of your own, such as `save_pretrained` writes.
+
+    Only safetensors are loaded; code in the folder is never run. The files are copied. After an
+    edit of one, what depends on the model is made again.
+    """
+
+    source: Annotated[Literal["folder"], about("a checkpoint in a folder on this machine")]
+    folder: Annotated[
+        str, about("where it is, from the folder of the study's file on", unit="path")
+    ]
+    adapter: Annotated[
+        str | None,
+        about("a folder with a LoRA adapter of it, which is merged into its weights", unit="path"),
+    ] = None
+
+    def sums(self) -> list[str]:
+        """What each of its files is known by, sorted; see SUMMED."""
+        folders = [Path(place) for place in (self.folder, self.adapter) if place]
+        files = [file for folder in folders for file in sorted(folder.glob("[!.]*"))]
+        return sorted(_known_by(file) for file in files if file.is_file())
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """(key, message) of what keeps it from being loaded, as far as files and names tell."""
+        folder = Path(self.folder)
+        if not folder.is_dir():
+            what = "is a file" if folder.is_file() else "does not exist"
+            yield (
+                "folder",
+                f"{folder} {what}; give the path of the model's folder, from the folder of the "
+                "study's file or from /; a model of the hub is `source: hub`",
+            )
+            return
+        names = {file.name for file in folder.iterdir()}
+        if "config.json" not in names:
+            more = " (it is an adapter: name it under `adapter`, and its base under `folder`)"
+            yield (
+                "folder",
+                f"{folder} has no config.json, so it is not a checkpoint"
+                + (more if "adapter_config.json" in names else ""),
+            )
+            return
+        if not any(name.endswith(".safetensors") for name in names):
+            others = sorted(name for name in names if name.endswith((".bin", ".pt", ".gguf")))
+            yield (
+                "folder",
+                f"{folder} has no *.safetensors"
+                + (f", only {', '.join(others)}" if others else "")
+                + "; other formats can hold code and are not loaded. Load it where you trust it, "
+                "and write it again with model.save_pretrained(folder)",
+            )
+        if not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
+            yield (
+                "folder",
+                f"{folder} has no tokenizer; write it there with tokenizer.save_pretrained(folder)",
+            )
+        config = folder / "config.json"
+        try:
+            has_code = "auto_map" in json.loads(config.read_text(encoding="utf-8"))
+        except ValueError as error:
+            yield "folder", f"{config} is not JSON ({error}); copy the model again"
+            return
+        if has_code:
+            yield (
+                "folder",
+                f"{folder}/config.json names code of its own (auto_map), which is never run; use "
+                "a model whose architecture transformers has",
+            )
+        if self.adapter and not (Path(self.adapter) / "adapter_config.json").is_file():
+            yield "adapter", f"{self.adapter} has no adapter_config.json, so it is not an adapter"
+
+
+def _known_by(file: Path) -> str:
+    facts = file.stat()
+    known = file_sum(file) if facts.st_size <= SUMMED else f"{facts.st_size} {facts.st_mtime_ns}"
+    return f"{file.name} {known}"
+
+
 class SharedBase(Strict):
     """The base of another model of the study: its checkpoint before RL.
 
@@ -125,4 +211,6 @@ class SharedBase(Strict):
     ]
 
 
-Base = Annotated[ScratchBase | HubBase | PackageBase | SharedBase, Field(discriminator="source")]
+Base = Annotated[
+    ScratchBase | HubBase | PackageBase | FolderBase | SharedBase, Field(discriminator="source")
+]

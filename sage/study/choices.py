@@ -36,6 +36,7 @@ REGISTRIES = {
             "sampled": "sage.method.anchors:SampledForwardKL",
             "exact": "sage.method.anchors:ExactForwardKL",
             "k1_reward": "sage.method.credit:K1InReward",
+            "scope": "sage.method.anchors:Scope",
         },
     ),
     "advantage": Registry(
@@ -60,6 +61,8 @@ REGISTRIES = {
             "steer": "sage.method.credit:Steer",
             "pacs": "sage.method.credit:Pacs",
             "verl_rank": "sage.method.effective_rank:VerlRank",
+            "ucpo": "sage.method.credit:Ucpo",
+            "uniqueness": "sage.method.credit:Uniqueness",
         },
     ),
     "rewards": Registry(
@@ -89,6 +92,7 @@ REGISTRIES = {
         classes={
             "dars": "sage.method.planners:Dars",
             "guided_retry": "sage.method.planners:GuidedRetry",
+            "unsolved_only": "sage.method.planners:UnsolvedOnly",
         },
     ),
 }

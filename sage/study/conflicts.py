@@ -9,13 +9,38 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from sage.fields import nearest
+from sage.fields import BASE, nearest
 from sage.problems.entries import BenchmarkSet
-from sage.study.algorithms import Algorithm, needs_hints, run_conflicts
-from sage.study.bases import ScratchBase, SharedBase
+from sage.problems.own import FileSet
+from sage.problems.record import DataError
+from sage.problems.working import STRATEGIES
+from sage.study.algorithms import Algorithm, needs_hints, needs_strategies, run_conflicts
+from sage.study.bases import FolderBase, ScratchBase, SharedBase
 from sage.study.exhibit import Surroundings
 from sage.study.faults import as_written
 from sage.study.types import ResolvedStudy, Study
+
+FLOAT32_ADAPTERS = (
+    "vLLM's kernels for adapters on a GPU take 16 bits; set `dtype: bfloat16` in the evaluation "
+    "and `precision: bfloat16` in rl of these models, or `engine: transformers`"
+)
+"""What to do about `float32_adapters`."""
+
+
+def float32_adapters(study: ResolvedStudy, device: str) -> list[str]:
+    """Models with GPU jobs that would hand vLLM an adapter in float32; `device` is the setting."""
+
+    def fails(name: str) -> bool:
+        model, evaluation = study.study.models[name], study.evaluation(name)
+        if model.rl is None or model.rl.lora is None:
+            return False
+        has_gpu = device != "cpu" and (model.job.gpus > 0 or device == "cuda")
+        rollouts = model.rl.engine == "vllm" and model.rl.precision == "float32"
+        beside = evaluation.engine == "vllm" and not evaluation.merge_adapter
+        samples = beside and evaluation.dtype == "float32"
+        return has_gpu and (rollouts or samples)
+
+    return [name for name in study.study.models if fails(name)]
 
 
 def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iterator[str]:
@@ -24,7 +49,15 @@ def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iter
     `algorithms` are all of `algorithms.yaml`.
     """
     for name, exhibit in study.exhibits.items():
-        evaluation = study.models[exhibit.model].evaluation or study.evaluation
+        model = study.models[exhibit.model]
+        trained = set(exhibit.named()) - {BASE}
+        if not model.rl and (exhibit.of_training or exhibit.needs_rl or trained):
+            yield (
+                f"exhibits.{name}.model: {exhibit.model!r} has no rl, but {exhibit.kind!r} shows "
+                "training; add rl and algorithms to the model, or leave the exhibit out"
+            )
+            continue
+        evaluation = model.evaluation or study.evaluation
         around = Surroundings(algorithms, evaluation.samples, len(evaluation.seeds))
         for setting, message in exhibit.faults(around):
             yield f"exhibits.{name}.{setting}: {message}"
@@ -32,6 +65,7 @@ def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iter
 
 def conflicts(study: ResolvedStudy) -> Iterator[str]:
     """All other such faults, each message with its key."""
+    yield from _own_things(study)
     yield from _runs(study)
     yield from _problem_sets(study)
     yield from _bases(study)
@@ -39,9 +73,25 @@ def conflicts(study: ResolvedStudy) -> Iterator[str]:
     yield from _sizes(study)
 
 
+def _own_things(study: ResolvedStudy) -> Iterator[str]:
+    """The user's own files and folders that are missing, or not what the study says of them."""
+    for name, problems in study.study.problems.items():
+        if isinstance(problems, FileSet):
+            try:
+                problems.problems(name)
+            except DataError as error:
+                yield f"problems.{name}.{error.key or 'file'}: {error}"
+    for name, model in study.study.models.items():
+        if isinstance(model.base, FolderBase):
+            for key, message in model.base.faults():
+                yield f"models.{name}.base.{key}: {message}"
+
+
 def _runs(study: ResolvedStudy) -> Iterator[str]:
     """Methods that do not go with the settings of a model's RL."""
     for name, model in study.study.models.items():
+        if model.rl is None:
+            continue
         for index, row in enumerate(model.algorithms):
             algorithm = study.algorithms[row]
             key = f"models.{name}.algorithms[{index}]: {row!r}"
@@ -52,6 +102,12 @@ def _runs(study: ResolvedStudy) -> Iterator[str]:
                 yield (
                     f"{key} draws under hints, but the problems of {model.rl.problems!r} carry "
                     "none; set hints: true there, which all sources but reasoning_gym can have"
+                )
+            if needs_strategies(algorithm) and f"sage/{problems.source}" not in STRATEGIES:
+                known = ", ".join(sorted(source.removeprefix("sage/") for source in STRATEGIES))
+                yield (
+                    f"{key} compares strategies, which are not known of the problems of "
+                    f"{model.rl.problems!r}; they are of the sources {known}"
                 )
             for conflict in run_conflicts(algorithm, model.rl):
                 yield f"{key}, {conflict}"
@@ -68,6 +124,11 @@ def _problem_sets(study: ResolvedStudy) -> Iterator[str]:
             yield (
                 f"{key}.hints: they are taken from solutions, but {chosen!r} names no "
                 "fields.solution in config/benchmarks.yaml; add it, or leave hints out"
+            )
+        if settings.first and data.kept and settings.first > data.kept and not settings.levels:
+            yield (
+                f"{key}.first: {settings.first}, but {chosen!r} has {data.kept} problems; lower it, "
+                "or leave it out"
             )
         known = data.levels()
         for index, level in enumerate(map(str, settings.levels or ())):
@@ -100,6 +161,9 @@ def _seeds(study: ResolvedStudy) -> Iterator[str]:
     """Seeds of methods that the model is not trained with, and methods without a common seed."""
     for name, model in study.study.models.items():
         key, trained = f"models.{name}.seeds", study.trained(name)
+        if without := [row for row in trained if not study.seeds(name, row)]:
+            yield f"seeds: missing; give the training seeds of {without[0]}, such as seeds: [1]"
+            return
         for row in model.seeds:
             if row not in trained:
                 what = "a method that this model is trained with"
@@ -118,9 +182,12 @@ def _sizes(study: ResolvedStudy) -> Iterator[str]:
     """Training sets too small for a generation, and completions longer than their model."""
     for name, model in study.study.models.items():
         rl, key = model.rl, f"models.{name}"
-        size = study.study.problems[rl.problems].size()
-        needed = rl.prompts_per_step * rl.steps_per_generation
-        if size is not None and size < needed:
+        size = study.study.problems[rl.problems].size() if rl else None
+        if (
+            rl
+            and size is not None
+            and size < (needed := rl.prompts_per_step * rl.steps_per_generation)
+        ):
             yield (
                 f"{key}.rl.problems: {rl.problems!r} has {size} problems, but a generation takes "
                 f"{needed} (prompts_per_step x steps_per_generation); lower these, or make the set "
@@ -134,7 +201,7 @@ def _sizes(study: ResolvedStudy) -> Iterator[str]:
         positions = base.architecture.max_positions
         of_evaluation = f"{key}.evaluation" if model.evaluation else "evaluation"
         for section, settings in ((f"{key}.rl", rl), (of_evaluation, study.evaluation(name))):
-            if settings.sampling.max_tokens >= positions:
+            if settings and settings.sampling.max_tokens >= positions:
                 yield (
                     f"{section}.sampling.max_tokens: {settings.sampling.max_tokens} leaves no room "
                     f"for a prompt in the max_positions {positions} of the base of {name!r}; lower "

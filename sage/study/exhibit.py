@@ -71,6 +71,9 @@ class Exhibit(Strict):
     of_training: ClassVar[bool] = False
     """Whether it shows training itself, of which the policy before RL has none."""
 
+    needs_rl: ClassVar[bool] = False
+    """Whether it shows the settings of RL, though no trained policy."""
+
     def named(self) -> list[str]:
         """Methods that its settings name."""
         return []

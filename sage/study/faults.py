@@ -6,6 +6,7 @@ someone who edits a YAML file.
 
 from __future__ import annotations
 
+import datetime
 import re
 import types
 import typing
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from sage.fields import Faults, nearest
+from sage.fields import NAME, REPOSITORY, Faults, nearest
 
 _WANTED = {
     "bool_type": "must be true or false",
@@ -34,6 +35,16 @@ _WANTED = {
     "too_short": "must have {min_length} or more entries",
     "too_long": "must have {max_length} or fewer entries",
 }
+_PATTERNS = {
+    NAME: "must begin with a letter from A to Z or a digit and go on with these, `_`, `.` and `-`: "
+    "it names a folder or a file",
+    REPOSITORY: "must be a repository of the Hugging Face hub, owner/name, such as "
+    "Qwen/Qwen2.5-3B-Instruct (for files of this machine see `source` in config/README.md)",
+    r"^[0-9a-f]{40}$": "must be a commit, 40 hexadecimal digits, so that the files stay the same",
+    r"^[0-9a-f]{64}$": "must be a SHA-256, 64 hexadecimal digits, as `sha256sum FILE` prints it",
+}
+"""What patterns ask for, in words."""
+
 _TAGS = ("source", "kind", "test")  # the keys that tell the members of a union apart
 _NUMBER = re.compile(r"([+-]?\d+)(\.\d*)?(?:[eE]([+-]?\d+))?")
 _LONGEST_VALUE = 60
@@ -49,6 +60,8 @@ def as_written(value: Any) -> str:
     """A value as it stands in a YAML file, cut short if long."""
     if value is None:
         return "empty"
+    if isinstance(value, datetime.date):
+        return value.isoformat()
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
@@ -107,13 +120,17 @@ def _fault(detail: Any, kind: Any, top: str) -> str:
     if reason == "value_error":
         return f"{key}: {facts['error']}"
     wanted = _WANTED[reason].format(**facts) if reason in _WANTED else detail["msg"]
+    wanted = _PATTERNS.get(facts.get("pattern", ""), wanted)
     if _is_key(detail["loc"]):
         return f"{key}: a key {wanted}, not {as_written(value)}".removeprefix(": ")
-    return f"{key}: {wanted}, not {as_written(value)}{_as_number(reason, value)}"
+    return f"{key}: {wanted}, not {as_written(value)}{_rewritten(reason, value)}"
 
 
-def _as_number(reason: str, value: Any) -> str:
-    """How to write a number that YAML reads as text, such as ``1e-3``: it wants a point."""
+def _rewritten(reason: str, value: Any) -> str:
+    """How to write what YAML reads in another way: ``1e-3`` wants a point, a date quotes."""
+    if reason == "string_type" and value is not None and not isinstance(value, list | dict):
+        kind = "a date" if isinstance(value, datetime.date) else "a number, or true or false"
+        return f", which YAML reads as {kind}; put it in quotes: '{as_written(value)}'"
     match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if match is None or reason not in ("int_type", "float_type"):
         return ""

@@ -136,13 +136,14 @@ class RL(Strict):
         ),
     ] = None
     vllm_sleep: Annotated[
-        bool,
+        bool | None,
         about(
-            "whether vLLM gives its GPU memory back while the policy is trained; `false` saves the "
-            "seconds that going to sleep and waking take, where a GPU holds both",
+            "whether vLLM gives its GPU memory back while the policy is trained. Going to sleep "
+            "and waking take seconds: with `null` it stays awake once the free memory is one and a "
+            "half times what training has taken so far",
             trl="vllm_enable_sleep_mode",
         ),
-    ] = True
+    ] = None
     correction: Annotated[
         Literal["none", "token"] | None,
         about(
@@ -278,13 +279,13 @@ class Draws(Strict):
         about("number format of weights and activations; the 16-bit formats are for GPUs"),
     ] = "float32"
     batch_size: Annotated[
-        Positive,
+        Positive | None,
         about(
-            "largest number sampled together; fewer where memory is short. It changes speed and "
-            "memory, not the random numbers",
+            "largest number sampled together; fewer where memory is short, and with `null` as "
+            "many as memory holds. It changes speed and memory, not the random numbers",
             unit="completions",
         ),
-    ]
+    ] = None
     shard_size: Annotated[
         Positive,
         about(
@@ -293,6 +294,14 @@ class Draws(Strict):
             unit="completions",
         ),
     ] = 1024
+    merge_adapter: Annotated[
+        bool,
+        about(
+            "whether an adapter is merged into the weights, in float32, and these are then rounded "
+            "to `dtype`: less work for each token. By default that is done with `transformers` in "
+            "float32 alone; 16 bits round small changes of a weight away"
+        ),
+    ] = False
     batch_invariant: Annotated[
         bool,
         about(
@@ -398,16 +407,21 @@ class Model(Strict):
             "every RL run; with `null` that is the base itself"
         ),
     ] = None
-    rl: Annotated[RL, about("settings of RL that all methods share")]
+    rl: Annotated[
+        RL | None,
+        about(
+            "settings of RL that all methods share; with `null` nothing is trained, and the tables "
+            "show the base alone"
+        ),
+    ] = None
     algorithms: Annotated[
         list[Annotated[Name, known("algorithm")]],
-        Field(min_length=1),
         Distinct,
         about(
             "entries of `algorithms.yaml`: the methods in the model's tables, unless an exhibit "
-            "names its own"
+            "names its own; none without `rl`"
         ),
-    ]
+    ] = Field(default_factory=list)
     benchmarks: Annotated[
         list[Annotated[Name, known("set")]],
         Field(min_length=1),
@@ -434,13 +448,29 @@ class Model(Strict):
     job: Annotated[Job, about("what its jobs ask of the machine")] = Field(default_factory=Job)
 
     @model_validator(mode="after")
+    def _methods_need_rl(self) -> Model:
+        if self.rl and not self.algorithms:
+            raise Faults(
+                ["algorithms: missing; name the methods to train, or leave rl out to train nothing"]
+            )
+        if self.algorithms and not self.rl:
+            raise Faults(
+                [
+                    "rl: missing, but algorithms are trained by it; add it, or leave algorithms "
+                    "out to evaluate the base alone"
+                ]
+            )
+        return self
+
+    @model_validator(mode="after")
     def _gpus_share_a_step(self) -> Model:
-        self.rl.micro_batches_each(max(1, self.job.gpus))
+        if self.rl:
+            self.rl.micro_batches_each(max(1, self.job.gpus))
         return self
 
     @model_validator(mode="after")
     def _tested_on_other_sets(self) -> Model:
-        if self.rl.problems in self.benchmarks:
+        if self.rl and self.rl.problems in self.benchmarks:
             raise Faults(
                 [f"benchmarks: {self.rl.problems!r} is what RL trains on; name another set"]
             )

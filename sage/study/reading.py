@@ -7,7 +7,10 @@ Every fault of the types is reported at once, before any job runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,38 +18,53 @@ from pydantic import TypeAdapter
 
 from sage.fields import BASE, Name
 from sage.problems.entries import Benchmark
+from sage.runtime.files import text_sum
 from sage.study.algorithms import Algorithm
 from sage.study.conflicts import conflicts, exhibit_conflicts
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.faults import listed, mapping, type_faults, validated
 from sage.study.readings import with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
-from sage.study.written import StudyError, read, read_study
+from sage.study.written import StudyError, Written, read, read_study
 
 Content = TypeVar("Content")
+
+_LONGEST_NAME = 80  # characters: it is the name of a folder
+_OWN_PATHS = (
+    ("problems", "", "file"),
+    ("models", "base", "folder"),
+    ("models", "base", "adapter"),
+)
+"""Section, key within an entry and key of each path that a study names."""
 
 
 def load_settings(config: Mapping[str, Any]) -> Settings:
     """Validate what Snakemake read from `config/config.yaml` and `--config`."""
     settings, faults = validated(Settings, dict(config))
     if faults:
-        _refuse(listed("config/config.yaml", faults))
+        _refuse(listed("config/config.yaml, or --config", faults))
     checked: Settings = settings
     return checked
 
 
 def load_study(
-    study: str, config_folder: Path, exhibit_kind: Callable[[str], type[Exhibit]]
+    study: str,
+    config_folder: Path,
+    exhibit_kind: Callable[[str], type[Exhibit]],
+    overrides: Sequence[str] = (),
 ) -> ResolvedStudy:
     """The study called `study` in `config_folder`/studies, or in the YAML file `study`.
 
-    `exhibit_kind` maps the name of a kind of exhibit to its class, or raises ValueError. Raises
-    StudyError, listing every fault, if the study cannot be run.
+    `exhibit_kind` maps the name of a kind of exhibit to its class, or raises ValueError.
+    `overrides` are values set on the command line, such as `rl.steps=10`; they are part of the
+    name, so that they never replace the results of the study as it is written. Raises StudyError,
+    listing every fault, if the study cannot be run.
     """
-    written = read_study(study, config_folder)
+    written = read_study(study, config_folder, overrides)
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults = with_readings(written.content, written_rows.content)
+    _from_here(content, written)
     algorithms, row_faults = validated(dict[Name, Algorithm], rows)
     if BASE in rows:
         row_faults.append(f"{BASE}: this name is kept for the policy before RL; choose another")
@@ -79,11 +97,27 @@ def load_study(
     )
     _refuse(*written.faults(exhibit_conflicts(checked, algorithms)))
     in_folder = written.file.parent == config_folder / "studies"
+    option = written.file.stem if in_folder else study
     resolved = _resolved(
-        checked, algorithms, entries, written.file.stem, written.file.stem if in_folder else study
+        checked, algorithms, entries, name_of(written.file.stem, overrides), option, overrides
     )
     _refuse(*written.faults(conflicts(resolved)))
     return resolved
+
+
+def _from_here(content: Mapping[Any, Any], written: Written) -> None:
+    """Have paths of the user's own files, which begin at the study's file, begin at this folder."""
+    changed: set[tuple[int, str]] = set()  # two sections can be one, by an anchor of YAML
+    for section, inner, key in _OWN_PATHS:
+        for name, value in mapping(content.get(section)).items():
+            holder: Any = mapping(value).get(inner) if inner else value
+            place = ".".join(filter(None, (section, str(name), inner, key)))
+            path = mapping(holder).get(key)
+            if isinstance(path, str) and (id(holder), key) not in changed:
+                changed.add((id(holder), key))
+                file, _ = written.place(place)
+                own = Path(path).expanduser()
+                holder[key] = str(own) if own.is_absolute() else os.path.relpath(file.parent / own)
 
 
 def _resolved(
@@ -92,6 +126,7 @@ def _resolved(
     entries: Mapping[str, Benchmark],
     name: str,
     option: str,
+    overrides: Sequence[str],
 ) -> ResolvedStudy:
     """The study with those of the methods and entries that it uses."""
     models, exhibits = study.models.values(), study.exhibits.values()
@@ -105,12 +140,20 @@ def _resolved(
     data_sets |= {m.sft.data for m in models if m.sft and m.sft.data}
     return ResolvedStudy(
         name=name,
-        option=option,
+        option=" ".join([option, *([f"'set={json.dumps([*overrides])}'"] if overrides else [])]),
+        overrides=[*overrides],
         study=study,
         algorithms=named | variants,
         variants=list(variants),
         benchmarks={data: entries[data] for data in sorted(data_sets)},
     )
+
+
+def name_of(study: str, overrides: Sequence[str]) -> str:
+    """The name of a study, with what was set on the command line: `mini-rl.steps-10`."""
+    parts = [re.sub(r"[^A-Za-z0-9_.]+", "-", each).strip("-") for each in overrides]
+    name = "-".join([study, *parts])
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{text_sum(name)[:8]}"
 
 
 def context_of(exhibit_kind: Callable[[str], type[Exhibit]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ errors; references between sections (a method's name, say) are checked by
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +23,7 @@ from sage.results import Results, Run
 from sage.runtime.tracking import Tracker
 from sage.study.algorithms import Algorithm
 from sage.study.exhibit import Exhibit, of_kind
-from sage.study.models import Evaluation, Model
+from sage.study.models import RL, Evaluation, Model
 from sage.study.watch import Watch
 
 AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
@@ -72,7 +73,7 @@ class Study(Strict):
     title: Annotated[str, about("heading of the report")]
     notice: Annotated[
         str, about("what the numbers do and do not show; stands at the top of the report")
-    ]
+    ] = ""
     paper: Annotated[
         Paper | None,
         about("the paper that the report names; `null` for a study that reproduces none"),
@@ -105,14 +106,13 @@ class Study(Strict):
     ] = Field(default_factory=dict)
     seeds: Annotated[
         list[Seed],
-        Field(min_length=1),
         Distinct,
         about(
             "training seeds of RL: one run for each model, method and seed. A model can give "
             "some of its methods others",
             unit="integers",
         ),
-    ]
+    ] = Field(default_factory=list)
     evaluation: Annotated[Evaluation, about("how much is sampled, and how")]
     readings: Annotated[
         dict[Name, Name],
@@ -135,6 +135,13 @@ class Study(Strict):
     ] = Field(default_factory=Contamination)
 
 
+def _as_list(value: Any) -> Any:
+    """One `KEY=VALUE`, or a mapping, as the list that it stands for."""
+    if isinstance(value, dict):
+        return [f"{key}={json.dumps(each)}" for key, each in value.items()]
+    return [value] if isinstance(value, str) else value
+
+
 class Settings(Strict):
     """Which study to run, and settings of this machine only."""
 
@@ -142,6 +149,17 @@ class Settings(Strict):
         str,
         about("a name in `config/studies`, or the path of your own file", unit="name or path"),
     ]
+    set: Annotated[
+        list[str],
+        BeforeValidator(_as_list),
+        about(
+            "values that go over those of the study, such as `[rl.steps=10, evaluation.samples=4]`; "
+            "`sage-rlvr run mini --set rl.steps=10` for short. A key is a path in the study; one "
+            "that begins with a section of models (`rl.steps`) is about all models. Results go to "
+            "a folder of their own",
+            unit="KEY=VALUE",
+        ),
+    ] = Field(default_factory=list)
     results: Annotated[
         str,
         about("where results go: one folder for each study, named after its file", unit="path"),
@@ -193,12 +211,14 @@ class Settings(Strict):
 class ResolvedStudy(Strict):
     """A study with its name and the definitions of the methods and data sets it uses.
 
-    `option` is what `--config study=` takes: the name, or the path of a file elsewhere.
-    `algorithms` also holds the methods that exhibits add (`variants`).
+    `option` is what `--config study=` takes: the name, or the path of a file elsewhere, and after
+    it the `overrides` of the command line. `algorithms` also holds the methods that exhibits add
+    (`variants`).
     """
 
     name: Name
     option: str
+    overrides: list[str] = Field(default_factory=list)
     study: Study
     algorithms: dict[Name, Algorithm]
     variants: list[Name]
@@ -207,6 +227,12 @@ class ResolvedStudy(Strict):
     def model(self, name: str) -> Model:
         """The model called `name`."""
         return self.study.models[name]
+
+    def rl(self, model: str) -> RL:
+        """The settings of RL of a model that is trained; ValueError for another."""
+        if (settings := self.model(model).rl) is None:
+            raise ValueError(f"model {model!r} has no rl, so nothing of it is trained")
+        return settings
 
     def bases(self, model: str) -> tuple[str, list[str]]:
         """The group that a model is in and the models of it, or the model's name and itself."""
@@ -312,13 +338,14 @@ class ResolvedStudy(Strict):
 
     def training_problems(self, results: Results, model: str) -> Path:
         """What RL trains on: the whole set, or what is left of it where overlaps are dropped."""
-        name = self.model(model).rl.problems
+        name = self.rl(model).problems
         dropped = self.study.contamination.drop
         return results.decontaminated(name) if dropped else results.problems(name)
 
     def training_sets(self) -> list[str]:
         """Problem sets that RL trains on."""
-        return list(dict.fromkeys(model.rl.problems for model in self.study.models.values()))
+        sections = [model.rl for model in self.study.models.values()]
+        return list(dict.fromkeys(rl.problems for rl in sections if rl))
 
     def benchmark_sets(self) -> list[str]:
         """Problem sets that models are evaluated on."""
@@ -341,7 +368,9 @@ class ResolvedStudy(Strict):
             for name, exhibit in self.study.exhibits.items()
         }
         models = {
-            name: model.model_copy(update={"rl": model.rl.model_copy(update={"watch": Watch()})})
+            name: model.model_copy(
+                update={"rl": model.rl and model.rl.model_copy(update={"watch": Watch()})}
+            )
             for name, model in self.study.models.items()
         }
         hidden = {"title": "", "notice": "", "paper": None, "exhibits": kept, "models": models}

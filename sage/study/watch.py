@@ -27,6 +27,7 @@ Sign = Literal[
     "truncated",
     "low_entropy",
     "grader_timeouts",
+    "runaway",
 ]
 """What can be wrong; `sage.training.signs` decides it from the rows of a history."""
 
@@ -43,8 +44,11 @@ class Watch(Strict):
     advantage is 0, so only the KL term trains. `truncated`: the share of truncated completions is
     at least `truncated_share`. `low_entropy`: the entropy is below `lowest_entropy`.
     `grader_timeouts`: the share of answers on which the grader ran out of time or memory is above
-    `timeout_share`. These settings change no result: after a change only the page is made again,
-    and finished runs keep the warnings that they have.
+    `timeout_share`. `runaway`, of runs with a guide, compares the means of `patience` steps with
+    those of the `patience` steps before: the reward has fallen by `reward_fall` while log q of a
+    completion has risen by `log_q_rise`, or the truncated share by `truncated_rise`; the guide
+    then pays for what it has brought about. These settings change no result: after a change only
+    the page is made again, and finished runs keep the warnings that they have.
     """
 
     patience: Annotated[
@@ -67,6 +71,15 @@ class Watch(Strict):
     timeout_share: Annotated[
         Share,
         about("a larger share of answers without a verdict is a sign", unit="share, 0 to 1"),
+    ] = 0.1
+    reward_fall: Annotated[
+        Share, about("a fall of the mean reward that may be a sign", unit="reward, 0 to 1")
+    ] = 0.05
+    log_q_rise: Annotated[
+        PositiveFloat, about("a rise of log q with which it is", unit="nats per completion")
+    ] = 0.5
+    truncated_rise: Annotated[
+        Share, about("a rise of the truncated share with which it is", unit="share, 0 to 1")
     ] = 0.1
     stop: Annotated[
         list[Sign],

@@ -6,6 +6,8 @@ trees of YAML nodes, which remember where they stand, so a message about a value
 
 from __future__ import annotations
 
+import difflib
+import io
 import os
 import re
 import typing
@@ -22,7 +24,7 @@ from sage.study.faults import as_written, is_model, listed, members
 from sage.study.models import Model
 from sage.study.types import Study
 
-EXTENDS = "extends"
+EXTENDS, SET = "extends", "--set"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 
@@ -69,10 +71,12 @@ class Written:
         by_file: dict[Path, list[str]] = {self.file: []}
         for fault in faults:
             file, line = self.place(fault.partition(": ")[0])
-            by_file.setdefault(file, []).append(f"{fault} (line {line})" if line else fault)
+            of_file = line and not str(file).startswith(SET)
+            by_file.setdefault(file, []).append(f"{fault} (line {line})" if of_file else fault)
         for file, messages in by_file.items():
             if messages:
-                extended = "" if file == self.file else f" (extended by {self.file})"
+                how = "over" if str(file).startswith(SET) else "extended by"
+                extended = "" if file == self.file else f" ({how} {self.file})"
                 yield listed(f"{file}{extended}", messages)
 
 
@@ -96,19 +100,93 @@ def read(file: Path) -> Written:
     return Written(file, tree)
 
 
-def read_study(study: str, config_folder: Path) -> Written:
+def read_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -> Written:
     """The study called `study` in `config_folder`/studies, or in the YAML file `study`, whole.
 
-    Raises StudyError if it, or a study that it extends, is missing or cannot be read.
+    `overrides` such as `rl.steps=10` are merged over it (`overridden`). Raises StudyError if the
+    study, or one that it extends, is missing or cannot be read.
     """
     folder = config_folder / "studies"
     file = next(filter(_is_study, (folder / f"{study}.yaml", Path(study))), None)
     if file is None:
-        raise StudyError(
-            f"config/config.yaml: study: {study!r} is neither a study in {folder} nor a YAML file"
-            f"{nearest(study, _names(folder))}"
-        )
-    return Written(file, _whole(file, folder, ()))
+        raise StudyError(f"study: {_no_study(study, folder)}")
+    tree = _whole(file, folder, ())
+    for override in overrides:
+        tree = overridden(tree, override)
+    return Written(file, tree)
+
+
+def _no_study(study: str, folder: Path) -> str:
+    """Why `study` names none: a path is wrong in another way than a name."""
+    path = Path(study)
+    if path.exists():
+        return f"{study!r} is no YAML file; a study's name ends in .yaml or .yml"
+    if len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
+        near = difflib.get_close_matches(study, map(str, _yaml_files(folder)), n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"the file {study!r} does not exist (seen from {Path.cwd()}){hint}"
+    return f"{study!r} is neither a study in {folder} nor a YAML file{nearest(study, _names(folder))}"
+
+
+def _yaml_files(folder: Path) -> Iterator[Path]:
+    """Studies that a mistyped path may have meant: beside the Snakefile, and those of `folder`."""
+    for path in (*Path().glob("*.y*ml"), *Path().glob("*/*.y*ml"), *folder.glob("*.yaml")):
+        yield path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def overridden(tree: yaml.MappingNode, override: str) -> yaml.MappingNode:
+    """A study with one value set on the command line: `models.tiny.rl.steps=10`, `seeds=[1, 2]`.
+
+    A path that begins with a section of models, `rl.steps`, is about every model that has it;
+    `evaluation` is the study's and that of each model with its own. Raises StudyError if it is no
+    setting; its value is validated with the rest.
+    """
+    key, equals, text = override.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    name = f"{SET} {override}"
+    if not equals or not all(path):
+        raise StudyError(f"{name}: must be KEY=VALUE, such as --set rl.steps=10")
+    models = _pairs(_value(tree, "models"))
+    allowed = {*Study.model_fields, *Model.model_fields} - {EXTENDS}
+    if path[0] not in allowed:
+        raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed)}")
+    own = [each for each in models if _is_mapping(_value(models[each][1], path[0]))]
+    places = [path] if path[0] in Study.model_fields else []
+    if path[0] in Model.model_fields and (len(path) > 1 or not places):
+        section = path[0] if len(path) > 1 else None
+        places += [["models", each, *path] for each in (own if section else models)]
+    if not places:
+        raise StudyError(f"{name}: no model of this study has a section {path[0]!r}")
+    if path[0] == "models" and path[1:] and path[1] not in models:
+        raise StudyError(f"{name}: no model {path[1]!r}{nearest(path[1], models)}")
+    try:
+        value = _LOADER(_NamedText(text, name)).get_single_node()
+    except yaml.YAMLError as error:
+        raise _not_yaml(Path(name), error) from error
+    for place in places:
+        above: Any = value or _LOADER(_NamedText("null", name)).get_single_node()
+        for part in reversed(place):
+            above = _mapping(above, {part: (_scalar(part, above), above)})
+        merged = _merged(tree, above, [Study])
+        assert isinstance(merged, yaml.MappingNode)
+        tree = merged
+    return tree
+
+
+class _NamedText(io.StringIO):
+    """Text with a name, which YAML's marks take."""
+
+    def __init__(self, text: str, name: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+def _scalar(text: str, like: yaml.Node) -> yaml.ScalarNode:
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text, like.start_mark, like.end_mark)
+
+
+def _is_mapping(node: yaml.Node | None) -> bool:
+    return isinstance(node, yaml.MappingNode)
 
 
 def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.MappingNode:
@@ -294,9 +372,28 @@ def _step(node: yaml.Node, key: str) -> tuple[Any, yaml.Node, str] | None:
     return pairs[name][0].start_mark, pairs[name][1], key[len(name) :].removeprefix(".")
 
 
+_IN_WORDS = {
+    "mapping values are not allowed": "a colon with a space behind it stands within text; put the "
+    "text in quotes: 'first: second'",
+    "found undefined alias": "*{word} stands for nothing: no &{word} comes before it",
+    "found character '\\t'": "a tab; YAML is indented with spaces",
+    "found character that cannot start any token": "{rest!r} cannot begin a value; put it in quotes",
+    "did not find expected key": "this line is indented in another way than those it belongs to, or "
+    "the colon behind its key is missing",
+    "could not find expected ':'": "the colon behind a key is missing, here or a line above",
+}
+"""What the parser of YAML says, and what people can do about it."""
+
+
 def _not_yaml(file: Path, error: yaml.YAMLError) -> StudyError:
-    mark = getattr(error, "problem_mark", None)
+    mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
     if mark is None:
         return StudyError(f"{file}: not valid YAML: {error}")
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
+    word = re.match(r"\*?([\w.-]*)", rest)
+    for start, meant in _IN_WORDS.items():
+        if said.startswith(start):
+            said = meant.format(rest=rest[:20], word=word[1] if word else "")
     place = f", line {mark.line + 1}, column {mark.column + 1}"
-    return StudyError(f"{file}{place}: not valid YAML: {getattr(error, 'problem', error)}")
+    return StudyError(f"{file}{place}: not valid YAML: {said}")

@@ -110,17 +110,6 @@ class Mixture:
                 f"weight {self.weight} must be between 0 and 0.5 and width {self.width} positive"
             )
 
-    @property
-    def mean(self) -> float:
-        """Mean of the mixture."""
-        return self.weight * self.rare + (1.0 - self.weight) * self.frequent
-
-    @property
-    def variance(self) -> float:
-        """Variance of the mixture: within the modes and between them."""
-        between = self.weight * (1.0 - self.weight) * (self.rare - self.frequent) ** 2
-        return self.width**2 + between
-
 
 @dataclass(frozen=True)
 class Fit:

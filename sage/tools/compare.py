@@ -49,7 +49,8 @@ def kept_file(folder: Path | None) -> Path:
     """
     if folder is None:
         raise ValueError(
-            "no kept run: name a folder, `snakemake compare --cores 1 --config kept=...`"
+            "no kept run: name the folder of one, `sage-rlvr compare STUDY FOLDER` or `snakemake "
+            "compare --cores 1 --config study=STUDY kept=FOLDER`"
         )
     for name in _FILES:
         if (folder / name).is_file():
@@ -58,6 +59,16 @@ def kept_file(folder: Path | None) -> Path:
         f"{folder}: no {', '.join(_FILES)}; a kept run is the results folder of a finished "
         "study, or a folder with a copy of its metrics/pass_at_k.parquet, as it is or as CSV"
     )
+
+
+def own_metrics(path: Path, study: str) -> Path:
+    """A finished study's own file. Raises FileNotFoundError: a comparison starts no study."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: the study has not been run; run it first (`sage-rlvr run {study}`), then "
+            "compare"
+        )
+    return path
 
 
 def read_kept(path: Path) -> pd.DataFrame:
@@ -82,10 +93,17 @@ def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     `low` and `high` are the 95 % prediction interval of the mean of `runs` runs given those of
     the kept run; with one run there, the spread is that of the user's runs. It is at least one
     problem wide on either side. `place` is `inside` or `outside`, or `unknown` where both have
-    one run and nothing is known of how runs differ. Raises ValueError if nothing is in common.
+    one run and nothing is known of how runs differ. Raises ValueError if nothing is in common, or if
+    a benchmark has other problems.
     """
     ours, theirs = _by_run(run), _by_run(kept)
     common = [key for key in theirs if key in ours]
+    for key in common:
+        if (here := ours[key][1]) != (there := theirs[key][1]):
+            raise ValueError(
+                f"the kept run is of another study: benchmark {key[2]!r} has {there} problems "
+                f"there and {here} here; compare with a run of this study"
+            )
     largest: dict[tuple[Any, ...], int] = {}
     for *row, k in common:
         largest[tuple(row)] = max(largest.get(tuple(row), 1), k)

@@ -2,9 +2,9 @@
 
 The stages are SFT, RL and sampling. Pretraining and exhibits that need a model are small in
 comparison and not counted. Tokens are upper bounds: every completion has the longest allowed
-length. Times come from manifests of runs on disk, otherwise from the throughput in the model's
-`job` section. If neither is known, the plan says so and does not guess. The plan also shows the
-memory that jobs ask for and the memory that runs have used.
+length. Times come from manifests of runs on disk, else from the throughput in the model's `job`
+section, else from the run of that study in benchmarks/{study}_time.json. If none is there, the plan
+says so and does not guess. It also shows the memory that jobs ask for and what runs have used.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from sage.exhibits import kind_of
 from sage.problems.record import read_problems
 from sage.rendering.labels import listed
+from sage.rendering.numbers import duration
 from sage.results import Results
 from sage.study import ResolvedStudy
 
@@ -31,13 +32,19 @@ below the second risky."""
 FEW_COMPLETIONS = 8
 """A GPU with fewer completions of a step than this reads its weights for little work."""
 
+LONG_HOURS, MANY_TOKENS = 24 * 365.0, 1e13
+"""Job hours and tokens of a stage above which the plan asks whether they are meant."""
+
+TIMES = Path("benchmarks")
+"""The folder with measured runs of studies, beside the Snakefile."""
+
 ROOM = 1.5
 """A good memory request, as a multiple of the measured peak."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What runs on disk have used: tokens per second over all, and peaks of memory in GB."""
+    """What runs have used: tokens per second over all, and peaks of memory in GB."""
 
     tokens_per_second: float | None = None
     memory_gb: float | None = None
@@ -57,6 +64,7 @@ class Stage:
     disk_bytes: float | None
     memory_gb: int
     measured: Measured
+    source: str = ""
 
     @property
     def hours(self) -> float | None:
@@ -73,23 +81,23 @@ def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
         for model in study.study.models
         for stage in (
             *_sft(study, model, results),
-            _rl(study, model, results),
+            *_rl(study, model, results),
             _sampling(study, model, results),
         )
     ]
 
 
-def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
-    """The plan as text: a line for each stage, then totals."""
+def render_plan(study: ResolvedStudy, stages: Iterable[Stage], gpu_limit: int = 0) -> str:
+    """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
     rows = list(stages)
-    names = ("stage", "model", "jobs", "tokens", "tokens/s", "hours", "GPUs", "GB", "used", "GPU")
-    widths = ("10", "26", ">5", ">9", ">9", ">8", ">5", ">5", ">6", ">6")
+    names = ("stage", "model", "jobs", "tokens", "tokens/s", "job time", "GPUs", "GB", "used", "GPU")
+    widths = ("10", "26", ">5", ">9", ">9", ">10", ">5", ">5", ">6", ">6")
     head = " ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
     lines = [f"Study {study.name}: {study.study.title}", head]
     for row in rows:
         lines.append(
             f"{row.name:10} {row.model:26} {row.jobs:5d} {_large(row.tokens):>9} "
-            f"{_large(row.tokens_per_second):>9} {_hours(row.hours):>8} {row.gpus:5d} "
+            f"{_large(row.tokens_per_second):>9} {_time(row.hours):>10} {row.gpus:5d} "
             f"{row.memory_gb:5d} {_gb(row.measured.memory_gb):>6} "
             f"{_gb(row.measured.gpu_memory_gb):>6}"
         )
@@ -98,20 +106,42 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
         "so far. GPU: the most device memory used so far, in GB."
     )
     known = [row for row in rows if row.hours is not None]
-    hours = sum(row.hours or 0.0 for row in known)
+    hours = sum(row.hours or 0.0 for row in known) if known else None
     gpu_hours = sum((row.hours or 0.0) * row.gpus for row in known)
+    on_gpus = f"{_time(gpu_hours)} on GPUs, " if any(row.gpus for row in rows) else ""
     disk = sum(row.disk_bytes or 0.0 for row in rows)
     lines.append(
         f"Total: {sum(row.jobs for row in rows)} jobs, at most "
-        f"{_large(sum(r.tokens or 0 for r in rows))} tokens, {_hours(hours)} job hours, "
-        f"{_hours(gpu_hours)} GPU hours, {disk / 1e9:.1f} GB of samples."
+        f"{_large(sum(r.tokens or 0 for r in rows))} tokens, "
+        f"{'time unknown' if hours is None else f'{_time(hours)} of jobs one after another'}, "
+        f"{on_gpus}{disk / 1e9:.1f} GB of samples."
     )
+    if sources := sorted({row.source for row in rows if row.source}):
+        lines.append(f"Speeds: {'; '.join(sources)}.")
+    if gpu_limit and gpu_hours:
+        lines.append(
+            f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
+            f"{_time(gpu_hours / gpu_limit)}."
+        )
     if unknown := [f"{row.name} of {row.model}" for row in rows if row.hours is None]:
         lines.append(
-            f"The hours do not include {', '.join(unknown)}: throughput is unknown. Run one job, "
-            "or set training and sampling in the model's job section."
+            f"The time does not include {', '.join(unknown)}: speed unknown. Run one job, or set "
+            "training and sampling in the model's job section."
         )
-    return "\n".join([*lines, *uncounted(study), *memory_hints(rows), *gpu_hints(study)])
+    return "\n".join(
+        [*lines, *uncounted(study), *questions(rows), *memory_hints(rows), *gpu_hints(study)]
+    )
+
+
+def questions(stages: Iterable[Stage]) -> list[str]:
+    """A line for each stage so large that a setting may have too many digits."""
+    return [
+        f"Is this meant? {row.name} of {row.model} asks for {_large(row.tokens)} tokens"
+        + (f", {_time(row.hours)} of jobs" if row.hours is not None else "")
+        + (": check evaluation.samples" if row.name == "sample" else ": check steps and rollouts")
+        for row in stages
+        if (row.tokens or 0) > MANY_TOKENS or (row.hours or 0.0) > LONG_HOURS
+    ]
 
 
 def uncounted(study: ResolvedStudy) -> list[str]:
@@ -134,7 +164,9 @@ def gpu_hints(study: ResolvedStudy) -> list[str]:
     """A line for each model whose RL shares out fewer completions than keep a GPU busy."""
     hints = []
     for name, model in study.study.models.items():
-        step, gpus = model.rl.prompts_per_step * model.rl.rollouts, model.job.gpus
+        if not (rl := model.rl):
+            continue
+        step, gpus = rl.prompts_per_step * rl.rollouts, model.job.gpus
         if gpus > 1 and step < FEW_COMPLETIONS * gpus:
             runs = len(study.trained_runs(name))
             hints.append(
@@ -180,13 +212,15 @@ def _sft(study: ResolvedStudy, model: str, results: Results) -> list[Stage]:
     return [_stage(study, "sft", model, 1, tokens, measured, study.model(model).job.training)]
 
 
-def _rl(study: ResolvedStudy, model: str, results: Results) -> Stage:
+def _rl(study: ResolvedStudy, model: str, results: Results) -> list[Stage]:
     settings = study.model(model).rl
+    if settings is None:
+        return []
     jobs = len(study.trained_runs(model))
     completions = settings.steps * settings.prompts_per_step * settings.rollouts
     tokens = jobs * completions * settings.sampling.max_tokens
     measured = _measured(results.policy(run) / "manifest.json" for run in study.trained_runs(model))
-    return _stage(study, "rl", model, jobs, tokens, measured, study.model(model).job.training)
+    return [_stage(study, "rl", model, jobs, tokens, measured, study.model(model).job.training)]
 
 
 def _sampling(study: ResolvedStudy, model: str, results: Results) -> Stage:
@@ -213,8 +247,29 @@ def _stage(
     named: float | None,
 ) -> Stage:
     disk = BYTES_PER_TOKEN * tokens if name == "sample" and tokens is not None else None
-    asked, speed = study.model(model).job, measured.tokens_per_second or named
-    return Stage(name, model, jobs, tokens, speed, asked.gpus, disk, asked.host_memory_gb, measured)
+    asked = study.model(model).job
+    speeds = {
+        "of runs on disk": measured.tokens_per_second,
+        "from the study's job sections": named,
+        **_kept(study, name),
+    }
+    source, speed = next(((s, v) for s, v in speeds.items() if v), ("", None))
+    size = tokens, speed, asked.gpus, disk, asked.host_memory_gb
+    return Stage(name, model, jobs, *size, measured, source)
+
+
+def _kept(study: ResolvedStudy, stage: str) -> dict[str, float | None]:
+    """Planned tokens per second of a stage in the kept run of this study, by where that is said.
+
+    A study with values set on the command line has the speed of the study as it is written.
+    """
+    file = TIMES / f"{Path(study.option.split()[0]).stem}_time.json"
+    if not file.is_file():
+        return {}
+    run = json.loads(file.read_text(encoding="utf-8"))
+    tokens, seconds = run["planned_tokens"].get(stage), sum(run["job_seconds"].get(stage, ()))
+    machine = f"measured on {run['hardware']['cores']} cores of an {run['hardware']['cpu']}"
+    return {f"{machine} ({file})": tokens / seconds if tokens and seconds else None}
 
 
 def _measured(manifests: Iterable[Path]) -> Measured:
@@ -253,8 +308,10 @@ def _large(number: float | None) -> str:
     return f"{number:.3g}"
 
 
-def _hours(hours: float | None) -> str:
-    return "?" if hours is None else f"{hours:.2f}" if hours < 10 else f"{hours:,.0f}"
+def _time(hours: float | None) -> str:
+    if hours is None:
+        return "unknown"
+    return f"{hours:,.0f} h" if hours >= 100 else duration(3600 * hours)
 
 
 def _gb(size: float | None) -> str:

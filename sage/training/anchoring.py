@@ -46,9 +46,9 @@ class LossCall:
     `inputs` are a shallow copy of TRL's, so that what replaces them does not compound over the
     iterations of a generation. `moment` is the mode (train or eval) and the optimizer step. What
     follows is set when TRL has the log-probs: `[B, T]` those of the `reference`, which is None
-    without a KL term, `log_probs` of the policy, `entropies` and `log_factors` (log q); the last
-    layer's `states` `[B, T, D]` if a credit rule needs them; and `reward_kl`, sum and number of the
-    tokens' KL where that is in the reward.
+    without a KL term, `log_probs` of the policy, `entropies`, `reference_entropies` if a guide
+    asks for them, and `log_factors` (log q); the last layer's `states` `[B, T, D]` if a credit rule
+    does; and `reward_kl`, sum and number of the tokens' KL where that is in the reward.
     """
 
     inputs: dict[str, Any]
@@ -56,6 +56,7 @@ class LossCall:
     reference: torch.Tensor | None = None
     log_probs: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     entropies: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    reference_entropies: torch.Tensor | None = None
     log_factors: torch.Tensor | None = None
     states: list[torch.Tensor] = field(default_factory=list)
     reward_kl: torch.Tensor | None = None
@@ -87,10 +88,18 @@ class LossCall:
         """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`."""
         self.inputs[REFERENCE] = as_k3_input(self.log_probs, values)
 
-    def diverge(self, divergence: Divergence) -> None:
+    def diverge(self, divergence: Divergence, shares: Shares) -> None:
         """Have TRL's KL term be `divergence` at the drawn tokens, plus `ADDED`."""
-        anchor = self.inputs[REFERENCE]
-        self.replace_k3(divergence(LogProbs(self.log_probs, anchor, self.old_log_probs)))
+        seen = LogProbs(
+            policy=self.log_probs,
+            anchor=self.inputs[REFERENCE],
+            old=self.old_log_probs,
+            entropies=self.entropies.detach(),
+            mask=self.mask,
+            advantages=self.inputs["advantages"],
+            everyone=shares.of_the_micro_batch if self.training else lambda rows: rows,
+        )
+        self.replace_k3(divergence(seen))
 
 
 class Guidance:
@@ -107,7 +116,8 @@ class Guidance:
         """Put the anchor in the reference's place; what is logged of q in this moment so far."""
         guide: Any = shaping.guide
         inputs, mask = call.inputs, call.mask
-        signals = Signals(call.log_probs.detach(), call.entropies.detach(), mask)
+        own = (call.log_probs.detach(), call.entropies.detach(), mask)
+        signals = Signals(*own, reference_entropies=call.reference_entropies)
         if call.training and hasattr(guide, "observe"):
             guide.observe(signals, inputs[REFERENCE], inputs["advantages"])
         moment = self._moment(call, shaping.schedule_per_call, total_steps)

@@ -6,6 +6,7 @@ adapter merged in, or from the policy as it is; vLLM holds the base and is hande
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import shutil
@@ -32,6 +33,9 @@ from sage.training.drawing import Drawer, MakeDrawer
 
 PROBED = 50
 """Draws from one probe of vLLM to the next."""
+
+ROOM = 1.5
+"""vLLM stays awake where the free memory is so many times what training has taken so far."""
 
 
 def drawer_for(
@@ -173,23 +177,24 @@ class VllmDrawer:
 
     The adapter stays beside the weights, unmerged, so neither vLLM's weights nor the policy's
     change. `open_vllm` opens vLLM for the first adapter. With `sleeps` vLLM gives a GPU's memory
-    back between draws. At the first draw, at the second, before which vLLM has woken for the first
-    time, and every `PROBED` draws it is probed whether it draws from the adapter that it is handed;
-    `around` surrounds the policy's forward passes for that, as when it is trained.
+    back between draws; with None it does so until the memory is known to hold it beside training.
+    At the first draw, at the second, before which vLLM has woken for the first time, and every
+    `PROBED` draws it is probed whether it draws from the adapter that it is handed; `around`
+    surrounds the policy's forward passes for that, as when it is trained.
     """
 
     def __init__(
         self,
         open_vllm: Callable[[Path], Any],
         sampling: Sampling,
-        sleeps: bool,
+        sleeps: bool | None,
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self._open, self._sampling, self._sleeps = open_vllm, sampling, sleeps
         self._around = around
         self._sampler: Any = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._draws = 0
+        self._draws, self._is_asleep, self._taken = 0, False, math.inf
 
     def draw(self, policy: Any, requests: Sequence[Request]) -> list[Completion]:
         """A completion per request, in their order, with log-probs; may raise AdapterLost."""
@@ -202,14 +207,18 @@ class VllmDrawer:
             if self._sampler is None:
                 with _own_random_numbers():
                     self._sampler = self._open(folder)
-            elif self._sleeps:
+            elif self._sleeps is None:
+                self._taken = training_memory()
+            if self._is_asleep:
                 self._sampler.wake()
             if self._draws == 1 or self._draws % PROBED == 0:
                 self._probe(policy, folder / "probe")
             self._sampler.adopt(folder)
             drawn: list[Completion] = self._sampler.sample(requests, self._sampling, log_probs=True)
         self._draws += 1
-        if self._sleeps:
+        sleeps = self._sleeps
+        self._is_asleep = free_memory() < ROOM * self._taken if sleeps is None else sleeps
+        if self._is_asleep:
             self._sampler.sleep()
         return drawn
 
@@ -218,6 +227,20 @@ class VllmDrawer:
             expected = probe(policy, folder, self._around)
             self._sampler.adopt(folder)
             expected.check(self._sampler)
+
+
+def training_memory() -> int:
+    """Bytes of the GPU that training has taken at most so far, beyond what is held between steps.
+
+    It is asked between steps. Torch's peak counts vLLM's memory as well, asleep or awake.
+    """
+    return torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+
+
+def free_memory() -> int:
+    """Bytes of the GPU that nobody holds, once torch has given back what it keeps for itself."""
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info()[0])
 
 
 def adapter_bytes(policy: Any) -> int:
@@ -241,14 +264,15 @@ def vllm_rollouts(
     base: Path | str,
     max_length: int | None = None,
     memory: float | None = None,
-    sleeps: bool = True,
+    sleeps: bool | None = None,
     limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> MakeDrawer:
     """Rollouts drawn with vLLM, one in each training process, as `make_drawer` of SageTrainer.
 
     `base` is the checkpoint that the policy is an adapter to. `max_length` bounds the tokens of a
     prompt with its completion, `memory` is vLLM's share of a GPU, by default computed from sizes,
-    which it gives back between draws if it `sleeps`; `limits` are further settings of `vllm.LLM`.
+    which it gives back between draws if it `sleeps` (None: where both do not fit); `limits` are
+    further settings of `vllm.LLM`.
     Raises ValueError for a policy without an adapter.
     """
 
@@ -271,7 +295,7 @@ def vllm_rollouts(
             cache = cache_bytes(model.config, rows * length, dtype.itemsize)
             total = torch.cuda.get_device_properties(device).total_memory
             settings["gpu_memory_utilization"] = memory or vllm_share(total, weights, cache)
-            settings["enable_sleep_mode"] = sleeps
+            settings["enable_sleep_mode"] = sleeps is not False
         if trainer.accelerator.num_processes > 1:  # vLLM shares torch's processes
             settings["distributed_executor_backend"] = "external_launcher"
 
@@ -290,8 +314,8 @@ def vllm_rollouts(
                 limits=settings | dict(limits),
             )
 
-        sleeping = sleeps and device.type == "cuda"
-        return VllmDrawer(open_vllm, sampling, sleeping, trainer.accelerator.autocast)
+        may_sleep = sleeps if device.type == "cuda" else False
+        return VllmDrawer(open_vllm, sampling, may_sleep, trainer.accelerator.autocast)
 
     return make
 

@@ -269,8 +269,9 @@ class GenerationCall:
 
     `state` and `log` are the trainer's, `longest` is the limit of a completion's tokens. `wanted`
     is how many completions of all processes the draw under way wants, where rows behind them only
-    fill up; `correct` and `rewards` `[R]` are those of all processes in the last draw. `tokens` are
-    the completion tokens of all draws.
+    fill up; `correct` and `rewards` `[R]` are those of all processes in the last draw, and
+    `strategies` those of this process's rows if they are compared. `tokens` are the completion
+    tokens of all draws.
     """
 
     score: Callable[[Examples], Rollouts]
@@ -283,6 +284,7 @@ class GenerationCall:
     wanted: int | None = None
     correct: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     rewards: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    strategies: torch.Tensor | None = None
     tokens: float = 0.0
 
     def groups(self, inputs: Examples) -> Rollouts:
@@ -323,6 +325,8 @@ class GenerationCall:
             batch["num_items_in_batch"] = self.shares.tokens(batch)
         own = self.shares.own(len(inputs))
         batch["correct"], batch["reward"] = self.correct[own], self.rewards[own]
+        if self.strategies is not None:
+            batch["strategy"] = self.strategies
         return batch
 
     def _discount(self, batch: Rollouts, wanted: int) -> None:

@@ -13,6 +13,7 @@ them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from trl.trainer.utils import pad
 
 from sage.method.planners import Chosen, Draw, Drawn, Planner
+from sage.runtime.files import text_sum
 from sage.training.drawing import GUIDED, OLD, Examples, Rollouts, Shares, take_rows
 from sage.training.shaping import Advantage
 
@@ -105,6 +107,7 @@ class Generation:
             prompts=self.wanted,
             rollouts=self.rollouts,
             draws=len(self.parts),
+            problems=tuple(text_sum(json.dumps(one["prompt"])) for one in self.examples),
         )
 
 

@@ -5,9 +5,8 @@ with `multiprocessing`. They share the caller's output, and its process group, a
 kernel ends them with it, however it ends. What they have in common for torch.distributed, a
 key-value store, is the caller's own, so no port is guessed.
 
-The call is handed over as JSON: data alone, nothing that can run. Arguments are plain values,
-paths, lists, tuples, mappings with text keys, and sections and dataclasses that other modules
-define; the latter two are made again by their own classes.
+The call is handed over as JSON: data alone, nothing that can run. What the function's annotations
+say is made of it again: paths, sections, dataclasses, tuples.
 """
 
 from __future__ import annotations
@@ -20,18 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
-from functools import cache, reduce
+from collections.abc import Callable, Sequence
+from functools import cache, partial, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import validate_call
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from sage.runtime.devices import see_one_device
-
-Call = tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]
 
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
@@ -164,65 +161,28 @@ def _end_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dumped(function: Callable[..., object], arguments: tuple[Any, ...], named: Any) -> str:
-    """The call as JSON. Raises TypeError for an argument of another type."""
-    return json.dumps([_name(function), _plain(tuple(arguments)), _plain(dict(named))])
+def dumped(function: Callable[..., object], arguments: Sequence[Any], named: Any) -> str:
+    """The call as JSON. Raises TypeError for an argument that JSON cannot hold."""
+    name = f"{function.__module__}:{function.__qualname__}"
+    try:
+        return json.dumps([name, *to_jsonable_python([list(arguments), dict(named)])])
+    except PydanticSerializationError as error:
+        raise TypeError(
+            f"{name}: an argument cannot be handed to another process: {error}"
+        ) from None
 
 
-def loaded(text: str) -> Call:
-    """The call that `dumped` wrote."""
-    function, arguments, named = json.loads(text)
-    return _find(function), _made(arguments), _made(named)
-
-
-def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Path):
-        return {"path": str(value)}
-    if isinstance(value, BaseModel):
-        return {"section": _name(type(value)), "of": value.model_dump(mode="json")}
-    if is_dataclass(value) and not isinstance(value, type):
-        content = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {"data": _name(type(value)), "of": content}
-    if isinstance(value, tuple):
-        return {"tuple": [_plain(one) for one in value]}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {"mapping": {key: _plain(one) for key, one in value.items()}}
-    raise TypeError(f"{type(value).__name__} {value!r} cannot be handed to another process")
-
-
-def _made(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_made(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if "path" in value:
-        return Path(value["path"])
-    if "section" in value:
-        return _find(value["section"]).model_validate(value["of"])
-    if "data" in value:
-        return _find(value["data"])(**{key: _made(one) for key, one in value["of"].items()})
-    if "tuple" in value:
-        return tuple(_made(one) for one in value["tuple"])
-    return {key: _made(one) for key, one in value["mapping"].items()}
-
-
-def _name(named: Any) -> str:
-    return f"{named.__module__}:{named.__qualname__}"
-
-
-def _find(name: str) -> Any:
+def loaded(text: str) -> Callable[[], object]:
+    """The call that `dumped` wrote; its arguments are of the types that the function states."""
+    name, arguments, named = json.loads(text)
     module, _, path = name.partition(":")
-    return reduce(getattr, path.split("."), import_module(module))
+    function: Any = reduce(getattr, path.split("."), import_module(module))
+    return partial(validate_call(function), *arguments, **named)
 
 
 def _main(call: Path) -> None:
     _end_with(int(os.environ[_PARENT]))
-    function, arguments, named = loaded(call.read_text(encoding="utf-8"))
-    function(*arguments, **named)
+    loaded(call.read_text(encoding="utf-8"))()
     from torch import distributed
 
     if distributed.is_initialized():

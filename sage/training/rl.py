@@ -33,16 +33,16 @@ from sage.runtime.files import atomic_directory, write_json_atomic
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
-from sage.study.algorithms import needs_hints
+from sage.study.algorithms import needs_hints, needs_strategies
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
 from sage.training.bfloat16 import fast_bfloat16
 from sage.training.checkpoints import KEPT, Sealing, claim, sources
-from sage.training.correction import Correction
+from sage.training.credit import Correction
 from sage.training.drawers import drawer_for
 from sage.training.drawing import GUIDED
 from sage.training.history import history_rows, write_history
 from sage.training.processes import allow_numbered_cpus, rank, world_size
-from sage.training.rewards import Reward, graded
+from sage.training.rewards import SOURCE, Reward, graded
 from sage.training.signs import findings
 from sage.training.trainer import SageTrainer, Shaping
 from sage.training.watching import Watching
@@ -156,7 +156,7 @@ def build_trainer(
         model=model,
         reward_funcs=reward_functions(settings, algorithm, grader, config.seed),
         args=config,
-        train_dataset=prompt_dataset(problems, needs_hints(algorithm)),
+        train_dataset=prompt_dataset(problems, needs_hints(algorithm), needs_strategies(algorithm)),
         processing_class=tokenizer,
         peft_config=lora_config(settings.lora) if settings.lora else None,
         shaping=shaping_of(algorithm),
@@ -251,17 +251,22 @@ def weights_dtype(settings: RL) -> torch.dtype:
     return DTYPES[settings.precision] if settings.lora else torch.float32
 
 
-def prompt_dataset(problems: Sequence[Problem], guided: bool = False) -> Dataset:
+def prompt_dataset(
+    problems: Sequence[Problem], guided: bool = False, sources: bool = False
+) -> Dataset:
     """What TRL samples from: conversations, with gold answers for the reward.
 
-    With `guided` also those that give the hint. Raises ValueError for a problem without one.
+    With `guided` also those that give the hint, with `sources` where the problems come from.
+    Raises ValueError for a problem without a hint.
     """
     rows: list[dict[str, Any]] = [
         {"prompt": messages(problem.problem), "answer": problem.answer, "kind": problem.kind}
         for problem in problems
     ]
-    if guided:
-        for row, problem in zip(rows, problems, strict=True):
+    for row, problem in zip(rows, problems, strict=True):
+        if sources:
+            row[SOURCE] = problem.source
+        if guided:
             if not problem.hint:
                 raise ValueError(
                     f"problem {problem.problem_id!r} carries no hint, but the method draws "
@@ -375,7 +380,7 @@ def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dic
         "vllm_max_model_length": (
             None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
         ),
-        "vllm_enable_sleep_mode": device == "cuda" and settings.vllm_sleep,
+        "vllm_enable_sleep_mode": device == "cuda" and settings.vllm_sleep is not False,
         "vllm_importance_sampling_correction": correction.kind == "token",
         "vllm_importance_sampling_mode": "token_truncate",
         "vllm_importance_sampling_clip_max": correction.cap,

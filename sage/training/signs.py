@@ -123,7 +123,26 @@ def _tests(watch: Watch) -> list[_Test]:
             f"the grader gave no verdict in time on more than {watch.timeout_share:.0%} of the "
             "answers",
         ),
+        _Test(
+            "runaway",
+            2 * n,
+            lambda window: _runs_away(window, watch),
+            "the reward falls while log q or the truncated share rises: the guide may feed itself",
+        ),
     ]
+
+
+def _runs_away(window: Sequence[Row], watch: Watch) -> bool:
+    """Whether the second half of `window`, of a run with a guide, shows the sign."""
+
+    def rise(key: str) -> float:
+        values = [float(row.get(key, math.nan)) for row in window]
+        half = len(values) // 2
+        return (math.fsum(values[half:]) - math.fsum(values[:half])) / half
+
+    grows = rise("log_q") >= watch.log_q_rise
+    longer = "log_q" in window[0] and rise("truncated_share") >= watch.truncated_rise
+    return (grows or longer) and rise("reward") <= -watch.reward_fall
 
 
 def _not_finite(window: Sequence[Row]) -> bool:

@@ -7,16 +7,20 @@ each once, and they stand below in the order of a step:
 2. `_generate_and_score_completions` makes a generation. TRL draws and scores completions, of which
    a planner may ask for more (`sage.training.planning`); their advantages and masks are set.
    Within TRL's part, `_generate_single_turn` draws with this project's samplers instead of TRL's
-   (`sage.training.drawing`), and `_calculate_rewards` adds what rewards without a verifier ask for.
+   (`sage.training.drawing`), and `_calculate_rewards` adds what rewards without a verifier ask
+   for, and the strategies of completions (`sage.training.rewards`).
 3. `_prepare_inputs` hands out a micro-batch; for credit its rows are in order.
 4. `_compute_loss` opens a `LossCall` around TRL's loss, and puts that right for rows that only fill
    up and for processes that share a micro-batch. Within it TRL asks for log-probs
    (`_get_per_token_logps_and_entropies`), and reads what the loss is made of after that. So here
    the reference becomes the anchor, k3 another divergence (`sage.training.anchoring`), advantages
-   those of tokens (`sage.training.credit`), and these are weighted by how far the sampler is from
-   the trainer (`sage.training.correction`). Padding is never read (`sage.training.trimming`).
+   those of tokens, and these are weighted by how far the sampler is from the trainer
+   (`sage.training.credit`). Padding is never read (`sage.training.trimming`).
 5. With the gradients of a step complete, choices learn that do; what they remember is in every
    checkpoint (`sage.training.shaping`).
+
+These seven files and this one are all of a step; what a method's choices compute, as pure
+functions of tensors, is in `sage.method`.
 
 A `GenerationCall` is open during 2 and a `LossCall` during 4; nothing in them outlives them.
 
@@ -46,10 +50,9 @@ from sage.method.anchors import forward_kl_exact
 from sage.method.planners import Draw, Planner
 from sage.training import anchoring, credit, drawing, planning
 from sage.training.anchoring import REFERENCE, LossCall
-from sage.training.answers import with_answer_probabilities
-from sage.training.correction import SAMPLED, Correction, GapTally, correct
+from sage.training.credit import SAMPLED, Correction, GapTally, correct
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
-from sage.training.rewards import READS_ANSWER
+from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
 from sage.training.shaping import Shaping
 from sage.training.trimming import trimmed, with_states
 
@@ -218,6 +221,9 @@ class SageTrainer(GRPOTrainer):
             inputs = with_answer_probabilities(*texts, self._tokenizer, read, alone)
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         if (call := self._generation) is not None:
+            if getattr(self.shaping.token_rule, "strategies", False):
+                numbers = strategies_of(inputs, completions)
+                call.strategies = torch.tensor(numbers, device=rewards.device)
             call.correct = rewards[:, 0]
             call.rewards = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
         return rewards
@@ -336,7 +342,8 @@ class SageTrainer(GRPOTrainer):
     ) -> Any:
         """Log-probs and entropies; in a loss they shape what TRL reads of its inputs after that."""
         call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
-        read, states = super()._get_per_token_logps_and_entropies, call.states if call else None
+        plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
+        read = plain
         if states is not None and getattr(rule, "hidden_states", False):
             read = with_states(read, self.accelerator.unwrap_model(model), states)
         if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number
@@ -345,6 +352,10 @@ class SageTrainer(GRPOTrainer):
         if call is None:
             return output
         call.take(output[0], output[1])
+        if getattr(shaping.guide, "entropy_of", "policy") == "reference":
+            with torch.no_grad(), self._reference(model) as network:
+                again = (network, input_ids, attention_mask, logits_to_keep)
+                call.reference_entropies = plain(*again, **kwargs)[1]
         if shaping.guide is not None:
             self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
         if call.reference is not None and call.training:
@@ -353,7 +364,7 @@ class SageTrainer(GRPOTrainer):
         if shaping.exact_forward_kl:
             call.replace_k3(self._forward_kl(model, input_ids, attention_mask, logits_to_keep))
         elif shaping.divergence is not None:
-            call.diverge(shaping.divergence)
+            call.diverge(shaping.divergence, self._shares)
         if rule is not None:
             credit.give_credit(rule, call, shaping, self.beta, self._shares)
         if SAMPLED in call.inputs:

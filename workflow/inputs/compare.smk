@@ -2,11 +2,12 @@
 
 
 def file_of_kept_run(wildcards):
-    """The kept run's pass@k by training run; a missing one is an error before any job starts."""
-    from sage.tools.compare import kept_file
+    """The kept run's pass@k by training run; a missing one, of either side, ends the run."""
+    from sage.tools.compare import kept_file, own_metrics
 
     folder = SETTINGS.kept
     try:
+        own_metrics(RESULTS.metrics("pass_at_k"), STUDY.option)
         return str(kept_file(Path(folder) if folder else None))
     except (FileNotFoundError, ValueError) as error:
-        raise WorkflowError(str(error)) from None
+        refuse(error)

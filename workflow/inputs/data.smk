@@ -8,10 +8,8 @@ def problem_set(wildcards):
 
 def sums_of_set(name):
     """Sums of the data files behind a problem set; none for one that is generated."""
-    settings = STUDY.problem_set(name)
-    if settings["source"] != "benchmark":
-        return []
-    return data_sums(STUDY.benchmarks[settings["benchmark"]], settings["levels"])
+    settings = STUDY.study.problems[name]
+    return set_sums(settings, STUDY.benchmarks.get(getattr(settings, "benchmark", "")))
 
 
 def data_of_set(wildcards):
@@ -22,8 +20,9 @@ def data_of_set(wildcards):
 def data_of_jobs(wildcards):
     """The same for every job that reads data files, by the name of its log."""
     sets = {f"problems/{name}": sums_of_set(name) for name in STUDY.problem_sets()}
-    models = models_with_sft()
-    return sets | {f"models/{name}/examples": sums_of_sft(name) for name in models}
+    sft = {f"models/{name}/examples": sums_of_sft(name) for name in models_with_sft()}
+    folders = {f"models/{name}/pretrained": sums_of_base(name) for name in models_of("folder")}
+    return sets | sft | folders
 
 
 def other_benchmarks(wildcards):

@@ -26,6 +26,12 @@ def exhibit_files(name):
     return files or RESULTS.measured(name)
 
 
+def exhibit_line(name):
+    """What `snakemake --list` says of an exhibit: its title, or what its files contain."""
+    exhibit = shows(STUDY, name)
+    return getattr(exhibit, "title", "") or exhibit.contents.partition(". ")[0]
+
+
 def piece_of(wildcards):
     """The exhibit of a table or figure, and the suffix to the exhibit's name."""
     return PIECES[wildcards.get("table") or wildcards.get("figure")]

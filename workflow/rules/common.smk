@@ -5,8 +5,6 @@ import re
 import sys
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
-
 # The repository's root, wherever the main Snakefile is.
 PROJECT = Path(workflow.current_basedir).resolve().parents[1]
 
@@ -16,32 +14,55 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
 )
 
+try:
+    import sage.exhibits
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"The package {error.name} is not installed in {sys.prefix}: run `make install`, then use "
+        ".venv/bin/sage-rlvr or .venv/bin/snakemake"
+    )
+
 from sage.exhibits import load_study
 from sage.problems.fetching import data_sums
+from sage.problems.sets import set_sums
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
-from sage.runtime.devices import unused
+from sage.runtime.devices import visible_devices
 from sage.runtime.faults import Damaged, Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER
 from sage.runtime.survivors import note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
+from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
 from sage.study.watch import for_jobs as watch_for_jobs
+from sage.tools.targets import TELLING
 
 # Used with `--software-deployment-method conda` only.
 ENVIRONMENT = "../../environment.yml"
 
 CONFIG_FOLDER = PROJECT / "config"
+
+
+def refuse(message):
+    """End before any job with a message for people: no traceback, no place in a rule's file."""
+    sys.exit(str(message))
+
+
 PAPER = Path("reports/paper")
 
 try:
     SETTINGS = load_settings(config)
-    STUDY = load_study(SETTINGS.study, CONFIG_FOLDER)
+    STUDY = load_study(SETTINGS.study, CONFIG_FOLDER, SETTINGS.set)
 except StudyError as error:
-    raise WorkflowError(str(error)) from None
+    refuse(error)
 
 RESULTS = Results(Path(SETTINGS.results) / STUDY.name)
+if not Path(SETTINGS.results).is_dir() and Path(SETTINGS.results).exists():
+    refuse(
+        f"results: {SETTINGS.results!r} is a file; name the folder where results go, in "
+        "config/config.yaml or with --config results=FOLDER"
+    )
 RUN = Run("{model}", "{algorithm}", "{seed}")
 
 # Where jobs record what they have made.
@@ -57,15 +78,17 @@ try:
         tracking_for_jobs(SETTINGS.tracking, STUDY.name, RESULTS.folder / "tracking")
     )
 except ValueError as error:
-    raise WorkflowError(str(error)) from None
+    refuse(error)
 
 # Likewise: limits of warnings.
 os.environ.update(
-    watch_for_jobs({name: model.rl.watch for name, model in STUDY.study.models.items()})
+    watch_for_jobs(
+        {name: model.rl.watch for name, model in STUDY.study.models.items() if model.rl}
+    )
 )
 
 
-# What people see after jobs have failed.
+# What people see after other jobs have failed.
 ON_ERROR = (
     "The log of a failed job ends with what was wrong. A log that ends in the middle is of a job "
     "that was killed from outside, most often for lack of memory: run fewer jobs at once "
@@ -79,7 +102,7 @@ def check_writable(folder):
     try:
         require_writable(folder)
     except Fault as error:
-        raise WorkflowError(str(error)) from None
+        refuse(error)
 
 
 def one_of(names):
@@ -174,3 +197,4 @@ include: "../inputs/exhibits.smk"
 include: "../inputs/measure.smk"
 include: "../inputs/report.smk"
 include: "../inputs/compare.smk"
+include: "../inputs/targets.smk"

@@ -2,6 +2,8 @@
 
 
 rule problems:
+    """A problem set, generated or read from its data set."""
+
     input:
         code=code_of("sage.problems.sets"),
     output:
@@ -18,6 +20,8 @@ rule problems:
 
 
 rule overlaps:
+    """Training problems that also occur in benchmarks."""
+
     input:
         training=problem_files(STUDY.training_sets()),
         benchmarks=problem_files(STUDY.benchmark_sets()),
@@ -36,6 +40,8 @@ rule overlaps:
 
 
 rule decontaminate:
+    """A training set without its overlaps."""
+
     input:
         training=RESULTS.problems("{benchmark}"),
         benchmarks=other_benchmarks,

@@ -2,6 +2,8 @@
 
 
 rule sample:
+    """Graded samples of a policy on a benchmark."""
+
     input:
         base=RESULTS.parent("{model}"),
         policy=trained_policy,
@@ -29,8 +31,10 @@ rule sample:
         "../scripts/sample.py"
 
 
-# Metrics of all methods of a model on a benchmark: measured once, shown by many exhibits.
+# Measured once, shown by many exhibits.
 rule evaluate:
+    """All metrics of a model's methods on a benchmark."""
+
     input:
         samples=samples_of_all,
         problems=RESULTS.problems("{benchmark}"),
@@ -51,6 +55,8 @@ rule evaluate:
 
 
 rule metrics:
+    """pass@k, comparisons and support of the whole study."""
+
     input:
         evaluated=all_evaluated(),
         code=code_of("sage.evaluation.metrics"),

@@ -2,6 +2,8 @@
 
 
 rule table:
+    """A table of an exhibit: CSV, LaTeX and the page's."""
+
     input:
         measured=measured_of,
         paper=paper_of,
@@ -45,3 +47,6 @@ use rule table as figure with:
         RESULTS.log("report/figures/{figure}"),
     wildcard_constraints:
         figure=one_of(FIGURES),
+
+
+workflow.get_rule("figure").docstring = "A figure of an exhibit: SVG and PDF."

@@ -3,6 +3,8 @@
 
 
 rule measure:
+    """What an exhibit measures."""
+
     input:
         unpack(inputs_of),
         code=measuring_code,

@@ -1,9 +1,10 @@
 # Checks results against their records, packs a finished study, and prepares it for publication.
 
 
-# Computes the sums of all results again and fails if one does not match. It has no inputs, because
-# it must not start other jobs.
+# It has no inputs, because it must not start other jobs.
 rule verify:
+    """Computes the sums of all results again; fails if one does not match. Starts no other job."""
+
     log:
         RESULTS.log("verify"),
     retries: 0
@@ -16,8 +17,9 @@ rule verify:
         "../scripts/verify.py"
 
 
-# The study as one RO-Crate: workflow, settings, results and records.
 rule archive:
+    """The study as one RO-Crate: workflow, settings, results and records."""
+
     input:
         page=RESULTS.page,
         code=code_of("sage.tools.archive"),
@@ -34,9 +36,10 @@ rule archive:
         "../scripts/archive.py"
 
 
-# Cards, logbook and scores of a finished study. It has no outputs: `publish_to` may have changed, and
-# an upload may have been incomplete.
+# It has no outputs: `publish_to` may have changed, and an upload may have been incomplete.
 rule publish:
+    """Cards, logbook and scores of a finished study."""
+
     input:
         page=RESULTS.page,
         metrics=RESULTS.metrics("pass_at_k"),

@@ -2,6 +2,8 @@
 
 
 rule claims:
+    """The verdicts on the claims of the paper."""
+
     input:
         claims=STUDY.study.claims,
         comparisons=RESULTS.metrics("comparisons"),
@@ -30,6 +32,8 @@ rule claims:
 
 
 rule excerpts:
+    """The completions that the page shows."""
+
     input:
         samples=all_samples(),
         problems=problem_files(STUDY.benchmark_sets()),
@@ -48,6 +52,8 @@ rule excerpts:
 
 
 rule page:
+    """The report, as one HTML page."""
+
     input:
         metrics=rules.metrics.output,
         claims=[rules.claims.output.table, rules.claims.output.svg],
@@ -79,9 +85,11 @@ rule page:
         "../scripts/page.py"
 
 
-# A report of the results so far. It has no inputs, because it must not start other jobs, and no
-# outputs, so that it is made again whenever it is requested.
+# It has no inputs, because it must not start other jobs, and no outputs, so that it is made again
+# whenever it is requested.
 rule report_partial:
+    """A report of the results so far; starts no other job."""
+
     log:
         RESULTS.log("report/partial"),
     conda:

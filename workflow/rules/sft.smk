@@ -2,6 +2,8 @@
 
 
 rule examples:
+    """What SFT trains on."""
+
     input:
         code=code_of("sage.training.examples"),
     output:
@@ -21,6 +23,8 @@ rule examples:
 
 
 rule sft:
+    """Supervised fine-tuning to the answer format."""
+
     input:
         checkpoint=RESULTS.pretrained("{model}"),
         examples=RESULTS.examples("{model}"),

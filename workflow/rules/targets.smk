@@ -2,6 +2,8 @@
 
 
 rule theory:
+    """The exact results: figures 1 and 5, Appendix C and the estimators."""
+
     input:
         [
             exhibit_files(name)
@@ -10,12 +12,15 @@ rule theory:
 
 
 rule report:
+    """The report and all that it shows."""
+
     input:
         RESULTS.page,
 
 
-# Prints the study with what it extends merged in and every default written out: a study of its own.
 rule resolved:
+    """Prints the study with what it extends and every default: a study of its own."""
+
     log:
         RESULTS.log("resolved"),
     retries: 0
@@ -27,8 +32,10 @@ rule resolved:
         "../scripts/resolved.py"
 
 
-# Prints the cost of the study, from runs on disk or from the throughput in its models' `job`.
+# From runs on disk, from those that were measured, or from the throughput in its models' `job`.
 rule plan:
+    """Prints the cost of the study: jobs, tokens, hours and disk."""
+
     log:
         RESULTS.log("plan"),
     conda:
@@ -36,24 +43,24 @@ rule plan:
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
+        gpu_limit=gpu_limit,
     script:
         "../scripts/plan.py"
 
 
-# Compares the study's needs with this machine and fails if one is not met. Snakemake reduces the
-# request to its limit of `gpu`, so the script can see the limit.
 rule check:
+    """Compares the study's needs with this machine; fails if one is not met."""
+
     log:
         RESULTS.log("check"),
     retries: 0
     conda:
         ENVIRONMENT
-    resources:
-        gpu=gpus_of_largest_job,
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
         device=SETTINGS.device,
+        gpu_limit=gpu_limit,
         executor=executor,
     script:
         "../scripts/check.py"
@@ -61,7 +68,7 @@ rule check:
 
 for exhibit in SHOWN:
     if exhibit in [rule.name for rule in workflow.rules]:
-        raise WorkflowError(
+        refuse(
             f"study {STUDY.name}: exhibits.{exhibit}: this name is reserved for a rule or for an "
             "exhibit of every report; choose another name"
         )
@@ -71,3 +78,5 @@ for exhibit in SHOWN:
             exhibit
         input:
             exhibit_files(exhibit),
+
+    workflow.get_rule(exhibit).docstring = exhibit_line(exhibit)

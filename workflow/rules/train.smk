@@ -1,8 +1,9 @@
 # RL: one run per model, method and training seed.
 
 
-# Shows what the study asks, which `onstart` writes down before any job.
 rule registered:
+    """Prints what the study asks, as it was written down before any job."""
+
     log:
         RESULTS.log("registered"),
     retries: 0
@@ -15,6 +16,8 @@ rule registered:
 
 
 rule rl:
+    """RL: one run of a model, method and training seed."""
+
     input:
         parent=RESULTS.parent("{model}"),
         reference=kl_reference,

@@ -7,10 +7,9 @@ from sage.runtime.files import write_text_atomic
 from sage.tools.check import Machine, check, render_findings
 
 study, params = restore_study(snakemake.params.study), snakemake.params
-limit = snakemake.resources.gpu
-findings = check(
-    study, Machine(Results(Path(params.folder)), params.device, limit, params.executor)
-)
+results = Results(Path(params.folder))
+machine = Machine(results, params.device, params.gpu_limit, params.executor)
+findings = check(study, machine)
 text = render_findings(study, findings)
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text, flush=True)

@@ -5,7 +5,8 @@ from sage.results import Results
 from sage.runtime.files import write_text_atomic
 from sage.tools.plan import plan, render_plan
 
-study = restore_study(snakemake.params.study)
-text = render_plan(study, plan(study, Results(Path(snakemake.params.folder))))
+study, params = restore_study(snakemake.params.study), snakemake.params
+stages = plan(study, Results(Path(params.folder)))
+text = render_plan(study, stages, params.gpu_limit)
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text)

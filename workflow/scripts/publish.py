@@ -10,7 +10,7 @@ from sage.tools.publish.writing import LOCAL, write_publication
 with job(snakemake):
     results, to = Results(Path(snakemake.params.folder)), snakemake.params.to
     material = read_material(restore_study(snakemake.params.study), results)
-    files = write_publication(material, results.published, to or LOCAL)
+    files = write_publication(material, results.published, to or LOCAL, results)
     print(f"{len(files)} files in {results.published}", flush=True)
     if to:
         upload(material, results, results.published, to)

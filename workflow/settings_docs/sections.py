@@ -137,7 +137,8 @@ def sections(file: File) -> list[Section]:
     while waiting:  # breadth first, so that the outermost place is met first
         section = waiting.popleft()
         if before := by_kind.get(section.kind):
-            by_kind[section.kind] = replace(before, places=before.places + section.places)
+            places = dict.fromkeys(before.places + section.places)
+            by_kind[section.kind] = replace(before, places=tuple(places))
         else:
             by_kind[section.kind] = section
             waiting.extend(_inside(section))
@@ -148,7 +149,7 @@ def sections(file: File) -> list[Section]:
             if by_kind[inner.kind].places[0] == inner.places[0]:
                 yield from nested(by_kind[inner.kind])
 
-    return list(nested(by_kind[file.kind]))
+    return list(dict.fromkeys(nested(by_kind[file.kind])))
 
 
 def members(owner: type[BaseModel], field: str) -> dict[type[BaseModel], tuple[str, str] | None]:

@@ -8,7 +8,6 @@ keys and values come on top; `micro_batches` and `batch_size` make them smaller.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,36 +47,30 @@ def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Ite
                 met(used <= total),
                 "raise micro_batches, or lower batch_size in evaluation and vllm_memory",
             )
-        if count := _count(results.parent(name), model):
-            yield _training(name, model, count, total)
+        if model.rl and (count := _count(results.parent(name), model)):
+            yield _training(name, model.rl, model.job.gpus, count, total)
 
 
-def asleep(
-    study: ResolvedStudy, results: Results, jobs: int, there: float | None
-) -> Iterator[Finding]:
-    """Whether the weights of vLLM that sleep have room in a job's memory.
-
-    And, unless it is None, in the `there` bytes of this machine, which `jobs` jobs share.
-    """
+def asleep(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
+    """Whether the weights of vLLM that sleep have room in a job's memory."""
     for name, model in study.study.models.items():
         rl, job, count = model.rl, model.job, _count(results.parent(name), model)
-        if rl.engine != "vllm" or not rl.vllm_sleep or not count:
+        if rl is None or rl.engine != "vllm" or rl.vllm_sleep is False or not count:
             continue
         needed = _ASLEEP * count * _BYTES[rl.precision] * max(1, job.gpus)
         yield Finding(
             f"memory for vLLM's sleep, {name}",
-            f"up to {_gb(needed)} a job" + ("" if jobs == 1 else f", {jobs} at once"),
-            f"{job.host_memory_gb} GB a job" + ("" if there is None else f", {_gb(there)} in all"),
-            met(needed <= job.host_memory_gb * 1e9 and jobs * needed <= (there or math.inf)),
-            f"raise memory_gb, let fewer jobs run at once (`--resources gpu={job.gpus}` is one), "
-            "or set `vllm_sleep: false` in rl where a GPU holds vLLM beside the training",
+            f"up to {_gb(needed)} a job",
+            f"{job.host_memory_gb} GB a job",
+            met(needed <= job.host_memory_gb * 1e9),
+            "raise memory_gb, or set `vllm_sleep: false` in rl where a GPU holds vLLM beside the "
+            "training",
         )
 
 
-def _training(name: str, model: Model, count: int, total: int) -> Finding:
+def _training(name: str, rl: RL, gpus: int, count: int, total: int) -> Finding:
     """Training `count` weights, with vLLM beside it if it draws, held against a GPU's `total`."""
-    rl = model.rl
-    weights, trainer = count * _BYTES[rl.precision], _resident(rl, count, model.job.gpus)
+    weights, trainer = count * _BYTES[rl.precision], _resident(rl, count, gpus)
     larger = "use GPUs with more memory" + (
         "" if rl.lora else ", more of them a job, or an adapter"
     )
@@ -116,7 +109,7 @@ def _count(checkpoint: Path, model: Model) -> int:
     config = checkpoint / "config.json"
     if size and config.is_file():
         held = json.loads(config.read_text(encoding="utf-8")).get("dtype")
-        return size // _BYTES.get(str(held), _BYTES[model.rl.precision])
+        return size // _BYTES.get(str(held), _BYTES[model.rl.precision if model.rl else "bfloat16"])
     name = model.base.repository if isinstance(model.base, HubBase) else ""
     said = re.search(r"(\d+(?:\.\d+)?)B\b", name)
     return round(float(said[1]) * 1e9) if said else 0

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -17,9 +18,16 @@ from pathlib import Path
 import psutil
 
 from sage.results import Results
-from sage.runtime.devices import VISIBLE, printed_by, visible_devices
-from sage.runtime.job import unseen
+from sage.runtime.devices import (
+    VISIBLE,
+    driver_for,
+    driver_version,
+    printed_by,
+    visible_devices,
+)
+from sage.runtime.job import newer_driver, unseen
 from sage.study import ResolvedStudy
+from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
 from sage.tools.check.findings import Finding, met
 from sage.tools.check.gpu_memory import asleep, gpu_memory
 from sage.tools.plan import plan
@@ -27,6 +35,9 @@ from sage.tools.plan import plan
 PYTHON = (3, 11)
 SPARE_BYTES = 1e9
 """Disk space that the plan does not count: small models, metrics, the report."""
+
+_CUDA = "13.0"
+"""Of the locked build of torch for GPUs."""
 
 BFLOAT16 = 8.0
 """The CUDA compute capability from which GPUs compute in bfloat16."""
@@ -55,10 +66,11 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
     return [
         _python(),
         _torch(gpus, machine),
+        _driver(study, gpus, machine),
         *_gpus(gpus, machine),
         *gpu_memory(study, machine.results, _memory_of_gpus() if gpus else []),
         _precision(study, gpus, machine),
-        *_vllm(study, gpus),
+        *_vllm(study, gpus, machine),
         _compiler(gpus),
         _bitsandbytes(study),
         *_memory(study, gpus, machine),
@@ -106,6 +118,23 @@ def _torch(gpus: int, machine: Machine) -> Finding:
     )
 
 
+def _driver(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
+    """The NVIDIA driver, for the CUDA of torch's build here, or else of the locked build."""
+    import torch
+
+    cuda = torch.version.cuda or _CUDA
+    here = driver_version()
+    major = re.match(r"\d+", here or "")
+    is_old = major is not None and int(major[0]) < driver_for(cuda)
+    return Finding(
+        "NVIDIA driver",
+        f"{driver_for(cuda)} or newer, for CUDA {cuda}" if gpus else "no job has a GPU",
+        here or "unknown",
+        met(machine.is_cluster or not is_old) if gpus else "not needed",
+        newer_driver(has_vllm="vllm" in _engines(study)),
+    )
+
+
 _CUDA_BUILD = (
     "install the CUDA build: remove .venv and run `make` on a machine with a GPU, or with "
     "ALLOW_CUDA_BUILD=1 on any machine"
@@ -115,7 +144,8 @@ _CUDA_BUILD = (
 def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
     """Devices of this machine or of the cluster, and how many Snakemake allows a job."""
     devices = visible_devices()
-    here = f"{len(devices)}: {', '.join(_described())}" if devices else "none"
+    kinds = Counter(_described()) if devices else {}
+    here = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
     if not gpus:
         yield Finding("GPUs", "none", here, "not needed")
         return
@@ -129,13 +159,14 @@ def _gpus(gpus: int, machine: Machine) -> Iterator[Finding]:
         "run on a machine with enough GPUs, lower `gpus` in the models' job sections, or use "
         "`--config device=cpu` (for small models only)",
     )
+    if machine.is_cluster:
+        return
     yield Finding(
         "Snakemake's limit",
         f"gpu={gpus}",
         f"gpu={machine.gpu_limit}",
         met(machine.gpu_limit >= gpus),
-        f"add `--resources gpu={gpus}` or more, or set gpu in profiles/default/profile.yaml to "
-        "the number of GPUs of this machine",
+        f"add `--resources gpu={gpus}` or more, or raise gpu in profiles/default/profile.yaml",
     )
 
 
@@ -159,11 +190,9 @@ def _offered_by_slurm() -> str:
     return ", ".join(sorted({kind for kind in offered if kind.startswith("gpu")}))
 
 
-def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
+def _vllm(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
     """vLLM in the build for the device, and a precision that its adapters have there."""
-    models = study.study.models
-    engines = {study.evaluation(model).engine for model in models}
-    is_needed = "vllm" in engines | {model.rl.engine for model in models.values()}
+    is_needed = "vllm" in _engines(study)
     wanted = _VLLM["cuda" if gpus else "cpu"]
     there = {name: version for name in _VLLM.values() if (version := _version(name))}
     here = ", ".join(f"{name} {version}" for name, version in there.items()) or "not installed"
@@ -176,24 +205,16 @@ def _vllm(study: ResolvedStudy, gpus: int) -> Iterator[Finding]:
         "run `python3 workflow/install.py .venv --extra vllm` on a machine like those that run "
         "the jobs, or set `engine: transformers` in the study",
     )
-    if gpus and (names := [name for name in models if draws_adapters_in_float32(study, name)]):
-        yield Finding(
-            "vLLM's precision",
-            "16 bits for LoRA adapters on a GPU",
-            f"float32 ({', '.join(names)})",
-            "failed",
-            "set `dtype: bfloat16` in the evaluation and `precision: bfloat16` in rl of these "
-            "models, or `engine: transformers`",
-        )
+    if names := float32_adapters(study, machine.device):
+        needed, here = "16 bits for LoRA adapters on a GPU", f"float32 ({', '.join(names)})"
+        yield Finding("vLLM's precision", needed, here, "failed", FLOAT32_ADAPTERS)
 
 
-def draws_adapters_in_float32(study: ResolvedStudy, model: str) -> bool:
-    """Whether vLLM would be handed an adapter in float32, which its GPU kernels do not take."""
-    settings, evaluation = study.study.models[model], study.evaluation(model)
-    if settings.rl.lora is None:
-        return False
-    rollouts = settings.rl.engine == "vllm" and settings.rl.precision == "float32"
-    return rollouts or (evaluation.engine == "vllm" and evaluation.dtype == "float32")
+def _engines(study: ResolvedStudy) -> set[str]:
+    models = study.study.models
+    return {study.evaluation(name).engine for name in models} | {
+        model.rl.engine for model in models.values() if model.rl
+    }
 
 
 def _precision(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
@@ -208,7 +229,7 @@ def _precision(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
     return Finding(
         "bfloat16",
         f"compute capability {BFLOAT16:.1f} or newer" if is_needed else "no GPU computes in it",
-        ", ".join(map(str, here)) or "unknown",
+        ", ".join(map(str, sorted(set(here)))) or "unknown",
         met(not here or machine.is_cluster or min(here) >= BFLOAT16) if is_needed else "not needed",
         "use GPUs from the Ampere generation on (such as A100, H100, RTX 30), or set `precision: "
         "float32` and `dtype: float32` or `float16`",
@@ -250,20 +271,22 @@ def _bitsandbytes(study: ResolvedStudy) -> Finding:
 def _memory(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
     asked = max(model.job.host_memory_gb for model in study.study.models.values())
     there = _host_memory()
+    jobs = max(1, machine.gpu_limit // gpus) if gpus else 1
+    needed = f"{asked} GB for a job" + ("" if jobs == 1 else f", {jobs} at once")
     if machine.is_cluster:
-        yield Finding("memory", f"{asked} GB for a job", "left to SLURM", "not needed")
+        yield Finding("memory", needed, "left to SLURM", "not needed")
     else:
         yield Finding(
             "memory",
-            f"{asked} GB for a job",
+            needed,
             f"{there / 1e9:.0f} GB",
-            met(there >= asked * 1e9),
+            met(there >= jobs * asked * 1e9),
             "lower memory_gb in the models' job sections if `snakemake plan --cores 1` shows that "
-            "jobs use less, or use a larger machine",
+            "jobs use less, use a larger machine"
+            + ("" if jobs == 1 else f", or let fewer run at once (`--resources gpu={gpus}`: one)"),
         )
     if gpus:
-        jobs = 1 if machine.is_cluster else max(1, machine.gpu_limit // gpus)
-        yield from asleep(study, machine.results, jobs, None if machine.is_cluster else there)
+        yield from asleep(study, machine.results)
 
 
 def _host_memory() -> float:

@@ -12,7 +12,8 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from sage.problems.entries import Benchmark, DataFile
-from sage.problems.fetching import DataError, cached, copies, mirror_folder, silence
+from sage.problems.fetching import cached, copies, mirror_folder, silence
+from sage.problems.record import DataError
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import HubBase, PackageBase
@@ -87,7 +88,7 @@ def _data_sets(study: ResolvedStudy) -> list[str]:
 def _problem_sets(study: ResolvedStudy) -> list[str]:
     """The problem sets that models are trained or evaluated on."""
     models = study.study.models
-    used = [model.rl.problems for model in models.values()]
+    used = [model.rl.problems for model in models.values() if model.rl]
     used += [benchmark for model in models for _, benchmark in study.evaluated(model)]
     return list(dict.fromkeys(used))
 

@@ -24,7 +24,7 @@ TOY = (
 def model_card(material: Material, run: Run) -> str:
     """The card of a trained policy: method, data, scores with intervals, cost."""
     study, scores = material.study, material.scores_of(run)
-    model = study.model(run.model)
+    model, rl = study.model(run.model), study.rl(run.model)
     algorithm, manifest = study.algorithms[run.algorithm], material.manifest_of(run)
     title = f"{model.title}, {row_title(study, run.algorithm)}, seed {run.seed}"
     toy = ["toy"] if material.is_toy() else []
@@ -37,15 +37,15 @@ def model_card(material: Material, run: Run) -> str:
         eval_results=results_of(scores),
     )
     guide, estimator = algorithm.guide, algorithm.estimator
-    beta = model.rl.kl_coefficient if algorithm.kl_coefficient is None else algorithm.kl_coefficient
+    beta = rl.kl_coefficient if algorithm.kl_coefficient is None else algorithm.kl_coefficient
     method = {
         "Loss": algorithm.loss,
         "KL term": "none" if algorithm.kl == "none" else f"{algorithm.kl}, coefficient {beta:g}",
         "Estimator of the KL term": estimator.kind if estimator else "none",
         "Guide": f"{guide.kind} {_settings(guide.settings)}" if guide else "none",
         "Advantage": algorithm.advantage.kind,
-        "Training data": f"`{model.rl.problems}`, {model.rl.steps} steps of "
-        f"{model.rl.prompts_per_step} prompts and {model.rl.rollouts} rollouts",
+        "Training data": f"`{rl.problems}`, {rl.steps} steps of "
+        f"{rl.prompts_per_step} prompts and {rl.rollouts} rollouts",
         "Training seed": str(run.seed),
         "Training time": duration(manifest.get("wall_seconds")),
         "Commit": str(manifest.get("git_commit") or "unknown"),

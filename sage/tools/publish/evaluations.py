@@ -47,6 +47,7 @@ def document(material: Material, run: Run, scores: pd.DataFrame, model: str) -> 
     base = study.model(run.model).base
     details = {
         "study": study.name,
+        "model": run.model,
         "algorithm": run.algorithm,
         "train_seed": str(run.seed),
         "toy": str(material.is_toy()).lower(),

@@ -18,7 +18,7 @@ import pandas as pd
 from sage.rendering.numbers import interval_of_points, p_text, points
 from sage.runtime.files import text_sum
 from sage.tools.publish.cards import TOY, cell, table
-from sage.tools.publish.material import PAPER, SOURCE, Material
+from sage.tools.publish.material import ARXIV, PAPER, SOURCE, Material
 
 Outcome = Literal["verified", "falsified", "toy", "inconclusive"]
 
@@ -53,7 +53,8 @@ def pages(material: Material) -> dict[str, str]:
         f"{table(('Page', 'Status', 'Verdict of the study'), rows)}\n"
     )
     made = material.ended().isoformat()
-    head = {"space_id": None, "emoji": "🎯", "created_at": made, "paper": SOURCE}
+    paper = {"arxiv_id": ARXIV, "openreview_id": None, "url": SOURCE, "title": PAPER}
+    head = {"space_id": None, "emoji": "🎯", "created_at": made, "paper": paper}
     tags = ["reproduction", "sage", "rlvr", *(["toy"] if material.is_toy() else [])]
     written["metadata.json"] = json.dumps({**head, "tags": tags}, indent=2, ensure_ascii=False)
     return {f"{FOLDER}/{path}": text for path, text in sorted(written.items())}

@@ -16,7 +16,8 @@ from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 from sage.study.bases import HubBase
 
-SOURCE = "https://arxiv.org/abs/2605.18864"
+ARXIV = "2605.18864"
+SOURCE = f"https://arxiv.org/abs/{ARXIV}"
 PAPER = "SAGE: Shaping Anchors for Guided Exploration in RLVR of LLMs"
 
 

@@ -1,0 +1,196 @@
+"""The tables of docs/findings.md on the kept studies, printed as Markdown from their files.
+
+    python -m benchmarks.study_tables
+
+Each number is in a file of `reports/kept/{study}`, and `python -m benchmarks.keep_run --check FOLDER`
+computes those about pass@k again from the kept counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.chance import markdown
+from sage.exhibits import restore_study
+from sage.rendering.labels import row_title
+from sage.rendering.numbers import interval_of_points, percent, points
+from sage.study import BASE, ResolvedStudy
+
+KEPT = Path(__file__).parents[1] / "reports/kept"
+K = 16
+
+
+@cache
+def study_of(name: str) -> ResolvedStudy:
+    """A kept study."""
+    return restore_study(json.loads((KEPT / name / "study.json").read_text(encoding="utf-8")))
+
+
+@cache
+def frame(study: str, name: str) -> pd.DataFrame:
+    """A kept table."""
+    return pd.read_csv(KEPT / study / f"{name}.csv")
+
+
+def difference(
+    study: str, model: str, benchmark: str, row: str, other: str, k: int
+) -> tuple[float, float, float] | None:
+    """`row` minus `other` in pass@k with its 95 % interval, shares; None where it was not kept."""
+    table = frame(study, "comparisons")
+    here = table[(table["model"] == model) & (table["benchmark"] == benchmark) & (table["k"] == k)]
+    for one, two, sign in ((row, other, 1), (other, row, -1)):
+        match = here[(here["algorithm"] == one) & (here["other"] == two)]
+        if len(match):
+            value, low, high = match.iloc[0][["value", "low", "high"]]
+            return sign * value, *sorted((sign * low, sign * high))
+    return None
+
+
+def points_of(values: Sequence[float] | None) -> str:
+    """A difference with its interval, in points."""
+    if values is None:
+        return "–"
+    return f"{points(values[0])} ({interval_of_points(values[1], values[2])})"
+
+
+def methods(
+    study: str, model: str, benchmark: str, rows: Iterable[str], baseline: str = "grpo"
+) -> str:
+    """pass@1 and pass@16 of methods, what stands behind them, and their differences."""
+    table = frame(study, "chance")
+    here = table[(table["model"] == model) & (table["benchmark"] == benchmark)]
+    lines = []
+    for row in rows:
+        one, many = (here[(here["algorithm"] == row) & (here["k"] == k)].iloc[0] for k in (1, K))
+        apart = [
+            ""
+            if row == baseline
+            else points_of(difference(study, model, benchmark, row, baseline, k))
+            for k in (1, K)
+        ]
+        lines.append(
+            [
+                "base" if row == BASE else row_title(study_of(study), row),
+                str(runs(study, model, benchmark, row)),
+                percent(one["value"]),
+                percent(many["value"]),
+                f"{100 * many['chance']:.2f}",
+                percent(many["worked"]),
+                *apart,
+            ]
+        )
+    name = "GRPO" if baseline == "grpo" else row_title(study_of(study), baseline)
+    return markdown(
+        f"method | runs | pass@1 | pass@{K} | chance level | with correct working "
+        f"| pass@1, minus {name} | pass@{K}, minus {name}",
+        lines,
+    )
+
+
+def runs(study: str, model: str, benchmark: str, row: str) -> int:
+    """How many training runs of a method were kept; 0 for the base."""
+    if row == BASE:
+        return 0
+    table = frame(study, "pass_at_k")
+    here = table[(table["model"] == model) & (table["benchmark"] == benchmark)]
+    return int((here[here["algorithm"] == row]["train_seed"].unique() >= 0).sum())
+
+
+def doses(study: str, rows: Iterable[str]) -> str:
+    """The doses of guides and KL terms over training, from the kept histories."""
+    steps = frame(study, "histories")
+    lines = []
+    for row in rows:
+        own = steps[steps["algorithm"] == row]
+        guide, kl = (own[key].mean() if key in own else np.nan for key in ("guide_dose", "kl_dose"))
+        short = "" if np.isnan(guide) or guide >= 0.05 else f"{0.05 / guide:.1f}"
+        lines.append(
+            [
+                row_title(study_of(study), row),
+                "–" if np.isnan(guide) else f"{guide:.3f}",
+                f"{kl:.3f}",
+                short,
+            ]
+        )
+    return markdown("method | dose of the guide | dose of the KL term | times too small", lines)
+
+
+def equal_accuracy(study: str) -> str:
+    """Coverage of methods minus that of mixtures that are as accurate."""
+    table = frame(study, "equal_accuracy")
+    lines = [
+        [
+            row_title(study_of(study), row["algorithm"]),
+            percent(row["accuracy"]),
+            percent(row["coverage"]),
+            percent(row["base_share"]),
+            percent(row["mixture"]),
+            points_of((row["value"], row["low"], row["high"])),
+        ]
+        for row in table.to_dict("records")
+        if not np.isnan(row["value"])
+    ]
+    head = f"method | pass@1 | pass@{K} | base's share of the mixture | its pass@{K} | difference"
+    return markdown(head, lines)
+
+
+def dose_cells(exhibit: str, study: str = "dose") -> str:
+    """The guide's effect in each cell of an exhibit of the dose study."""
+    table = frame(study, exhibit)
+    lines = []
+    for (beta, setting), cell in table.groupby(["kl_coefficient", "setting"], sort=False):
+        one, many = (cell[cell["k"] == k].iloc[0] for k in (1, K))
+        lines.append(
+            [
+                f"{beta:g}",
+                f"{setting:g}",
+                f"{one['guide_dose']:.3f}",
+                percent(one["without"]),
+                points_of((one["value"], one["low"], one["high"])),
+                percent(many["without"]),
+                points_of((many["value"], many["low"], many["high"])),
+            ]
+        )
+    return markdown(
+        f"β | ratio | dose | pass@1 without | guide's effect | pass@{K} without | guide's effect",
+        lines,
+    )
+
+
+def slopes(exhibits: Iterable[str], study: str = "dose") -> str:
+    """What ten times the dose adds to pass@16, by world."""
+    lines = []
+    for exhibit in exhibits:
+        table = frame(study, f"{exhibit}_slopes")
+        for row in table.to_dict("records"):
+            title = study_of(study).study.exhibits[exhibit].title
+            value = points_of((row["value"], row["low"], row["high"]))
+            lines.append([title, row["estimator"], f"pass@{row['k']}", value])
+    return markdown("world | KL term | k | ten times the dose adds", lines)
+
+
+MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
+COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
+CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
+DOSES = ("dose_plus", "dose_minus", "dose_zero")
+
+
+def tables() -> Iterator[str]:
+    """All tables, in the order of the page."""
+    yield methods("mini", "sums", "sheets", (*COMPARED, "grpo_forward_kl", *CONTROLS))
+    yield doses("mini", (*COMPARED[1:2], *MINI[1:], "grpo_branch_strong_k1_reward"))
+    yield equal_accuracy("mini")
+    yield methods("mini", "routes", "routes", (BASE, "grpo", "grpo_no_kl", "grpo_branch"))
+    for exhibit in DOSES:
+        yield dose_cells(exhibit)
+    yield slopes(DOSES)
+
+
+if __name__ == "__main__":
+    print("\n\n".join(tables()))

@@ -1,0 +1,166 @@
+"""What a guide does at which dose: its effect in each cell of a grid, and the slope over the dose.
+
+A cell is a guided method; it is compared with the same method without its guide, problem by problem
+and training seed by training seed. The dose is measured, not set: the standard deviation of
+beta * log q(x, y) within a group in standard deviations of its advantages
+(`sage.training.anchoring.DoseTally`), averaged over the steps of training. Coverage counts correct
+working where the problem set can check it, else answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sage.analysis.dynamics import History
+from sage.evaluation.curves import Curves, curves_of
+from sage.evaluation.intervals import mean_of, parts_of
+from sage.evaluation.pass_at_k import pass_at_k
+
+LEAST_DOSE = 0.05
+"""In standard deviations of the advantages. Below it a guide was not tested: no difference is
+then seen whatever guides do."""
+
+EFFECTS = ["estimator", "kl_coefficient", "setting", "algorithm", "other", "k", "worked"]
+EFFECTS += ["value", "low", "high", "with_guide", "without", "n_seeds", "guide_dose", "kl_dose"]
+EFFECTS += ["guide_dose_first", "kl", "truncated"]
+"""A row for each cell and k. `value` is pass@k with the guide minus that without it (shares), with
+its 95 % interval; `worked` says whether correct working counts. Doses are means over steps and
+runs, `guide_dose_first` over the first third; `kl` (nats) and `truncated` (share) over the last."""
+
+SLOPES = ["estimator", "k", "worked", "value", "low", "high", "n_cells", "n_seeds"]
+"""A row for each estimator and k: what ten times the dose adds to the effect (shares)."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A guided method and the same without its guide; `setting` is the guide's varied setting."""
+
+    estimator: str
+    kl_coefficient: float
+    setting: float
+    guided: str
+    plain: str
+
+
+def dose_tables(
+    counts: pd.DataFrame,
+    histories: Mapping[tuple[str, int], History],
+    cells: Sequence[Cell],
+    ks: Sequence[int],
+    draws: int,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """EFFECTS and SLOPES of one model on one benchmark, from its counts.
+
+    The slope is the least-squares line of the cells' effects over log10 of their doses; as it is
+    linear in the effects, problems and runs are resampled with it as they are with a difference.
+    Estimators with fewer than two cells of different dose have none. Raises ValueError if a cell
+    and its control share no training seed.
+    """
+    curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
+    effects: list[dict[str, object]] = []
+    differences: dict[str, list[tuple[float, np.ndarray]]] = {}
+    worked = all(not np.isnan(each.worked).any() for each in curves.values())
+    for cell in cells:
+        one, other, seeds = _paired(cell, curves)
+        values = [_values(each, ks, worked, seeds) for each in (one, other)]
+        change = values[0] - values[1]
+        dose = _training(histories, cell.guided, seeds)
+        mean = mean_of([parts_of(change, draws)])
+        low, high = mean.interval()
+        differences.setdefault(cell.estimator, []).append((dose["guide_dose"], change))
+        for place, k in enumerate(ks):
+            effects.append(
+                {
+                    "estimator": cell.estimator,
+                    "kl_coefficient": cell.kl_coefficient,
+                    "setting": cell.setting,
+                    "algorithm": cell.guided,
+                    "other": cell.plain,
+                    "k": k,
+                    "worked": worked,
+                    "value": float(mean.value[place]),
+                    "low": float(low[place]),
+                    "high": float(high[place]),
+                    "with_guide": float(values[0][..., place].mean()),
+                    "without": float(values[1][..., place].mean()),
+                    "n_seeds": len(seeds),
+                    **dose,
+                }
+            )
+    slopes = [
+        row
+        for estimator, pairs in differences.items()
+        for row in _slopes(estimator, pairs, ks, worked, draws)
+    ]
+    return pd.DataFrame(effects, columns=EFFECTS), pd.DataFrame(slopes, columns=SLOPES)
+
+
+def _paired(cell: Cell, curves: Mapping[str, Curves]) -> tuple[Curves, Curves, list[int]]:
+    one, other = curves[cell.guided], curves[cell.plain]
+    seeds = [seed for seed in one.seeds if seed in other.seeds]
+    if not seeds:
+        raise ValueError(f"{cell.guided} and {cell.plain}: no training seed in common")
+    return one, other, seeds
+
+
+def _values(curves: Curves, ks: Sequence[int], worked: bool, seeds: Sequence[int]) -> np.ndarray:
+    """pass@k `[S, P, K]` of the runs of `seeds`, by correct working or by answers."""
+    counts = (curves.worked if worked else curves.correct).astype(int)
+    places = [curves.seeds.index(seed) for seed in seeds]
+    return np.stack([pass_at_k(curves.n, run, np.array(ks)) for run in counts[places]])
+
+
+def _training(
+    histories: Mapping[tuple[str, int], History], algorithm: str, seeds: Sequence[int]
+) -> dict[str, float]:
+    """The last columns of EFFECTS: means over a method's runs of what its histories say."""
+    runs = [pd.DataFrame(histories[algorithm, seed]) for seed in seeds]
+    third = max(1, len(runs[0]) // 3)
+
+    def mean(key: str, steps: slice) -> float:
+        return float(np.mean([run[key].iloc[steps].mean() for run in runs if key in run] or np.nan))
+
+    return {
+        "guide_dose": mean("guide_dose", slice(None)),
+        "kl_dose": mean("kl_dose", slice(None)),
+        "guide_dose_first": mean("guide_dose", slice(third)),
+        "kl": mean("kl", slice(-third, None)),
+        "truncated": mean("truncated_share", slice(-third, None)),
+    }
+
+
+def _slopes(
+    estimator: str,
+    pairs: Sequence[tuple[float, np.ndarray]],
+    ks: Sequence[int],
+    worked: bool,
+    draws: int,
+) -> list[dict[str, object]]:
+    """The rows of SLOPES of one estimator; over training runs that all its cells have."""
+    known = [(dose, change) for dose, change in pairs if dose > 0]
+    doses = np.log10([dose for dose, _ in known])
+    runs = min((len(change) for _, change in known), default=0)
+    if len(known) < 2 or np.ptp(doses) == 0:
+        return []
+    centred = doses - doses.mean()
+    weights = centred / (centred @ centred)
+    slope = np.einsum("c,cspk->spk", weights, np.stack([change[:runs] for _, change in known]))
+    mean = mean_of([parts_of(slope, draws, ends=None)])
+    low, high = mean.interval()
+    return [
+        {
+            "estimator": estimator,
+            "k": k,
+            "worked": worked,
+            "value": float(mean.value[place]),
+            "low": float(low[place]),
+            "high": float(high[place]),
+            "n_cells": len(known),
+            "n_seeds": runs,
+        }
+        for place, k in enumerate(ks)
+    ]

@@ -1,0 +1,117 @@
+"""Coverage at equal accuracy: a method against a mixture of the base and a baseline.
+
+Drawing some completions from the base and the others from a trained policy costs nothing, and
+lies between both in pass@1 and in pass@k. A method keeps coverage only if its pass@k is above that
+of the mixture that is as accurate as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binom
+
+from sage.evaluation.curves import Curves, curves_of
+from sage.evaluation.intervals import mean_of, parts_of
+from sage.evaluation.pass_at_k import pass_at_k
+from sage.fields import BASE
+
+COLUMNS = ["algorithm", "k", "worked", "accuracy", "coverage", "base_share", "mixture"]
+COLUMNS += ["value", "low", "high", "n_seeds", "n_problems"]
+"""`accuracy` and `coverage` are a method's pass@1 and pass@k, `mixture` is pass@k of the mixture
+of that accuracy, in which `base_share` of the completions are the base's; `value` is coverage minus
+mixture with its 95 % interval `low` to `high`. All are shares; NaN where the method is more
+accurate than the baseline or less than the base, so that no mixture is as accurate."""
+
+
+def mixture_pass_at_k(
+    n: int, base: np.ndarray, trained: np.ndarray, share: float, k: int
+) -> np.ndarray:
+    """pass@k `[S, P]` where each of k completions is the base's with probability `share`.
+
+    `base` `[P]` and `trained` `[S, P]` are correct counts out of `n`. Unbiased: with j of the k
+    completions from the base, the probability that none is correct is the product of the unbiased
+    estimates for j and for k - j. Raises ValueError for a share outside 0 to 1.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share {share:g} of a mixture, not 0 to 1")
+    ks = np.arange(1, k + 1)
+    fails = [
+        np.concatenate([np.ones((len(counts), 1)), 1 - pass_at_k(n, counts, ks)], axis=1)
+        for counts in (base, *trained)
+    ]
+    weights = binom.pmf(np.arange(k + 1), k, share)
+    return 1 - np.stack([(weights * fails[0] * each[:, ::-1]).sum(axis=1) for each in fails[1:]])
+
+
+def equal_accuracy(
+    counts: pd.DataFrame, baseline: str, rows: Sequence[str], k: int, draws: int
+) -> pd.DataFrame:
+    """COLUMNS for each of `rows`, methods of one model on one benchmark.
+
+    Counts are of correct working where that is known for all, else of answers. The share of the
+    base is estimated from the same samples; the interval is that of coverage minus mixture after
+    taking away what their difference in accuracy explains, at the mixture's slope (delta method).
+    Raises ValueError unless the base and `baseline` are among the counts.
+    """
+    curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
+    if lacking := {BASE, baseline} - set(curves):
+        raise ValueError(f"equal accuracy: no counts of {', '.join(sorted(lacking))}")
+    worked = all(not np.isnan(each.worked).any() for each in curves.values())
+    correct = {
+        name: (each.worked if worked else each.correct).astype(int) for name, each in curves.items()
+    }
+    table = [
+        {"algorithm": row, "k": k, "worked": worked}
+        | _compared(row, baseline, curves, correct, k, draws)
+        for row in rows
+    ]
+    return pd.DataFrame(table, columns=COLUMNS)
+
+
+def _compared(
+    row: str,
+    baseline: str,
+    curves: Mapping[str, Curves],
+    correct: Mapping[str, np.ndarray],
+    k: int,
+    draws: int,
+) -> dict[str, Any]:
+    """The columns of one method, over the training seeds that it shares with the baseline."""
+    n = curves[row].n
+    seeds = [seed for seed in curves[row].seeds if seed in curves[baseline].seeds]
+    own, other = (
+        correct[name][[curves[name].seeds.index(seed) for seed in seeds]]
+        for name in (row, baseline)
+    )
+    base, (accuracy, other_accuracy) = correct[BASE][0], (own / n, other / n)
+    coverage = np.stack([pass_at_k(n, run, np.array([k]))[:, 0] for run in own])
+    gap = float(other_accuracy.mean() - (base / n).mean())
+    share = float(other_accuracy.mean() - accuracy.mean()) / gap if gap else np.nan
+    said: dict[str, Any] = {
+        "accuracy": float(accuracy.mean()),
+        "coverage": float(coverage.mean()),
+        "base_share": share,
+        "n_seeds": len(seeds),
+        "n_problems": len(base),
+    }
+    if not 0 <= share <= 1:
+        return said | dict.fromkeys(("mixture", "value", "low", "high"), np.nan)
+    mixture = mixture_pass_at_k(n, base, other, share, k)
+    step = 1e-3 if share < 0.5 else -1e-3
+    beside = mixture_pass_at_k(n, base, other, share + step, k)
+    slope = float((beside - mixture).mean()) / (-step * gap)
+    mixed_accuracy = share * base / n + (1 - share) * other_accuracy
+    change = coverage - mixture - slope * (accuracy - mixed_accuracy)
+    mean = mean_of([parts_of(change[..., None], draws, ends=None)])
+    low, high = mean.interval()
+    value = float(coverage.mean() - mixture.mean())
+    return said | {
+        "mixture": float(mixture.mean()),
+        "value": value,
+        "low": float(low[0]),
+        "high": float(high[0]),
+    }

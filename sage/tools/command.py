@@ -1,0 +1,164 @@
+"""The command `sage-rlvr`: Snakemake with a study's name, settings on the command line, and quiet.
+
+    sage-rlvr run [STUDY] [--set KEY=VALUE]... [--verbose] [anything that Snakemake takes]
+
+It puts a command of Snakemake together, prints it and runs it; whoever prefers runs that command
+without it. Snakemake's output is replaced by a line of progress (`progress`), unless `--verbose`
+asks for it or Snakemake is told how to log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import sage.tools.progress
+from sage.fields import nearest
+from sage.runtime.survivors import Locked, release_stale_lock
+
+TARGETS = {
+    "run": "make all results of a study, and its report",
+    "report": "the same, by the name of its page",
+    "plan": "the cost of a study before it is run",
+    "check": "whether this machine can run it",
+    "compare": "a finished study with a kept run: compare STUDY FOLDER",
+    "resolved": "the study's settings with every default",
+    "audit": "how often the grader may err on the study's samples",
+    "verify": "whether results are still what jobs made",
+    "archive": "a finished study as one RO-Crate",
+    "publish": "cards, logbook and scores of a finished study",
+}
+"""Commands that are Snakemake's targets, with what they do."""
+
+MODULES = {"watch": "how far a running study is", "new": "write a study of your own"}
+"""Commands that are a module beside this one: they start no jobs."""
+
+_VERBOSE = ("--logger", "--quiet", "-q", "--list", "--lint", "--help", "-h", "--version")
+_CORES = re.compile(r"(--cores|-c\d*|--jobs|-j\d*|--profile|--workflow-profile)(=.*)?|-[cj]\d+")
+
+
+class Usage(Exception):
+    """A command line that cannot be understood; the message says what to write."""
+
+
+@dataclass
+class Call:
+    """A command line, sorted: what goes to `--config`, values that are set, and the rest."""
+
+    config: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
+    verbose: bool = False
+
+
+def read(words: Sequence[str]) -> Call:
+    """The words after the command and the study. Raises Usage."""
+    call, waiting = Call(), list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--verbose":
+            call.verbose = True
+        elif word == "--set" or word.startswith("--set="):
+            value = word.partition("=")[2] or (waiting.pop(0) if waiting else "")
+            if "=" not in value:
+                raise Usage(f"--set {value}: must be KEY=VALUE, such as --set rl.steps=10")
+            call.overrides.append(value)
+        elif word in ("--config", "-C"):
+            while waiting and not waiting[0].startswith("-"):
+                call.config.append(_config(waiting.pop(0)))
+        else:
+            call.rest.append(word)
+            call.verbose |= word.startswith(_VERBOSE)
+    return call
+
+
+def _config(word: str) -> str:
+    key, equals, _ = word.partition("=")
+    if not equals or not key:
+        raise Usage(
+            f"--config {word}: must be KEY=VALUE without spaces, such as study=smoke; targets "
+            "stand before --config"
+        )
+    if "." in key:
+        raise Usage(f"--config {word}: {key} is a setting of the study; write --set {word}")
+    return word
+
+
+def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool]:
+    """The arguments of Snakemake for a command line of ours, and whether its output is wanted."""
+    places = []
+    for word in words[: 2 if command == "compare" else 1]:
+        if word.startswith("-"):
+            break
+        places.append(word)
+    call = read(words[len(places) :])
+    config = [f"{key}={place}" for key, place in zip(("study", "kept"), places, strict=False)]
+    config += call.config
+    if call.overrides:
+        config.append(f"set={json.dumps(call.overrides, ensure_ascii=False)}")
+    arguments = [] if command == "run" else [command]
+    if not any(_CORES.fullmatch(word) for word in call.rest):
+        arguments += ["--cores", "all" if command in ("run", "report") else "1"]
+    arguments += call.rest
+    return arguments + (["--config", *config] if config else []), call.verbose
+
+
+def usage() -> str:
+    """What there is to type."""
+    rows = [f"  {name:9} {does}" for name, does in (TARGETS | MODULES).items()]
+    return "\n".join([(__doc__ or "").partition("\n\nIt puts")[0], "", *rows])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = words[0] if words else "--help"
+    if command in ("--help", "-h", "help"):
+        print(usage())
+        return 0
+    try:
+        if command in MODULES:
+            status: int = import_module(f"sage.tools.{command}").main(words[1:])
+            return status
+        if command not in TARGETS:
+            raise Usage(f"no command {command!r}{nearest(command, [*TARGETS, *MODULES])}")
+        if not Path("Snakefile").is_file():
+            raise Usage(f"{Path.cwd()} has no Snakefile; run it in the folder of this repository")
+        asked, verbose = snakemake_words(command, words[1:])
+        if release_stale_lock(Path.cwd()):
+            print("The lock of a Snakemake that was killed is released; its run continues.")
+    except (Usage, Locked) as error:
+        print(f"sage-rlvr: {error}", file=sys.stderr)
+        return 2 if isinstance(error, Usage) else 1
+    print(f"snakemake {shlex.join(asked)}", flush=True)
+    own = [str(Path(sys.executable).with_name("snakemake")), *asked]
+    if verbose:
+        os.execv(own[0], own)
+    return _quietly(own)
+
+
+def _quietly(own: list[str]) -> int:
+    """Run Snakemake in this process with the logger of `progress`; returns its exit status."""
+    from snakemake.cli import main as snakemake
+    from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
+
+    LoggerPluginRegistry().register_plugin("snakemake_logger_plugin_sage", sage.tools.progress)
+    sys.argv = [*own, "--logger", "sage"]
+    try:
+        snakemake(sys.argv[1:])
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""What `sage-rlvr` shows of a run: one line of progress, and problems in full.
+
+It is a logger of Snakemake (`snakemake_interface_logger_plugins`), which gets every event of a run.
+On a terminal the line is written anew each second; elsewhere a line comes with each new stage, and
+once a minute. Snakemake's own log, in .snakemake/log, keeps everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from logging import WARNING, LogRecord
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from sage.rendering.numbers import duration
+from sage.tools.targets import TELLING
+
+STAGES = {
+    "pretrain": "base models",
+    "adopt": "base models",
+    "sft": "SFT",
+    "rl": "RL",
+    "sample": "sampling",
+}
+"""Stages by rule; every other rule is one of `OTHERS`."""
+
+OTHERS = "data, tables and figures"
+QUIET_SECONDS = 60.0
+"""Where there is no terminal, the longest time without a line while jobs run."""
+
+FEW = 3
+"""With fewer jobs there is no progress to show: what they print is their result."""
+
+LAST_LINES = 12
+"""Lines that are shown of a failed job's log."""
+
+_CHANGED = re.compile(r"before: (.*?) now: (.*?)(?=;|$)", re.DOTALL)
+_UNSAID = ("At least one job did not complete", "Exiting because a job execution failed")
+
+
+@dataclass
+class Progress:
+    """Jobs of a run by rule: how many there are, ended and running; times in seconds."""
+
+    total: Counter[str] = field(default_factory=Counter)
+    done: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    running: dict[int, tuple[str, float]] = field(default_factory=dict)
+    failed: int = 0
+    began: float = 0.0
+
+    def start(self, job: int, rule: str, now: float) -> None:
+        self.running[job] = rule, now
+
+    def end(self, job: int, now: float, failed: bool = False) -> None:
+        rule, began = self.running.pop(job, ("", now))
+        self.failed += failed
+        if rule and not failed:
+            self.done[rule] += 1
+            self.seconds[rule] += now - began
+
+    def seconds_left(self, now: float) -> float | None:
+        """Time for the jobs that are left, as many side by side as now, each as long as those of
+        its rule were; None while a rule of STAGES with jobs left has no job that ended."""
+        work = 0.0
+        for rule, total in self.total.items():
+            left = total - self.done[rule]
+            if left and rule in STAGES and not self.done[rule]:
+                return None
+            work += left * self.seconds[rule] / max(1, self.done[rule])
+        work -= sum(now - began for _, began in self.running.values())
+        return max(work, 0.0) / max(1, len(self.running))
+
+    def stage(self) -> str:
+        """What is running, the longest part of a run first."""
+        names = [STAGES.get(rule, OTHERS) for rule, _ in self.running.values()]
+        order = [*dict.fromkeys(STAGES.values()), OTHERS]
+        return next((name for name in reversed(order[:-1]) if name in names), OTHERS)
+
+    def line(self, now: float) -> str:
+        """`RL 3 of 22 · 40 of 201 jobs · 2 min, about 9 min left`."""
+        stage, done, total = self.stage(), self.done.total(), self.total.total()
+        of_stage = [rule for rule in self.total if STAGES.get(rule, OTHERS) == stage]
+        part, whole = (sum(count[rule] for rule in of_stage) for count in (self.done, self.total))
+        left = self.seconds_left(now) if done < total else None
+        ends = "" if left is None else f", about {duration(left)} left"
+        wrong = f", {self.failed} failed" if self.failed else ""
+        spent = duration(now - self.began)
+        return f"{stage} {part} of {whole} · {done} of {total} jobs{wrong} · {spent}{ends}"
+
+
+def changed_settings(reason: str) -> str:
+    """The settings that Snakemake's reason for a job says have changed: `steps 4 → 5`."""
+    match = _CHANGED.search(reason)
+    try:
+        before, now = (ast.literal_eval(f"[{side.strip()}]") for side in match.groups())  # type: ignore[union-attr]
+    except (AttributeError, ValueError, SyntaxError):
+        return ""
+    changes = [each for pair in zip(before, now, strict=False) for each in _differences(*pair)]
+    return ", ".join(changes)
+
+
+def _differences(before: Any, now: Any, place: str = "") -> list[str]:
+    """Where two values differ: `sampling.temperature 1.0 → 0.7`."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        keys = dict.fromkeys([*before, *now])
+        pairs = ((f"{place}.{key}".lstrip("."), before.get(key), now.get(key)) for key in keys)
+        return [each for key, *two in pairs for each in _differences(*two, key)]
+    return [] if before == now else [f"{place} {before} → {now}".strip()]
+
+
+def _why(reason: str) -> str:
+    """The reason for a job in few words, settings by name."""
+    if "Params have changed" in reason:
+        return f"settings changed: {changed_settings(reason) or 'see sage-rlvr run -n --verbose'}"
+    for said, short in (
+        ("Code has changed", "code changed"),
+        ("Updated input files", "input files changed"),
+        ("Set of input files has changed", "other input files"),
+        ("Missing output files", "not made yet"),
+        ("Input files updated by another job", "made from what changes"),
+        ("Forced execution", "asked for"),
+    ):
+        if said in reason:
+            return short
+    return "asked for"
+
+
+class LogHandler(LogHandlerBase):
+    """Snakemake's events as a line of progress."""
+
+    def __post_init__(self) -> None:
+        self._progress = Progress(began=time.monotonic())
+        self._reasons: Counter[tuple[str, str]] = Counter()
+        self._said, self._stage, self._at = list[str](), "", time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._lock, self._over = threading.Lock(), threading.Event()
+        threading.Thread(target=self._tick, daemon=True).start()
+
+    @property
+    def writes_to_stream(self) -> bool:
+        return True
+
+    @property
+    def writes_to_file(self) -> bool:
+        return False
+
+    @property
+    def has_filter(self) -> bool:
+        return True
+
+    @property
+    def has_formatter(self) -> bool:
+        return True
+
+    @property
+    def needs_rulegraph(self) -> bool:
+        return False
+
+    def emit(self, record: LogRecord) -> None:
+        with self._lock:
+            self._take(record)
+
+    def close(self) -> None:
+        if self._over.is_set():
+            return
+        self._over.set()
+        with self._lock:
+            if self._reasons:
+                self._write(*self._dry_run())
+            elif self._progress.done and self._progress.total.total() >= FEW:
+                self._write(self._progress.line(time.monotonic()))
+        super().close()
+
+    def _take(self, record: LogRecord) -> None:
+        event, now, details = getattr(record, "event", None), time.monotonic(), record.__dict__
+        if event == LogEvent.RUN_INFO and not self._progress.total:
+            counts = {rule: n for rule, n in details["stats"].items() if rule != "total"}
+            self._progress.total.update(counts)
+            if sum(counts.values()) < FEW:
+                return
+            most = ", ".join(f"{n} {rule}" for rule, n in Counter(counts).most_common(4))
+            self._write(f"{sum(counts.values())} jobs: {most}{', …' if len(counts) > 4 else ''}")
+        elif event == LogEvent.JOB_INFO and self.common_settings.dryrun:
+            self._reasons[details["rule_name"], _why(details["reason"])] += 1
+        elif event == LogEvent.JOB_INFO:
+            self._progress.start(details["jobid"], details["rule_name"], now)
+            self._show(now)
+        elif event == LogEvent.JOB_FINISHED:
+            self._progress.end(details["job_id"], now)
+        elif event == LogEvent.JOB_ERROR:
+            self._progress.end(details["jobid"], now, failed=True)
+            if details["rule_name"] not in TELLING:
+                self._write(*failure(details["rule_name"], [*map(Path, details["log"] or ())]))
+        elif record.levelno >= WARNING and getattr(record, "exception", "") != "RuleException":
+            self._problem(record.getMessage())
+        elif "Nothing to be done" in record.getMessage():
+            self._write("Nothing to do: every file is there and made from today's settings.")
+
+    def _problem(self, text: str) -> None:
+        text = text.removeprefix("WorkflowError:\n").strip()
+        if text and text not in self._said and not text.startswith(_UNSAID):
+            self._said.append(text)
+            self._write(text)
+
+    def _dry_run(self) -> list[str]:
+        rows = [f"  {count:4d} {rule}: {why}" for (rule, why), count in self._reasons.items()]
+        return ["This would run (nothing has been run):", *rows]
+
+    def _show(self, now: float) -> None:
+        if self._progress.total.total() < FEW:
+            return
+        stage = self._progress.stage()
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[K{self._progress.line(now)}")
+            sys.stderr.flush()
+        elif stage != self._stage or now - self._at >= QUIET_SECONDS:
+            self._stage, self._at = stage, now
+            self._write(self._progress.line(now))
+
+    def _write(self, *lines: str) -> None:
+        start = "\r\x1b[K" if self._terminal else ""
+        for line in lines:
+            print(start + line, file=sys.stderr, flush=True)
+
+    def _tick(self) -> None:
+        while not self._over.wait(1.0):
+            with self._lock:
+                if self._progress.running:
+                    self._show(time.monotonic())
+
+
+def failure(rule: str, logs: list[Path]) -> list[str]:
+    """What a failed job's log ends with; its own message alone where it has one."""
+    lines = [f"A job of {rule} failed" + (f"; its log is {logs[0]}" if logs else "") + "."]
+    for log in logs[:1]:
+        try:
+            text = log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+        except OSError:
+            continue
+        own = text[-1:] if text and text[-1].startswith("ERROR: ") else text[-LAST_LINES:]
+        lines += [f"  {line}" for line in own]
+    return lines

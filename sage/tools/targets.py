@@ -1,0 +1,64 @@
+"""What is said of Snakemake's targets: of one that does not exist, and of results that are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sage.fields import nearest
+from sage.results import Results
+from sage.runtime.faults import Fault
+from sage.runtime.tables import read_frame
+from sage.study import ResolvedStudy, StudyError
+from sage.study.written import read_study
+
+MOST_FILES = 6
+"""Files of a target that are named; a theory has more."""
+
+TELLING = ("check", "compare", "verify")
+"""Targets that say themselves what they found, and fail if it is bad."""
+
+DECIDED = ("supported", "contradicted")
+"""Verdicts whose claims are named at the end of a study."""
+
+
+def no_target(target: str, known: Sequence[str], study: ResolvedStudy, config_folder: Path) -> str:
+    """Why `target` cannot be made: a typing error, or an exhibit of other studies."""
+    others = []
+    for file in sorted((config_folder / "studies").glob("*.yaml")):
+        try:
+            exhibits = read_study(file.stem, config_folder).content.get("exhibits") or {}
+        except StudyError:
+            continue
+        others += [file.stem] if target in exhibits else []
+    elsewhere = f"; {', '.join(others)} have an exhibit of that name (study=NAME)" if others else ""
+    return f"{target!r} is no target of the study {study.name}{elsewhere}{nearest(target, known)}"
+
+
+def ending(target: str, files: Sequence[str], results: Results) -> Iterator[str]:
+    """Lines for the end of a run: where the files of a target are; of a whole study its page and
+    verdicts."""
+    if target in ("all", "report", "page", "whole_study"):
+        yield f"Report: {results.page}"
+        yield from verdicts(results)
+    elif target == "publish":
+        yield f"publish: {results.published}"
+    elif target == "report_partial":
+        yield f"Report so far: {results.partial_page}"
+    elif files:
+        more = f" and {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+        yield f"{target}: {', '.join(files[:MOST_FILES])}{more}"
+
+
+def verdicts(results: Results) -> Iterator[str]:
+    """How many claims got which verdict, and the claims that are decided, in three lines."""
+    try:
+        ledger = read_frame(results.metrics("claims"), ["claim", "text", "verdict"])
+    except (Fault, OSError):
+        return
+    claims = ledger.drop_duplicates("claim")
+    counts = claims["verdict"].value_counts()
+    yield f"Verdicts: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
+    for verdict in DECIDED:
+        if texts := claims.loc[claims["verdict"] == verdict, "text"].tolist():
+            yield f"{verdict.capitalize()}: {' '.join(texts)}"

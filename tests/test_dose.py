@@ -1,0 +1,93 @@
+"""The dose exhibit: cells and controls, effects and slopes by hand, its table and figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from test_mixtures import counts_of
+
+from sage.analysis.dose import Cell, dose_tables
+from sage.exhibits import load_study
+from sage.exhibits.dose import DoseFigure
+from sage.exhibits.kind import Display
+
+
+def history(dose: float, steps: int = 6) -> list[dict[str, Any]]:
+    """A run whose guide's dose is the same at every step."""
+    return [
+        {"step": s, "guide_dose": dose, "kl_dose": 0.5, "kl": 0.1 * s, "truncated_share": 0.0}
+        for s in range(1, steps + 1)
+    ]
+
+
+CELLS = [Cell("k1_reward", 0.05, ratio, f"strong{ratio:g}", "plain") for ratio in (1.0, 10.0)]
+
+
+def test_effects_and_slopes_by_hand() -> None:
+    """Twice 2 of 8 more right is +25 points; at ten times the dose +50: the slope is 25 points."""
+    counts = counts_of(
+        plain=[[0, 2, 4], [0, 2, 4]],
+        strong1=[[2, 4, 6], [2, 4, 6]],
+        strong10=[[4, 6, 8], [4, 6, 8]],
+    )
+    histories = {("plain", seed): history(0.0) for seed in (1, 2)}
+    histories |= {("strong1", seed): history(0.02) for seed in (1, 2)}
+    histories |= {("strong10", seed): history(0.2) for seed in (1, 2)}
+    effects, slopes = dose_tables(counts, histories, CELLS, [1], draws=200)
+    assert effects["value"].tolist() == pytest.approx([0.25, 0.5])
+    assert effects["without"].tolist() == pytest.approx([0.25, 0.25])
+    assert effects["guide_dose"].tolist() == pytest.approx([0.02, 0.2])
+    assert effects["kl"].tolist() == pytest.approx([0.55, 0.55])  # of the last two steps
+    (slope,) = slopes.to_dict("records")
+    assert slope["value"] == pytest.approx(0.25)
+    assert (slope["n_cells"], slope["n_seeds"]) == (2, 2)
+
+
+def test_cells_without_a_common_seed_are_refused() -> None:
+    counts = counts_of(plain=[[1, 2]], strong1=[[1, 2]])
+    counts.loc[counts["algorithm"] == "plain", "train_seed"] = 7
+    with pytest.raises(ValueError, match="no training seed in common"):
+        dose_tables(counts, {("strong1", 1): history(0.1)}, CELLS[:1], [1], draws=100)
+
+
+def test_a_cell_of_each_strength_and_a_control_of_each_weight() -> None:
+    study = load_study("dose", ROOT / "config")
+    exhibit = study.study.exhibits["dose_minus"]
+    assert isinstance(exhibit, DoseFigure)
+    rows = exhibit.rows_of(study)
+    assert len(rows) == 8
+    control = study.algorithms["grpo_branch_k1_reward-kl0.2-unguided"]
+    strong = study.algorithms["grpo_branch_k1_reward-kl0.2-ratio3"]
+    assert control.guide is None
+    assert strong.guide is not None
+    assert (strong.guide.settings["ratio"], strong.guide.clamp) == (3.0, [0.25, 4.0])
+    assert {control.kl_coefficient, strong.kl_coefficient} == {0.2}
+    assert control.estimator == strong.estimator
+
+
+def test_the_table_and_the_figure_show_every_cell(tmp_path: Path) -> None:
+    study = load_study("dose", ROOT / "config")
+    exhibit = study.study.exhibits["dose_plus"]
+    cells = [Cell(**cell) for cell in exhibit.settings(study, "dose_plus")["cells"]]
+    rng = np.random.default_rng(0)
+    names = {name for cell in cells for name in (cell.guided, cell.plain)}
+    counts = counts_of(**{name: rng.integers(0, 9, (2, 5)).tolist() for name in names})
+    histories = {
+        (name, seed): history(0.01 * (1 + place))
+        for place, name in enumerate(sorted(names))
+        for seed in (1, 2)
+    }
+    effects, slopes = dose_tables(counts, histories, cells, [1, 8], draws=200)
+    effects.to_parquet(tmp_path / "effects.parquet")
+    slopes.to_parquet(tmp_path / "slopes.parquet")
+    display = Display(study, "dose_plus", [tmp_path], ROOT / "reports/paper")
+    document = exhibit.table(display)
+    assert [len(group.rows) for group in document.table.groups] == [6]
+    assert len(exhibit.slopes(display).table.groups[0].rows) == 2  # pass@1 and pass@8
+    figure = exhibit.figure(display)
+    assert len(figure.axes) == 2  # pass@1 and pass@8
+    assert all(len(axes.containers) == 6 for axes in figure.axes)

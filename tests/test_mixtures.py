@@ -1,0 +1,104 @@
+"""Coverage at equal accuracy: mixtures by hand and by enumeration, and the table made of them."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from math import comb
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sage.evaluation.mixtures import equal_accuracy, mixture_pass_at_k
+from sage.evaluation.pass_at_k import pass_at_k
+
+
+def enumerated(base: list[int], trained: list[int], share: float, k: int) -> float:
+    """pass@k over all ways to take j completions of one and k - j of the other."""
+    n, total = len(base), 0.0
+    for j in range(k + 1):
+        weight = comb(k, j) * share**j * (1 - share) ** (k - j)
+        ways = list(product(combinations(base, j), combinations(trained, k - j)))
+        total += weight * np.mean([any(one + other) for one, other in ways])
+    assert n == len(trained)
+    return total
+
+
+def test_a_mixture_by_hand() -> None:
+    """None right of two, one right of two, half of each: 1/4 + 1/2 * 1/2 fail of two draws."""
+    values = mixture_pass_at_k(2, np.array([0]), np.array([[1]]), 0.5, 2)
+    assert values == pytest.approx(np.array([[0.5]]))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_mixture_is_what_enumeration_says(share: float) -> None:
+    base, trained, k = [1, 0, 0, 0, 1], [1, 1, 1, 0, 0], 3
+    values = mixture_pass_at_k(5, np.array([sum(base)]), np.array([[sum(trained)]]), share, k)
+    assert values[0, 0] == pytest.approx(enumerated(base, trained, share, k))
+
+
+def test_the_ends_of_a_mixture_are_the_base_and_the_baseline() -> None:
+    base, trained = np.array([0, 3, 8]), np.array([[8, 1, 2], [4, 4, 0]])
+    for share, counts in ((1.0, [base, base]), (0.0, trained)):
+        ends = np.stack([pass_at_k(8, run, np.array([4]))[:, 0] for run in counts])
+        assert mixture_pass_at_k(8, base, trained, share, 4) == pytest.approx(ends)
+    with pytest.raises(ValueError, match="not 0 to 1"):
+        mixture_pass_at_k(8, base, trained, 1.2, 4)
+
+
+def counts_of(**methods: list[list[int]]) -> pd.DataFrame:
+    """Counts out of 8 of problems, by method and run; the base has seed 0."""
+    return pd.DataFrame(
+        [
+            {
+                "model": "m",
+                "algorithm": name,
+                "train_seed": 0 if name == "base" else seed,
+                "benchmark": "b",
+                "problem_id": f"p{place}",
+                "n_samples": 8,
+                "correct": count,
+                "worked": float(count),
+                "chance": [np.nan] * 4,
+            }
+            for name, runs in methods.items()
+            for seed, run in enumerate(runs, start=1)
+            for place, count in enumerate(run)
+        ]
+    )
+
+
+def test_a_mixture_of_its_own_kind_is_neither_above_nor_below() -> None:
+    """`half` is right as often as half base, half baseline; on each problem as the mixture."""
+    base, grpo = [8, 0, 4, 0, 2, 6], [0, 8, 4, 8, 6, 6]
+    half = [round((one + other) / 2) for one, other in zip(base, grpo, strict=True)]
+    table = equal_accuracy(
+        counts_of(base=[base], grpo=[grpo, grpo], half=[half, half]),
+        "grpo",
+        ["half", "grpo"],
+        1,
+        200,
+    ).set_index("algorithm")
+    assert table.loc["half", "base_share"] == pytest.approx(0.5)
+    assert table.loc["half", "value"] == pytest.approx(0, abs=1e-12)
+    assert table.loc["grpo", "base_share"] == 0
+    assert table.loc["grpo", "mixture"] == pytest.approx(table.loc["grpo", "coverage"])
+
+
+def test_a_method_that_keeps_more_is_above_and_a_more_accurate_one_has_no_mixture() -> None:
+    base, grpo = [2] * 60, [8, 0] * 30
+    even, best = [4, 2] * 30, [8, 1] * 30
+    table = equal_accuracy(
+        counts_of(base=[base], grpo=[grpo] * 3, even=[even] * 3, best=[best] * 3),
+        "grpo",
+        ["even", "best"],
+        4,
+        200,
+    ).set_index("algorithm")
+    assert table.loc["even", "low"] > 0
+    assert table.loc["even", "value"] == pytest.approx(
+        table.loc["even", "coverage"] - table.loc["even", "mixture"]
+    )
+    assert table.loc["best", ["mixture", "value", "low", "high"]].isna().all()
+    with pytest.raises(ValueError, match="no counts of base"):
+        equal_accuracy(counts_of(grpo=[grpo]), "grpo", ["grpo"], 4, 100)

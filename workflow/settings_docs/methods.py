@@ -1,0 +1,103 @@
+"""The tables of docs/method.md: each method of algorithms.yaml, and each kind that one can name.
+
+Both are read off the registries: what a kind does is the first line of its class, its source the
+paper that the first paragraph names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from sage.study.algorithms import Algorithm
+from sage.study.choices import REGISTRIES, Choice
+
+SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|ACL Findings 2026, 641|\bEq\. [\d, ]*\d")
+_BLOCK = re.compile(r"(<!-- begin generated: (\w+) -->\n).*?(<!-- end generated -->)", re.S)
+_ARXIV = "arXiv "
+
+
+def filled(text: str, config: Path) -> str:
+    """`text` with both tables written anew."""
+    entries = yaml.safe_load((config / "algorithms.yaml").read_text(encoding="utf-8"))
+    methods = {name: Algorithm.model_validate(entry) for name, entry in entries.items()}
+    tables = {
+        "methods": [
+            ["method", "what is drawn", "what is credited", "what is paid", "source"],
+            *([f"`{name}`", *_row(method)] for name, method in methods.items()),
+        ],
+        "kinds": [["key", "kind", "what it does", "source"], *_kinds()],
+    }
+    return _BLOCK.sub(lambda match: match[1] + _table(tables[match[2]]) + match[3], text)
+
+
+def _row(method: Algorithm) -> list[str]:
+    """What is drawn, credited and paid by a method, and the sources of its choices."""
+    drawn = "G completions a prompt"
+    if method.planner:
+        drawn += f", then as {_named(method.planner)}"
+    if method.filter:
+        drawn += (
+            f", groups that {_named(method.filter)} keeps, refilled {method.filter.max_refills}×"
+        )
+    clips = "" if (method.clip_low, method.clip_high) == (0.2, 0.2) else _clips(method)
+    shared = f", per token by {_named(method.credit)}" if method.credit else ""
+    credited = f"{_named(method.advantage)}{shared}; loss {method.loss}{clips}"
+    paid = " + ".join(map(_named, method.rewards))
+    if method.kl != "none":
+        anchor = f"q·π_ref, q {_named(method.guide)}" if method.guide else "π_ref"
+        if method.guide and method.guide.clamp != [0.6, 1.4]:
+            anchor += f" in {method.guide.clamp}"
+        paid += f" − β · {_named(method.estimator)} to {anchor}"
+    if method.entropy_bonus:
+        paid += f" + {method.entropy_bonus:g} · entropy"
+    sources = dict.fromkeys(
+        found
+        for _, key, choice in method.choices()
+        for found in SOURCE.findall(_said(key, choice.kind))
+    )
+    return [drawn, credited, paid, _cited(sources)]
+
+
+def _kinds() -> Iterator[list[str]]:
+    for key, registry in REGISTRIES.items():
+        for kind in registry.classes:
+            said = _said(key, kind)
+            sources = dict.fromkeys(SOURCE.findall(said))
+            yield [key, f"`{kind}`", said.splitlines()[0], _cited(sources)]
+
+
+def _said(key: str, kind: str) -> str:
+    """The first paragraph of what a kind's class says of itself."""
+    return (inspect.getdoc(REGISTRIES[key].find(kind)) or "").partition("\n\n")[0]
+
+
+def _named(choice: Choice | None) -> str:
+    """A choice with the settings that it states."""
+    assert choice is not None
+    settings = ", ".join(f"{name} {value}" for name, value in choice.settings.items())
+    return f"`{choice.kind}`" + (f" ({settings})" if settings else "")
+
+
+def _clips(method: Algorithm) -> str:
+    ends = ["none" if clip is None else f"{clip:g}" for clip in (method.clip_low, method.clip_high)]
+    return f", clip {' / '.join(ends)}"
+
+
+def _cited(sources: dict[str, None]) -> str:
+    return ", ".join(
+        f"[{each.removeprefix(_ARXIV)}](https://arxiv.org/abs/{each.removeprefix(_ARXIV)})"
+        if each.startswith(_ARXIV)
+        else each
+        for each in sources
+    )
+
+
+def _table(rows: list[list[str]]) -> str:
+    head, *rest = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head, ["---"] * len(head), *rest]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
