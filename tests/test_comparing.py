@@ -11,6 +11,7 @@ from report_frames import ROOT
 
 from sage.report.comparing import differences, write_comparison
 from sage.results import Results, Run
+from sage.tools import command
 
 
 def counts(share: float, seeds: tuple[int, ...] = (1, 2, 3), problems: int = 40) -> pd.DataFrame:
@@ -83,3 +84,11 @@ def test_the_page_names_settings_and_numbers(tmp_path: Path) -> None:
     assert [words_of(forest.find("tbody/tr/th")) for forest in forests] == ["Base easy"] * 2
     rows = tree.findall(".//table[@id='table-numbers']/tbody/tr")
     assert len(rows) == 1 + 4  # a heading, then two methods at two k
+
+
+def test_the_command_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = str(tmp_path / "page.html")
+    assert command.main(["compare", str(tmp_path), "nothing", "--html", page]) == 1
+    assert "metrics/counts.parquet" in capsys.readouterr().err
