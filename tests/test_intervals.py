@@ -12,8 +12,8 @@ from scipy.stats import beta
 
 from sage.evaluation.intervals import (
     Groups,
-    detectable,
     groups_of,
+    detectable,
     holm,
     interval_of_difference,
     interval_of_mean,

@@ -125,9 +125,7 @@ def _no_study(study: str, folder: Path) -> str:
         near = difflib.get_close_matches(study, map(str, _yaml_files(folder)), n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"the file {study!r} does not exist (seen from {Path.cwd()}){hint}"
-    return (
-        f"{study!r} is neither a study in {folder} nor a YAML file{nearest(study, _names(folder))}"
-    )
+    return f"{study!r} is neither a study in {folder} nor a YAML file{nearest(study, _names(folder))}"
 
 
 def _yaml_files(folder: Path) -> Iterator[Path]:
@@ -391,9 +389,7 @@ def _not_yaml(file: Path, error: yaml.YAMLError) -> StudyError:
     mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
     if mark is None:
         return StudyError(f"{file}: not valid YAML: {error}")
-    lines = (
-        file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-    )
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
     rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
     word = re.match(r"\*?([\w.-]*)", rest)
     for start, meant in _IN_WORDS.items():

@@ -28,9 +28,7 @@ def write_instances(document: Document, run: Run, results: Results, file: TextIO
     `document` has its scores (`evaluations`); benchmarks without samples on disk are left out.
     """
     lines = 0
-    for benchmark in dict.fromkeys(
-        one["evaluation_name"] for one in document["evaluation_results"]
-    ):
+    for benchmark in dict.fromkeys(one["evaluation_name"] for one in document["evaluation_results"]):
         samples = results.samples(run, benchmark)
         if not samples.is_file():
             continue
