@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,9 @@ KEYS = {
 COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "place_verdict", "verdict")
 """Columns that `--check` compares, and what names a row, by table."""
 
+_FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
+"""A link of a report to a file of the study."""
+
 OF_ALL = ("git_commit", "hardware", "versions")
 """What the manifests of one run agree on; where they do not, `run.json` lists each value."""
 
@@ -72,7 +77,6 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     if not places.page.exists():
         raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
     target.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(places.page, target / "index.html")
     for table in sorted(places.table("*").parent.glob("*.csv")):
         shutil.copyfile(table, target / table.name)
     for name in figures:
@@ -87,6 +91,14 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
     write_text_atomic(target / "manifests.jsonl", "".join(lines))
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
+    page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
+    write_text_atomic(target / "index.html", page)
+
+
+def _beside(target: Path, link: re.Match[str]) -> str:
+    """A page's link to a file: to the copy that is kept beside the page, else its text alone."""
+    name = link[1].rpartition("/")[2]
+    return f'<a class="file" href="{name}">{link[2]}</a>' if (target / name).is_file() else link[2]
 
 
 def _write(path: Path, table: pd.DataFrame) -> None:

@@ -188,7 +188,7 @@ def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     )
 
 
-def tested(claims: pd.DataFrame) -> pd.DataFrame:
+def with_findings(claims: pd.DataFrame) -> pd.DataFrame:
     """The ledger as if each test of each claim had found something."""
     found = claims.assign(
         verdict="inconclusive", place="easy", effect=0.01, low=-0.01, high=0.03, p=0.2, n=40
@@ -201,7 +201,7 @@ def tested(claims: pd.DataFrame) -> pd.DataFrame:
 def a_page_with_claims(study: ResolvedStudy, folder: Path, **changed: Any) -> str:
     """A page on which each test of each claim has found something."""
     content = replace(a_content(study, folder), **changed)
-    metrics = {**content.metrics, "claims": tested(content.metrics["claims"])}
+    metrics = {**content.metrics, "claims": with_findings(content.metrics["claims"])}
     return render_page(study, replace(content, metrics=metrics), FILES, RESULTS.page)
 
 

@@ -18,10 +18,7 @@ from pages import (
     with_a_case,
     words_of,
 )
-from report_frames import (
-    ROOT,
-    a_study,
-)
+from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study
@@ -110,21 +107,32 @@ class TestPage:
         # easy +30 and hard +2 with p = 0.001 and 0.9; the mean's interval is wide
         assert lede == (
             "GRPO raises pass@1 of the base from 20.0 to 36.0 % (+16.0 points, 95 % interval "
-            "+8.9 to +23.1), mean of 2 benchmarks."
+            "+8.8 to +23.2), mean of 2 benchmarks."
         )
         assert second == (
-            "The other method does not differ significantly from GRPO: Branch in pass@1 (36.0 to "
-            "55.0 %, +19.0 points)."
+            "The other method differs significantly from GRPO after Holm: the largest gain is "
+            "Branch in pass@1 (36.0 to 55.0 %, +19.0 points)."
         )
         assert third == "Each method was trained once, so this is true of these runs alone."
 
+    def test_where_nothing_is_significant_the_page_says_so(self, tmp_path: Path) -> None:
+        alike = COMPARISONS.assign(var_problems=1.0, var_below=1.0, var_above=1.0, p=0.9)
+        study = with_a_case(a_study())
+        metrics = {"pass_at_k": pass_at_k(METRICS), "comparisons": alike}
+        opening = parsed(a_page(study, tmp_path, metrics=metrics)).find(".//div[@id='findings']")
+        lede, second = [words_of(item) for item in opening.findall("p")][:2]
+        assert "does not change pass@1 significantly (20.0 to 36.0 %: +16.0 points" in lede
+        assert second.startswith("The other method does not differ significantly from GRPO: Branch")
+
     def test_claims_open_the_page_with_their_verdicts_apart(self, tmp_path: Path) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")
-        tree = parsed(a_page_with_claims(with_a_case(a_study()), tmp_path))
+        study = with_a_case(a_study())
+        tree = parsed(a_page_with_claims(study, tmp_path))
         (forest,) = tree.findall(".//div[@id='findings']/table")
         rows = forest.findall("tbody/tr")
         said = [words_of(row.find("th/small[@class='claimed']")) for row in rows]
-        drawn = [one for one in claims.values() if one.primary.unit == "points"]
+        here = [one for one in claims.values() if one.primary.exhibit in study.study.exhibits]
+        drawn = [one for one in here if one.primary.unit == "points"]
         drawn.sort(key=lambda claim: not claim.headline)
         assert said == [f"Paper: {claim.claim}" for claim in drawn]
         assert {words_of(row[-1]) for row in rows} == {"inconclusive"}

@@ -22,8 +22,8 @@ from pages import (
     opened,
     parsed,
     svgs,
-    tested,
     with_a_case,
+    with_findings,
     words_of,
 )
 from report_frames import (
@@ -153,7 +153,7 @@ class TestMarkup:
     def test_some_that_were_not_tested_take_one_line(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
         claims = a_content(study, tmp_path / "frame").metrics["claims"]
-        some = tested(claims).where(claims["claim"] == "forward_kl", claims)
+        some = with_findings(claims).where(claims["claim"] == "forward_kl", claims)
         metrics = a_content(study, tmp_path / "more").metrics | {
             "claims": some.astype(claims.dtypes)
         }

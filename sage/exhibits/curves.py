@@ -29,12 +29,6 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
     kind: Literal["curves"]
 
     contents: ClassVar[str] = (
-        "Share of problems solved by at least one of k samples, against k; one panel for each "
-        "benchmark. With more than four methods, one panel for each method and benchmark shows the "
-        "difference from the base in points. Bands are 95 % intervals over problems (and over "
-        "training runs, if there are several)."
-    )
-    caption: ClassVar[str] = (
         "Share of problems solved by at least one of k samples (unbiased estimate), one panel for "
         "each benchmark. With more than four methods, each has a panel with the difference from "
         "the base in points, paired by problem; the grey line is the first method’s. Bands are "

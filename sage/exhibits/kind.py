@@ -173,10 +173,11 @@ class Shows:
     """
 
     contents: ClassVar[str]
-    """What its files contain, in one or two sentences: the caption in `snakemake --report`."""
+    """What its files contain, in a few sentences: the caption in `snakemake --report`, and of its
+    figures on the page."""
 
     caption: ClassVar[str] = ""
-    """The caption of its figures on the page."""
+    """The caption of its figures on the page, where `contents` says more than they show."""
 
     category: ClassVar[str] = ""
     """The heading in `snakemake --report`; by default Tables or Figures."""

@@ -39,11 +39,6 @@ class LearnedGuideFigure(ExhibitOfRows, Kind):
         "surprisal and position. The two other signals are at their mean over the tokens of "
         "training. Thin lines are training seeds, thick lines their mean. At the start q is 1."
     )
-    caption: ClassVar[str] = (
-        "The two other signals are at their mean over the tokens of training; the range shown ends "
-        "three standard deviations above a signal's mean. Thin lines are training seeds, thick "
-        "lines their mean. At the start of training q is 1 (dotted)."
-    )
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """Methods whose guide does not learn."""

@@ -147,7 +147,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         styles, grey = line_styles(display.study), PALETTE["grey"][0]
         dashed: dict[str, Any] = {"color": grey, "lw": 0.9, "ls": (0, (4, 2))}
         figure = Figure(
-            figsize=(2.4 + 3.6 * len(problems), 0.55 * len(names) + 1.4), layout="constrained"
+            figsize=(4.6 * len(problems), 0.55 * len(names) + 1.9), layout="constrained"
         )
         panels = figure.subplots(1, len(problems), squeeze=False, sharey=True)[0]
         for number, (axes, problem) in enumerate(zip(panels, problems, strict=True), start=1):
@@ -166,6 +166,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             axes.grid(visible=False, axis="y")
             axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
             axes.set_ylabel("")
+            axes.tick_params(labelleft=True)  # the page shows each panel by itself
         panels[0].set_yticks(range(len(names)), [display.title(name) for name in names])
         panels[0].set_ylim(len(names) - 0.4, -0.5)
         colour = PALETTE["slate"][0]
@@ -175,7 +176,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             Line2D([], [], **dot, markerfacecolor="none", label="not correct"),
             Line2D([], [], **dashed, label=_TAIL_LABEL),
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=3)
+        figure.legend(handles=handles, loc="outside lower center")
         return figure
 
 

@@ -48,10 +48,6 @@ class GuidedAnchorsFigure(Shows):
         "factor that the guide gives each. Computed with the functions used in training; the "
         "numbers are this project's."
     )
-    caption: ClassVar[str] = (
-        "How each guide reshapes an anchor, computed with the guide functions used in training, "
-        "on a small token tree at the first step."
-    )
 
     def figure(self, display: Display) -> Figure:
         """The anchor of each guide, a column for each; see `anchors_figure`."""
@@ -68,11 +64,6 @@ class ModesFigure(Shows):
         "One normal policy fitted to a distribution with two modes: by reverse KL, which seeks "
         "one mode; by forward KL, which covers both; and by the reverse KL to SAGE's anchor, "
         "which amplifies the rarer mode. The curves are computed; the numbers are this project's."
-    )
-    caption: ClassVar[str] = (
-        "The policy that minimises each of three divergences. Reverse KL seeks one mode, forward "
-        "KL covers both, and the reverse KL to a guided anchor reaches the rarer mode. The "
-        "curves are fitted."
     )
 
     def figure(self, display: Display) -> Figure:
@@ -135,8 +126,9 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
         _dots(below, ranks, factors, data, colour, all_)
         below.plot(ranks, moving_mean(factors, len(ranks) // 8), color=colour, lw=1.8)
         below.set(xlabel="all completions, most likely first")
-    grid[0, 0].set_ylabel("probability")
-    grid[1, 0].set_ylabel("guide q(y)")
+        for axes, label in ((above, "probability"), (below, "guide q(y)")):
+            axes.set_ylabel(label)
+            axes.tick_params(labelleft=True)  # the page shows each panel by itself
     colour = PALETTE["slate"][0]
     look: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 5, "color": colour}
     handles = [
@@ -144,7 +136,7 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
         Line2D([], [], **look, label="anchor, through an open state"),
         Line2D([], [], **look, markerfacecolor="none", label="anchor, through no open state"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.legend(handles=handles, loc="outside lower center")
     return figure
 
 
@@ -161,8 +153,8 @@ def modes_figure(data: ModeFits) -> Figure:
     row = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
     for axes, (title, (fit, colour)) in zip(row, panels.items(), strict=True):
         _fit(axes, data, fit, PALETTE[colour][0])
-        axes.set(title=title)
-    row[0].set_ylabel("density")
+        axes.set(title=title, ylabel="density")
+        axes.tick_params(labelleft=True)
     return figure
 
 

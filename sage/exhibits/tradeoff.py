@@ -41,15 +41,10 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
     kind: Literal["tradeoff"]
     leads: ClassVar[bool] = True
     contents: ClassVar[str] = (
-        "Accuracy against coverage: differences of pass@1 (across) and pass@k (up) from the first "
-        "method, in points, paired by problem; one panel per benchmark. Large marks are methods "
-        "with 95 % intervals, small ones single training runs."
-    )
-    caption: ClassVar[str] = (
         "Differences from the first method, which is where the lines cross: pass@1 across, pass@k "
-        "up, in points, paired by problem. Large marks are methods, lines their 95 % intervals "
-        "(up to 14 methods), small marks single training runs. Right and below: more accuracy and "
-        "less coverage. An arrow points to the base if it is far away."
+        "up, in points, paired by problem; one panel per benchmark. Large marks are methods, lines "
+        "their 95 % intervals (up to 14 methods), small marks single training runs. Right and "
+        "below: more accuracy and less coverage. An arrow points to the base if it is far away."
     )
 
     def figure(self, display: Display) -> Figure:
@@ -128,7 +123,7 @@ def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float,
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
     """Around `values` and 0, with a margin."""
-    low, high = min(0.0, *values), max(0.0, *values)
+    low, high = min([0.0, *values]), max([0.0, *values])
     margin = 0.12 * (high - low) or 1.0
     return low - margin, high + margin
 

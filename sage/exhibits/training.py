@@ -58,11 +58,6 @@ class TrainingFigure(ExhibitOfRows, Kind):
         "highest seed (of the first method alone, where there are more than four), both running "
         "means over a twentieth of the steps."
     )
-    caption: ClassVar[str] = (
-        "Lines are means over training seeds, bands reach from the lowest to the highest seed (of "
-        "the first method alone, where there are more than four); both are running means over a "
-        "twentieth of the steps."
-    )
 
     def measure(self, job: Measuring) -> None:
         """Write `histories`: the recorded values, a row for each run and step."""

@@ -40,11 +40,6 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         "numbers are optimizer steps, vertical bars are 95 % intervals. Moving right but not up: "
         "reward rises without accuracy."
     )
-    caption: ClassVar[str] = (
-        "Training reward against test accuracy at moments of training. If reward rises and "
-        "accuracy does not, the policy may have learnt only the training problems. Bars are 95 % "
-        "intervals."
-    )
 
     def snapshots_kept(self) -> int:
         return self.snapshots

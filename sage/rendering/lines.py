@@ -69,7 +69,8 @@ class LineStyle:
 def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
     """The line style of `base` and of every method of the study.
 
-    Up to 40 methods, no two have the same colour and dashes, or the same colour and marker.
+    No two are alike; up to some 40 methods, no two have the same colour and dashes, or the same
+    colour and marker.
     The plainest come first, variants that exhibits add last, so that they change no other style.
     """
     styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
@@ -94,7 +95,8 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
             for colour in choice
             for place, dashes in _rotated(_DASHES, first)
         ]
-        styles[name] = next((look for look in looks if _free(look, styles.values())), looks[0])
+        free = [look for look in looks if look not in styles.values()]
+        styles[name] = next((look for look in free if _free(look, styles.values())), free[0])
     return styles
 
 

@@ -24,8 +24,8 @@ from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 
-BUDGET = 3_000_000
-"""Bytes of JSON; with them the page loads on a slow line and can be sent by mail."""
+BUDGET = 1_200_000
+"""Bytes of JSON: with figures and tables a page stays below 3 MB, to be sent by mail."""
 
 LONGEST = 4_000
 """The most characters shown of a completion, and of a problem."""

@@ -1,6 +1,6 @@
 """Two finished studies on one page: what differs in their settings, then in their numbers.
 
-    python -m sage.report.comparing results/a results/b --html page.html
+    sage-rlvr compare A B --html page.html
 
 A method of both studies is compared with itself, on the benchmarks whose problems are the same:
 paired by problem, and by training run where both have the same seeds. The second study is taken
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,8 +82,8 @@ def write_comparison(
 def differences(one: pd.DataFrame, two: pd.DataFrame, draws: int) -> pd.DataFrame:
     """DIFFERENCES of two studies' counts, at k = 1 and the largest k that both have.
 
-    Training runs are paired by seed, or in order where no seed is in both. Raises ValueError if
-    nothing is on the same problems.
+    Training runs are paired by seed, or in order where no seed is in both; runs that are left over
+    do not count. Raises ValueError if nothing is on the same problems.
     """
     ours, theirs = (dict(list(counts.groupby(KEYS, sort=False))) for counts in (one, two))
     rows = []
@@ -96,7 +97,7 @@ def differences(one: pd.DataFrame, two: pd.DataFrame, draws: int) -> pd.DataFram
         table = comparisons_table(pd.concat(named), draws)
         for row in table[table["k"].isin([1, table["k"].max()])].to_dict("records"):
             levels = {
-                name: _pass_at_k(side, row["k"])
+                name: _pass_at_k(side[side["train_seed"].isin(row["train_seeds"])], row["k"])
                 for name, side in zip(("first", "second"), sides, strict=True)
             }
             rows.append(row | dict(zip(KEYS, key, strict=True)) | levels)
@@ -209,19 +210,27 @@ def _table(table: pd.DataFrame, names: tuple[str, str]) -> Table:
     return Table("Method", single_heads(heads), tuple(groups))
 
 
-def main() -> None:
-    """Compare two results folders, as the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("first", type=Path, help="results folder of a finished study")
-    parser.add_argument("second", type=Path, help="the same of another one")
-    parser.add_argument("--html", type=Path, default=Path("compare.html"), help="the page")
-    asked = parser.parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare two studies, as the command line says; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="sage-rlvr compare", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("first", help="a finished study, or its folder of results")
+    parser.add_argument("second", help="the same of another one")
+    parser.add_argument("--html", type=Path, required=True, help="the page to write")
+    asked = parser.parse_args(arguments)
+    folders = [
+        Path(name) if Path(name).is_dir() else Path("results") / name
+        for name in (asked.first, asked.second)
+    ]
     try:
-        print(write_comparison(asked.first, asked.second, asked.html))
+        print(write_comparison(folders[0], folders[1], asked.html))
     except (FileNotFoundError, ValueError) as error:
-        raise SystemExit(str(error)) from None
+        print(error, file=sys.stderr)
+        return 1
     print(asked.html)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

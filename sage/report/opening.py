@@ -176,8 +176,8 @@ def _said(contrasts: _Contrasts) -> tuple[tuple[str, ...], list[Line]]:
     if measured and all(one.runs == 1 for _, one in measured):
         sentences.append("Each method was trained once, so this is true of these runs alone.")
     for ((row, other, k), one), p in zip(measured, adjusted, strict=True):
-        if k == contrasts.ks[1]:
-            lines.append(_line(study, row, other, k, one, float(p), contrasts.where))
+        if k == contrasts.ks[1] and (row != first or not others):
+            lines.append(_line(study, row, other, one, float(p)))
     return tuple(sentences), lines
 
 
@@ -196,22 +196,26 @@ def _change(contrasts: _Contrasts, one: Finding, k: int, p: float) -> str:
 def _of_others(contrasts: _Contrasts, others: Sequence[tuple[str, int, Finding, float]]) -> str:
     """Which other methods differ significantly from the first, and the largest differences."""
     first = row_title(contrasts.study, contrasts.first)
-    ranked = sorted(others, key=lambda one: -abs(one[2].effect))
-    clear = [one for one in ranked if one[3] < LEVEL]
-    count = len({row for row, *_ in others})
-    named = [_named(contrasts, *one) for one in (clear[:3] or ranked[:1])]
-    methods = "the one other method" if count == 1 else f"{count} other methods"
+    clear = [one for one in others if one[3] < LEVEL]
     if not clear:
+        largest = _named(contrasts, *max(others, key=lambda one: abs(one[2].effect)))
+        if len({row for row, *_ in others}) == 1:
+            return f"The other method does not differ significantly from {first}: {largest}."
         return (
-            f"None of {methods} differs significantly from {first} after Holm; the largest "
-            f"difference is {named[0]}."
-            if count > 1
-            else f"The other method does not differ significantly from {first}: {named[0]}."
+            f"None of {len({row for row, *_ in others})} other methods differs significantly from "
+            f"{first} after Holm; the largest difference is {largest}."
         )
-    differing = len({row for row, *_ in clear})
-    which = f"Of {methods}, {differing} differ{'s' if differing == 1 else ''} significantly"
-    more = "the largest differences are " if len(clear) > 3 else ""
-    return f"{which} from {first} after Holm: {more}{listed(named)}."
+    gains = [one for one in clear if one[2].effect > 0]
+    losses = [one for one in clear if one[2].effect < 0]
+    named = [
+        f"the largest {kind} is {_named(contrasts, *max(ones, key=lambda one: abs(one[2].effect)))}"
+        for kind, ones in (("gain", gains), ("loss", losses))
+        if ones
+    ]
+    differing, count = (len({row for row, *_ in ones}) for ones in (clear, others))
+    which = "The other method differs" if count == 1 else f"{differing} of {count} other methods"
+    verb = "" if count == 1 else " differs" if differing == 1 else " differ"
+    return f"{which}{verb} significantly from {first} after Holm: {listed(named)}."
 
 
 def _named(contrasts: _Contrasts, row: str, k: int, one: Finding, p: float) -> str:
@@ -221,13 +225,11 @@ def _named(contrasts: _Contrasts, row: str, k: int, one: Finding, p: float) -> s
     return f"{title} in pass@{k} ({before} to {after} %, {points(one.effect)} points)"
 
 
-def _line(
-    study: ResolvedStudy, row: str, other: str, k: int, one: Finding, p: float, where: str
-) -> Line:
+def _line(study: ResolvedStudy, row: str, other: str, one: Finding, p: float) -> Line:
     clear = p < LEVEL and one.low == one.low
     return Line(
         title=f"{row_title(study, row)} − {row_title(study, other)}",
-        note=f"pass@{k}, {where}",
+        note="",
         effect=one.effect,
         low=one.low,
         high=one.high,

@@ -123,7 +123,8 @@ def parts_of(
     """
     parts, missing = [], []
     keys = {row_title(study, row): style for row, style in line_styles(study).items()}
-    caption = heading + shows(study, name).caption
+    shown = shows(study, name)
+    caption = heading + (shown.caption or shown.contents)
     for figure in figures_of(study, name):
         path = files.made.figure(figure).as_posix()
         if svg := content.figures.get(figure):
@@ -188,11 +189,14 @@ def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles)
         missing: list[str] = []
         for name in names or target.split():
             heading = f"{label_of(name)}. " if label_of(name) else ""
-            label = shows(study, name).caption
+            label = shows(study, name).contents
             made, lacking = parts_of(study, name, content, files, heading, label, heading)
             parts += made
             missing += lacking
-        effects = guide_effects(study.algorithms, content.guide_effects.get(ESTIMATORS))
+        named = {
+            row: study.algorithms[row] for row in study.algorithms if row not in study.variants
+        }
+        effects = guide_effects(named, content.guide_effects.get(ESTIMATORS))
         said = f"Of this study’s methods: {'; '.join(effects)}." if effects else ""
         section = Section(
             anchor,

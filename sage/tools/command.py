@@ -28,7 +28,8 @@ TARGETS = {
     "report": "the same, by the name of its page",
     "plan": "the cost of a study before it is run",
     "check": "whether this machine can run it",
-    "compare": "a finished study with a kept run: compare STUDY FOLDER",
+    "compare": "a finished study with a kept run: compare STUDY FOLDER; two studies on one page: "
+    "compare A B --html PAGE",
     "resolved": "the study's settings with every default",
     "audit": "how often the grader may err on the study's samples",
     "verify": "whether results are still what jobs made",
@@ -124,6 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     try:
+        if command == "compare" and any(word.startswith("--html") for word in words):
+            shown: int = import_module("sage.report.comparing").main(words[1:])
+            return shown
         if command in MODULES:
             status: int = import_module(f"sage.tools.{command}").main(words[1:])
             return status
