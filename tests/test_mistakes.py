@@ -1,7 +1,7 @@
-"""Mistakes that people made, each with what its message must say: the thing, the way out, no wrapper.
+"""Mistakes that people made, each with what its message must say: the thing and the way out.
 
 A row is one mistake. `MISTAKES` are of a study's file or of `--set`, `MACHINE` of config.yaml or
-`--config`, `RUNS` of what Snakemake itself would answer with a traceback or a place in a rule's file.
+`--config`, `RUNS` are those that Snakemake would answer with a traceback or a rule's file.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def text(old: str, new: str, file: str = STUDY) -> Edit:
 MISTAKES: list[tuple[str, Edit, tuple[str, ...]]] = [
     (
         "a repository without its owner",
-        value("models.tiny.base", {"source": "hub", "repository": "Qwen2.5-3B", "revision": "main"}),
+        value("models.tiny.base", {"source": "hub", "repository": "Qwen2.5-3B", "revision": "a"}),
         ("models.tiny.base.repository", "owner/name", "not 'Qwen2.5-3B'", "config/README.md"),
     ),
     (
         "a local path as a repository",
-        value("models.tiny.base", {"source": "hub", "repository": "/data/my model", "revision": "a"}),
-        ("models.tiny.base.repository", "not '/data/my model'", "files of this machine"),
+        value("models.tiny.base", {"source": "hub", "repository": "/my/model", "revision": "a"}),
+        ("models.tiny.base.repository", "not '/my/model'", "files of this machine"),
     ),
     (
         "a model's name with letters of another alphabet",

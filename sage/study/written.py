@@ -125,7 +125,8 @@ def _no_study(study: str, folder: Path) -> str:
         near = difflib.get_close_matches(study, map(str, _yaml_files(folder)), n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"the file {study!r} does not exist (seen from {Path.cwd()}){hint}"
-    return f"{study!r} is neither a study in {folder} nor a YAML file{nearest(study, _names(folder))}"
+    what = f"{study!r} is neither a study in {folder} nor a YAML file"
+    return what + nearest(study, _names(folder))
 
 
 def _yaml_files(folder: Path) -> Iterator[Path]:
@@ -377,9 +378,9 @@ _IN_WORDS = {
     "text in quotes: 'first: second'",
     "found undefined alias": "*{word} stands for nothing: no &{word} comes before it",
     "found character '\\t'": "a tab; YAML is indented with spaces",
-    "found character that cannot start any token": "{rest!r} cannot begin a value; put it in quotes",
-    "did not find expected key": "this line is indented in another way than those it belongs to, or "
-    "the colon behind its key is missing",
+    "found character that cannot start any": "{rest!r} cannot begin a value; put it in quotes",
+    "did not find expected key": "this line is indented in another way than those it belongs to, "
+    "or the colon behind its key is missing",
     "could not find expected ':'": "the colon behind a key is missing, here or a line above",
 }
 """What the parser of YAML says, and what people can do about it."""
@@ -389,7 +390,8 @@ def _not_yaml(file: Path, error: yaml.YAMLError) -> StudyError:
     mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
     if mark is None:
         return StudyError(f"{file}: not valid YAML: {error}")
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    lines = text.splitlines()
     rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
     word = re.match(r"\*?([\w.-]*)", rest)
     for start, meant in _IN_WORDS.items():

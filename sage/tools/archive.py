@@ -62,9 +62,7 @@ def write_archive(study: ResolvedStudy, results: Path, workflow: Path, output: P
         "study.yaml": yaml_text(study.model_dump(mode="json")),
         "left_out.json": _json({p.as_posix(): file_sum(p) for p in weights_left_out(results)}),
     }
-    crate = metadata(
-        study, results, files, written, run_of(results), workflow / _TEMPLATE
-    )
+    crate = metadata(study, results, files, written, run_of(results), workflow / _TEMPLATE)
     with atomic_file(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, text in {_METADATA: _json(crate), **written}.items():
             archive.writestr(_entry(name), text)

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import sage.tools.progress
 from sage.fields import nearest
-from sage.runtime.records import FOLDER
 from sage.runtime.survivors import Locked, release_stale_lock
 
 TARGETS = {

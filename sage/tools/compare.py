@@ -93,8 +93,8 @@ def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     `low` and `high` are the 95 % prediction interval of the mean of `runs` runs given those of
     the kept run; with one run there, the spread is that of the user's runs. It is at least one
     problem wide on either side. `place` is `inside` or `outside`, or `unknown` where both have
-    one run and nothing is known of how runs differ. Raises ValueError if nothing is in common, or if
-    a benchmark has other problems.
+    one run and nothing is known of how runs differ. Raises ValueError if nothing is in common, or
+    if a benchmark has other problems.
     """
     ours, theirs = _by_run(run), _by_run(kept)
     common = [key for key in theirs if key in ours]
