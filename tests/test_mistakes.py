@@ -209,6 +209,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "said"), RUNS)
 def test_snakemake_answers_a_mistake_with_a_message_alone(
     copy: Path, arguments: tuple[str, ...], said: str

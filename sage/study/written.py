@@ -151,15 +151,16 @@ def overridden(tree: yaml.MappingNode, override: str) -> yaml.MappingNode:
     allowed = {*Study.model_fields, *Model.model_fields} - {EXTENDS}
     if path[0] not in allowed:
         raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed)}")
-    own = [each for each in models if _is_mapping(_value(models[each][1], path[0]))]
-    places = [path] if path[0] in Study.model_fields else []
-    if path[0] in Model.model_fields and (len(path) > 1 or not places):
-        section = path[0] if len(path) > 1 else None
-        places += [["models", each, *path] for each in (own if section else models)]
-    if not places:
-        raise StudyError(f"{name}: no model of this study has a section {path[0]!r}")
     if path[0] == "models" and path[1:] and path[1] not in models:
         raise StudyError(f"{name}: no model {path[1]!r}{nearest(path[1], models)}")
+    places = [path] if path[0] in Study.model_fields else []
+    if path[0] in Model.model_fields and len(path) > 1:
+        sections = ((each, _value(models[each][1], path[0])) for each in models)
+        places += [["models", each, *path] for each, section in sections if _pairs(section)]
+    elif not places:
+        places = [["models", each, *path] for each in models]
+    if not places:
+        raise StudyError(f"{name}: no model of this study has a section {path[0]!r}")
     try:
         value = _LOADER(_NamedText(text, name)).get_single_node()
     except yaml.YAMLError as error:
@@ -184,10 +185,6 @@ class _NamedText(io.StringIO):
 
 def _scalar(text: str, like: yaml.Node) -> yaml.ScalarNode:
     return yaml.ScalarNode("tag:yaml.org,2002:str", text, like.start_mark, like.end_mark)
-
-
-def _is_mapping(node: yaml.Node | None) -> bool:
-    return isinstance(node, yaml.MappingNode)
 
 
 def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.MappingNode:

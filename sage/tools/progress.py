@@ -8,6 +8,7 @@ once a minute. Snakemake's own log, in .snakemake/log, keeps everything.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import threading
@@ -23,7 +24,9 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from sage.rendering.numbers import duration
-from sage.tools.targets import TELLING
+from sage.results import Results
+from sage.runtime.records import FOLDER
+from sage.tools.targets import TELLING, ending
 
 STAGES = {
     "pretrain": "base models",
@@ -139,6 +142,9 @@ def _why(reason: str) -> str:
 class LogHandler(LogHandlerBase):
     """Snakemake's events as a line of progress."""
 
+    writes_to_stream, writes_to_file, needs_rulegraph = True, False, False
+    has_filter = has_formatter = True
+
     def __post_init__(self) -> None:
         self._progress = Progress(began=time.monotonic())
         self._reasons: Counter[tuple[str, str]] = Counter()
@@ -146,26 +152,6 @@ class LogHandler(LogHandlerBase):
         self._terminal = sys.stderr.isatty()
         self._lock, self._over = threading.Lock(), threading.Event()
         threading.Thread(target=self._tick, daemon=True).start()
-
-    @property
-    def writes_to_stream(self) -> bool:
-        return True
-
-    @property
-    def writes_to_file(self) -> bool:
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        return False
 
     def emit(self, record: LogRecord) -> None:
         with self._lock:
@@ -206,6 +192,9 @@ class LogHandler(LogHandlerBase):
             self._problem(record.getMessage())
         elif "Nothing to be done" in record.getMessage():
             self._write("Nothing to do: every file is there and made from today's settings.")
+            results = Results(Path(os.environ.get(FOLDER, "")))
+            if results.page.is_file():
+                self._write(*ending("all", [], results))
 
     def _problem(self, text: str) -> None:
         text = text.removeprefix("WorkflowError:\n").strip()
