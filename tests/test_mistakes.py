@@ -202,6 +202,17 @@ RUNS = [
 ]
 
 
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_missing_package_brings_the_way_to_install_it(copy: Path, tmp_path: Path) -> None:
+    missing = "raise ModuleNotFoundError(\"No module named 'pydantic'\", name='pydantic')"
+    (tmp_path / "pydantic.py").write_text(missing)
+    done = snakemake_in(copy, PYTHONPATH=str(tmp_path))("-n", "--config", "study=smoke")
+    assert "The package pydantic is not installed" in done.stdout
+    assert "run `make install`" in done.stdout
+    assert not WRAPPERS.search(done.stdout)
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project without results."""

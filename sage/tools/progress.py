@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
@@ -57,7 +57,7 @@ class Progress:
 
     total: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     running: dict[int, tuple[str, float]] = field(default_factory=dict)
     failed: int = 0
     began: float = 0.0
@@ -115,11 +115,13 @@ def changed_settings(reason: str) -> str:
 
 def _differences(before: Any, now: Any, place: str = "") -> list[str]:
     """Where two values differ: `sampling.temperature 1.0 → 0.7`."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        keys = dict.fromkeys([*before, *now])
-        pairs = ((f"{place}.{key}".lstrip("."), before.get(key), now.get(key)) for key in keys)
-        return [each for key, *two in pairs for each in _differences(*two, key)]
-    return [] if before == now else [f"{place} {before} → {now}".strip()]
+    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+        return [] if before == now else [f"{place} {before} → {now}".strip()]
+    return [
+        each
+        for key in dict.fromkeys([*before, *now])
+        for each in _differences(before.get(key), now.get(key), f"{place}.{key}".lstrip("."))
+    ]
 
 
 def _why(reason: str) -> str:
@@ -148,7 +150,7 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         self._progress = Progress(began=time.monotonic())
         self._reasons: Counter[tuple[str, str]] = Counter()
-        self._said, self._stage, self._at = list[str](), "", time.monotonic()
+        self._said, self._begun, self._at = list[str](), set[str](), time.monotonic()
         self._terminal = sys.stderr.isatty()
         self._lock, self._over = threading.Lock(), threading.Event()
         threading.Thread(target=self._tick, daemon=True).start()
@@ -213,8 +215,9 @@ class LogHandler(LogHandlerBase):
         if self._terminal:
             sys.stderr.write(f"\r\x1b[K{self._progress.line(now)}")
             sys.stderr.flush()
-        elif stage != self._stage or now - self._at >= QUIET_SECONDS:
-            self._stage, self._at = stage, now
+        elif stage not in self._begun or now - self._at >= QUIET_SECONDS:
+            self._begun.add(stage)
+            self._at = now
             self._write(self._progress.line(now))
 
     def _write(self, *lines: str) -> None:
