@@ -32,6 +32,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
 study: install
 	$(run) sage-rlvr run $(STUDY) --cores $(CORES)
+	@echo 'For sage-rlvr and snakemake in a shell of your own: source $(VENV)/bin/activate'
 
 ## make watch               how far the study is, with time left, beside a run of it; STUDY=NAME
 watch: install

@@ -49,7 +49,6 @@ onerror:
 
 rule all:
     """Everything: the report of the study that config/config.yaml names."""
-
     default_target: True
     input:
         RESULTS.page,

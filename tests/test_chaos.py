@@ -26,7 +26,7 @@ def test_a_copy_has_a_whole_study_without_measured_times(tmp_path: Path, small: 
     kinds = {exhibit.kind for exhibit in study.study.exhibits.values()}
     assert "accuracy" in kinds
     assert "step_times" not in kinds
-    assert (tmp_path / "copy/workflow/run.py").is_file()
+    assert (tmp_path / "copy/sage/tools/command.py").is_file()
     runs = [run for model in study.study.models for run in study.trained_runs(model)]
     assert (len(runs) == 2) == small
 

@@ -371,4 +371,5 @@ def test_make_hands_study_and_cores_to_snakemake():
     plan = run.stdout
     assert 'workflow/install.py "env"' in plan
     assert f'PATH="{ROOT}/env/bin:' in plan
-    assert plan.rstrip().endswith("python workflow/run.py --cores 2 --config study=smoke")
+    assert "sage-rlvr run smoke --cores 2\n" in plan
+    assert "source env/bin/activate" in plan

@@ -16,7 +16,9 @@ from conftest import ROOT
 from huggingface_hub import ModelCard
 
 from sage.exhibits import load_study
+from sage.problems.record import Problem, write_problems
 from sage.results import Results, Run
+from sage.runtime.files import file_sum
 from sage.tools.publish import upload
 from sage.tools.publish.cards import cell, dataset_card, model_card
 from sage.tools.publish.evaluations import documents, model_name
@@ -146,6 +148,41 @@ def test_the_checkers_of_others_accept_what_is_written(material: Material, tmp_p
     files = map(str, (tmp_path / "publish/evaluations/data").rglob("*.json"))
     done = subprocess.run([checker, "validate", *files], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_logbook_names_the_paper_as_newer_trackers_read_it(material: Material) -> None:
+    head = json.loads(pages(material)[f"{FOLDER}/metadata.json"])
+    assert head["paper"]["arxiv_id"] == "2605.18864"
+    assert "openreview_id" in head["paper"]
+
+
+def test_samples_stand_beside_their_scores_with_sum_and_verdicts(
+    material: Material, tmp_path: Path
+) -> None:
+    results = Results(tmp_path / "mini")
+    problems = [Problem(f"p{n}", f"1+{n}", f"{1 + n}", "number", "", "", "") for n in range(2)]
+    write_problems(problems, results.problems("harder"))
+    rows = [("p0", 0, 1, "b", "2", "wrong"), ("p0", 0, 0, "a", "1", "correct")]
+    rows += [("p1", 0, 0, "c", None, "unparsed"), ("p1", 0, 1, "d", "3", "wrong")]
+    names = ["problem_id", "eval_seed", "sample_index", "completion", "answer", "status"]
+    samples = results.samples(RUN, "harder")
+    samples.parent.mkdir(parents=True)
+    pd.DataFrame(rows, columns=names).assign(n_tokens=[3, 4, 5, 6]).to_parquet(samples)
+    write_publication(material, results.published, "me", results)
+    (file,) = results.published.rglob("*_samples.jsonl")
+    first, second = map(json.loads, file.read_text().splitlines())
+    assert first["output"]["raw"] == ["a", "b"]
+    assert first["metadata"]["correct"] == "10"
+    assert first["evaluation"] == {"score": 0.5, "is_correct": True}
+    assert [one["extracted_value"] for one in second["answer_attribution"]] == ["", "3"]
+    assert second["evaluation"] == {"score": 0.0, "is_correct": False}
+    document = json.loads(Path(str(file).replace("_samples.jsonl", ".json")).read_text())
+    assert first["evaluation_id"] == document["evaluation_id"]
+    assert first["model_id"] == document["model_info"]["id"]
+    named = document["detailed_evaluation_results"]
+    assert named["checksum"] == file_sum(file)
+    assert named["total_rows"] == 2
+    assert (results.published / "evaluations" / named["file_path"]).samefile(file)
 
 
 class Recorder:

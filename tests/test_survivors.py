@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sage.runtime.survivors import Locked, note_owner, release_stale_lock
+from sage.runtime.survivors import COMMAND, Locked, note_owner, release_stale_lock
 from tests.conftest import ROOT
 
 SNAKEFILE = """
@@ -90,7 +90,7 @@ def test_a_killed_snakemake_takes_its_jobs_with_it_and_the_next_run_goes_on(tmp_
     (tmp_path / "job.py").write_text(JOB)
     tools = Path(sys.executable).parent
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{tools}:{os.environ['PATH']}"}
-    command = [sys.executable, str(ROOT / "workflow/run.py"), "--cores", "1", "--rerun-incomplete"]
+    command = [sys.executable, "-m", COMMAND, "run", "--cores", "1", "--rerun-incomplete"]
 
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -79,6 +79,20 @@ def test_a_running_job_shows_its_step_and_rewards(study: ResolvedStudy, tmp_path
     assert f"tiny/{second.algorithm}/seed{second.seed}:" not in text
 
 
+def test_results_made_with_other_settings_are_stale(study: ResolvedStudy, tmp_path: Path) -> None:
+    results, run = Results(tmp_path), study.trained_runs("tiny")[0]
+    rl = study.model("tiny").rl.model_dump(mode="json", exclude={"watch"})
+    method = study.algorithms[run.algorithm].model_dump(mode="json") | {"title": ""}
+    manifest = results.policy(run) / "manifest.json"
+    finish(manifest, 1.0)
+    for steps, stale in ((rl["steps"], 0), (rl["steps"] + 1, 1)):
+        settings = {"rl": rl | {"steps": steps}, "algorithm": method}
+        manifest.write_text(json.dumps({"wall_seconds": 1.0, "settings": settings}))
+        (training, _) = found = watch.stages(study, results, NOW)
+        assert training.stale == stale
+        assert ("(1 of them stale)" in watch.rendered(study, found)) == bool(stale)
+
+
 def test_a_long_curve_is_drawn_from_means() -> None:
     assert watch.curve_of([0.0, 7.0]) == "▁█"
     assert watch.curve_of([1.0, 1.0]) == "▁▁"

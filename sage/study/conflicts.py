@@ -127,8 +127,8 @@ def _problem_sets(study: ResolvedStudy) -> Iterator[str]:
             )
         if settings.first and data.kept and settings.first > data.kept and not settings.levels:
             yield (
-                f"{key}.first: {settings.first}, but {chosen!r} has {data.kept} problems; lower it, "
-                "or leave it out"
+                f"{key}.first: {settings.first}, but {chosen!r} has {data.kept} problems; lower "
+                "it, or leave it out"
             )
         known = data.levels()
         for index, level in enumerate(map(str, settings.levels or ())):

@@ -153,7 +153,7 @@ class Settings(Strict):
         list[str],
         BeforeValidator(_as_list),
         about(
-            "values that go over those of the study, such as `[rl.steps=10, evaluation.samples=4]`; "
+            "values that go over those of the study, such as `[rl.steps=10, seeds=[1, 2]]`; "
             "`sage-rlvr run mini --set rl.steps=10` for short. A key is a path in the study; one "
             "that begins with a section of models (`rl.steps`) is about all models. Results go to "
             "a folder of their own",

@@ -125,7 +125,8 @@ def _no_study(study: str, folder: Path) -> str:
         near = difflib.get_close_matches(study, map(str, _yaml_files(folder)), n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"the file {study!r} does not exist (seen from {Path.cwd()}){hint}"
-    return f"{study!r} is neither a study in {folder} nor a YAML file{nearest(study, _names(folder))}"
+    what = f"{study!r} is neither a study in {folder} nor a YAML file"
+    return what + nearest(study, _names(folder))
 
 
 def _yaml_files(folder: Path) -> Iterator[Path]:
@@ -150,15 +151,16 @@ def overridden(tree: yaml.MappingNode, override: str) -> yaml.MappingNode:
     allowed = {*Study.model_fields, *Model.model_fields} - {EXTENDS}
     if path[0] not in allowed:
         raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed)}")
-    own = [each for each in models if _is_mapping(_value(models[each][1], path[0]))]
-    places = [path] if path[0] in Study.model_fields else []
-    if path[0] in Model.model_fields and (len(path) > 1 or not places):
-        section = path[0] if len(path) > 1 else None
-        places += [["models", each, *path] for each in (own if section else models)]
-    if not places:
-        raise StudyError(f"{name}: no model of this study has a section {path[0]!r}")
     if path[0] == "models" and path[1:] and path[1] not in models:
         raise StudyError(f"{name}: no model {path[1]!r}{nearest(path[1], models)}")
+    places = [path] if path[0] in Study.model_fields else []
+    if path[0] in Model.model_fields and len(path) > 1:
+        sections = ((each, _value(models[each][1], path[0])) for each in models)
+        places += [["models", each, *path] for each, section in sections if _pairs(section)]
+    elif not places:
+        places = [["models", each, *path] for each in models]
+    if not places:
+        raise StudyError(f"{name}: no model of this study has a section {path[0]!r}")
     try:
         value = _LOADER(_NamedText(text, name)).get_single_node()
     except yaml.YAMLError as error:
@@ -183,10 +185,6 @@ class _NamedText(io.StringIO):
 
 def _scalar(text: str, like: yaml.Node) -> yaml.ScalarNode:
     return yaml.ScalarNode("tag:yaml.org,2002:str", text, like.start_mark, like.end_mark)
-
-
-def _is_mapping(node: yaml.Node | None) -> bool:
-    return isinstance(node, yaml.MappingNode)
 
 
 def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.MappingNode:
@@ -377,9 +375,9 @@ _IN_WORDS = {
     "text in quotes: 'first: second'",
     "found undefined alias": "*{word} stands for nothing: no &{word} comes before it",
     "found character '\\t'": "a tab; YAML is indented with spaces",
-    "found character that cannot start any token": "{rest!r} cannot begin a value; put it in quotes",
-    "did not find expected key": "this line is indented in another way than those it belongs to, or "
-    "the colon behind its key is missing",
+    "found character that cannot start any": "{rest!r} cannot begin a value; put it in quotes",
+    "did not find expected key": "this line is indented in another way than those it belongs to, "
+    "or the colon behind its key is missing",
     "could not find expected ':'": "the colon behind a key is missing, here or a line above",
 }
 """What the parser of YAML says, and what people can do about it."""
@@ -389,7 +387,8 @@ def _not_yaml(file: Path, error: yaml.YAMLError) -> StudyError:
     mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
     if mark is None:
         return StudyError(f"{file}: not valid YAML: {error}")
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    lines = text.splitlines()
     rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
     word = re.match(r"\*?([\w.-]*)", rest)
     for start, meant in _IN_WORDS.items():

@@ -11,7 +11,7 @@ import json
 import mimetypes
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,7 @@ SOURCES = ("sage", "workflow", "config", "profiles", "locks", "reports", "docs")
 
 _METADATA = "ro-crate-metadata.json"
 _SNAKEMAKE = "https://w3id.org/workflowhub/workflow-ro-crate#snakemake"
-_PROFILES = {
-    "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
-    "https://w3id.org/ro/wfrun/workflow/0.5": ("Workflow Run Crate", "0.5"),
-    "https://w3id.org/workflowhub/workflow-ro-crate/1.0": ("Workflow RO-Crate", "1.0"),
-}
-_LICENCE = "https://spdx.org/licenses/Apache-2.0"
+_TEMPLATE = Path("reports/crate.json")
 _WHEN = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP knows: times are in the records
 _TYPES = {
     ".jsonl": "application/jsonl",
@@ -67,7 +62,7 @@ def write_archive(study: ResolvedStudy, results: Path, workflow: Path, output: P
         "study.yaml": yaml_text(study.model_dump(mode="json")),
         "left_out.json": _json({p.as_posix(): file_sum(p) for p in weights_left_out(results)}),
     }
-    crate = metadata(study, results, files, written, run_of(results))
+    crate = metadata(study, results, files, written, run_of(results), workflow / _TEMPLATE)
     with atomic_file(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, text in {_METADATA: _json(crate), **written}.items():
             archive.writestr(_entry(name), text)
@@ -132,110 +127,36 @@ def metadata(
     files: Mapping[str, Path],
     written: Mapping[str, str],
     run: Mapping[str, str],
+    template: Path,
 ) -> dict[str, Any]:
-    """The JSON-LD of a crate with `files`, and the texts `written` for it."""
+    """The JSON-LD of a crate with `files`, and the texts `written` for it.
+
+    `template` has what is the same in every crate, by `@id`; `{page}` stands for the report's path.
+    """
     page = f"results/{results.name}/report/index.html"
-    made = sorted(name for name in files if name.startswith("results/"))
-    whole = [_file(name, path.read_bytes()) for name, path in sorted(files.items())]
-    whole += [_file(name, text.encode()) for name, text in written.items()]
-    described: dict[str, Entity] = {one["@id"]: one for one in whole}
-    described["Snakefile"] |= {
-        "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow"],
-        "name": "SAGE: guided exploration in RL with verifiable rewards",
-        "conformsTo": _id("https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"),
-        "programmingLanguage": _id(_SNAKEMAKE),
-        "license": _id(_LICENCE),
-        "version": run["commit"],
-        "input": [_id("#study")],
-        "output": [_id("#report")],
-    }
-    described["study.yaml"] |= {
-        "name": "All settings of the study, with defaults",
-        "exampleOfWork": _id("#study"),
-    }
-    described[page] |= {"name": study.study.title, "exampleOfWork": _id("#report")}
-    if "README.md" in described:
-        described["README.md"] |= {"about": _id("./")}
-    root: Entity = {
-        "@id": "./",
-        "@type": "Dataset",
+    crate: dict[str, Any] = json.loads(template.read_text("utf-8").replace("{page}", page))
+    same: dict[str, Entity] = {one["@id"]: one for one in crate["@graph"]}
+    parts = [_file(name, path.read_bytes()) for name, path in sorted(files.items())]
+    parts += [_file(name, text.encode()) for name, text in written.items()]
+    described: dict[str, Entity] = {one["@id"]: one | same.get(one["@id"], {}) for one in parts}
+    described["Snakefile"]["version"] = run["commit"]
+    described[page]["name"] = study.study.title
+    same["./"] |= {
         "name": study.study.title,
         "description": study.study.notice,
         "datePublished": run["end"],
-        "author": _id("#agent"),
-        "license": _id(_LICENCE),
-        "conformsTo": [_id(profile) for profile in _PROFILES],
-        "mainEntity": _id("Snakefile"),
-        "mentions": [_id("#run")],
-        "hasPart": [_id(name) for name in described],
+        "hasPart": [{"@id": name} for name in described],
     }
-    action: Entity = {
-        "@id": "#run",
-        "@type": "CreateAction",
+    same["#run"] |= {
         "name": f"Run of the study {study.name}",
         "description": f"All jobs of the study {study.name}; each has a record in provenance/jobs",
-        "instrument": _id("Snakefile"),
-        "agent": _id("#agent"),
-        "object": [_id("study.yaml")],
-        "result": [_id(name) for name in made],
+        "result": [{"@id": name} for name in sorted(files) if name.startswith("results/")],
         "startTime": run["start"],
         "endTime": run["end"],
-        "actionStatus": "http://schema.org/CompletedActionStatus",
     }
-    graph = [_descriptor(), root, *described.values(), action, *_context(run)]
-    return {
-        "@context": [
-            "https://w3id.org/ro/crate/1.1/context",
-            "https://w3id.org/ro/terms/workflow-run/context",
-        ],
-        "@graph": [_compacted(entity) for entity in graph],
-    }
-
-
-def _descriptor() -> Entity:
-    return {
-        "@id": _METADATA,
-        "@type": "CreativeWork",
-        "about": _id("./"),
-        "conformsTo": [
-            _id("https://w3id.org/ro/crate/1.1"),
-            _id("https://w3id.org/workflowhub/workflow-ro-crate/1.0"),
-        ],
-    }
-
-
-def _context(run: Mapping[str, str]) -> Iterator[Entity]:
-    """What files and run refer to."""
-    for profile, (name, version) in _PROFILES.items():
-        yield {"@id": profile, "@type": "CreativeWork", "name": name, "version": version}
-    yield {
-        "@id": _SNAKEMAKE,
-        "@type": "ComputerLanguage",
-        "name": "Snakemake",
-        "identifier": _id("https://doi.org/10.1093/bioinformatics/bts480"),
-        "url": _id("https://snakemake.readthedocs.io"),
-        "version": run["snakemake"],
-    }
-    yield {
-        "@id": _LICENCE,
-        "@type": "CreativeWork",
-        "name": "Apache License 2.0",
-        "url": "https://www.apache.org/licenses/LICENSE-2.0",
-        "identifier": _LICENCE,
-    }
-    yield {"@id": "#agent", "@type": "Organization", "name": "Whoever ran the workflow"}
-    for name, kind, text in (
-        ("study", "https://bioschemas.org/profiles/FormalParameter", "settings of the study"),
-        ("report", "https://bioschemas.org/profiles/FormalParameter", "the report, a page"),
-    ):
-        yield {
-            "@id": f"#{name}",
-            "@type": "FormalParameter",
-            "additionalType": "File",
-            "name": name,
-            "description": text,
-            "conformsTo": _id(f"{kind}/1.0-RELEASE"),
-        }
+    same[_SNAKEMAKE]["version"] = run["snakemake"]
+    about = [one for name, one in same.items() if name not in described]
+    return crate | {"@graph": [*about, *described.values()]}
 
 
 def _file(name: str, content: bytes) -> Entity:
@@ -247,14 +168,6 @@ def _file(name: str, content: bytes) -> Entity:
         "contentSize": str(len(content)),
         "sha256": text_sum(content),
         "encodingFormat": kind,
-    }
-
-
-def _compacted(entity: Entity) -> Entity:
-    """An entity with lists of one value as that value, as RO-Crate 1.1 recommends."""
-    return {
-        key: value[0] if isinstance(value, list) and len(value) == 1 else value
-        for key, value in entity.items()
     }
 
 
@@ -287,7 +200,3 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
-
-
-def _id(name: str) -> Entity:
-    return {"@id": name}

@@ -23,18 +23,7 @@ from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
 
 KEYS = ["model", "algorithm", "benchmark", "k"]
-COLUMNS = [
-    *KEYS,
-    "kept",
-    "kept_runs",
-    "low",
-    "high",
-    "value",
-    "runs",
-    "place",
-    "p",
-    "p_holm",
-]
+COLUMNS = [*KEYS, "kept", "kept_runs", "low", "high", "value", "runs", "place", "p", "p_holm"]
 LEVEL = 0.05
 
 _FILES = ("pass_at_k.csv", "pass_at_k.parquet", "metrics/pass_at_k.parquet")
@@ -93,8 +82,8 @@ def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     `low` and `high` are the 95 % prediction interval of the mean of `runs` runs given those of
     the kept run; with one run there, the spread is that of the user's runs. It is at least one
     problem wide on either side. `place` is `inside` or `outside`, or `unknown` where both have
-    one run and nothing is known of how runs differ. Raises ValueError if nothing is in common, or if
-    a benchmark has other problems.
+    one run and nothing is known of how runs differ. Raises ValueError if nothing is in common, or
+    if a benchmark has other problems.
     """
     ours, theirs = _by_run(run), _by_run(kept)
     common = [key for key in theirs if key in ours]
@@ -172,12 +161,7 @@ def _plain(value: Any) -> Any:
 def _row(ours: np.ndarray, problems: int, theirs: np.ndarray, _: int) -> Mapping[str, Any]:
     mean, expected = float(ours.mean()), float(theirs.mean())
     several = theirs if len(theirs) > 1 else ours
-    values = {
-        "kept": expected,
-        "kept_runs": len(theirs),
-        "value": mean,
-        "runs": len(ours),
-    }
+    values = {"kept": expected, "kept_runs": len(theirs), "value": mean, "runs": len(ours)}
     if len(several) < 2:
         nothing = {"low": math.nan, "high": math.nan, "p": math.nan}
         return values | nothing | {"place": "unknown"}

@@ -90,7 +90,7 @@ def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
 def render_plan(study: ResolvedStudy, stages: Iterable[Stage], gpu_limit: int = 0) -> str:
     """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
     rows = list(stages)
-    names = ("stage", "model", "jobs", "tokens", "tokens/s", "job time", "GPUs", "GB", "used", "GPU")
+    names = ("stage", "model", "jobs", "tokens", "tokens/s", "time", "GPUs", "GB", "used", "GPU")
     widths = ("10", "26", ">5", ">9", ">9", ">10", ">5", ">5", ">6", ">6")
     head = " ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
     lines = [f"Study {study.name}: {study.study.title}", head]

@@ -8,11 +8,12 @@ once a minute. Snakemake's own log, in .snakemake/log, keeps everything.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
@@ -23,7 +24,9 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from sage.rendering.numbers import duration
-from sage.tools.targets import TELLING
+from sage.results import Results
+from sage.runtime.records import FOLDER
+from sage.tools.targets import TELLING, ending
 
 STAGES = {
     "pretrain": "base models",
@@ -54,7 +57,7 @@ class Progress:
 
     total: Counter[str] = field(default_factory=Counter)
     done: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     running: dict[int, tuple[str, float]] = field(default_factory=dict)
     failed: int = 0
     began: float = 0.0
@@ -112,11 +115,13 @@ def changed_settings(reason: str) -> str:
 
 def _differences(before: Any, now: Any, place: str = "") -> list[str]:
     """Where two values differ: `sampling.temperature 1.0 → 0.7`."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        keys = dict.fromkeys([*before, *now])
-        pairs = ((f"{place}.{key}".lstrip("."), before.get(key), now.get(key)) for key in keys)
-        return [each for key, *two in pairs for each in _differences(*two, key)]
-    return [] if before == now else [f"{place} {before} → {now}".strip()]
+    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+        return [] if before == now else [f"{place} {before} → {now}".strip()]
+    return [
+        each
+        for key in dict.fromkeys([*before, *now])
+        for each in _differences(before.get(key), now.get(key), f"{place}.{key}".lstrip("."))
+    ]
 
 
 def _why(reason: str) -> str:
@@ -139,33 +144,16 @@ def _why(reason: str) -> str:
 class LogHandler(LogHandlerBase):
     """Snakemake's events as a line of progress."""
 
+    writes_to_stream, writes_to_file, needs_rulegraph = True, False, False
+    has_filter = has_formatter = True
+
     def __post_init__(self) -> None:
         self._progress = Progress(began=time.monotonic())
         self._reasons: Counter[tuple[str, str]] = Counter()
-        self._said, self._stage, self._at = list[str](), "", time.monotonic()
+        self._said, self._begun, self._at = list[str](), set[str](), time.monotonic()
         self._terminal = sys.stderr.isatty()
         self._lock, self._over = threading.Lock(), threading.Event()
         threading.Thread(target=self._tick, daemon=True).start()
-
-    @property
-    def writes_to_stream(self) -> bool:
-        return True
-
-    @property
-    def writes_to_file(self) -> bool:
-        return False
-
-    @property
-    def has_filter(self) -> bool:
-        return True
-
-    @property
-    def has_formatter(self) -> bool:
-        return True
-
-    @property
-    def needs_rulegraph(self) -> bool:
-        return False
 
     def emit(self, record: LogRecord) -> None:
         with self._lock:
@@ -206,6 +194,9 @@ class LogHandler(LogHandlerBase):
             self._problem(record.getMessage())
         elif "Nothing to be done" in record.getMessage():
             self._write("Nothing to do: every file is there and made from today's settings.")
+            results = Results(Path(os.environ.get(FOLDER, "")))
+            if results.page.is_file():
+                self._write(*ending("all", [], results))
 
     def _problem(self, text: str) -> None:
         text = text.removeprefix("WorkflowError:\n").strip()
@@ -224,8 +215,9 @@ class LogHandler(LogHandlerBase):
         if self._terminal:
             sys.stderr.write(f"\r\x1b[K{self._progress.line(now)}")
             sys.stderr.flush()
-        elif stage != self._stage or now - self._at >= QUIET_SECONDS:
-            self._stage, self._at = stage, now
+        elif stage not in self._begun or now - self._at >= QUIET_SECONDS:
+            self._begun.add(stage)
+            self._at = now
             self._write(self._progress.line(now))
 
     def _write(self, *lines: str) -> None:

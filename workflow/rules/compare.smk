@@ -5,7 +5,6 @@
 # does than chance allows. The study's own metrics are no input, because it must not start a study.
 rule compare:
     """Compares the finished study with a kept run (--config kept=FOLDER); fails if they differ."""
-
     input:
         kept=file_of_kept_run,
     log:

@@ -3,7 +3,6 @@
 
 rule problems:
     """A problem set, generated or read from its data set."""
-
     input:
         code=code_of("sage.problems.sets"),
     output:
@@ -21,7 +20,6 @@ rule problems:
 
 rule overlaps:
     """Training problems that also occur in benchmarks."""
-
     input:
         training=problem_files(STUDY.training_sets()),
         benchmarks=problem_files(STUDY.benchmark_sets()),
@@ -41,7 +39,6 @@ rule overlaps:
 
 rule decontaminate:
     """A training set without its overlaps."""
-
     input:
         training=RESULTS.problems("{benchmark}"),
         benchmarks=other_benchmarks,

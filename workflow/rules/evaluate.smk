@@ -3,7 +3,6 @@
 
 rule sample:
     """Graded samples of a policy on a benchmark."""
-
     input:
         base=RESULTS.parent("{model}"),
         policy=trained_policy,
@@ -34,7 +33,6 @@ rule sample:
 # Measured once, shown by many exhibits.
 rule evaluate:
     """All metrics of a model's methods on a benchmark."""
-
     input:
         samples=samples_of_all,
         problems=RESULTS.problems("{benchmark}"),
@@ -56,7 +54,6 @@ rule evaluate:
 
 rule metrics:
     """pass@k, comparisons and support of the whole study."""
-
     input:
         evaluated=all_evaluated(),
         code=code_of("sage.evaluation.metrics"),

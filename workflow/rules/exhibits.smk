@@ -3,7 +3,6 @@
 
 rule table:
     """A table of an exhibit: CSV, LaTeX and the page's."""
-
     input:
         measured=measured_of,
         paper=paper_of,

@@ -4,7 +4,6 @@
 
 rule measure:
     """What an exhibit measures."""
-
     input:
         unpack(inputs_of),
         code=measuring_code,

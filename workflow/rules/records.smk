@@ -4,7 +4,6 @@
 # It has no inputs, because it must not start other jobs.
 rule verify:
     """Computes the sums of all results again; fails if one does not match. Starts no other job."""
-
     log:
         RESULTS.log("verify"),
     retries: 0
@@ -19,7 +18,6 @@ rule verify:
 
 rule archive:
     """The study as one RO-Crate: workflow, settings, results and records."""
-
     input:
         page=RESULTS.page,
         code=code_of("sage.tools.archive"),
@@ -39,7 +37,6 @@ rule archive:
 # It has no outputs: `publish_to` may have changed, and an upload may have been incomplete.
 rule publish:
     """Cards, logbook and scores of a finished study."""
-
     input:
         page=RESULTS.page,
         metrics=RESULTS.metrics("pass_at_k"),

@@ -3,7 +3,6 @@
 
 rule claims:
     """The verdicts on the claims of the paper."""
-
     input:
         claims=STUDY.study.claims,
         comparisons=RESULTS.metrics("comparisons"),
@@ -33,7 +32,6 @@ rule claims:
 
 rule excerpts:
     """The completions that the page shows."""
-
     input:
         samples=all_samples(),
         problems=problem_files(STUDY.benchmark_sets()),
@@ -53,7 +51,6 @@ rule excerpts:
 
 rule page:
     """The report, as one HTML page."""
-
     input:
         metrics=rules.metrics.output,
         claims=[rules.claims.output.table, rules.claims.output.svg],
@@ -89,7 +86,6 @@ rule page:
 # whenever it is requested.
 rule report_partial:
     """A report of the results so far; starts no other job."""
-
     log:
         RESULTS.log("report/partial"),
     conda:

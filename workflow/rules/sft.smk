@@ -3,7 +3,6 @@
 
 rule examples:
     """What SFT trains on."""
-
     input:
         code=code_of("sage.training.examples"),
     output:
@@ -24,7 +23,6 @@ rule examples:
 
 rule sft:
     """Supervised fine-tuning to the answer format."""
-
     input:
         checkpoint=RESULTS.pretrained("{model}"),
         examples=RESULTS.examples("{model}"),

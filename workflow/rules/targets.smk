@@ -3,7 +3,6 @@
 
 rule theory:
     """The exact results: figures 1 and 5, Appendix C and the estimators."""
-
     input:
         [
             exhibit_files(name)
@@ -13,14 +12,12 @@ rule theory:
 
 rule report:
     """The report and all that it shows."""
-
     input:
         RESULTS.page,
 
 
 rule resolved:
     """Prints the study with what it extends and every default: a study of its own."""
-
     log:
         RESULTS.log("resolved"),
     retries: 0
@@ -35,7 +32,6 @@ rule resolved:
 # From runs on disk, from those that were measured, or from the throughput in its models' `job`.
 rule plan:
     """Prints the cost of the study: jobs, tokens, hours and disk."""
-
     log:
         RESULTS.log("plan"),
     conda:
@@ -50,7 +46,6 @@ rule plan:
 
 rule check:
     """Compares the study's needs with this machine; fails if one is not met."""
-
     log:
         RESULTS.log("check"),
     retries: 0

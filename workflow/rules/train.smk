@@ -3,7 +3,6 @@
 
 rule registered:
     """Prints what the study asks, as it was written down before any job."""
-
     log:
         RESULTS.log("registered"),
     retries: 0
@@ -17,7 +16,6 @@ rule registered:
 
 rule rl:
     """RL: one run of a model, method and training seed."""
-
     input:
         parent=RESULTS.parent("{model}"),
         reference=kl_reference,

@@ -1,8 +1,8 @@
 """Samples in the instance schema of every_eval_ever, beside the document with a policy's scores.
 
-A line is a problem with all samples of one policy: their texts, the answer that the grader took from
-each, and which are right, sample by sample, in `metadata.correct`. `score` is the share of right
-samples, `is_correct` whether there is one: pass@1 and pass@n of that problem.
+A line is a problem with all samples of one policy: their texts, the answer that the grader took
+from each, and which are right, sample by sample, in `metadata.correct`. `score` is the share of
+right samples, `is_correct` whether there is one: pass@1 and pass@n of that problem.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def write_instances(document: Document, run: Run, results: Results, file: TextIO
     `document` has its scores (`evaluations`); benchmarks without samples on disk are left out.
     """
     lines = 0
-    for benchmark in dict.fromkeys(one["evaluation_name"] for one in document["evaluation_results"]):
+    names = [one["evaluation_name"] for one in document["evaluation_results"]]
+    for benchmark in dict.fromkeys(names):
         samples = results.samples(run, benchmark)
         if not samples.is_file():
             continue

@@ -1,0 +1,240 @@
+"""The command `sage-rlvr`: what it hands to Snakemake, what it shows, what it says at the end."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import ROOT, SMOKE, copy_project, snakemake_in
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from sage.exhibits import load_study
+from sage.results import Results
+from sage.tools import command
+from sage.tools.progress import (
+    OTHERS,
+    LogHandler,
+    Progress,
+    changed_settings,
+    failure,
+)
+from sage.tools.targets import MOST_FILES, ending, no_target
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("run", "--cores all"),
+        ("run smoke", "--cores all --config study=smoke"),
+        ("run smoke table1 --cores 2 -n", "table1 --cores 2 -n --config study=smoke"),
+        ("run smoke -j4", "-j4 --config study=smoke"),
+        ("run --workflow-profile profiles/slurm", "--workflow-profile profiles/slurm"),
+        ("plan mini", "plan --cores 1 --config study=mini"),
+        (
+            "check smoke --config device=cuda results=/tmp/x --keep-going",
+            "check --cores 1 --keep-going --config study=smoke device=cuda results=/tmp/x",
+        ),
+        (
+            "compare smoke reports/kept/mini",
+            "compare --cores 1 --config study=smoke kept=reports/kept/mini",
+        ),
+        (
+            "run smoke --set rl.steps=10 --set=seeds=[1,2]",
+            '--cores all --config study=smoke set=["rl.steps=10", "seeds=[1,2]"]',
+        ),
+    ],
+)
+def test_a_command_line_becomes_one_of_snakemake(line: str, asked: str) -> None:
+    name, *words = line.split()
+    arguments, verbose = command.snakemake_words(name, words)
+    assert " ".join(arguments) == asked
+    assert not verbose
+
+
+@pytest.mark.parametrize("word", ["--verbose", "--logger", "--quiet", "--list"])
+def test_snakemakes_own_output_is_there_for_who_asks(word: str) -> None:
+    assert command.snakemake_words("run", ["smoke", word])[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("rum smoke", "no command 'rum'; did you mean 'run'?"),
+        ("run --set rl.steps", "--set rl.steps: must be KEY=VALUE, such as --set rl.steps=10"),
+        ("run --config study = smoke", "--config study: must be KEY=VALUE without spaces"),
+        ("run --config rl.steps=10", "rl.steps is a setting of the study; write --set rl.steps=10"),
+        ("watch smok --every 0", "study: 'smok' is neither a study in"),
+        ("watch smoke --every 0 --set rl.stepz=1", "unknown key; did you mean 'steps'?"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_before_snakemake_starts(
+    line: str, said: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert command.main(line.split()) in (1, 2)
+    assert said in capsys.readouterr().err
+
+
+def test_another_folder_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["run"]) == 2
+    assert "has no Snakefile" in capsys.readouterr().err
+
+
+def test_help_has_a_line_for_each_command(capsys: pytest.CaptureFixture) -> None:
+    assert command.main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {name} " in printed for name in [*command.TARGETS, *command.MODULES])
+
+
+def test_time_left_is_that_of_the_jobs_left_as_long_as_those_of_their_rule() -> None:
+    progress = Progress(began=0.0)
+    progress.total.update({"rl": 4, "sample": 2, "table": 1})
+    progress.start(1, "rl", 0.0)
+    progress.end(1, 60.0)
+    assert progress.seconds_left(60.0) is None  # no sample is known yet
+    progress.start(2, "sample", 60.0)
+    progress.end(2, 70.0)
+    progress.start(3, "rl", 70.0)
+    progress.start(4, "rl", 70.0)
+    assert progress.seconds_left(80.0) == pytest.approx((3 * 60 + 10 - 20) / 2)
+    assert progress.line(80.0) == "RL 1 of 4 · 2 of 7 jobs · 1 min 20 s, about 1 min 25 s left"
+    progress.end(3, 90.0, failed=True)
+    progress.end(4, 90.0, failed=True)
+    assert "2 failed" in progress.line(90.0)
+    assert progress.stage() == OTHERS
+
+
+def test_the_setting_that_changed_is_named() -> None:
+    reason = (
+        "Params have changed since last execution: Union of exclusive params before and now across "
+        "all output: before: {'steps': 4, 'sampling': {'top_p': 1.0, 'stop': ['</S>']}} now: "
+        "{'steps': 5, 'sampling': {'top_p': 0.9, 'stop': ['</S>']}} "
+    )
+    assert changed_settings(reason) == "steps 4 → 5, sampling.top_p 1.0 → 0.9"
+    assert changed_settings("before: <object> now: <other>") == ""
+    assert changed_settings("Code has changed since last execution") == ""
+
+
+def test_of_a_failed_job_its_own_message_is_shown_or_the_end_of_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"line {n}\n" for n in range(40)))
+    assert failure("rl", [log])[1:] == [f"  line {n}" for n in range(28, 40)]
+    log.write_text("Traceback\nERROR: the disk is full\n")
+    assert failure("rl", [log])[1:] == ["  ERROR: the disk is full"]
+    assert failure("rl", [tmp_path / "none.log"]) == [
+        f"A job of rl failed; its log is {tmp_path / 'none.log'}."
+    ]
+
+
+def shown(*events: dict[str, Any], dryrun: bool = False) -> None:
+    """Hand events to a logger that is not on a terminal."""
+    handler = LogHandler(SimpleNamespace(dryrun=dryrun), None)
+    for event in events:
+        level = event.pop("level", logging.INFO)
+        handler.handle(logging.makeLogRecord({"levelno": level, "msg": "", **event}))
+    handler.close()
+    handler.close()
+
+
+def test_a_run_of_many_jobs_takes_a_line_a_stage(capsys: pytest.CaptureFixture) -> None:
+    events: list[dict[str, Any]] = [
+        {"event": LogEvent.RUN_INFO, "stats": {"rl": 20, "sample": 60, "total": 80}},
+        {"msg": "Building DAG of jobs..."},
+    ]
+    for job in range(80):
+        rule = "rl" if job < 20 else "sample"
+        events.append(
+            {"event": LogEvent.JOB_INFO, "jobid": job, "rule_name": rule, "reason": "Missing"}
+        )
+        events.append({"event": LogEvent.JOB_FINISHED, "job_id": job})
+    shown(*events)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "80 jobs: 60 sample, 20 rl"
+    assert lines[1].startswith("RL 0 of 20 · 0 of 80 jobs")
+    assert lines[2].startswith("sampling 0 of 60 · 20 of 80 jobs")
+    assert lines[3].startswith(f"{OTHERS} 0 of 0 · 80 of 80 jobs")
+    assert len(lines) == 4
+
+
+def test_problems_are_shown_once_and_in_full(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    log = tmp_path / "rl.log"
+    log.write_text("ERROR: no room\n")
+    error = {"level": logging.ERROR}
+    told = {"event": LogEvent.JOB_ERROR, "jobid": 1, "log": [str(log)], **error}
+    shown(
+        {**told, "rule_name": "rl"},
+        {**told, "rule_name": "verify"},  # which has said itself what it found
+        {"msg": "RuleException:\nCalledProcessError", "exception": "RuleException", **error},
+        {"msg": "The disk is slow", "level": logging.WARNING},
+        {"msg": "The disk is slow", "level": logging.WARNING},
+        {"msg": "WorkflowError:\nAt least one job did not complete successfully.", **error},
+    )
+    assert capsys.readouterr().err.splitlines() == [
+        f"A job of rl failed; its log is {log}.",
+        "  ERROR: no room",
+        "The disk is slow",
+    ]
+
+
+def test_a_dry_run_says_why_by_rule(capsys: pytest.CaptureFixture) -> None:
+    changed = "Params have changed since last execution: x: before: {'steps': 4} now: {'steps': 5} "
+    rows = [("rl", changed), ("rl", changed), ("page", "Missing output files: page.html")]
+    infos = [
+        {"event": LogEvent.JOB_INFO, "rule_name": rule, "reason": reason} for rule, reason in rows
+    ]
+    shown(*infos, dryrun=True)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "     2 rl: settings changed: steps 4 → 5",
+        "     1 page: not made yet",
+    ]
+
+
+def test_a_study_ends_with_its_report_and_verdicts_in_three_lines(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    assert [*ending("all", [], results)] == [f"Report: {results.page}"]
+    results.metrics("claims").parent.mkdir()
+    rows = [("a", "A holds.", "supported"), ("a", "A holds.", "supported"), ("b", "B.", "not run")]
+    pd.DataFrame(rows, columns=["claim", "text", "verdict"]).to_parquet(results.metrics("claims"))
+    assert [*ending("all", [], results)] == [
+        f"Report: {results.page}",
+        "Verdicts: 1 supported, 1 not run",
+        "Supported: A holds.",
+    ]
+    assert [*ending("table1", ["a.csv"], results)] == ["table1: a.csv"]
+    (many,) = ending("theory", [f"{n}.csv" for n in range(MOST_FILES + 2)], results)
+    assert many.endswith("5.csv and 2 more")
+    assert [*ending("plan", [], results)] == []
+
+
+def test_a_misspelt_target_brings_the_nearest_and_an_exhibit_its_studies() -> None:
+    study = load_study("smoke", ROOT / "config")
+    said = no_target("tabel1", ["table1", "page"], study, ROOT / "config")
+    assert said.startswith("'tabel1' is no target of the study smoke; did you mean 'table1'?")
+    said = no_target("in_distribution", ["table1"], study, ROOT / "config")
+    assert "mini" in said.partition("have an exhibit of that name")[0]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_snakemake_itself_works_as_before_and_lists_a_line_for_each_target(
+    tmp_path: Path,
+) -> None:
+    run = snakemake_in(copy_project(tmp_path / "sage"))
+    listed = run("--list", *SMOKE).stdout.splitlines()[2:]
+    assert [line for line in listed if "(" not in line] == []
+    assert "table1 (Accuracy and coverage)" in listed
+    made = run("table8", "--cores", "1", *SMOKE).stdout
+    assert "table8: results/smoke/report/tables/table8.csv" in made
+    assert "2 of 2 steps (100%) done" in made
+    again = run("compare", "--cores", "1", *SMOKE, f"kept={ROOT / 'reports/kept/mini'}")
+    assert again.returncode == 1
+    assert "the study has not been run; run it first" in again.stdout
+    assert "rule rl" not in again.stdout
