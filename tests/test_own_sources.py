@@ -311,7 +311,7 @@ class TestNew:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_written_study_runs_to_a_page_and_edits_run_it_again(own: Path, tmp_path: Path) -> None:
     code, _ = TestNew().write(own, "--problem", "q", "--answer", "a")
     assert code == 0

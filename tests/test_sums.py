@@ -110,7 +110,7 @@ def test_problems_are_different_of_their_split_and_take_the_strata_in_turn() -> 
 
 
 def test_too_many_problems_are_refused() -> None:
-    with pytest.raises(ValueError, match="of 2000 different sheets"):
+    with pytest.raises(ValueError, match="of 2000 different problems"):
         sums_problems("few", 2_000, seed=2, strata=["plain"], parts=2, split="train")
 
 

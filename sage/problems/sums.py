@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sage.problems.record import Problem, Split, split_of
+from sage.problems.record import Draft, Problem, Split, draw_different
 
 StrategyName = Literal["plain", "turn", "raise", "lower", "upturn", "downturn"]
 
@@ -129,30 +129,20 @@ def sums_problems(
 
     Raises ValueError if the settings do not admit that many.
     """
-    draws = max(200 * count, 20_000)
     rng = random.Random(f"sums/{seed}")
-    problems: list[Problem] = []
-    seen: set[str] = set()
-    for _ in range(draws):
-        stratum = strata[len(problems) % len(strata)]
+
+    def draw(made: int) -> Draft:
+        stratum = strata[made % len(strata)]
         sheet = draw_sheet(rng, stratum, parts)
-        if sheet.text in seen or split_of(sheet.text) != split:
-            continue
-        seen.add(sheet.text)
-        problems.append(
-            Problem(
-                problem_id=f"{name}-{len(problems):04d}",
-                problem=sheet.text,
-                answer=sheet.answer,
-                kind="number",
-                level=stratum,
-                source="sage/sums",
-                revision=f"seed {seed}",
-            )
-        )
-        if len(problems) == count:
-            return problems
-    raise ValueError(
-        f"problem set {name!r}: only {len(problems)} of {count} different sheets in {draws} draws "
-        f"({parts} parts, strata {list(strata)}, split {split}); ask for fewer or more parts"
+        return Draft(sheet.text, sheet.answer, stratum)
+
+    return draw_different(
+        name,
+        draw,
+        count,
+        max(200 * count, 20_000),
+        split,
+        kind="number",
+        source="sage/sums",
+        revision=f"seed {seed}",
     )
