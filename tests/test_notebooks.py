@@ -28,7 +28,12 @@ def code_of(name: str) -> str:
 
 def run(code: str, folder: Path, **environment: str) -> str:
     """What `code` prints, as a process of its own in `folder`."""
-    settings = {"MPLBACKEND": "agg", "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    settings = {
+        "MPLBACKEND": "agg",
+        "PYTHONPATH": str(ROOT),
+        "PATH": "/usr/bin:/bin",
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=folder,

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from sage.problems.record import Draft, Problem, Split, draw_different
 
 StrategyName = Literal["plain", "turn", "raise", "lower", "upturn", "downturn"]
 
@@ -120,29 +117,3 @@ def read_sheet(text: str) -> Sheet | None:
     if [name for name, _, _ in parts] != list(LABELS[: len(parts)]):
         return None
     return Sheet(tuple((int(x), int(y)) for _, x, y in parts))
-
-
-def sums_problems(
-    name: str, count: int, seed: int, strata: Sequence[StrategyName], parts: int, split: Split
-) -> list[Problem]:
-    """`count` different sheets of one split, the strata in turn.
-
-    Raises ValueError if the settings do not admit that many.
-    """
-    rng = random.Random(f"sums/{seed}")
-
-    def draw(made: int) -> Draft:
-        stratum = strata[made % len(strata)]
-        sheet = draw_sheet(rng, stratum, parts)
-        return Draft(sheet.text, sheet.answer, stratum)
-
-    return draw_different(
-        name,
-        draw,
-        count,
-        max(200 * count, 20_000),
-        split,
-        kind="number",
-        source="sage/sums",
-        revision=f"seed {seed}",
-    )
