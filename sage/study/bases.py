@@ -166,9 +166,9 @@ def _unusable(folder: Path) -> str:
     if not any(name.endswith(".safetensors") for name in names):
         others = sorted(name for name in names if name.endswith((".bin", ".pt", ".gguf")))
         return (
-            f"{folder} has no *.safetensors{', only ' + ', '.join(others) if others else ''}; other "
-            "formats can hold code and are not loaded. Load it where you trust it, and write it "
-            "again with model.save_pretrained(folder)"
+            f"{folder} has no *.safetensors{', only ' + ', '.join(others) if others else ''}; "
+            "other formats can hold code and are not loaded. Load it where you trust it, and write "
+            "it again with model.save_pretrained(folder)"
         )
     if not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
         return f"{folder} has no tokenizer; write it there with tokenizer.save_pretrained(folder)"
