@@ -19,7 +19,9 @@ PIECES = TABLES | FIGURES
 
 def exhibit_files(name):
     """The files of an exhibit: its tables and figures, or its measurement if it has none."""
-    files = [RESULTS.table(table) for table, (owner, _) in TABLES.items() if owner == name]
+    files = [
+        RESULTS.table(table) for table, (owner, _) in TABLES.items() if owner == name
+    ]
     files += [
         RESULTS.figure(figure)
         for figure, (owner, _) in FIGURES.items()
