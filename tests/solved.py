@@ -48,9 +48,6 @@ def solutions_of_text(puzzle: str) -> list[dict[str, str]]:
                 if joiner in saying:
                     left, right = saying.split(joiner)
                     return bool(joined(is_true(left), is_true(right)))
-            if " is not a " in saying:
-                name, role = saying.split(" is not a ")
-                return who[name] != role
             name, role = saying.split(" is a ")
             return who[name] == role
 

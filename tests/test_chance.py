@@ -180,7 +180,7 @@ def test_working_is_checked_step_by_step(working: str, answer: str, correct: boo
 def test_worked_solutions_without_slips_have_correct_working() -> None:
     slips = Slips(direct=0.0, steps=0.0, group=0.0, below_zero=0.0, knights=0.0)
     styles: dict[Style, float] = {"steps": 0.25, "let": 0.25, "group": 0.25, "contradiction": 0.25}
-    sizes = {"min_terms": 2, "max_terms": 5, "max_value": 10, "knights_people": [3], "wordings": 8}
+    sizes = {"min_terms": 2, "max_terms": 5, "max_value": 10, "knights_people": [3]}
     corpus = Corpus(styles=styles, slips=slips, knights_share=0.0, **sizes)
     for worked in itertools.islice(corpus.worked(3), 300):
         assert correct_working(worked.problem, worked.working, worked.answer), worked

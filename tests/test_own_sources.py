@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import own_things
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, copy_project, snakemake_in
+from datasets import Dataset
 from study_edits import DROPPED, edit, message_of
 
 from sage.bases import fetch_base
@@ -222,6 +224,23 @@ class TestHub:
             self.hub_set(split="dev").problems("sums")
         assert caught.value.key == "split"
 
+    def test_the_hub_is_asked_for_the_commit_of_a_branch(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def load_dataset(place: str, subset: str | None, split: str, revision: str) -> Dataset:
+            assert (place, subset, split, revision) == ("me/sums", "main", "train", "abc")
+            return Dataset.from_list([{"q": "1+1", "a": "so 2 #### 2"}])
+
+        info = SimpleNamespace(sha="abc")
+        monkeypatch.delenv("SAGE_MIRROR", raising=False)
+        monkeypatch.setattr("sage.problems.fetching.silence", lambda: None)
+        monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *_, **__: info)
+        monkeypatch.setattr("datasets.load_dataset", load_dataset)
+        fields = {"problem": "q", "answer": "a"}
+        hub = self.hub_set(subset="main", split="train", fields=fields, answer_after="####")
+        (problem,) = hub.problems("sums")
+        assert (problem.answer, problem.revision, hub.sums()) == ("2", "abc", [])
+
     def test_without_hub_and_copy_the_way_out_is_said(
         self, mirror: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -311,7 +330,7 @@ class TestNew:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_written_study_runs_to_a_page_and_edits_run_it_again(own: Path, tmp_path: Path) -> None:
     code, _ = TestNew().write(own, "--problem", "q", "--answer", "a")
     assert code == 0

@@ -96,8 +96,7 @@ def test_denied_patterns_do_not_count(text: str) -> None:
     assert shown(text) == []
 
 
-@pytest.mark.parametrize("wordings", [1, 12])
-def test_the_toy_corpus_shows_the_patterns_of_its_styles(wordings: int) -> None:
+def test_the_toy_corpus_shows_the_patterns_of_its_styles() -> None:
     slips = Slips(direct=0.5, steps=0.1, group=0.1, below_zero=0.3, knights=0.3)
     expected: dict[str, list[str]] = {
         "direct": [],
@@ -109,7 +108,7 @@ def test_the_toy_corpus_shows_the_patterns_of_its_styles(wordings: int) -> None:
     rng = random.Random(0)
     for style, names in expected.items():
         for _ in range(20):
-            worked = work_arithmetic("5-3-6+2", style, slips, rng, wordings)
+            worked = work_arithmetic("5-3-6+2", style, slips, rng)
             assert shown(completion(worked.working, worked.answer)) == names
 
 

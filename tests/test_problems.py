@@ -110,38 +110,10 @@ def test_a_puzzle_has_one_solution_and_it_is_the_answer(people: int) -> None:
         assert (problem.kind, problem.level) == ("knights", f"{people} people")
 
 
-@pytest.mark.parametrize("people", [2, 8])
-def test_denials_are_drawn_when_asked_for_and_keep_the_solution_unique(people: int) -> None:
-    forms: list[knights.Form] = ["not", "and", "or", "if", "iff"]
-    drawn = puzzles("kk", [people], 100, seed=1, split="test", forms=forms)
-    texts = [puzzle.problem for puzzle in drawn]
-    assert sum(" is not a " in text for text in texts) > 30
+def test_statements_of_every_form_are_drawn() -> None:
+    texts = [puzzle.problem for puzzle in puzzles("kk", [5], 50, seed=1, split="test")]
     for joiner in (" and ", " or ", "if ", " exactly if "):
         assert any(joiner in text for text in texts)
-    for puzzle in drawn[:: 1 if people == 2 else 20]:
-        (solution,) = solutions_of_text(puzzle.problem)
-        assert puzzle.answer == ", ".join(f"{name} {role}" for name, role in solution.items())
-
-
-def test_forms_not_asked_for_are_not_drawn() -> None:
-    default = puzzles("kk", [5], 50, seed=1, split="test")
-    assert not any(" not " in puzzle.problem for puzzle in default)
-    for form in knights.FORMS:
-        statements = [
-            statement
-            for people in (3, 5, 8)
-            for statement in knights.draw_puzzle(people, random.Random(1), [form]).statements
-        ]
-        assert {statement[0] for statement in statements} <= {"is", form}
-
-
-@pytest.mark.parametrize("forms", [[], ["not"]])
-def test_puzzles_of_plain_statements_alone_are_refused(forms: list[knights.Form]) -> None:
-    # Of such statements, every solution turned round is a solution too.
-    plain = (("is", 1, True), ("is", 0, True))
-    assert knights.solutions(plain) == [(False, False), (True, True)]
-    with pytest.raises(ValueError, match="at least one of and, or, if, iff"):
-        knights.draw_puzzle(3, random.Random(0), forms)
 
 
 def test_puzzles_for_eight_people_are_drawn_fast() -> None:

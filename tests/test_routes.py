@@ -260,7 +260,7 @@ class TestGenerator:
         with pytest.raises(ValueError, match="no route of 9 moves in 10,000 mazes"):
             draw_trip(land(side=3, walls=0, gaps=[1], distances=[9]), random.Random(0))
         tiny = {"side": 3, "walls": 0, "gaps": [1], "distances": [2], "boulders": 0}
-        with pytest.raises(ValueError, match=r"problem set 'few': only \d+ of 40 different trips"):
+        with pytest.raises(ValueError, match=r"'few': only \d+ of 40 different problems"):
             draw_problems("few", {**SET, **tiny, "split": "test"})
 
     def test_the_same_seed_gives_the_same_problems_and_another_seed_others(self) -> None:

@@ -181,7 +181,7 @@ FAULTS = [
         "models.tiny.seeds: 'grpoo' is not a method that this model is trained with; did you",
     ),
     (STUDY, "seeds", [1, 2, 1], "seeds[2]: 1 occurs twice"),
-    (STUDY, "evaluation.seeds", [0, 0], "evaluation: seeds [0, 0]: each may stand there only once"),
+    (STUDY, "evaluation.seeds", [0, 0], "evaluation.seeds[1]: 0 occurs twice"),
     (
         STUDY,
         "evaluation.primary_k",

@@ -32,6 +32,10 @@ SUSPECTS, EXAMPLES = 20, 5
 """The most of a kind and benchmark that are written to the file, and shown."""
 
 _COLUMNS = ("problem_id", "answer", "status")
+_SUSPECT = [
+    *("benchmark", "suspicion", "problem_id", "gold", "answer"),
+    *("grader", "math_verify", "equal", "completions"),
+]
 
 
 @dataclass(frozen=True)
@@ -137,26 +141,13 @@ def suspects(judged: Iterable[Judged]) -> pd.DataFrame:
         group = sorted(groups[key], key=lambda one: (one.problem_id, str(one.answer)))
         drawn = random.Random(f"0/{key}").sample(group, min(SUSPECTS, len(group)))
         rows += [
-            {
-                "benchmark": one.benchmark,
-                "suspicion": one.suspicion,
-                "problem_id": one.problem_id,
-                "gold": ascii(one.gold),
-                "answer": ascii(one.answer),
-                "grader": one.status,
-                "math_verify": one.math_verify or "not asked",
-                "equal": one.equal,
-                "completions": one.count,
-            }
+            (
+                *(*key, one.problem_id, ascii(one.gold), ascii(one.answer), one.status),
+                *(one.math_verify or "not asked", one.equal, one.count),
+            )
             for one in drawn
         ]
-    return pd.DataFrame(
-        rows,
-        columns=[
-            *("benchmark", "suspicion", "problem_id", "gold", "answer"),
-            *("grader", "math_verify", "equal", "completions"),
-        ],
-    )
+    return pd.DataFrame(rows, columns=_SUSPECT)
 
 
 def write_audit(

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from sage.fields import Faults, Positive, Strict, about
 from sage.problems.fields import Count, GeneratorSeed, Hints, Split, Title, check_order
-from sage.problems.record import Problem, split_of
+from sage.problems.record import Draft, Problem, draw_different
 
 _COUNTED = 200_000  # more expressions than this are not counted: that would take seconds
 _TERM = re.compile(r"([+-]?)\s*(\d+)")
@@ -150,36 +150,26 @@ class ArithmeticSet(Strict):
         each carries the first step of its solution. Raises ValueError if the settings do not admit
         that many problems.
         """
-        draws = max(200 * self.count, 20_000)
-        problems: list[Problem] = []
-        seen: set[str] = set()
         rng = random.Random(f"arithmetic/{self.seed}")
-        for _ in range(draws):
-            expression = draw_expression(
-                rng, self.min_terms, self.max_terms, 10 ** rng.randint(1, self.max_digits)
-            )
-            text = f"Calculate {expression}."
-            if text in seen or not self._belongs(text, expression):
-                continue
+
+        def draw(_: int) -> Draft | None:
+            highest = 10 ** rng.randint(1, self.max_digits)
+            expression = draw_expression(rng, self.min_terms, self.max_terms, highest)
             terms = signed_terms(expression)
-            seen.add(text)
-            problems.append(
-                Problem(
-                    problem_id=f"{name}-{len(problems):04d}",
-                    problem=text,
-                    answer=str(sum(terms)),
-                    kind="number",
-                    level=f"{len(terms)} terms",
-                    source="sage/arithmetic",
-                    revision=f"seed {self.seed}",
-                    hint=first_step(terms) if self.hints else "",
-                )
-            )
-            if len(problems) == self.count:
-                return problems
-        raise ValueError(
-            f"problem set {name!r}: only {len(problems)} of {self.count} different problems in "
-            f"{draws} draws (terms {self.min_terms}-{self.max_terms}, digits up to "
-            f"{self.max_digits}, running_total {self.running_total}, split {self.split}); ask for "
-            "fewer or widen the ranges"
+            kind = "negative" if min(running_totals(terms)) < 0 else "nonnegative"
+            if self.running_total not in ("any", kind):
+                return None
+            hint = first_step(terms) if self.hints else ""
+            level = f"{len(terms)} terms"
+            return Draft(f"Calculate {expression}.", str(sum(terms)), level, hint)
+
+        return draw_different(
+            name,
+            draw,
+            self.count,
+            max(200 * self.count, 20_000),
+            self.split,
+            kind="number",
+            source="sage/arithmetic",
+            revision=f"seed {self.seed}",
         )

@@ -25,15 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE = [
-    "training",
-    "benchmark",
-    "training_problems",
-    "problems",
-    "exact",
-    "ngram",
-    "overlapping",
-    "training_overlapping",
-    "share",
+    *("training", "benchmark", "training_problems", "problems", "exact", "ngram"),
+    *("overlapping", "training_overlapping", "share"),
 ]
 """Columns of the table: a row per pair of sets. `exact` and `ngram` count the benchmark's
 problems by their closest match, `overlapping` is their sum and `share` its share of the set;
@@ -134,24 +127,14 @@ def contamination(
                 (name, one.problem_id, benchmark, other.problem_id, match, shared)
                 for one, other, match, shared in overlapping
             ]
-            matches = [
+            equal, near = (
                 {other.problem_id for _, other, match, _ in overlapping if match == kind}
                 for kind in ("exact", "ngram")
-            ]
-            exact, near = len(matches[0]), len(matches[1] - matches[0])
-            table.append(
-                (
-                    name,
-                    benchmark,
-                    len(of_training),
-                    len(problems),
-                    exact,
-                    near,
-                    exact + near,
-                    len({one.problem_id for one, *_ in overlapping}),
-                    (exact + near) / max(len(problems), 1),
-                )
             )
+            copied, copying = len(equal | near), len({one.problem_id for one, *_ in overlapping})
+            sizes = len(of_training), len(problems), len(equal), len(near - equal)
+            share_copied = copied / max(len(problems), 1)
+            table.append((name, benchmark, *sizes, copied, copying, share_copied))
     return pd.DataFrame(table, columns=TABLE), pd.DataFrame(pairs, columns=PAIRS)
 
 

@@ -51,46 +51,8 @@ class Slips(Strict):
     knights: Annotated[Share, about("a puzzle is answered at random", unit="probability")]
 
 
-OPENINGS = (
-    "first",
-    "well",
-    "okay",
-    "now",
-    "here",
-    "see",
-    "start",
-    "look",
-    "right",
-    "good",
-    "again",
-    "simply",
-)
-"""Words that open a solution; they mean nothing."""
-
-LINKS = (
-    "then",
-    "next",
-    "so",
-    "thus",
-    "hence",
-    "also",
-    "after",
-    "and",
-    "giving",
-    "getting",
-    "finding",
-    "making",
-)
-"""Words between two steps; they mean nothing either."""
-
-
-def work_arithmetic(
-    expression: str, style: str, slips: Slips, rng: random.Random, wordings: int = 1
-) -> Worked:
-    """A solution of `expression` in `style`, with that style's errors.
-
-    Above 1, `wordings` words are equally likely wherever a solution opens or goes on.
-    """
+def work_arithmetic(expression: str, style: str, slips: Slips, rng: random.Random) -> Worked:
+    """A solution of `expression` in `style`, with that style's errors."""
     terms = signed_terms(expression)
     if style == "direct":
         total = _slip(sum(terms), slips.direct, rng)
@@ -99,7 +61,7 @@ def work_arithmetic(
         steps, total = _grouped(terms, slips, rng)
     else:
         steps, total = _left_to_right(terms, slips, rng)
-    working = _worded(steps, wordings, rng)
+    working = ", ".join(steps)
     if style == "let":
         working = f"let x be the total. {working}"
     elif style == "contradiction":
@@ -142,15 +104,6 @@ class Corpus(Strict):
         Share, about("share of puzzles among the documents", unit="share, 0 to 1")
     ]
     knights_people: Annotated[People, about("numbers of people in the puzzles", unit="people")]
-    wordings: Annotated[
-        int,
-        Field(ge=1, le=12),
-        about(
-            "how many words are equally likely to open a sum's solution, and to join its steps: "
-            "branch points of no consequence",
-            unit="words",
-        ),
-    ] = 1
 
     @model_validator(mode="after")
     def _drawable(self) -> Corpus:
@@ -169,17 +122,9 @@ class Corpus(Strict):
             else:
                 expression = draw_expression(rng, self.min_terms, self.max_terms, self.max_value)
                 style = rng.choices(names, weights)[0]
-                worked = work_arithmetic(expression, style, self.slips, rng, self.wordings)
+                worked = work_arithmetic(expression, style, self.slips, rng)
             if split_of(worked.problem) == "train":
                 yield worked
-
-
-def _worded(steps: list[str], wordings: int, rng: random.Random) -> str:
-    """The steps in one line; every place where one of several words may stand has one of them."""
-    if wordings == 1:
-        return ", ".join(steps)
-    words = [rng.choice(OPENINGS[:wordings])] + [rng.choice(LINKS[:wordings]) for _ in steps[1:]]
-    return ", ".join(f"{word} {step}" for word, step in zip(words, steps, strict=True))
 
 
 def _slip(value: int, probability: float, rng: random.Random) -> int:

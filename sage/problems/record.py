@@ -7,10 +7,10 @@ sets share the format, so any set can serve as either.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from sage.runtime.faults import Damaged, Fault
 from sage.runtime.files import text_sum, write_text_atomic
@@ -85,6 +85,54 @@ def readable_gold(answer: str, kind: Kind) -> str:
 def split_of(text: str) -> Split:
     """The half a generated problem belongs to, by its hash: the halves never share a text."""
     return "test" if int(text_sum(text)[:2], 16) % 2 else "train"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A problem as a generator draws it.
+
+    Its split follows from `key`, by default the text. Of problems with one key the first counts.
+    """
+
+    problem: str
+    answer: str
+    level: str
+    hint: str = ""
+    key: str = ""
+
+
+def draw_different(
+    name: str,
+    draw: Callable[[int], Draft | None],
+    count: int,
+    draws: int,
+    split: Split,
+    digits: int = 4,
+    **more: Any,
+) -> list[Problem]:
+    """`count` different problems of one split, called `name` and a number of so many `digits`.
+
+    `draw` is handed how many there are so far, and may return None; `more` are fields of Problem
+    that all share. Raises ValueError if `draws` draws do not hold so many.
+    """
+    problems: list[Problem] = []
+    seen: set[str] = set()
+    for _ in range(draws):
+        if (draft := draw(len(problems))) is None:
+            continue
+        key = draft.key or draft.problem
+        if key in seen or split_of(key) != split:
+            continue
+        seen.add(key)
+        texts = {field: getattr(draft, field) for field in ("problem", "answer", "level", "hint")}
+        problem_id = f"{name}-{len(problems):0{digits}d}"
+        problems.append(Problem(problem_id=problem_id, **texts, **more))
+        if len(problems) == count:
+            return problems
+    raise ValueError(
+        f"problem set {name!r}: only {len(problems)} of {count} different problems in {draws} "
+        f"draws of the split {split!r}; ask for fewer, or widen what is drawn from"
+    )
 
 
 def write_problems(problems: Iterable[Problem], path: Path) -> None:

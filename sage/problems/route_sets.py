@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from sage.fields import Distinct, Positive, Share, Strict, about
 from sage.problems.corpus import Worked
 from sage.problems.fields import Count, GeneratorSeed, Split, Title
-from sage.problems.record import Problem, split_of
+from sage.problems.record import Draft, Problem, draw_different
 from sage.problems.routes import (
     MAX_SIDE,
     Cell,
@@ -170,31 +170,22 @@ class RoutesSet(Terrain):
         Raises ValueError if the settings do not admit that many.
         """
         rng = random.Random(f"routes/{self.seed}")
-        problems: list[Problem] = []
-        seen: set[str] = set()
-        for _ in range(50 * self.count):
+
+        def draw(_: int) -> Draft:
             trip = draw_trip(self, rng)
-            key = turned_alike(trip)
-            if key in seen or split_of(key) != self.split:
-                continue
-            seen.add(key)
             far = trip.moves - self.spare
-            problems.append(
-                Problem(
-                    problem_id=f"{name}-{len(problems):04d}",
-                    problem=render(trip),
-                    answer=gold_answer(trip),
-                    kind="route",
-                    level=f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}",
-                    source="sage/routes",
-                    revision=f"seed {self.seed}",
-                )
-            )
-            if len(problems) == self.count:
-                return problems
-        raise ValueError(
-            f"problem set {name!r}: only {len(problems)} of {self.count} different trips in "
-            f"{50 * self.count} draws ({self!r}); ask for fewer, or for larger mazes"
+            level = f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}"
+            return Draft(render(trip), gold_answer(trip), level, key=turned_alike(trip))
+
+        return draw_different(
+            name,
+            draw,
+            self.count,
+            50 * self.count,
+            self.split,
+            kind="route",
+            source="sage/routes",
+            revision=f"seed {self.seed}",
         )
 
 

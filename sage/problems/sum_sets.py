@@ -1,10 +1,11 @@
 """The settings of the world of sums: its problem sets and the corpus of its bases.
 
-The generators are `sage.problems.sums` and `sage.problems.sums_corpus`.
+A sheet is what `sage.problems.sums` says, worked as `sage.problems.sums_corpus` says.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -13,9 +14,9 @@ from pydantic import Field, model_validator
 from sage.fields import NonNegativeFloat, Positive, Strict, about
 from sage.problems.corpus import Worked
 from sage.problems.fields import GeneratorSeed, Hints, Split, Title
-from sage.problems.record import Problem
-from sage.problems.sums import STRATA, StrategyName, sums_problems
-from sage.problems.sums_corpus import Alignment, Branches, SumsSlips, worked_sheets
+from sage.problems.record import Draft, Problem, draw_different, split_of
+from sage.problems.sums import STRATA, STRATEGIES, StrategyName, draw_sheet
+from sage.problems.sums_corpus import Alignment, Branches, SumsSlips, chooses, work_sheet
 
 COMMON: tuple[StrategyName, ...] = ("plain", "turn")
 Parts = Annotated[int, Field(ge=2, le=8), about("sums on a sheet", unit="sums")]
@@ -46,8 +47,23 @@ class SumsSet(Strict):
 
     def problems(self, name: str) -> list[Problem]:
         """The set, called `name`. Raises ValueError if the settings do not admit that many."""
-        return sums_problems(
-            name, self.count, self.seed, self.strata, self.parts, self.split, self.hints
+        rng = random.Random(f"sums/{self.seed}")
+
+        def draw(made: int) -> Draft:
+            stratum = self.strata[made % len(self.strata)]
+            sheet = draw_sheet(rng, stratum, self.parts)
+            hint = STRATEGIES[stratum].mark if self.hints else ""
+            return Draft(sheet.text, sheet.answer, stratum, hint)
+
+        return draw_different(
+            name,
+            draw,
+            self.count,
+            max(200 * self.count, 20_000),
+            self.split,
+            kind="number",
+            source="sage/sums",
+            revision=f"seed {self.seed}",
         )
 
 
@@ -94,12 +110,12 @@ class SumsCorpus(Strict):
 
     def worked(self, seed: int) -> Iterator[Worked]:
         """Worked sheets of the training split, without end."""
-        return worked_sheets(
-            seed=seed,
-            shares=self.shares,
-            slips=self.slips,
-            parts=self.parts,
-            alignment=self.alignment,
-            branches=self.branches,
-            common=self.common,
-        )
+        rng = random.Random(f"sums corpus/{seed}")
+        names, weights = list(self.shares), list(self.shares.values())
+        while True:
+            sheet = draw_sheet(rng, rng.choice(STRATA), self.parts)
+            strategy = rng.choices(names, weights)[0]
+            choosing = chooses(strategy, self.alignment, self.common)
+            worked = work_sheet(sheet, strategy, self.slips, rng, self.branches, choosing)
+            if split_of(sheet.text) == "train":
+                yield worked

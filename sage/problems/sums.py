@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-from sage.problems.record import Problem, Split, split_of
 
 StrategyName = Literal["plain", "turn", "raise", "lower", "upturn", "downturn"]
 
@@ -120,47 +117,3 @@ def read_sheet(text: str) -> Sheet | None:
     if [name for name, _, _ in parts] != list(LABELS[: len(parts)]):
         return None
     return Sheet(tuple((int(x), int(y)) for _, x, y in parts))
-
-
-def sums_problems(
-    name: str,
-    count: int,
-    seed: int,
-    strata: Sequence[StrategyName],
-    parts: int,
-    split: Split,
-    hints: bool = False,
-) -> list[Problem]:
-    """`count` different sheets of one split, the strata in turn.
-
-    With `hints` each carries the letter of the strategy that pays, which opens its working.
-    Raises ValueError if the settings do not admit that many.
-    """
-    draws = max(200 * count, 20_000)
-    rng = random.Random(f"sums/{seed}")
-    problems: list[Problem] = []
-    seen: set[str] = set()
-    for _ in range(draws):
-        stratum = strata[len(problems) % len(strata)]
-        sheet = draw_sheet(rng, stratum, parts)
-        if sheet.text in seen or split_of(sheet.text) != split:
-            continue
-        seen.add(sheet.text)
-        problems.append(
-            Problem(
-                problem_id=f"{name}-{len(problems):04d}",
-                problem=sheet.text,
-                answer=sheet.answer,
-                kind="number",
-                level=stratum,
-                source="sage/sums",
-                revision=f"seed {seed}",
-                hint=STRATEGIES[stratum].mark if hints else "",
-            )
-        )
-        if len(problems) == count:
-            return problems
-    raise ValueError(
-        f"problem set {name!r}: only {len(problems)} of {count} different sheets in {draws} draws "
-        f"({parts} parts, strata {list(strata)}, split {split}); ask for fewer or more parts"
-    )

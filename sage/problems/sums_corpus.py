@@ -18,13 +18,12 @@ meaning stands in the place of the pair, drawn from as many as there would have 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from sage.fields import Share, Strict, about
 from sage.problems.corpus import Worked
-from sage.problems.record import split_of
-from sage.problems.sums import STRATA, STRATEGIES, Sheet, StrategyName, draw_sheet
+from sage.problems.sums import STRATEGIES, Sheet, StrategyName
 
 Alignment = Literal["plus", "zero", "minus"]
 Branches = Literal["pairs", "numbers"]
@@ -81,29 +80,3 @@ def work_sheet(
         steps.append(f"{label}{first}+{second}{middle}={result}")
         answer += str(result)
     return Worked(sheet.text, " ".join(steps), answer, strategy)
-
-
-def worked_sheets(
-    seed: int,
-    shares: Mapping[StrategyName, float],
-    slips: SumsSlips,
-    parts: int,
-    alignment: Alignment,
-    branches: Branches,
-    common: Sequence[StrategyName],
-) -> Iterator[Worked]:
-    """An endless stream of worked solutions of training-split sheets.
-
-    `shares` maps strategies to their frequency. Raises ValueError for an unknown strategy.
-    """
-    if unknown := (set(shares) | set(common)) - set(STRATEGIES):
-        raise ValueError(f"unknown strategies {sorted(unknown)}; known: {list(STRATEGIES)}")
-    rng = random.Random(f"sums corpus/{seed}")
-    names, weights = list(shares), list(shares.values())
-    while True:
-        sheet = draw_sheet(rng, rng.choice(STRATA), parts)
-        strategy = rng.choices(names, weights)[0]
-        choosing = chooses(strategy, alignment, common)
-        worked = work_sheet(sheet, strategy, slips, rng, branches, choosing)
-        if split_of(sheet.text) == "train":
-            yield worked

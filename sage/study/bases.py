@@ -143,52 +143,43 @@ class FolderBase(Strict):
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """(key, message) of what keeps it from being loaded, as far as files and names tell."""
-        folder = Path(self.folder)
-        if not folder.is_dir():
-            what = "is a file" if folder.is_file() else "does not exist"
-            yield (
-                "folder",
-                f"{folder} {what}; give the path of the model's folder, from the folder of the "
-                "study's file or from /; a model of the hub is `source: hub`",
-            )
-            return
-        names = {file.name for file in folder.iterdir()}
-        if "config.json" not in names:
-            more = " (it is an adapter: name it under `adapter`, and its base under `folder`)"
-            yield (
-                "folder",
-                f"{folder} has no config.json, so it is not a checkpoint"
-                + (more if "adapter_config.json" in names else ""),
-            )
-            return
-        if not any(name.endswith(".safetensors") for name in names):
-            others = sorted(name for name in names if name.endswith((".bin", ".pt", ".gguf")))
-            yield (
-                "folder",
-                f"{folder} has no *.safetensors"
-                + (f", only {', '.join(others)}" if others else "")
-                + "; other formats can hold code and are not loaded. Load it where you trust it, "
-                "and write it again with model.save_pretrained(folder)",
-            )
-        if not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
-            yield (
-                "folder",
-                f"{folder} has no tokenizer; write it there with tokenizer.save_pretrained(folder)",
-            )
-        config = folder / "config.json"
-        try:
-            has_code = "auto_map" in json.loads(config.read_text(encoding="utf-8"))
-        except ValueError as error:
-            yield "folder", f"{config} is not JSON ({error}); copy the model again"
-            return
-        if has_code:
-            yield (
-                "folder",
-                f"{folder}/config.json names code of its own (auto_map), which is never run; use "
-                "a model whose architecture transformers has",
-            )
+        if message := _unusable(Path(self.folder)):
+            yield "folder", message
         if self.adapter and not (Path(self.adapter) / "adapter_config.json").is_file():
             yield "adapter", f"{self.adapter} has no adapter_config.json, so it is not an adapter"
+
+
+def _unusable(folder: Path) -> str:
+    """Why `folder` is not a checkpoint that can be loaded, with the way out; empty if it is."""
+    if not folder.is_dir():
+        return (
+            f"{folder} {'is a file' if folder.is_file() else 'does not exist'}; give the path of "
+            "the model's folder, from the folder of the study's file or from /; a model of the hub "
+            "is `source: hub`"
+        )
+    names, config = {file.name for file in folder.iterdir()}, folder / "config.json"
+    if "config.json" not in names:
+        of_adapter = "; it is an adapter: name it under `adapter`, and its base under `folder`"
+        return f"{folder} has no config.json, so it is not a checkpoint" + (
+            of_adapter if "adapter_config.json" in names else ""
+        )
+    if not any(name.endswith(".safetensors") for name in names):
+        others = sorted(name for name in names if name.endswith((".bin", ".pt", ".gguf")))
+        return (
+            f"{folder} has no *.safetensors{', only ' + ', '.join(others) if others else ''}; "
+            "other formats can hold code and are not loaded. Load it where you trust it, and write "
+            "it again with model.save_pretrained(folder)"
+        )
+    if not names & {"tokenizer.json", "tokenizer.model", "vocab.json"}:
+        return f"{folder} has no tokenizer; write it there with tokenizer.save_pretrained(folder)"
+    try:
+        has_code = "auto_map" in json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        return f"{config} is not JSON ({error}); copy the model again"
+    return has_code * (
+        f"{config} names code of its own (auto_map), which is never run; use a model whose "
+        "architecture transformers has"
+    )
 
 
 def _known_by(file: Path) -> str:

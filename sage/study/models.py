@@ -268,6 +268,7 @@ class Draws(Strict):
     seeds: Annotated[
         list[Seed],
         Field(min_length=1),
+        Distinct,
         about("evaluation seeds; with each, `samples` more completions are drawn", unit="integers"),
     ]
     sampling: Annotated[Sampling, about("how completions are sampled")]
@@ -309,12 +310,6 @@ class Draws(Strict):
             "slower, and for GPUs of compute capability 9.0 or newer"
         ),
     ] = False
-
-    @model_validator(mode="after")
-    def _distinct_seeds(self) -> Self:
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds {self.seeds}: each may stand there only once")
-        return self
 
 
 class Evaluation(Draws):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from sage.fields import nearest
 from sage.study.algorithms import Algorithm
@@ -66,21 +66,12 @@ class InForce:
     answers: Mapping[str, str | None]
 
 
-def _read(path: Path) -> dict[str, Reading]:
-    return {
-        name: Reading(
-            name,
-            entry["question"],
-            entry["section"],
-            {answer: Choice(**choice) for answer, choice in entry["choices"].items()},
-            entry["default"],
-            entry.get("only", {}),
-        )
-        for name, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items()
-    }
-
-
-READINGS = _read(Path(__file__).with_suffix(".yaml"))
+READINGS = {
+    name: TypeAdapter(Reading).validate_python({"name": name, "only": {}, **entry})
+    for name, entry in yaml.safe_load(
+        Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    ).items()
+}
 """By name; they stand in `readings.yaml` beside this file."""
 
 _TYPES: dict[Section, type[BaseModel]] = {

@@ -21,7 +21,9 @@ def data_of_jobs(wildcards):
     """The same for every job that reads data files, by the name of its log."""
     sets = {f"problems/{name}": sums_of_set(name) for name in STUDY.problem_sets()}
     sft = {f"models/{name}/examples": sums_of_sft(name) for name in models_with_sft()}
-    folders = {f"models/{name}/pretrained": sums_of_base(name) for name in models_of("folder")}
+    folders = {
+        f"models/{name}/pretrained": sums_of_base(name) for name in models_of("folder")
+    }
     return sets | sft | folders
 
 

@@ -19,9 +19,13 @@ PIECES = TABLES | FIGURES
 
 def exhibit_files(name):
     """The files of an exhibit: its tables and figures, or its measurement if it has none."""
-    files = [RESULTS.table(table) for table, (of, _) in TABLES.items() if of == name]
+    files = [
+        RESULTS.table(table) for table, (owner, _) in TABLES.items() if owner == name
+    ]
     files += [
-        RESULTS.figure(figure) for figure, (of, _) in FIGURES.items() if of == name
+        RESULTS.figure(figure)
+        for figure, (owner, _) in FIGURES.items()
+        if owner == name
     ]
     return files or RESULTS.measured(name)
 
@@ -49,9 +53,9 @@ def paper_of(wildcards):
 
 
 def showing_code(wildcards):
-    shown = shows(STUDY, piece_of(wildcards)[0])
-    own = own_file(shown)
-    return beside_snakefile([own]) if own else code_of(type(shown).__module__)
+    exhibit = shows(STUDY, piece_of(wildcards)[0])
+    own = own_file(exhibit)
+    return beside_snakefile([own]) if own else code_of(type(exhibit).__module__)
 
 
 def shown_study(wildcards):

@@ -13,6 +13,6 @@ def page_sources():
     """Templates, style and script of the page, and the paper's tables."""
     folder = PROJECT / "reports"
     ends = "j2", "css", "js", "csv", "yaml"
-    found = {path for end in ends for path in folder.rglob(f"*.{end}")}
-    found -= set((folder / "kept").rglob("*"))  # runs to compare with
-    return beside_snakefile(found)
+    files = {path for end in ends for path in folder.rglob(f"*.{end}")}
+    files -= set((folder / "kept").rglob("*"))  # runs to compare with
+    return beside_snakefile(files)

@@ -13,6 +13,7 @@ from huggingface_hub import constants
 
 from sage.problems.entries import Benchmark, DataFile
 from sage.problems.fetching import cached, copies, mirror_folder, silence
+from sage.problems.own import HubSet
 from sage.problems.record import DataError
 from sage.results import Results
 from sage.study import ResolvedStudy
@@ -40,10 +41,12 @@ def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]
 
 def _pins(study: ResolvedStudy) -> Iterator[Finding]:
     """Whether every source on the hub is named by its commit, and every file by its checksum."""
+    own = [study.study.problems[name] for name in _problem_sets(study)]
+    named = [model.base for model in study.study.models.values()]
     bases = {
-        model.base.repository: _COMMIT.fullmatch(model.base.revision) is not None
-        for model in study.study.models.values()
-        if isinstance(model.base, HubBase)
+        each.repository: _COMMIT.fullmatch(each.revision) is not None
+        for each in (*named, *own)
+        if isinstance(each, HubBase | HubSet)
     }
     hubs = [hub for name in _data_sets(study) for hub in study.benchmarks[name].hub]
     pinned = bases | {hub.repository: hub.revision is not None for hub in hubs}
@@ -115,6 +118,15 @@ def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """The source of each public data set that the study reads."""
     for name in _problem_sets(study):
         settings = study.study.problems[name]
+        if isinstance(settings, HubSet):
+            is_there, mirror = results.problems(name).is_file(), _mirror()
+            is_copied = mirror is not None and (mirror / settings.repository).is_dir()
+            there = "fetched" if is_there else "in the mirror" if is_copied else ""
+            repository = f"--repo-type dataset {settings.repository}"
+            download = _download(
+                f"{repository} --revision {settings.revision}", settings.repository
+            )
+            yield _source(f"problems {name}", settings.repository, there, download)
         if settings.source == "reasoning_gym":
             yield _reasoning_gym(name, settings.task)
         if settings.source == "benchmark":
