@@ -29,7 +29,8 @@ class LedgerRow:
     """A finding as text. `span`: how many findings its test has, 0 in all but the first of them.
 
     `role` is `primary`, `place` (a benchmark of the primary contrast), `part` (of the claim's
-    sentence) or `secondary`; `detectable` the smallest difference that such a study finds in 80 % of cases.
+    sentence) or `secondary`; `detectable` the smallest difference that such a study finds in 80 %
+    of cases.
     """
 
     says: str
