@@ -158,9 +158,12 @@ def no_difference(claims: Mapping[str, Claim]) -> Table:
                 for share in (0.1, 0.2, 0.3)
             ),
         ):
-            seen = Counter(verdicts(asked, world, runs, STUDIES, runs, shifts)[name])
+            rows = [one[name] for one in ledgers(asked, world, runs, STUDIES, runs, shifts)]
+            equal = sum(row["verdict"] == "no difference" for row in rows) / STUDIES
+            within = [max(-row["low_90"], row["high_90"]) < margin for row in rows]
             record: Record = {"methods": what, "margin": margin, "runs": runs}
-            record |= measured(seen["no difference"] / STUDIES, "no difference", STUDIES)
+            record |= {"means alone": round(float(np.mean(within)), 4)}
+            record |= measured(equal, "no difference", STUDIES)
             covered = what.startswith("a margin") and "10 %" not in what
             false = record | {"false": record["no difference"]}
             title = f"{what}, {runs} runs: no difference"
@@ -221,20 +224,30 @@ def verdicts(
     shifts: Mapping[tuple[str, str], float] | None = None,
 ) -> Seen:
     """The verdict of each claim in each simulated study; `shifts` as `differences`."""
+    rows = list(ledgers(claims, world, runs, studies, rng, shifts))
+    return {name: [str(one[name]["verdict"]) for one in rows] for name in claims}
+
+
+def ledgers(
+    claims: Mapping[str, Claim],
+    world: World,
+    runs: int,
+    studies: int,
+    rng: int,
+    shifts: Mapping[tuple[str, str], float] | None = None,
+) -> Iterator[dict[str, dict[str, Any]]]:
+    """The ledger's row of each claim's primary contrast, study by study."""
     generator, study = np.random.default_rng(rng), simulated_study()
     kinds = set().union(*(kinds_of(claim) for claim in claims.values()))
     wanted = keys_of(claims.values())
     pairs = differences(wanted, world, runs, studies, generator, shifts) if wanted else {}
-    seen: Seen = {name: [] for name in claims}
     for rows in comparison_rows(pairs, world) if pairs else [{}] * studies:
         measures = Measured(
             comparisons=rows,
             histories=histories(runs, generator) if Recorded in kinds else {},
             exhibits=exhibits(kinds, runs, generator),
         )
-        for name, claim in claims.items():
-            seen[name].append(str(judged(name, claim, study, measures)[0]["verdict"]))
-    return seen
+        yield {name: judged(name, one, study, measures)[0] for name, one in claims.items()}
 
 
 def is_false(claim: Claim, verdict: str) -> bool:

@@ -38,26 +38,9 @@ from sage.study import BASE
 Differences = tuple[np.ndarray, np.ndarray, list[int]]
 """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
 
-COLUMNS = [
-    "model",
-    "benchmark",
-    "algorithm",
-    "other",
-    "metric",
-    "k",
-    "value",
-    "low",
-    "high",
-    "p_problems",
-    "p_runs",
-    "p",
-    "n_problems",
-    "n_seeds",
-    "n_bases",
-    *PART_COLUMNS,
-    "same_counts",
-    "partly",
-]
+COLUMNS = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "low", "high"]
+COLUMNS += ["p_problems", "p_runs", "p"]
+COLUMNS += ["n_problems", "n_seeds", "n_bases", *PART_COLUMNS, "same_counts", "partly"]
 
 
 def comparisons_table(

@@ -23,18 +23,7 @@ from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
 
 KEYS = ["model", "algorithm", "benchmark", "k"]
-COLUMNS = [
-    *KEYS,
-    "kept",
-    "kept_runs",
-    "low",
-    "high",
-    "value",
-    "runs",
-    "place",
-    "p",
-    "p_holm",
-]
+COLUMNS = [*KEYS, "kept", "kept_runs", "low", "high", "value", "runs", "place", "p", "p_holm"]
 LEVEL = 0.05
 
 _FILES = ("pass_at_k.csv", "pass_at_k.parquet", "metrics/pass_at_k.parquet")
