@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
+from sage.claims.tests import load_claims
 from sage.exhibits import load_study
 from sage.results import Results
-from sage.tools.plan import Stage, memory_hints, plan, render_plan, uncounted
+from sage.study.written import extended
+from sage.tools.plan import Stage, memory_hints, plan, render_plan, total, uncounted
 
 
 def stages(study: str, results: Path) -> dict[tuple[str, str], Stage]:
@@ -73,6 +76,23 @@ def test_every_study_has_a_plan(study: str, tmp_path: Path) -> None:
     )
     assert all(model in text for model in loaded.study.models)
     assert "Total: " in text
+
+
+def test_five_runs_of_what_claims_compare_cost_what_the_file_says(tmp_path: Path) -> None:
+    paper, runs = (load_study(name, ROOT / "config") for name in ("paper", "paper_runs"))
+    assert extended("paper_runs", ROOT / "config") == ROOT / "config/studies/paper.yaml"
+    assert extended("paper", ROOT / "config") is None
+    header = (ROOT / "config/studies/paper_runs.yaml").read_text().partition("extends:")[0]
+    for study in (paper, runs):
+        hours = re.search(r"([\d,]+) GPU hours", total(plan(study, Results(tmp_path))))
+        assert hours
+        assert hours[1] in header
+    claims = load_claims(ROOT / "config/claims.yaml").values()
+    for test in (test for claim in claims for test in (claim.primary, *claim.secondary)):
+        for row in {test.row, test.other} - {"base"}:
+            assert len(runs.seeds(runs.study.exhibits[test.exhibit].model, row)) == 5
+            assert row in runs.trained(runs.study.exhibits[test.exhibit].model), row
+    assert "one run decides nothing" in " ".join(paper.study.notice.split())
 
 
 def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:

@@ -97,21 +97,26 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage]) -> str:
         "GB: host memory that a job asks for (`memory_gb`). used: the most that a job has used "
         "so far. GPU: the most device memory used so far, in GB."
     )
-    known = [row for row in rows if row.hours is not None]
-    hours = sum(row.hours or 0.0 for row in known)
-    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in known)
-    disk = sum(row.disk_bytes or 0.0 for row in rows)
-    lines.append(
-        f"Total: {sum(row.jobs for row in rows)} jobs, at most "
-        f"{_large(sum(r.tokens or 0 for r in rows))} tokens, {_hours(hours)} job hours, "
-        f"{_hours(gpu_hours)} GPU hours, {disk / 1e9:.1f} GB of samples."
-    )
+    lines.append(f"Total: {total(rows)}.")
     if unknown := [f"{row.name} of {row.model}" for row in rows if row.hours is None]:
         lines.append(
             f"The hours do not include {', '.join(unknown)}: throughput is unknown. Run one job, "
             "or set training and sampling in the model's job section."
         )
     return "\n".join([*lines, *uncounted(study), *memory_hints(rows), *gpu_hints(study)])
+
+
+def total(stages: Iterable[Stage]) -> str:
+    """Jobs, tokens, hours and disk of all stages together, as far as they are known."""
+    rows = list(stages)
+    hours = sum(row.hours or 0.0 for row in rows)
+    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in rows)
+    disk = sum(row.disk_bytes or 0.0 for row in rows)
+    return (
+        f"{sum(row.jobs for row in rows)} jobs, at most "
+        f"{_large(sum(row.tokens or 0 for row in rows))} tokens, {_hours(hours)} job hours, "
+        f"{_hours(gpu_hours)} GPU hours, {disk / 1e9:.1f} GB of samples"
+    )
 
 
 def uncounted(study: ResolvedStudy) -> list[str]:

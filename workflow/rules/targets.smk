@@ -36,6 +36,8 @@ rule plan:
     params:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
+        config=CONFIG_FOLDER,
+        option=SETTINGS.study,
     script:
         "../scripts/plan.py"
 
