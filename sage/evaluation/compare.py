@@ -56,9 +56,12 @@ WRONG = ("false", "0", "0.0", "i", "incorrect", "wrong", "unparsed", "timeout", 
 
 
 def _json_lines(path: Path) -> pd.DataFrame:
-    """A row for each line; in samples of lm-eval its metric, if there is one, is `correct`."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    table = pd.json_normalize([json.loads(line) for line in lines if line.strip()])
+    return pd.json_normalize([json.loads(line) for line in lines if line.strip()])
+
+
+def _of_lm_eval(table: pd.DataFrame) -> pd.DataFrame:
+    """Samples of lm-eval with their metric, if there is one, as `correct`; other tables as is."""
     if not {"doc_id", "filter", "metrics"} <= {*table}:
         return table
     if len(filters := sorted(set(table["filter"]))) > 1:
@@ -132,7 +135,7 @@ def _read(file: Path, run: int, columns: Mapping[str, str | None], only: str) ->
     """The columns train_seed, benchmark, problem_id, cluster and correct of a file."""
     if file.suffix not in READERS:
         raise ValueError(f"not a file {', '.join(READERS)}")
-    table = _only(READERS[file.suffix](file), only)
+    table = _of_lm_eval(_only(READERS[file.suffix](file), only))
     names = {
         what: next((n for n in ([columns[what]] if columns.get(what) else own) if n in table), None)
         for what, own in COLUMNS.items()

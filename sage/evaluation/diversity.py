@@ -34,7 +34,9 @@ def diversity_table(samples: Samples, draws: int) -> pd.DataFrame:
         for train_seed, values in {**by_seed, POOLED: np.concatenate([*by_seed.values()])}.items():
             low, high = interval_of_mean(values, draws)
             means = values.mean(axis=(0, 1))
-            head = dict(zip(("model", "algorithm", "benchmark"), key, strict=True))
+            head: dict[str, object] = dict(
+                zip(("model", "algorithm", "benchmark"), key, strict=True)
+            )
             head |= {"train_seed": train_seed, "n_problems": values.shape[1]}
             rows += [
                 {**head, "n_samples": sizes[key], "metric": metric, "value": float(means[place])}
