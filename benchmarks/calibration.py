@@ -123,54 +123,64 @@ def json_by_row(content: Mapping[str, Any]) -> str:
 
 def false_verdicts(claims: Mapping[str, Claim]) -> Table:
     """How often each claim gets each verdict where methods differ by chance, and any of them."""
-    worlds = {**COVERED, **OUTSIDE, ALL: World()}
-    for (title, world), runs in product(worlds.items(), SEEDS):
-        studies = FEWER if title == ALL else STUDIES
+    for title, runs in product([*COVERED, *OUTSIDE, ALL], SEEDS):
         asked = claims if title == ALL else {name: claims[name] for name in IN_ALL}
-        seen = verdicts(asked, world, runs, studies, rng=runs)
-        wrong = {name: [is_false(claims[name], one) for one in seen[name]] for name in asked}
-        for name in asked:
-            head = {"world": title, "claim": name, "runs": runs}
-            head |= rates(Counter(seen[name]), studies)
-            record = head | measured(float(np.mean(wrong[name])), "false", studies)
-            limit = _at_most(f"{title}, {runs} runs: false verdicts on {name}", record)
-            yield record, None if title in OUTSIDE else limit
-        any_one = float(np.mean(np.any(list(wrong.values()), axis=0)))
-        head = {"world": title, "claim": "any", "of": len(asked), "runs": runs}
-        yield head | measured(any_one, "false", studies), None
+        for record in of_world(asked, title, runs, FEWER if title == ALL else STUDIES):
+            name = f"{title}, {runs} runs: false verdicts on {record['claim']}"
+            limited = title not in OUTSIDE and record["claim"] != "any"
+            yield record, _at_most(name, record) if limited else None
+
+
+def of_world(claims: Mapping[str, Claim], title: str, runs: int, studies: int) -> Iterator[Record]:
+    """The records of one world without an effect: one of each claim, and of any of them."""
+    world = {**COVERED, **OUTSIDE, ALL: World()}[title]
+    seen = verdicts(claims, world, runs, studies, rng=runs)
+    wrong = {name: [is_false(claims[name], one) for one in seen[name]] for name in claims}
+    for name in claims:
+        head = {"world": title, "claim": name, "runs": runs} | rates(Counter(seen[name]), studies)
+        yield head | measured(float(np.mean(wrong[name])), "false", studies)
+    any_one = float(np.mean(np.any(list(wrong.values()), axis=0)))
+    head = {"world": title, "claim": "any", "of": len(claims), "runs": runs}
+    yield head | measured(any_one, "false", studies)
 
 
 def no_difference(claims: Mapping[str, Claim]) -> Table:
     """How often methods are taken for equal, where they are and where they are a margin apart.
 
-    The claim `accuracy_and_coverage`, on sheets alone, with MARGIN. They are apart in all runs
-    alike, or because a share of one method's runs collapses.
+    They are apart in all runs alike, or because a share of one method's runs collapses.
     """
-    name, margin = "accuracy_and_coverage", MARGIN
-    primary = claims[name].primary.model_copy(update={"margin": margin, "benchmarks": [SHEETS]})
+    for runs, what in product((*SEEDS, 20), worlds_apart()):
+        record = of_equality(claims, what, runs, STUDIES)
+        covered = what.startswith("a margin") and "10 %" not in what
+        false = record | {"false": record["no difference"]}
+        yield record, _at_most(f"{what}, {runs} runs: no difference", false) if covered else None
+
+
+def worlds_apart() -> dict[str, tuple[World, Mapping[tuple[str, str], float]]]:
+    """Worlds where two methods are equal, or MARGIN apart on sheets, each with its shifts."""
+    calm, apart = World(row=0.2, run=0.0, both=0.2), shift_for(-MARGIN, PRIMARY_K, [SHEETS])
+    return {
+        "equal, runs as kept": (World(), {}),
+        "equal, runs alike": (calm, {}),
+        "a margin apart, runs alike": (calm, {("grpo_branch", SHEETS): apart}),
+        **{
+            f"a margin apart, {100 * share:.0f} % of runs collapse": (_collapsing(share), {})
+            for share in (0.1, 0.2, 0.3)
+        },
+    }
+
+
+def of_equality(claims: Mapping[str, Claim], what: str, runs: int, studies: int) -> Record:
+    """The record of one of `worlds_apart`: `accuracy_and_coverage` on sheets alone, with MARGIN."""
+    name, (world, shifts) = "accuracy_and_coverage", worlds_apart()[what]
+    primary = claims[name].primary.model_copy(update={"margin": MARGIN, "benchmarks": [SHEETS]})
     asked = {name: claims[name].model_copy(update={"primary": primary, "secondary": []})}
-    calm = World(row=0.2, run=0.0, both=0.2)
-    shift = shift_for(-margin, PRIMARY_K, [SHEETS])
-    for runs in (*SEEDS, 20):
-        for what, world, shifts in (
-            ("equal, runs as kept", World(), {}),
-            ("equal, runs alike", calm, {}),
-            ("a margin apart, runs alike", calm, {("grpo_branch", SHEETS): shift}),
-            *(
-                (f"a margin apart, {100 * share:.0f} % of runs collapse", _collapsing(share), {})
-                for share in (0.1, 0.2, 0.3)
-            ),
-        ):
-            rows = [one[name] for one in ledgers(asked, world, runs, STUDIES, runs, shifts)]
-            equal = sum(row["verdict"] == "no difference" for row in rows) / STUDIES
-            within = [max(-row["low_90"], row["high_90"]) < margin for row in rows]
-            record: Record = {"methods": what, "margin": margin, "runs": runs}
-            record |= {"means alone": round(float(np.mean(within)), 4)}
-            record |= measured(equal, "no difference", STUDIES)
-            covered = what.startswith("a margin") and "10 %" not in what
-            false = record | {"false": record["no difference"]}
-            title = f"{what}, {runs} runs: no difference"
-            yield record, _at_most(title, false) if covered else None
+    rows = [one[name] for one in ledgers(asked, world, runs, studies, runs, shifts)]
+    equal = sum(row["verdict"] == "no difference" for row in rows) / studies
+    within = [max(-row["low_90"], row["high_90"]) < MARGIN for row in rows]
+    record: Record = {"methods": what, "margin": MARGIN, "runs": runs}
+    record |= {"means alone": round(float(np.mean(within)), 4)}
+    return record | measured(equal, "no difference", studies)
 
 
 def _collapsing(share: float) -> World:

@@ -18,7 +18,7 @@ def test_the_base_under_all_names_decides_no_claim(runs: int) -> None:
 
 
 def test_halves_of_the_same_runs_seldom_differ() -> None:
-    """Seven methods on two benchmarks at two k; 5 % of contrasts may have p below 0.05."""
+    """Eight pairs of method and benchmark at two k; 5 % of contrasts may have p below 0.05."""
     shares = {what: float((p < 0.05).mean()) for what, p in halves(deals=3).items()}
     print(shares)
     assert max(shares.values()) < 0.12
