@@ -2,7 +2,8 @@
 
 Each study of `benchmarks.worlds` is measured as a real one is and judged by `config/claims.yaml`.
 Without an effect a claim may be decided in at most 5 % of studies. `benchmarks/calibration.json`
-keeps the tables with the number of studies and the seed of each entry.
+keeps the tables with the number of studies and the seed of each entry;
+`python -m benchmarks.calibration` puts them into `docs/statistics.md`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,44 +22,71 @@ from benchmarks.paired import Comparison
 from benchmarks.worlds import (
     DRAWS,
     PLACEBO,
+    PRIMARY_K,
     ROOT,
     SAMPLES,
+    SHEETS,
     SIZES,
     World,
     comparison_rows,
     differences,
     exhibits,
+    groups,
     histories,
+    keys_of,
     kinds_of,
     shift_for,
     simulated_study,
 )
 from sage.claims.evidence import Measured
 from sage.claims.ledger import judged
-from sage.claims.tests import Claim, PassAtK, Recorded, StepTime, load_claims
+from sage.claims.tests import Claim, Recorded, load_claims
 from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.runtime.files import write_text_atomic
-from sage.study import ResolvedStudy
 
-RESULTS = ROOT / "benchmarks/calibration.json"
-MANY, STUDIES, FEWER = 4_000, 1_000, 500
-"""Studies for claims about histories, for other claims, and for power."""
-SEEDS, RUNS = (3, 5, 8), (1, 3, 5, 10, 20)
+RESULTS, PAGE = ROOT / "benchmarks/calibration.json", ROOT / "docs/statistics.md"
+START, END = "<!-- {}, from benchmarks/calibration.json -->", "<!-- end of table -->"
+"""What stands around a table of the page."""
+STUDIES, FEWER = 400, 150
+"""Studies of an entry, and of all claims together; standard errors are 0.011 and 0.018 at 5 %."""
+SEEDS, RUNS = (3, 5, 10), (1, 3, 5, 10, 20)
 """Training runs of studies with verdicts, and of those with intervals only."""
+COVERED = {
+    "no effect": World(),
+    "base against base": PLACEBO,
+    "heavy tails": World(heavy=True),
+    "ten clusters": World(clusters=10),
+    "collapsed runs": World(collapsed=0.2),
+    "three bases": World(bases=3, by_base=0.15),
+    "five bases": World(bases=5, by_base=0.15),
+}
+"""Worlds without an effect that the rules are made for, by name."""
+OUTSIDE = {
+    "ten clusters, not named": World(clusters=10, clusters_known=False),
+    "three bases, taken for runs of one": World(bases=3, by_base=0.15, bases_known=False),
+}
+"""What a study must know of its problems and bases: worlds where it does not."""
+ALL = "no effect, all claims"
+IN_ALL = ("gains_of_grpo", "accuracy_and_coverage", "forward_kl", "out_of_distribution")
+"""Claims that are simulated in every world; all are in a world without an effect."""
+MARGIN = 0.01
+"""Of the power of `no difference`: the claims' own is seldom reached by studies of this size."""
 Record = dict[str, Any]
 Table = Iterator[tuple[Record, Comparison | None]]
 """Records of a table, each with its limit if it has one."""
+Seen = dict[str, list[str]]
+"""The verdict of each claim in each study."""
 
 
 def comparisons() -> Iterator[Comparison]:
     """False verdicts of every claim, power, and coverage; the tables are printed and kept."""
-    study, claims = simulated_study(), load_claims(ROOT / "config/claims.yaml")
+    claims = load_claims(ROOT / "config/claims.yaml")
     tables: dict[str, list[Record]] = {}
     for name, measure in (
-        ("false verdicts", false_verdicts(study, claims)),
-        ("power", power(study, claims)),
-        ("opposite effects", opposite_effects(study, claims)),
+        ("false verdicts", false_verdicts(claims)),
+        ("no difference", no_difference(claims)),
+        ("power", power(claims)),
         ("coverage", coverage()),
     ):
         print(name, flush=True)
@@ -69,9 +98,10 @@ def comparisons() -> Iterator[Comparison]:
                 yield limit
     kept = {
         "command": "python -m benchmarks calibration",
-        "world": asdict(World()),
+        "worlds": {name: asdict(world) for name, world in {**COVERED, **OUTSIDE}.items()},
         "problems": SIZES,
         "samples": SAMPLES,
+        "primary_k": PRIMARY_K,
         "bootstrap": DRAWS,
         "seed": "the number of runs",
         "tables": tables,
@@ -91,51 +121,95 @@ def json_by_row(content: Mapping[str, Any]) -> str:
     return head.removesuffix("\n}") + ',\n "tables": {\n' + body + "\n }\n}\n"
 
 
-def false_verdicts(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
-    """How often each claim gets each verdict where rows differ by chance."""
-    for name, claim in claims.items():
-        kinds = kinds_of(claim)
-        studies = MANY if Recorded in kinds else STUDIES
-        worlds = {"no effect": World()}
-        if kinds == {PassAtK}:  # what others measure knows no other world
-            worlds["base against base"] = PLACEBO
-        for title, world in worlds.items():
-            for runs in SEEDS if kinds != {StepTime} else SEEDS[:1]:  # times have no runs
-                seen = verdict_rates(study, claim, world, runs, studies, rng=runs)
-                head = {"world": title, "claim": name, "runs": runs} | rates(seen, studies)
-                record = head | measured(false_share(claim, seen, studies), "false", studies)
-                yield record, _at_most(f"{title}, {runs} runs: false verdicts on {name}", record)
+def false_verdicts(claims: Mapping[str, Claim]) -> Table:
+    """How often each claim gets each verdict where methods differ by chance, and any of them."""
+    for title, runs in product([*COVERED, *OUTSIDE, ALL], SEEDS):
+        asked = claims if title == ALL else {name: claims[name] for name in IN_ALL}
+        for record in of_world(asked, title, runs, FEWER if title == ALL else STUDIES):
+            name = f"{title}, {runs} runs: false verdicts on {record['claim']}"
+            limited = title not in OUTSIDE and record["claim"] != "any"
+            yield record, _at_most(name, record) if limited else None
 
 
-def power(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
+def of_world(claims: Mapping[str, Claim], title: str, runs: int, studies: int) -> Iterator[Record]:
+    """The records of one world without an effect: one of each claim, and of any of them."""
+    world = {**COVERED, **OUTSIDE, ALL: World()}[title]
+    seen = verdicts(claims, world, runs, studies, rng=runs)
+    wrong = {name: [is_false(claims[name], one) for one in seen[name]] for name in claims}
+    for name in claims:
+        head = {"world": title, "claim": name, "runs": runs} | rates(Counter(seen[name]), studies)
+        yield head | measured(float(np.mean(wrong[name])), "false", studies)
+    any_one = float(np.mean(np.any(list(wrong.values()), axis=0)))
+    head = {"world": title, "claim": "any", "of": len(claims), "runs": runs}
+    yield head | measured(any_one, "false", studies)
+
+
+def no_difference(claims: Mapping[str, Claim]) -> Table:
+    """How often methods are taken for equal, where they are and where they are a margin apart.
+
+    They are apart in all runs alike, or because a share of one method's runs collapses.
+    """
+    for runs, what in product((*SEEDS, 20), worlds_apart()):
+        record = of_equality(claims, what, runs, STUDIES)
+        covered = what.startswith("a margin") and "10 %" not in what
+        false = record | {"false": record["no difference"]}
+        yield record, _at_most(f"{what}, {runs} runs: no difference", false) if covered else None
+
+
+def worlds_apart() -> dict[str, tuple[World, Mapping[tuple[str, str], float]]]:
+    """Worlds where two methods are equal, or MARGIN apart on sheets, each with its shifts."""
+    calm, apart = World(row=0.2, run=0.0, both=0.2), shift_for(-MARGIN, PRIMARY_K, [SHEETS])
+    return {
+        "equal, runs as kept": (World(), {}),
+        "equal, runs alike": (calm, {}),
+        "a margin apart, runs alike": (calm, {("grpo_branch", SHEETS): apart}),
+        **{
+            f"a margin apart, {100 * share:.0f} % of runs collapse": (_collapsing(share), {})
+            for share in (0.1, 0.2, 0.3)
+        },
+    }
+
+
+def of_equality(claims: Mapping[str, Claim], what: str, runs: int, studies: int) -> Record:
+    """The record of one of `worlds_apart`: `accuracy_and_coverage` on sheets alone, with MARGIN."""
+    name, (world, shifts) = "accuracy_and_coverage", worlds_apart()[what]
+    primary = claims[name].primary.model_copy(update={"margin": MARGIN, "benchmarks": [SHEETS]})
+    asked = {name: claims[name].model_copy(update={"primary": primary, "secondary": []})}
+    rows = [one[name] for one in ledgers(asked, world, runs, studies, runs, shifts)]
+    equal = sum(row["verdict"] == "no difference" for row in rows) / studies
+    within = [max(-row["low_90"], row["high_90"]) < MARGIN for row in rows]
+    record: Record = {"methods": what, "margin": MARGIN, "runs": runs}
+    record |= {"means alone": round(float(np.mean(within)), 4)}
+    return record | measured(equal, "no difference", studies)
+
+
+def _collapsing(share: float) -> World:
+    """A world where so large a share of one method's runs loses a margin in the mean."""
+    loss = -shift_for(-MARGIN / share, PRIMARY_K, [SHEETS])
+    return World(row=0.2, run=0.0, both=0.2, collapsed=share, loss=loss, only="grpo_branch")
+
+
+def power(claims: Mapping[str, Claim]) -> Table:
     """Verdicts on two claims of pass@k by the size of the effect in points, and by runs.
 
-    One is about the mean over three benchmarks, the other about one benchmark of 40 problems.
+    One is about the mean over two benchmarks, the other about one benchmark of 40 problems.
     """
+    study = simulated_study()
     for name, exhibit in (("accuracy_and_coverage", "table1"), ("further_benchmark", "table9")):
-        claim, benchmarks = claims[name], study.benchmarks_of(exhibit)
-        margin = claim.primary.margin or 0.0
-        for points in (-0.10, -0.05, -0.03, -margin, margin, 0.03, 0.05):
-            shift = shift_for(points, SAMPLES // 2, benchmarks)
+        benchmarks = study.benchmarks_of(exhibit)
+        for points in (-0.05, -0.02, 0.02, 0.05):
+            shift = shift_for(points, PRIMARY_K, benchmarks)
             shifts = {("grpo_branch", benchmark): shift for benchmark in benchmarks}
             for runs in SEEDS:
-                seen = verdict_rates(study, claim, World(), runs, FEWER, runs, shifts)
+                seen = Counter(
+                    verdicts({name: claims[name]}, World(), runs, FEWER, runs, shifts)[name]
+                )
                 wrong = seen["supported" if points < 0 else "contradicted"]
-                wrong += seen["no difference"] if abs(points) >= margin else 0
+                wrong += seen["no difference"] + seen["smaller than matters"]
                 head = {"claim": name, "points": round(100 * points), "runs": runs}
                 record = head | rates(seen, FEWER) | measured(wrong / FEWER, "false", FEWER)
                 title = f"{name}, {100 * points:+.0f} points, {runs} runs: false verdicts"
                 yield record, _at_most(title, record)
-
-
-def opposite_effects(study: ResolvedStudy, claims: Mapping[str, Claim]) -> Table:
-    """Verdicts where an effect of one logit on a benchmark meets its opposite on another."""
-    name = "accuracy_and_coverage"
-    first, second, *_ = study.benchmarks_of("table1")
-    shifts = {("grpo_branch", first): 1.0, ("grpo_branch", second): -1.0}
-    for runs in SEEDS:
-        seen = verdict_rates(study, claims[name], World(), runs, FEWER, runs, shifts)
-        yield {"claim": name, "runs": runs} | rates(seen, FEWER), None
 
 
 def coverage() -> Table:
@@ -146,49 +220,59 @@ def coverage() -> Table:
             title = f"a difference, spread of runs {ratio:g} times that of problems"
             yield _coverage(title, runs, share, 2 * STUDIES)
         for shift in (-1.0, 0.0, 1.0):
-            share = effect_coverage(shift, runs, 2 * STUDIES, runs)
-            title = f"a difference of pass@64, {shift:+.0f} logits, 40 problems"
-            yield _coverage(title, runs, share, 2 * STUDIES)
+            share = effect_coverage(shift, runs, STUDIES, runs)
+            title = f"a difference of pass@{PRIMARY_K}, {shift:+.0f} logits, 120 sheets"
+            yield _coverage(title, runs, share, STUDIES)
         for truth, a, b in ((0.995, 3.0, 12.0), (0.986, 2.2, 10.0), (0.94, 1.2, 6.0)):
-            for samples in (64, 128):
-                share = share_coverage(a, b, samples, runs, STUDIES, runs)
-                yield _coverage(f"pass@64 of {truth}, {samples} samples", runs, share, STUDIES)
+            share = share_coverage(a, b, SAMPLES, runs, STUDIES, runs)
+            yield _coverage(f"pass@64 of {truth}, {SAMPLES} samples", runs, share, STUDIES)
 
 
-def verdict_rates(
-    study: ResolvedStudy,
-    claim: Claim,
+def verdicts(
+    claims: Mapping[str, Claim],
     world: World,
     runs: int,
     studies: int,
     rng: int,
     shifts: Mapping[tuple[str, str], float] | None = None,
-) -> Counter[str]:
-    """How often a claim gets each verdict; `shifts` as `benchmarks.worlds.differences`."""
-    generator, kinds = np.random.default_rng(rng), kinds_of(claim)
-    found = differences(claim, study, world, runs, studies, generator, shifts)
-    seen: Counter[str] = Counter()
-    for rows in comparison_rows(found) if found else [{}] * studies:
+) -> Seen:
+    """The verdict of each claim in each simulated study; `shifts` as `differences`."""
+    rows = list(ledgers(claims, world, runs, studies, rng, shifts))
+    return {name: [str(one[name]["verdict"]) for one in rows] for name in claims}
+
+
+def ledgers(
+    claims: Mapping[str, Claim],
+    world: World,
+    runs: int,
+    studies: int,
+    rng: int,
+    shifts: Mapping[tuple[str, str], float] | None = None,
+) -> Iterator[dict[str, dict[str, Any]]]:
+    """The ledger's row of each claim's primary contrast, study by study."""
+    generator, study = np.random.default_rng(rng), simulated_study()
+    kinds = set().union(*(kinds_of(claim) for claim in claims.values()))
+    wanted = keys_of(claims.values())
+    pairs = differences(wanted, world, runs, studies, generator, shifts) if wanted else {}
+    for rows in comparison_rows(pairs, world) if pairs else [{}] * studies:
         measures = Measured(
             comparisons=rows,
             histories=histories(runs, generator) if Recorded in kinds else {},
             exhibits=exhibits(kinds, runs, generator),
         )
-        seen[str(judged("claim", claim, study, measures)[0]["verdict"])] += 1
-    return seen
+        yield {name: judged(name, one, study, measures)[0] for name, one in claims.items()}
 
 
-def false_share(claim: Claim, seen: Mapping[str, int], studies: int) -> float:
-    """The share of verdicts that are false where there is no effect."""
-    wrong = (
-        ["contradicted"] if claim.primary.direction == "not up" else ["supported", "contradicted"]
-    )
-    return sum(seen.get(verdict, 0) for verdict in wrong) / studies
+def is_false(claim: Claim, verdict: str) -> bool:
+    """Whether a verdict is false where there is no effect."""
+    if claim.primary.direction == "not up":
+        return verdict == "contradicted"
+    return verdict in ("supported", "contradicted")
 
 
 def rates(seen: Mapping[str, int], studies: int) -> Record:
     """The share of each verdict."""
-    names = ("supported", "contradicted", "no difference", "inconclusive")
+    names = ("supported", "contradicted", "smaller than matters", "no difference", "inconclusive")
     return {name: round(seen.get(name, 0) / studies, 4) for name in names}
 
 
@@ -215,23 +299,20 @@ def difference_coverage(ratio: float, runs: int, studies: int, rng: int) -> floa
 
 
 def effect_coverage(shift: float, runs: int, studies: int, rng: int) -> float:
-    """How often the interval of a difference of pass@64 holds the true one, on benchmark `longer`.
+    """How often the interval of a difference of pass@k on sheets, with their strata, holds it.
 
-    A row is moved by `shift` logits, so that differences are skewed. A single run stands for
+    A method is moved by `shift` logits, so that differences are skewed. A single run stands for
     itself and has no effect of its own.
     """
-    claim = load_claims(ROOT / "config/claims.yaml")["further_benchmark"]
-    one = claim.model_copy(update={"secondary": []})
-    world, shifts = World(run=0.25 if runs > 1 else 0.0), {("grpo_branch", "longer"): shift}
-    study = simulated_study()
+    key = ("grpo_branch", "grpo", SHEETS, PRIMARY_K)
+    world, shifts = World(run=0.25 if runs > 1 else 0.0), {("grpo_branch", SHEETS): shift}
 
     def drawn(count: int, size: int, seed: int) -> np.ndarray:
-        generator = np.random.default_rng(seed)
-        (values,) = differences(one, study, world, count, size, generator, shifts).values()
-        return values
+        return differences([key], world, count, size, np.random.default_rng(seed), shifts)[key]
 
-    truth = float(drawn(1, 40_000, 1_000).mean())
-    low, high = interval_of_difference(drawn(runs, studies, rng), DRAWS)
+    truth = float(drawn(1, 20_000, 1_000).mean())
+    known = groups(SHEETS, world)
+    low, high = interval_of_difference(drawn(runs, studies, rng), DRAWS, known)
     return float(((low <= truth) & (truth <= high)).mean())
 
 
@@ -258,3 +339,48 @@ def _coverage(title: str, runs: int, share: float, studies: int) -> tuple[Record
     name = f"coverage of {title}, {runs} runs"
     limit = Comparison(name, share, "at least 0.93", share, 0.95, studies, "of studies")
     return record, limit
+
+
+def markdown(tables: Mapping[str, list[Record]]) -> dict[str, str]:
+    """The tables of the page by name, a column for each number of runs; – where not measured."""
+    runs = {name: sorted({row["runs"] for row in rows}) for name, rows in tables.items()}
+    columns = {
+        "false verdicts": (["world", "claim"], "false"),
+        "no difference": (["methods"], "no difference"),
+        "power": (["claim", "points"], "right"),
+        "coverage": (["of"], "covered"),
+    }
+    pages = {}
+    for name, rows in tables.items():
+        keys, value = columns[name]
+        cells: dict[tuple[str, ...], dict[int, str]] = {}
+        for row in rows:
+            text = f"{_right(row) if value == 'right' else row[value]:.3f}"
+            if "means alone" in row:
+                text += f" ({row['means alone']:.3f})"
+            cells.setdefault(tuple(str(row[key]) for key in keys), {})[row["runs"]] = text
+        head = [*keys, *(f"{n} run{'s' * (n > 1)}" for n in runs[name])]
+        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        for key, by_runs in cells.items():
+            texts = [by_runs.get(n, "–") for n in runs[name]]
+            lines.append("| " + " | ".join([*key, *texts]) + " |")
+        pages[name] = "\n".join(lines)
+    return pages
+
+
+def _right(row: Mapping[str, Any]) -> float:
+    """The share of verdicts that say which way an effect goes."""
+    return float(row["contradicted" if row["points"] < 0 else "supported"])
+
+
+def page_with(text: str, tables: Mapping[str, list[Record]]) -> str:
+    """The page's text with each table in its place."""
+    for name, table in markdown(tables).items():
+        start, _, rest = text.partition(START.format(name))
+        text = f"{start}{START.format(name)}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
+    return text
+
+
+if __name__ == "__main__":
+    kept_tables = json.loads(RESULTS.read_text(encoding="utf-8"))["tables"]
+    write_text_atomic(PAGE, page_with(PAGE.read_text(encoding="utf-8"), kept_tables))

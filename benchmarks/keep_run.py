@@ -1,7 +1,7 @@
 """Keeps the small files of a finished study in a folder, and judges a kept run again.
 
     python -m benchmarks.keep_run results/mini reports/kept/mini --figure tradeoff
-    python -m benchmarks.keep_run --check reports/kept/mini
+    python -m benchmarks.keep_run --check reports/kept/mini --redraw FOLDER
 
 The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
 pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `comparisons.csv`
@@ -12,7 +12,8 @@ say together: the commit, the machine, the versions, and the number and seconds 
 `counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
 `study.json`, `claims.yaml` and `registered.json`. From these alone `--check` computes pass@k,
 differences, chance levels and the verdicts of claims about pass@k, and compares them with the kept
-ones; the exit status is 1 if one is different.
+ones; the exit status is 1 if one is different. `--redraw` writes the tables and figures of pass@k,
+from the counts as well, into a folder.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,9 @@ from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
 from sage.claims.tests import PassAtK, load_claims
 from sage.evaluation.metrics import of_counts
-from sage.exhibits import load_study, restore_study
+from sage.exhibits import kind_of, load_study, restore_study
+from sage.exhibits.making import write_figure, write_table
+from sage.exhibits.pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic
 from sage.runtime.manifest import settings_sum
@@ -57,7 +61,7 @@ KEYS = {
     "comparisons": DIFFERENCES[:6],
     "claims": ["claim", "test", "place"],
 }
-COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "place_verdict", "verdict")
+COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict")
 """Columns that `--check` compares, and what names a row, by table."""
 
 _FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
@@ -144,6 +148,26 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
     return tables | {"claims": ledger(claims, study, measured)}
 
 
+def redraw(folder: Path, target: Path) -> list[str]:
+    """Write a kept run's tables and figures of pass@k from its counts; their names."""
+    study, names = restore_study(_read(folder / "study.json")), []
+    with TemporaryDirectory() as scratch:
+        measured = Path(scratch)
+        for name, table in recomputed(folder).items():
+            table.to_parquet(measured / f"{name}.parquet", index=False)
+        for name in study.study.exhibits:
+            if not isinstance(kind := kind_of(study, name), ShowsPassAtK) or kind.measures:
+                continue
+            given = study, name, "", [measured], CONFIG.parent / "reports/paper"
+            if "" in kind.tables():
+                write_table(*given, target / f"{name}.csv")
+                names.append(f"{name}.csv")
+            if "" in kind.figures():
+                write_figure(*given, target / f"{name}.svg")
+                names.append(f"{name}.svg")
+    return names
+
+
 def check(folder: Path) -> list[str]:
     """What differs between a kept run and its numbers from counts, a line for each column.
 
@@ -225,8 +249,12 @@ def main() -> int:
     parser.add_argument("--figure", action="append", default=[], help="a figure to keep as SVG")
     parser.add_argument("--note", default="", help="what the numbers do not show")
     parser.add_argument("--check", type=Path, help="a kept run to compute again from its counts")
+    parser.add_argument("--redraw", type=Path, help="with --check: where to write what it shows")
     given = parser.parse_args()
     if given.check:
+        if given.redraw:
+            given.redraw.mkdir(parents=True, exist_ok=True)
+            print(", ".join(redraw(given.check, given.redraw)))
         faults = check(given.check)
         print(
             "\n".join(faults) or f"{given.check}: the kept numbers and verdicts follow from counts"

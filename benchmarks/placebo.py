@@ -3,7 +3,12 @@
 `placebo.parquet` holds 256 graded samples of each problem, drawn from the base policy of the mini
 study. For a claim they are dealt at random to its rows and runs, so that nothing differs but the
 samples, and are then measured and judged by the code that does so in a study. Claims about
-training histories and times have no such samples and are not run. The file was made by
+training histories and times have no such samples and are not run. The k of a claim is half of the
+samples that a run gets: the pool has more for claims of fewer methods.
+
+Trained runs differ from each other, which draws from one base do not show. So the samples of the
+runs in `reports/kept/first_world`, five of each of seven methods, are dealt in two halves that are
+taken for two methods, and so are their runs, two against two. The file was made by
 
     snakemake --config study=FILE -- SAMPLES         (the mini study with evaluation.samples 256)
     python -m benchmarks.placebo results/STUDY
@@ -23,18 +28,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.calibration import false_share
+from benchmarks.calibration import is_false
 from benchmarks.paired import Comparison
-from benchmarks.worlds import DRAWS, ROOT, simulated_study
+from benchmarks.worlds import DRAWS, MODEL, ROOT, simulated_study
 from sage.analysis.patterns import detect
 from sage.analysis.perplexity import choose_responses, perplexity_table
 from sage.analysis.phrases import load_patterns
 from sage.claims.evidence import Measured
 from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, PatternShare, Tail, load_claims
-from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.comparisons import comparisons_table, differences_rows
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import Run
+from sage.evaluation.pass_at_k import pass_at_k
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.results import Results
@@ -43,9 +49,12 @@ from sage.study import BASE
 
 POOL = ROOT / "benchmarks/placebo.parquet"
 BENCHMARKS = ("harder", "knights", "longer")
-PATTERN, TAIL_PROBLEMS, MODEL = "proof_by_contradiction", 20, "tiny"
+PATTERN, TAIL_PROBLEMS, OF_POOL = "proof_by_contradiction", 20, "tiny"
 DEALS, RUNS = 25, (3, 5, 8)
 """Random deals of the samples; training runs of a row."""
+
+HALF_K = 16
+"""k of the contrasts between halves of real runs."""
 
 Deal = dict[tuple[str, int], np.ndarray]
 """Of each row and seed the places of its samples in the pool's `[P, n]`."""
@@ -66,15 +75,50 @@ def comparisons() -> Iterator[Comparison]:
         name = f"base against base, real samples, {runs} runs: false verdicts"
         share = false / made
         yield Comparison(name, share, "at most 0.05", share, 0.05, made, "of verdicts")
+    for what, p in halves().items():
+        name = f"{what} of real runs, pass@1 and pass@{HALF_K}: p below 0.05"
+        share = float((p < 0.05).mean())
+        yield Comparison(name, share, "at most 0.06", share, 0.05, len(p), "of contrasts")
+
+
+def halves(deals: int = 20, seed: int = 0) -> dict[str, np.ndarray]:
+    """p of contrasts between halves of the same method's real runs, which differ by chance.
+
+    `halves of samples`: each problem's samples in each of five runs, dealt at random. `halves of
+    runs`: runs 1 and 2 against 3 and 4, and the two other ways to pair four runs. On harder sums
+    and puzzles, at k = 1 and HALF_K.
+    """
+    kept = pd.read_parquet(ROOT / "reports/kept/first_world/counts.parquet")
+    kept = kept[kept["benchmark"].isin(BENCHMARKS) & (kept["algorithm"] != BASE)]
+    keys = ["algorithm", "benchmark", "train_seed", "problem_id"]
+    solved = kept["count"].where(kept["correct"], 0).groupby([kept[key] for key in keys]).sum()
+    sizes = kept.groupby(keys)["count"].sum()
+    rng, ks = np.random.default_rng(seed), np.array([1, HALF_K])
+    p: dict[str, list[float]] = {"halves of samples": [], "halves of runs": []}
+    for method, right in solved.groupby(level=[0, 1]):
+        correct = right.unstack().to_numpy(dtype=int)  # [runs, problems]
+        n = int(sizes.loc[method].iloc[0])
+        for _ in range(deals):
+            first = rng.hypergeometric(correct, n - correct, n // 2)
+            pair = [
+                np.stack([pass_at_k(n // 2, run, ks) for run in half])
+                for half in (first, correct - first)
+            ]
+            p["halves of samples"] += _p(pair[0] - pair[1])
+        values = np.stack([pass_at_k(n, run, ks) for run in correct])
+        for one, other in (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))):
+            p["halves of runs"] += _p(values[[*one]] - values[[*other]])
+    return {what: np.array(all_of) for what, all_of in p.items()}
+
+
+def _p(differences: np.ndarray) -> list[float]:
+    rows = differences_rows(differences, [1, HALF_K], range(len(differences)), DRAWS)
+    return [float(str(row["p"])) for row in rows]
 
 
 def false_ones(claims: Mapping[str, Claim], seen: Mapping[str, str]) -> dict[str, str]:
     """Verdicts that are false where nothing differs, by claim."""
-    return {
-        name: verdict
-        for name, verdict in seen.items()
-        if false_share(claims[name], Counter([verdict]), 1)
-    }
+    return {name: verdict for name, verdict in seen.items() if is_false(claims[name], verdict)}
 
 
 def verdicts(claims: Mapping[str, Claim], runs: int, seed: int) -> dict[str, str]:
@@ -93,16 +137,16 @@ def make_pool(results: Path) -> pd.DataFrame:
     patterns = [one for one in load_patterns(ROOT / "config/patterns.yaml") if one.name == PATTERN]
     frames = []
     for benchmark in BENCHMARKS:
-        path = places.samples(Policy(MODEL, BASE, 0), benchmark)
+        path = places.samples(Policy(OF_POOL, BASE, 0), benchmark)
         samples = pd.read_parquet(path).sort_values(["problem_id", "eval_seed", "sample_index"])
         samples["sample"] = samples.groupby("problem_id").cumcount()
         samples["shown"] = detect(samples["completion"].tolist(), patterns)[:, 0]
         frames.append(samples.assign(benchmark=benchmark, perplexity=np.float32(np.nan)))
     first, problems = frames[0], read_problems(places.problems(BENCHMARKS[0]))
     ids = [problem.problem_id for problem in problems][:TAIL_PROBLEMS]
-    run = (MODEL, BASE, 0, BENCHMARKS[0])
+    run = (OF_POOL, BASE, 0, BENCHMARKS[0])
     responses = choose_responses({run: first}, [BASE], ids, int(first["sample"].max()) + 1)
-    parent = places.parent(MODEL)
+    parent = places.parent(OF_POOL)
     read = perplexity_table(load_model(parent), load_tokenizer(parent), problems, responses)
     keys = ["problem_id", "eval_seed", "sample_index"]
     known = read.set_index(keys)["perplexity"].astype(np.float32)
@@ -117,7 +161,7 @@ def make_pool(results: Path) -> pd.DataFrame:
 def _verdict(name: str, claim: Claim, runs: int, rng: np.random.Generator) -> str:
     samples, frames, exhibits = dealt(claim, runs, rng)
     table = comparisons_table(counts_table(frames), DRAWS) if frames else None
-    study = simulated_study(samples, BENCHMARKS)
+    study = simulated_study(samples, samples // 2, BENCHMARKS)
     return str(judged(name, claim, study, Measured(table, exhibits))[0]["verdict"])
 
 
@@ -135,7 +179,7 @@ def dealt(
     if BASE not in rows:
         cells.append((BASE, 0))  # tails are measured against the base
     samples = 2 ** ((_pool()[BENCHMARKS[0]]["correct"].shape[1] // len(cells)).bit_length() - 1)
-    study = simulated_study(samples, BENCHMARKS)
+    study = simulated_study(samples, samples // 2, BENCHMARKS)
     deals = {benchmark: _deal(benchmark, cells, samples, rng) for benchmark in BENCHMARKS}
     frames: dict[Run, pd.DataFrame] = {}
     exhibits: dict[str, pd.DataFrame] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +10,10 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from sage.evaluation.compare import COLUMNS, compare, main, read_counts
+from sage.evaluation.compare import compare, main, read_counts
 
-NAMES = {what: what for what in COLUMNS}
+LOGS = Path(__file__).parent / "logs"
+"""Eight sums by mock models: of Inspect AI 0.3.285 without transcripts, and of lm-eval 0.4.13."""
 
 
 def samples(right: list[int], seeds: tuple[int, ...] = (1, 2), n: int = 4) -> pd.DataFrame:
@@ -37,7 +39,7 @@ def test_csv_and_json_lines_are_compared_by_problem_and_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = write(tmp_path)
-    counts = {path.stem: read_counts(path.stem, path, NAMES) for path in (one, two)}
+    counts = {path.stem: read_counts(path.stem, path) for path in (one, two)}
     curves, differences = compare(counts, draws=500)
     at_one = curves[curves["k"] == 1].set_index("algorithm")["value"]
     assert at_one.to_dict() == pytest.approx({"one": 0.25, "two": 0.375})
@@ -61,7 +63,7 @@ def test_files_of_this_project_are_read_as_they_are(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         status = samples([1, 4], (seed,))["correct"].map({True: "correct", False: "unparsed"})
         pd.DataFrame({"problem_id": ["p"] * 4 + ["q"] * 4, "status": status}).to_parquet(path)
-    counts = read_counts("grpo", tmp_path, NAMES)
+    counts = read_counts("grpo", tmp_path)
     assert counts["train_seed"].tolist() == [3, 3, 7, 7]
     assert set(counts["benchmark"]) == {"harder"}
     assert counts["correct"].tolist() == [1, 4, 1, 4]
@@ -72,29 +74,79 @@ def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> 
         frame = samples([1, 2], (1,)).drop(columns="seed")
         frame = frame.rename(columns={"problem": "doc_id", "correct": "exact_match"})
         frame.assign(exact_match=frame["exact_match"].astype(float)).to_csv(tmp_path / name)
-    named = NAMES | {"problem": "doc_id", "correct": "exact_match"}
+    named = {"problem": "doc_id", "correct": "exact_match"}
     assert read_counts("a", tmp_path, named)["train_seed"].tolist() == [1, 1, 2, 2]
 
 
-def test_logs_of_inspect_are_read_by_its_package(
+def test_a_log_that_inspect_wrote_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 16 samples of the weak and of the strong model, as Inspect counted them."""
+    weak, strong = (LOGS / f"inspect_{name}.json" for name in ("weak", "strong"))
+    counts = {path.stem: read_counts(path.stem, path) for path in (weak, strong)}
+    for path in (weak, strong):
+        (score,) = json.loads(path.read_text())["results"]["scores"]
+        of_log = counts[path.stem]
+        assert (len(of_log), set(of_log["n_samples"])) == (8, {2})
+        assert of_log["correct"].sum() / 16 == score["metrics"]["accuracy"]["value"]
+    assert main([f"weak={weak}", f"strong={strong}", "--k", "2"]) == 0
+    assert "  strong - weak: pass@2 +" in capsys.readouterr().out
+
+
+def test_packed_logs_of_inspect_are_read_by_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "sums.eval"
     log.touch()
-    named = NAMES | {"problem": "id", "correct": "score_match"}
-    monkeypatch.setitem(sys.modules, "inspect_ai.analysis", None)
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     with pytest.raises(ValueError, match=r"sums\.eval: .* install inspect-ai"):
-        read_counts("a", log, named)
-    frame = pd.DataFrame({"id": ["p", "p", "q", "q"], "score_match": ["C", "I", "C", "C"]})
-    read = SimpleNamespace(samples_df=lambda path: frame if path == str(log) else None)
-    monkeypatch.setitem(sys.modules, "inspect_ai.analysis", read)
-    monkeypatch.setitem(sys.modules, "inspect_ai", SimpleNamespace(analysis=read))
-    assert read_counts("a", log, named)["correct"].tolist() == [1, 2]
+        read_counts("a", log)
+    content = json.loads((LOGS / "inspect_weak.json").read_text())
+    whole = SimpleNamespace(model_dump=lambda mode: content)
+    package = SimpleNamespace(read_eval_log=lambda path: whole if path == str(log) else None)
+    monkeypatch.setitem(sys.modules, "inspect_ai.log", package)
+    monkeypatch.setitem(sys.modules, "inspect_ai", SimpleNamespace(log=package))
+    assert read_counts("a", log)["correct"].sum() == 4
+
+
+def test_samples_that_lm_eval_wrote_are_read(tmp_path: Path) -> None:
+    file = LOGS / "lm_eval.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    counts = read_counts("dummy", file)
+    assert counts["problem_id"].tolist() == [str(row["doc_id"]) for row in rows]
+    assert counts["correct"].tolist() == [int(row["acc"]) for row in rows]
+    twice = tmp_path / "samples_twice.jsonl"
+    other = [row | {"filter": "strict", "acc": 0.0} for row in rows]
+    twice.write_text("".join(json.dumps(row) + "\n" for row in rows + other))
+    with pytest.raises(ValueError, match=r"filters none, strict; name one, as in --only filter="):
+        read_counts("dummy", twice)
+    assert read_counts("dummy", twice, only="filter=strict")["correct"].sum() == 0
+
+
+def test_instances_of_every_eval_ever_are_read(tmp_path: Path) -> None:
+    """Its fields of a row with the schema 0.2.1 of instances."""
+    row = {"sample_id": "p", "evaluation_name": "sums", "evaluation": {"is_correct": True}}
+    file = tmp_path / "instances.jsonl"
+    file.write_text(f"{json.dumps(row)}\n{json.dumps(row | {'sample_id': 'q'})}\n")
+    counts = read_counts("a", file)
+    assert counts[["problem_id", "benchmark", "correct"]].to_numpy().tolist() == [
+        ["p", "sums", 1],
+        ["q", "sums", 1],
+    ]
+
+
+def test_clusters_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path, frame in zip(write(tmp_path), (samples([1] * 10), samples([2] * 10)), strict=True):
+        shared = frame.assign(cluster=frame["problem"].str[-1].astype(int) // 2)
+        shared.to_csv(path.with_suffix(".csv"), index=False)
+    figure = tmp_path / "curves.svg"
+    files = [str(tmp_path / f"{name}.csv") for name in ("one", "two")]
+    assert main([*files, "--figure", str(figure)]) == 0
+    assert "10 problems (5 clusters), 4 samples of each" in capsys.readouterr().out
+    assert figure.read_text().startswith("<?xml")
 
 
 def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
     one, two = write(tmp_path)
-    counts = {name: read_counts(name, path, NAMES) for name, path in (("base", one), ("b", two))}
+    counts = {name: read_counts(name, path) for name, path in (("base", one), ("b", two))}
     _, differences = compare(counts, draws=500)
     assert differences["n_seeds"].tolist() == [2] * 3
 

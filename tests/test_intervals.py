@@ -12,8 +12,8 @@ from scipy.stats import beta
 
 from sage.evaluation.intervals import (
     Groups,
-    groups_of,
     detectable,
+    groups_of,
     holm,
     interval_of_difference,
     interval_of_mean,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from conftest import ROOT
 
-from benchmarks.keep_run import check, keep, recomputed
+from benchmarks.keep_run import check, keep, recomputed, redraw
 from sage.tools.compare import kept_file, read_kept
 
 pytestmark = [pytest.mark.timeout(4000)]
@@ -46,6 +47,9 @@ def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path)
 def test_verdicts_follow_from_the_kept_counts_alone(smoke: Path, tmp_path: Path) -> None:
     keep(smoke, tmp_path, [], "")
     assert check(tmp_path) == []
+    drawn = redraw(tmp_path, tmp_path / "again")
+    assert {"table1.csv", "figure3.svg"} <= {*drawn}
+    assert (tmp_path / "again/table1.csv").read_text() == (tmp_path / "table1.csv").read_text()
     claims = recomputed(tmp_path)["claims"]
     assert {"accuracy_and_coverage", "further_benchmark"} <= {*claims["claim"]}
     assert claims["effect"].notna().any()
@@ -58,6 +62,20 @@ def test_verdicts_follow_from_the_kept_counts_alone(smoke: Path, tmp_path: Path)
     faults = check(tmp_path)
     assert any(fault.startswith("claims.csv: effect differs in ") for fault in faults)
     assert any(fault.startswith("pass_at_k.csv: value differs in ") for fault in faults)
+
+
+BEFORE_COUNTS = {"bases", "first_world", "methods", "mini", "mini_again", "reference", "rivals"}
+BEFORE_COUNTS |= {"smollm"}
+"""Runs kept before their counts were."""
+
+
+def test_numbers_of_every_kept_run_follow_from_its_counts() -> None:
+    folders = {path.parent for path in (ROOT / "reports/kept").glob("*/run.json")}
+    for folder in sorted(folders):
+        if folder.name in BEFORE_COUNTS and not (folder / "study.json").exists():
+            print(f"{folder.name}: kept before counts were")
+            continue
+        assert check(folder) == [], folder
 
 
 def test_an_unfinished_study_is_refused(tmp_path: Path) -> None:

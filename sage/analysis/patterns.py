@@ -23,26 +23,10 @@ from sage.evaluation.intervals import Estimate, interval_of_mean, mean_of, parts
 from sage.fields import BASE
 from sage.runtime.tables import read_frame
 
-COLUMNS = [
-    "model",
-    "algorithm",
-    "benchmark",
-    "pattern",
-    "title",
-    "pooled",
-    "per_problem",
-    "low",
-    "high",
-    "per_problem_low",
-    "per_problem_high",
-    "n_correct",
-    "n_problems",
-    "n_runs",
-    "train_seeds",
-    "problems",
-    "correct",
-    "shown",
-]
+COLUMNS = ["model", "algorithm", "benchmark", "pattern", "title", "pooled", "per_problem"]
+COLUMNS += ["low", "high", "per_problem_low"]
+COLUMNS += ["per_problem_high", "n_correct", "n_problems", "n_runs", "train_seeds", "problems"]
+COLUMNS += ["correct", "shown"]
 
 
 @dataclass(frozen=True)
@@ -123,24 +107,12 @@ def pattern_table(
         for pattern in patterns:
             showing = np.stack([count[pattern.name].to_numpy() for count in by_seed])
             frequencies = frequency(showing, correct, draws)
-            values = (
-                model,
-                algorithm,
-                benchmark,
-                pattern.name,
-                pattern.title,
-                frequencies.pooled,
-                frequencies.per_problem,
-                *frequencies.pooled_interval,
-                *frequencies.per_problem_interval,
-                int(correct.sum()),
-                int(correct.any(axis=0).sum()),
-                len(by_seed),
-                seeds[model, algorithm, benchmark],
-                list(by_seed[0].index),
-                correct.ravel().tolist(),
-                showing.ravel().tolist(),
-            )
+            values: tuple[object, ...] = (model, algorithm, benchmark, pattern.name, pattern.title)
+            values += (frequencies.pooled, frequencies.per_problem)
+            values += (*frequencies.pooled_interval, *frequencies.per_problem_interval)
+            values += (int(correct.sum()), int(correct.any(axis=0).sum()), len(by_seed))
+            values += (seeds[model, algorithm, benchmark], list(by_seed[0].index))
+            values += (correct.ravel().tolist(), showing.ravel().tolist())
             rows.append(dict(zip(COLUMNS, values, strict=True)))
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -27,18 +27,9 @@ from sage.runtime.tables import read_frame
 TOKEN_IDS = "token_ids"
 """The column of graded samples with the sampled tokens, a list of integers in each row."""
 
-COLUMNS = [
-    "model",
-    "algorithm",
-    "train_seed",
-    "benchmark",
-    "problem_id",
-    "eval_seed",
-    "sample_index",
-    "status",
-    "n_tokens",
-    "perplexity",
-]
+COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "problem_id", "eval_seed"]
+COLUMNS += ["sample_index", "status"]
+COLUMNS += ["n_tokens", "perplexity"]
 
 Ids = Sequence[int]
 

@@ -256,7 +256,7 @@ def _series(history: History, key: str) -> np.ndarray:
 def _as_ratio(finding: Finding) -> Finding:
     """A finding about logarithms as one about the ratio minus one."""
     names = ("effect", "low", "high", "low_90", "high_90", "detectable")
-    ratios = {name: math.expm1(getattr(finding, name)) for name in names}
+    ratios: dict[str, Any] = {name: math.expm1(getattr(finding, name)) for name in names}
     return replace(finding, **ratios, by_run=tuple(map(math.expm1, finding.by_run)))
 
 

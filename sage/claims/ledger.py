@@ -40,15 +40,16 @@ COLUMNS += ["claim_sha256", "bases", "p_holm", "family", "far"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `p_holm` after it, over the `family` of so many
-tests; `runs` and `bases` are how many of a row it rests on, if any, `far` the share of runs that may
-be far (`sage.claims.verdicts`). `role` is that of a finding: `primary`, `place` (a benchmark of the
-primary contrast), `part` (of the claim's sentence) or `secondary`; `margin` the test's, `because` why a claim is inconclusive, where
-known, `strength` how strongly the guides of its methods acted, `headline` whether
-the claim may open the report, and `claim_sha256` its sum (`sage.claims.registration`)."""
+tests; `runs` and `bases` are how many of a row it rests on, if any, `far` the share of runs that
+may be far (`sage.claims.verdicts`). `role` is that of a finding: `primary`, `place` (a benchmark of
+the primary contrast), `part` (of the claim's sentence) or `secondary`; `margin` the test's,
+`because` why a claim is inconclusive, where known, `strength` how strongly the guides of its
+methods acted, `headline` whether the claim may open the report, and `claim_sha256` its sum
+(`sage.claims.registration`)."""
 
-_NUMBERS = ("effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable")
-_NUMBERS += ("p_holm", "far")
-_WHOLE = ("n", "runs", "bases", "family")
+_NUMBERS = ["effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable"]
+_NUMBERS += ["p_holm", "far"]
+_WHOLE = ["n", "runs", "bases", "family"]
 
 
 def write_ledger(
@@ -86,11 +87,20 @@ def write_ledger(
 
 def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured) -> pd.DataFrame:
     """Every claim with its verdict, its tests and what they found: COLUMNS."""
-    rows = [row for name, claim in claims.items() for row in judged(name, claim, study, measured)]
+    rows = [
+        row | {"claim_sha256": content}
+        for name, claim in claims.items()
+        for content in [claim_sum(claim, study)]
+        for row in judged(name, claim, study, measured)
+    ]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     words = [name for name in COLUMNS if name not in (*_NUMBERS, *_WHOLE, "test", "headline")]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
-    kinds = {**dict.fromkeys(_NUMBERS, float), **dict.fromkeys(_WHOLE, "Int64"), "headline": bool}
+    kinds: dict[str, Any] = {
+        **dict.fromkeys(_NUMBERS, float),
+        **dict.fromkeys(_WHOLE, "Int64"),
+        "headline": bool,
+    }
     return frame.astype(kinds)
 
 
@@ -134,7 +144,6 @@ def judged(
         because = _few_runs(claim.primary, contrast[0])
     left = [(one, at.p, 1) for one, at in zip(primary, contrast, strict=True)]
     left += [(one, at, family) for one, at in zip(seen, p, strict=True)]
-    content = claim_sum(claim, study)
     rows = []
     for number, (test, (ones, reason)) in enumerate(zip(tests, answers, strict=True), start=1):
         here, left = left[: len(ones)], left[len(ones) :]
@@ -153,7 +162,6 @@ def judged(
             "margin": test.margin,
             "strength": strength,
             "headline": claim.headline,
-            "claim_sha256": content,
         }
         for place, (one, (of_place, p_holm, size)) in enumerate(zip(ones, here, strict=True)):
             role = {"role": "place"} if number == 1 and place else {}

@@ -53,9 +53,9 @@ Verdict = Literal[
     "not testable",
     "not run",
 ]
-"""Of a test or a claim. `smaller than matters`: significant, and within the margin. `no difference`:
-none larger than the margin. `untested at this dose`: the guide acted too weakly to make one. `not
-testable`: the study cannot see what the claim is about, whatever its numbers."""
+"""Of a test or a claim. `smaller than matters`: significant, and within the margin. `no
+difference`: none larger than the margin. `untested at this dose`: the guide acted too weakly to
+make one. `not testable`: the study cannot see what the claim is about, whatever its numbers."""
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

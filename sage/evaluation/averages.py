@@ -13,15 +13,8 @@ import numpy as np
 
 from sage.evaluation.intervals import Estimate, Parts, ends_of_share, mean_of
 
-PART_COLUMNS = [
-    "train_seeds",
-    "by_run",
-    "var_problems",
-    "var_interaction",
-    "var_below",
-    "var_above",
-    "units",
-]
+PART_COLUMNS = ["train_seeds", "by_run", "var_problems", "var_interaction", "var_below"]
+PART_COLUMNS += ["var_above", "units"]
 """`by_run` lists values by `train_seeds`; var_* and `units` are the fields of `Parts`."""
 
 

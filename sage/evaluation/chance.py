@@ -80,7 +80,8 @@ def chance_level(
 def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     """The controls of pass@k, per run and pooled over training seeds, for k = 1, 2, 4, … n.
 
-    Columns: those of `run_table`, `stratum` (empty for all problems; pooled, then each by itself), k, `value` (pass@k), `chance` (the same against other problems' answers; NaN where it cannot be
+    Columns: those of `run_table`, `stratum` (empty for all problems; pooled, each stratum follows),
+    k, `value` (pass@k), `chance` (the same against other problems' answers; NaN where it cannot be
     computed), `worked` with `low` and `high` (pass@k of samples with correct working and its 95 %
     interval; NaN where the source has no checker) and `reliable`, the share of problems solved in
     at least half of the samples. `counts` are those of `sage.evaluation.counts`.

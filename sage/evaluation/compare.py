@@ -1,21 +1,28 @@
 """Two or more methods compared from anyone's samples: `python -m sage.evaluation.compare A B`.
 
 An argument is a file of samples, or a folder with a file for each training run; `NAME=PATH` names
-the method. A file is CSV, JSON Lines or Parquet with a row for each completion: `problem`,
-`correct`, and where there are several, `seed` (the training run) and `benchmark`; options name
-other columns. Logs of Inspect (.eval) are read where `inspect_ai` is installed, files of this
-project as they are. Printed are pass@k and paired differences with 95 % intervals, p-values after
-Holm, and the smallest difference that could be found, as in the reports of this project
-(`sage.evaluation.comparisons`).
+the method. Files are
+
+- CSV, JSON Lines or Parquet with a row for each completion: `problem`, `correct`, and where there
+  are several, `seed` (the training run), `benchmark` and `cluster` (what several problems were
+  drawn with). Options name other columns; keys of nested JSON are joined by dots;
+- samples of lm-eval (`--log_samples`) and instances of Every Eval Ever, JSON Lines as well;
+- logs of Inspect, as JSON, or .eval where `inspect_ai` is installed;
+- this project's own.
+
+Printed are pass@k and paired differences with 95 % intervals, p-values after Holm, and the smallest
+difference that could be found, as in the reports of this project (`sage.evaluation.comparisons`).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,82 +36,143 @@ from sage.evaluation.metrics import pass_at_k_table
 from sage.results import run_at
 from sage.runtime.tables import read_frame
 
-COLUMNS = {"problem": "problem_id", "correct": "status", "seed": "", "benchmark": ""}
-"""What a file of samples says, and the column of this project's files that says it."""
+COLUMNS = {
+    "problem": ("problem", "problem_id", "doc_id", "sample_id"),
+    "correct": ("correct", "status", "evaluation.is_correct"),
+    "seed": ("seed",),
+    "benchmark": ("benchmark", "evaluation_name"),
+    "cluster": ("cluster",),
+}
+"""What a file of samples says, and the columns that say it, the first that there is."""
+
+NEEDED = ("problem", "correct")
 
 MODEL = "these samples"
 """What errors call the samples of all methods."""
-
-
-def _inspect_log(path: Path) -> pd.DataFrame:
-    """The samples of a log that Inspect wrote, as its own package reads them."""
-    try:
-        analysis = import_module("inspect_ai.analysis")
-    except ImportError as error:
-        raise ValueError(f"{path}: to read a log of Inspect, install inspect-ai") from error
-    samples: pd.DataFrame = analysis.samples_df(str(path))
-    return samples
-
-
-READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".csv": lambda path: pd.read_csv(path),
-    ".jsonl": lambda path: pd.read_json(path, lines=True, dtype=False),
-    ".parquet": read_frame,
-    ".eval": _inspect_log,
-}
 
 RIGHT = ("true", "1", "1.0", "c", "correct")
 WRONG = ("false", "0", "0.0", "i", "incorrect", "wrong", "unparsed", "timeout", "gold_unparsed")
 """What `correct` may say, in any case."""
 
 
-def read_counts(name: str, path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
+def _json_lines(path: Path) -> pd.DataFrame:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return pd.json_normalize([json.loads(line) for line in lines if line.strip()])
+
+
+def _of_lm_eval(table: pd.DataFrame) -> pd.DataFrame:
+    """Samples of lm-eval with their metric, if there is one, as `correct`; other tables as is."""
+    if not {"doc_id", "filter", "metrics"} <= {*table}:
+        return table
+    if len(filters := sorted(set(table["filter"]))) > 1:
+        raise ValueError(
+            f"filters {', '.join(filters)}; name one, as in --only filter={filters[0]}"
+        )
+    metrics = {name for names in table["metrics"] for name in names}
+    return table.rename(columns={metrics.pop(): "correct"}) if len(metrics) == 1 else table
+
+
+def _of_inspect(log: Mapping[str, Any]) -> pd.DataFrame:
+    """The samples of a log of Inspect; its score, if there is one, is `correct`."""
+    if "samples" not in log:
+        raise ValueError("not a log of Inspect with its samples")
+    rows = [
+        {"problem": one["id"], **{name: score["value"] for name, score in one["scores"].items()}}
+        for one in log["samples"]
+    ]
+    table = pd.DataFrame(rows)
+    scores = [name for name in table if name != "problem"]
+    return table.rename(columns={scores[0]: "correct"}) if len(scores) == 1 else table
+
+
+def _inspect_log(path: Path) -> pd.DataFrame:
+    try:
+        logs = import_module("inspect_ai.log")
+    except ImportError as error:
+        raise ValueError("to read a log of Inspect, install inspect-ai") from error
+    return _of_inspect(logs.read_eval_log(str(path)).model_dump(mode="json"))
+
+
+READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    ".csv": lambda path: pd.read_csv(path),
+    ".jsonl": _json_lines,
+    ".parquet": read_frame,
+    ".json": lambda path: _of_inspect(json.loads(path.read_text(encoding="utf-8"))),
+    ".eval": _inspect_log,
+}
+
+
+def read_counts(
+    name: str, path: Path, columns: Mapping[str, str | None] | None = None, only: str = ""
+) -> pd.DataFrame:
     """The samples of a method as counts (`sage.evaluation.counts`) of the model MODEL.
 
-    `columns` are the file's names for COLUMNS. A file without seeds is one run: that of its path,
-    if it ends with seed{N}/{benchmark}.parquet as this project's, else the next number. Raises
-    ValueError, which names the file, for what cannot be read.
+    `columns` are the file's names where they are not those of COLUMNS, `only` (COLUMN=VALUE) the
+    rows to take. A file without seeds is one run: that of its path, if it ends with
+    seed{N}/{benchmark}.parquet as this project's, else the next number. Raises ValueError, which
+    names the file, for what cannot be read.
     """
     files = [path]
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.suffix in READERS)
     if not files or not files[0].exists():
         raise ValueError(f"{path}: no samples there; they are files {', '.join(READERS)}")
-    samples = pd.concat([_read(file, run, columns) for run, file in enumerate(files, start=1)])
-    keys = ["train_seed", "benchmark", "problem_id"]
+    tables = []
+    for run, file in enumerate(files, start=1):
+        try:
+            tables.append(_read(file, run, columns or {}, only))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{file}: {error}") from error
+    samples = pd.concat(tables)
+    keys = ["train_seed", "benchmark", "problem_id", "cluster"]
     counts = samples.groupby(keys)["correct"].agg(correct="sum", n_samples="size").reset_index()
-    counts = counts.assign(model=MODEL, algorithm=name, worked=np.nan)
+    counts = counts.assign(model=MODEL, algorithm=name, stratum="", worked=np.nan)
     unknown = pd.Series([np.array([np.nan])] * len(counts), dtype=object)
     return counts.assign(chance=unknown)[COUNTS]
 
 
-def _read(file: Path, run: int, columns: Mapping[str, str]) -> pd.DataFrame:
-    """The columns train_seed, benchmark, problem_id and correct of a file."""
+def _read(file: Path, run: int, columns: Mapping[str, str | None], only: str) -> pd.DataFrame:
+    """The columns train_seed, benchmark, problem_id, cluster and correct of a file."""
     if file.suffix not in READERS:
-        raise ValueError(f"{file}: not a file {', '.join(READERS)}")
-    table = READERS[file.suffix](file)
-    names = {what: [n for n in (columns[what], own) if n in table] for what, own in COLUMNS.items()}
-    for what in ("problem", "correct"):
-        if not names[what]:
+        raise ValueError(f"not a file {', '.join(READERS)}")
+    table = _of_lm_eval(_only(READERS[file.suffix](file), only))
+    names = {
+        what: next((n for n in ([columns[what]] if columns.get(what) else own) if n in table), None)
+        for what, own in COLUMNS.items()
+    }
+    for what in COLUMNS:
+        if names[what] is None and (what in NEEDED or columns.get(what)):
             raise ValueError(
-                f"{file}: no column {columns[what]!r}; it has {', '.join(map(str, table))}. "
+                f"no column {columns.get(what) or what!r}; it has {', '.join(map(str, table))}. "
                 f"Name the column with --{what}"
             )
-    says = table[names["correct"][0]].astype(str).str.lower()
+    says = table[names["correct"]].astype(str).str.lower()
     if unknown := sorted(set(says) - {*RIGHT, *WRONG}):
-        raise ValueError(
-            f"{file}: {names['correct'][0]} says {unknown[0]!r}; known are "
-            f"{', '.join((*RIGHT, *WRONG))}"
-        )
-    benchmark = ""
+        known = ", ".join((*RIGHT, *WRONG))
+        raise ValueError(f"{names['correct']} says {unknown[0]!r}; known are {known}")
+    benchmark: Any = ""
     if file.parent.name.startswith("seed"):
         (*_, run), benchmark = run_at(file.parent), file.stem
-    seeds = table[names["seed"][0]] if names["seed"] else pd.Series(run, table.index)
+    seeds = table[names["seed"]] if names["seed"] else pd.Series(run, table.index)
     if not pd.api.types.is_integer_dtype(seeds):
-        raise ValueError(f"{file}: {names['seed'][0]} must be a whole number in every row")
-    benchmarks = table[names["benchmark"][0]] if names["benchmark"] else benchmark
-    samples = pd.DataFrame({"problem_id": table[names["problem"][0]].astype(str)})
-    return samples.assign(correct=says.isin(RIGHT), train_seed=seeds, benchmark=benchmarks)
+        raise ValueError(f"{names['seed']} must be a whole number in every row")
+    return pd.DataFrame(
+        {
+            "problem_id": table[names["problem"]].astype(str),
+            "correct": says.isin(RIGHT),
+            "train_seed": seeds,
+            "benchmark": table[names["benchmark"]] if names["benchmark"] else benchmark,
+            "cluster": table[names["cluster"]].astype(str) if names["cluster"] else "",
+        }
+    )
+
+
+def _only(table: pd.DataFrame, only: str) -> pd.DataFrame:
+    """The rows where a column says a value, `only` as COLUMN=VALUE; all if it is empty."""
+    column, _, value = only.partition("=")
+    if only and column not in table:
+        raise ValueError(f"no column {column!r} for --only; it has {', '.join(map(str, table))}")
+    return table[table[column].astype(str) == value] if only else table
 
 
 def compare(
@@ -137,7 +205,11 @@ def lines(curves: pd.DataFrame, differences: pd.DataFrame, k: int | None = None)
             raise ValueError(
                 f"--k {missing.pop()}: with {n} samples of a problem it can be {known}"
             )
-        yield f"{benchmark or 'All problems'}: {first['n_problems']} problems, {n} samples of each"
+        units = f" ({first['units']} clusters)" if first["units"] != first["n_problems"] else ""
+        yield (
+            f"{benchmark or 'All problems'}: {first['n_problems']} problems{units}, "
+            f"{n} samples of each"
+        )
         for row in of_benchmark[of_benchmark["k"].isin(ks)].to_dict("records"):
             runs = len(row["train_seeds"])
             yield (
@@ -151,10 +223,26 @@ def lines(curves: pd.DataFrame, differences: pd.DataFrame, k: int | None = None)
             )
             yield (
                 f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {value:+.1f} points "
-                f"({low:+.1f} to {high:+.1f}), p {row['p']:.3g}, after Holm {row['p_holm']:.3g}; "
-                f"detectable {least:.1f}"
+                f"({low:+.1f} to {high:+.1f}), p {row['p']:.3g}, after Holm {row['p_holm']:.3g} "
+                f"(of {row['n_tests']}); detectable {least:.1f}"
                 + (", for these single runs alone" if row["n_seeds"] == 1 else "")
             )
+
+
+def draw(curves: pd.DataFrame, path: Path) -> None:
+    """pass@k over k with its 95 % intervals, a panel for each benchmark, as the file `path`."""
+    from matplotlib.figure import Figure  # not needed for numbers
+
+    names = [*curves["benchmark"].unique()]
+    figure = Figure(figsize=(4.5 * len(names), 3.5), layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, benchmark in zip(panels, names, strict=True):
+        for name, rows in curves[curves["benchmark"] == benchmark].groupby("algorithm", sort=False):
+            axes.plot(rows["k"], 100 * rows["value"], label=str(name))
+            axes.fill_between(rows["k"], 100 * rows["low"], 100 * rows["high"], alpha=0.2)
+        axes.set(xscale="log", xlabel="k", ylabel="pass@k (%)", title=benchmark or "All problems")
+        axes.legend()
+    figure.savefig(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -162,17 +250,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("methods", nargs="+", help="PATH or NAME=PATH, two or more")
     parser.add_argument("--k", type=int, help="a power of two; half of the samples unless named")
+    parser.add_argument("--only", default="", help="COLUMN=VALUE: the rows to take")
+    parser.add_argument("--figure", type=Path, help="a file for the curves, .svg, .pdf or .png")
     for what in COLUMNS:
-        parser.add_argument(f"--{what}", default=what, help=f"the column of the {what}")
+        parser.add_argument(f"--{what}", help=f"the column of the {what}")
     given = vars(parser.parse_args(arguments))
     named = [one.rpartition("=") for one in given["methods"]]
     try:
         counts = {
-            name or path: read_counts(name or path, Path(path), given) for name, _, path in named
+            name or path: read_counts(name or path, Path(path), given, given["only"])
+            for name, _, path in named
         }
         if len(counts) < 2:
             raise ValueError("name two or more methods, each by another path or NAME=PATH")
-        print("\n".join(lines(*compare(counts), given["k"])))
+        curves, differences = compare(counts)
+        print("\n".join(lines(curves, differences, given["k"])))
+        if given["figure"]:
+            draw(curves, given["figure"])
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1

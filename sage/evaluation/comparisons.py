@@ -3,10 +3,10 @@
 Differences are taken problem by problem and training seed by training seed. The base has no
 training seed; every run is compared with the one base. A method is better only if it is so
 on other problems and in other training runs: interval and p add both (`sage.evaluation.intervals`),
-and p is not below that of a sign-flip permutation over problems (over clusters, and within strata, where
-problems have them). Holm's adjustment is for a family:
-the comparisons that are shown together. Methods that gave the same counts everywhere are one
-computation under two names, and count as one.
+and p is not below that of a sign-flip permutation over problems (of clusters, or within strata,
+where problems have them). Holm's adjustment is for a family: the comparisons that are shown
+together. Methods that gave the same counts everywhere are one computation under two names, and
+count as one.
 
 Models that differ in their base alone are a sample of those there could be. A contrast over them is
 random in bases and in problems, which all bases share, and training runs lie within bases. With the
@@ -38,26 +38,9 @@ from sage.study import BASE
 Differences = tuple[np.ndarray, np.ndarray, list[int]]
 """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
 
-COLUMNS = [
-    "model",
-    "benchmark",
-    "algorithm",
-    "other",
-    "metric",
-    "k",
-    "value",
-    "low",
-    "high",
-    "p_problems",
-    "p_runs",
-    "p",
-    "n_problems",
-    "n_seeds",
-    "n_bases",
-    *PART_COLUMNS,
-    "same_counts",
-    "partly",
-]
+COLUMNS = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "low", "high"]
+COLUMNS += ["p_problems", "p_runs", "p"]
+COLUMNS += ["n_problems", "n_seeds", "n_bases", *PART_COLUMNS, "same_counts", "partly"]
 
 
 def comparisons_table(

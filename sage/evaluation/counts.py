@@ -27,10 +27,10 @@ def counts_table(samples: Samples, problems: Sequence[Problem] = ()) -> pd.DataF
 
     `correct` of `n_samples` are right, `worked` of those with correct working (NaN where it cannot
     be checked); `chance` lists pass@k for k = 1, 2, 4, … n against the answers of other problems
-    (NaN where it cannot be computed). Without the benchmark's `problems` both are NaN, and `cluster`
-    and `stratum` (`sage.problems.record`) empty. `samples`
-    need the column `completion` where working can be checked. Raises ValueError unless all
-    problems of a run were sampled equally often.
+    (NaN where it cannot be computed). Without the benchmark's `problems` both are NaN, and
+    `cluster` and `stratum` (`sage.problems.record`) empty. `samples` need the column `completion`
+    where working can be checked. Raises ValueError unless all problems of a run were sampled
+    equally often.
     """
     by_id = {problem.problem_id: problem for problem in problems}
     tables = []

@@ -23,34 +23,26 @@ def diversity_table(samples: Samples, draws: int) -> pd.DataFrame:
     `answer_entropy` is that of the observed answers in nats, which falls short of the policy's
     own the fewer samples there are: compare equal numbers of samples only.
     """
-    groups: dict[tuple[str, str, str], dict[int, pd.DataFrame]] = {}
-    sizes: dict[tuple[str, str, str], int] = {}
+    groups: dict[tuple[str, str, str], dict[int, np.ndarray]] = {}
+    sizes = {}
     for (model, algorithm, train_seed, benchmark), frame in samples.items():
-        key = (model, algorithm, benchmark)
-        groups.setdefault(key, {})[train_seed] = answer_diversity(frame)
+        key = model, algorithm, benchmark
+        groups.setdefault(key, {})[train_seed] = answer_diversity(frame).to_numpy()[None]
         sizes[key] = len(frame) // frame["problem_id"].nunique()
     rows = []
-    for (model, algorithm, benchmark), by_seed in groups.items():
-        n_samples = sizes[model, algorithm, benchmark]
-        stacks = {seed: run.to_numpy()[None] for seed, run in by_seed.items()}
-        stacks[POOLED] = np.concatenate(list(stacks.values()))
-        for train_seed, values in stacks.items():
+    for key, by_seed in groups.items():
+        for train_seed, values in {**by_seed, POOLED: np.concatenate([*by_seed.values()])}.items():
             low, high = interval_of_mean(values, draws)
-            for place, metric in enumerate(METRICS):
-                rows.append(
-                    {
-                        "model": model,
-                        "algorithm": algorithm,
-                        "train_seed": train_seed,
-                        "benchmark": benchmark,
-                        "metric": metric,
-                        "value": float(values[..., place].mean()),
-                        "low": max(0.0, float(low[place])),
-                        "high": float(high[place]),
-                        "n_problems": values.shape[1],
-                        "n_samples": n_samples,
-                    }
-                )
+            means = values.mean(axis=(0, 1))
+            head: dict[str, object] = dict(
+                zip(("model", "algorithm", "benchmark"), key, strict=True)
+            )
+            head |= {"train_seed": train_seed, "n_problems": values.shape[1]}
+            rows += [
+                {**head, "n_samples": sizes[key], "metric": metric, "value": float(means[place])}
+                | {"low": max(0.0, float(low[place])), "high": float(high[place])}
+                for place, metric in enumerate(METRICS)
+            ]
     return pd.DataFrame(rows)
 
 

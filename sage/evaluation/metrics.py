@@ -17,7 +17,7 @@ import pandas as pd
 from sage.evaluation.averages import part_columns
 from sage.evaluation.chance import chance_table, checks_working
 from sage.evaluation.comparisons import adjusted, comparisons_table
-from sage.evaluation.counts import counts_table
+from sage.evaluation.counts import RUN, counts_table
 from sage.evaluation.cover import cover_table
 from sage.evaluation.curves import POOLED, Curves, Run, Samples, run_of, run_table
 from sage.evaluation.diversity import diversity_table
@@ -131,32 +131,26 @@ def paper_reading_table(samples: Samples) -> pd.DataFrame:
     NaN for one evaluation seed), n_eval_seeds (of all runs), n_problems.
     """
     readings: dict[tuple[str, str, str], dict[int, pd.DataFrame]] = {}
-    problems: dict[tuple[str, str, str], int] = {}
+    problems = {}
     for (model, algorithm, train_seed, benchmark), frame in samples.items():
-        key = (model, algorithm, benchmark)
-        readings.setdefault(key, {})[train_seed] = _reading(frame)
-        problems[key] = frame["problem_id"].nunique()
+        readings.setdefault((model, algorithm, benchmark), {})[train_seed] = _reading(frame)
+        problems[model, algorithm, benchmark] = frame["problem_id"].nunique()
     rows = []
     for (model, algorithm, benchmark), by_run in readings.items():
         groups = {**{seed: [run] for seed, run in by_run.items()}, POOLED: list(by_run.values())}
         for train_seed, runs in groups.items():
             reading = pd.concat(runs)
             spread = np.sqrt(np.mean([run.var(ddof=1) for run in runs], axis=0))
-            for place, k in enumerate(reading.columns):
-                rows.append(
-                    {
-                        "model": model,
-                        "algorithm": algorithm,
-                        "train_seed": train_seed,
-                        "benchmark": benchmark,
-                        "metric": "pass@k",
-                        "k": int(k),
-                        "value": float(reading[k].mean()),
-                        "std": float(spread[place]),
-                        "n_eval_seeds": len(reading),
-                        "n_problems": problems[model, algorithm, benchmark],
-                    }
-                )
+            head = {"model": model, "algorithm": algorithm, "train_seed": train_seed}
+            head |= {"benchmark": benchmark, "metric": "pass@k"}
+            size = {
+                "n_eval_seeds": len(reading),
+                "n_problems": problems[model, algorithm, benchmark],
+            }
+            rows += [
+                head | {"k": int(k), "value": float(reading[k].mean()), "std": float(std)} | size
+                for k, std in zip(reading.columns, spread, strict=True)
+            ]
     return pd.DataFrame(rows)
 
 
@@ -174,22 +168,16 @@ def rates_table(samples: Samples) -> pd.DataFrame:
 
     Columns: model, algorithm, train_seed, benchmark, status, share, n_samples (of the run).
     """
-    rows: list[dict[str, object]] = []
-    for (model, algorithm, train_seed, benchmark), frame in samples.items():
+    statuses = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated")
+    rows = []
+    for run, frame in samples.items():
         shares = frame["status"].value_counts(normalize=True).to_dict()
         shares["truncated"] = float((frame["finish_reason"] == "length").mean())
-        for status in ("correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated"):
-            rows.append(
-                {
-                    "model": model,
-                    "algorithm": algorithm,
-                    "train_seed": train_seed,
-                    "benchmark": benchmark,
-                    "status": status,
-                    "share": float(shares.get(status, 0.0)),
-                    "n_samples": len(frame),
-                }
-            )
+        head = dict(zip(RUN, run, strict=True))
+        rows += [
+            head | {"status": name, "share": float(shares.get(name, 0.0)), "n_samples": len(frame)}
+            for name in statuses
+        ]
     return pd.DataFrame(rows)
 
 

@@ -35,24 +35,10 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "nscr": lambda p, e, s: (e - s) / (p + e + s),
 }
 
-COLUMNS = [
-    "model",
-    "algorithm",
-    "train_seed",
-    "benchmark",
-    "preserved",
-    "expanded",
-    "shrunk",
-    "neither",
-    "srr",
-    "ndr",
-    "sds",
-    "nscr",
-    "n_samples",
-    "zeta",
-    "epsilon",
-    *(f"{name}_{part}" for name in SCORES for part in ("low", "high", "half", "null")),
-]
+COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "preserved", "expanded", "shrunk"]
+COLUMNS += ["neither", "srr", "ndr", "sds"]
+COLUMNS += ["nscr", "n_samples", "zeta", "epsilon"]
+COLUMNS += [*(f"{name}_{part}" for name in SCORES for part in ("low", "high", "half", "null"))]
 
 
 def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
@@ -84,27 +70,20 @@ def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
         for train_seed, correct in groups.items():
             cells = _cells(base.correct[:1] > 0, correct > 0)
             sizes = [int(cell.sum()) for cell in cells]
-            named = dict(zip(("preserved", "expanded", "shrunk", "neither"), sizes, strict=True))
-            scores = support_scores(*sizes[:3])
             low, high = _intervals(cells, draws)
-            half = support_scores(*_halves_of_two(base, correct))
-            rows.append(
-                {
-                    "model": model,
-                    "algorithm": algorithm,
-                    "train_seed": train_seed,
-                    "benchmark": benchmark,
-                    **named,
-                    **scores,
-                    "n_samples": trained.n,
-                    "zeta": ZETA,
-                    "epsilon": -math.log(ZETA) / trained.n,
-                    **{f"{name}_low": low[name] for name in SCORES},
-                    **{f"{name}_high": high[name] for name in SCORES},
-                    **{f"{name}_half": half[name] for name in SCORES},
-                    **{f"{name}_null": null[name] for name in SCORES},
-                }
-            )
+            parts = {"low": low, "high": high, "null": null}
+            parts["half"] = support_scores(*_halves_of_two(base, correct))
+            row: dict[str, object] = {
+                "model": model,
+                "algorithm": algorithm,
+                "train_seed": train_seed,
+            }
+            row |= {"benchmark": benchmark, "n_samples": trained.n}
+            row |= dict(zip(("preserved", "expanded", "shrunk", "neither"), sizes, strict=True))
+            row |= {"zeta": ZETA, "epsilon": -math.log(ZETA) / trained.n}
+            row |= support_scores(*sizes[:3])
+            row |= {f"{name}_{part}": of[name] for name in SCORES for part, of in parts.items()}
+            rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -40,14 +40,6 @@ def pass_at_k_with_intervals(
     counts = verdicts.sum(axis=2).astype(int)
     values = np.stack([pass_at_k(n, row, chosen) for row in counts])
     low, high = interval_of_share(values, draws, seed)
-    return pd.DataFrame(
-        {
-            "k": chosen,
-            "value": values.mean(axis=(0, 1)),
-            "low": low,
-            "high": high,
-            "n_runs": runs,
-            "n_problems": problems,
-            "n_samples": n,
-        }
-    )
+    sizes = {"n_runs": runs, "n_problems": problems, "n_samples": n}
+    value = values.mean(axis=(0, 1))
+    return pd.DataFrame({"k": chosen, "value": value, "low": low, "high": high, **sizes})

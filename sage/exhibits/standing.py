@@ -138,14 +138,14 @@ class ChanceTable(OfWholeStudy):
             del columns["Correct working"]
         caption = (
             "What stands behind pass@k, in percent, pooled over training seeds, at the primary "
-            "k; where the problem set has strata, for each of them too. Other problems’ answers: "
-            "the same estimate with every problem graded against the answers of the others, which "
-            f"is what luck alone gives; ! marks more than {100 * LUCKY:.0f} % of pass@k, where a "
-            "claim about solving problems is not testable. Correct working: only samples count "
-            "whose steps are all right, where the problem set can check them; below, the 95 % "
-            "interval. The last "
-            "column is Cover@0.5 (arXiv 2510.08325): the share of problems solved in at least half "
-            "of the samples, which guessing does not raise."
+            "k; where the problem set has strata, for each of them too. Other problems’ "
+            "answers: the same estimate with every problem graded against the answers of the "
+            f"others, which is what luck alone gives; ! marks more than {100 * LUCKY:.0f} % of "
+            "pass@k, where a claim about solving problems is not testable. Correct working: "
+            "only samples count whose steps are all right, where the problem set can check "
+            "them; below, the 95 % interval. The last column is Cover@0.5 (arXiv 2510.08325): "
+            "the share of problems solved in at least half of the samples, which guessing does "
+            "not raise."
         )
         return self.document(display, frame, columns, caption)
 

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from sage.fields import Faults, Positive, Strict, about
 from sage.problems.fields import Count, GeneratorSeed, Hints, Split, Title, check_order
-from sage.problems.record import Draft, Problem, draw_different
+from sage.problems.record import Draft, Problem, draw_different, split_of
 
 _COUNTED = 200_000  # more expressions than this are not counted: that would take seconds
 _TERM = re.compile(r"([+-]?)\s*(\d+)")

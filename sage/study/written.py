@@ -187,6 +187,21 @@ def _scalar(text: str, like: yaml.Node) -> yaml.ScalarNode:
     return yaml.ScalarNode("tag:yaml.org,2002:str", text, like.start_mark, like.end_mark)
 
 
+def extended(study: str, config_folder: Path) -> Path | None:
+    """The file of the study that `study` extends, if it does; both as `read_study`."""
+    folder = config_folder / "studies"
+    file = read_study(study, config_folder).file
+    _, named = _without_extends(read(file).tree)
+    return None if named is None else _parent(file, folder, _text(named, EXTENDS))
+
+
+def _parent(file: Path, folder: Path, name: str) -> Path | None:
+    """The study `name`, beside `file` or in `folder`."""
+    beside = Path(os.path.normpath(file.parent / name))
+    places = [beside, folder / name, folder / f"{name}.yaml"]
+    return next((place for place in places if _is_study(place)), None)
+
+
 def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.MappingNode:
     """The tree of a study, merged over what it extends; `extending` are the files on the way."""
     tree = read(file).tree
@@ -194,9 +209,7 @@ def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.Mappin
     if named is None:
         return _with_models(own, _pairs(None))
     name = _text(named, EXTENDS)
-    beside = Path(os.path.normpath(file.parent / name))
-    places = [beside, folder / name, folder / f"{name}.yaml"]
-    parent = next((place for place in places if _is_study(place)), None)
+    parent = _parent(file, folder, name)
     if parent is None:
         what = f"neither a YAML file in {file.parent} nor a study in {folder}"
         raise _misplaced(named, EXTENDS, f"{name!r} is {what}{nearest(name, _names(folder))}")

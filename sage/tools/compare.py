@@ -97,7 +97,7 @@ def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     for *row, k in common:
         largest[tuple(row)] = max(largest.get(tuple(row), 1), k)
     rows = [
-        {**dict(zip(KEYS, key, strict=True)), **_row(*ours[key], *theirs[key])}
+        {**dict(zip(KEYS, key, strict=True)), **_row(*ours[key], theirs[key][0])}
         for key in common
         if key[-1] in (1, largest[key[:-1]])
     ]
@@ -149,31 +149,25 @@ def _by_run(metrics: pd.DataFrame) -> dict[tuple[Any, ...], tuple[np.ndarray, in
     """Values of runs `[S]` and the number of problems, by KEYS."""
     runs = metrics[(metrics["metric"] == "pass@k") & (metrics["train_seed"] != POOLED)]
     return {
-        tuple(map(_plain, key)): (rows["value"].to_numpy(float), int(rows["n_problems"].iloc[0]))
+        (*map(str, key[:-1]), int(str(key[-1]))): (rows["value"].to_numpy(float), problems)
         for key, rows in runs.groupby(KEYS, sort=False)
+        for problems in [int(rows["n_problems"].iloc[0])]
     }
 
 
-def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, (int, np.integer)) else str(value)
-
-
-def _row(ours: np.ndarray, problems: int, theirs: np.ndarray, _: int) -> Mapping[str, Any]:
-    mean, expected = float(ours.mean()), float(theirs.mean())
+def _row(ours: np.ndarray, problems: int, theirs: np.ndarray) -> Mapping[str, Any]:
+    value, kept = float(ours.mean()), float(theirs.mean())
+    known = {"kept": kept, "kept_runs": len(theirs), "value": value, "runs": len(ours)}
     several = theirs if len(theirs) > 1 else ours
-    values = {"kept": expected, "kept_runs": len(theirs), "value": mean, "runs": len(ours)}
     if len(several) < 2:
-        nothing = {"low": math.nan, "high": math.nan, "p": math.nan}
-        return values | nothing | {"place": "unknown"}
+        return known | {"low": math.nan, "high": math.nan, "p": math.nan, "place": "unknown"}
     df = len(several) - 1
     error = float(several.std(ddof=1)) * math.sqrt(1.0 / len(ours) + 1.0 / len(theirs))
-    floor = 1.0 / problems
-    reach = max(student(df, 0.975) * error, floor)
-    distance = abs(mean - expected)
-    inside = distance <= reach + 1e-12
-    return values | {
-        "low": max(expected - reach, 0.0),
-        "high": min(expected + reach, 1.0),
-        "p": max(p_of_distance(distance, error, df), LEVEL if inside else 0.0),
+    reach = max(student(df, 0.975) * error, 1.0 / problems)
+    inside = abs(value - kept) <= reach + 1e-12
+    return known | {
+        "low": max(kept - reach, 0.0),
+        "high": min(kept + reach, 1.0),
+        "p": max(p_of_distance(abs(value - kept), error, df), LEVEL if inside else 0.0),
         "place": "inside" if inside else "outside",
     }

@@ -105,19 +105,10 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage], gpu_limit: int = 
         "GB: host memory that a job asks for (`memory_gb`). used: the most that a job has used "
         "so far. GPU: the most device memory used so far, in GB."
     )
-    known = [row for row in rows if row.hours is not None]
-    hours = sum(row.hours or 0.0 for row in known) if known else None
-    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in known)
-    on_gpus = f"{_time(gpu_hours)} on GPUs, " if any(row.gpus for row in rows) else ""
-    disk = sum(row.disk_bytes or 0.0 for row in rows)
-    lines.append(
-        f"Total: {sum(row.jobs for row in rows)} jobs, at most "
-        f"{_large(sum(r.tokens or 0 for r in rows))} tokens, "
-        f"{'time unknown' if hours is None else f'{_time(hours)} of jobs one after another'}, "
-        f"{on_gpus}{disk / 1e9:.1f} GB of samples."
-    )
+    lines.append(f"Total: {total(rows)}.")
     if sources := sorted({row.source for row in rows if row.source}):
         lines.append(f"Speeds: {'; '.join(sources)}.")
+    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in rows)
     if gpu_limit and gpu_hours:
         lines.append(
             f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
@@ -142,6 +133,22 @@ def questions(stages: Iterable[Stage]) -> list[str]:
         for row in stages
         if (row.tokens or 0) > MANY_TOKENS or (row.hours or 0.0) > LONG_HOURS
     ]
+
+
+def total(stages: Iterable[Stage]) -> str:
+    """Jobs, tokens, hours and disk of all stages together, as far as they are known."""
+    rows = list(stages)
+    known = [row for row in rows if row.hours is not None]
+    hours = sum(row.hours or 0.0 for row in known) if known else None
+    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in known)
+    on_gpus = f"{_time(gpu_hours)} on GPUs, " if any(row.gpus for row in rows) else ""
+    disk = sum(row.disk_bytes or 0.0 for row in rows)
+    return (
+        f"{sum(row.jobs for row in rows)} jobs, at most "
+        f"{_large(sum(row.tokens or 0 for row in rows))} tokens, "
+        f"{'time unknown' if hours is None else f'{_time(hours)} of jobs one after another'}, "
+        f"{on_gpus}{disk / 1e9:.1f} GB of samples"
+    )
 
 
 def uncounted(study: ResolvedStudy) -> list[str]:

@@ -40,6 +40,8 @@ rule plan:
         study=STUDY.model_dump(mode="json"),
         folder=RESULTS.folder,
         gpu_limit=gpu_limit,
+        config=CONFIG_FOLDER,
+        option=SETTINGS.study,
     script:
         "../scripts/plan.py"
 
