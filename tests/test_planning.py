@@ -12,12 +12,8 @@ from conftest import ROOT
 from sage.claims.tests import load_claims
 from sage.exhibits import load_study
 from sage.results import Results
-<<<<<<< HEAD
-from sage.tools.plan import Stage, memory_hints, plan, questions, render_plan, uncounted
-=======
 from sage.study.written import extended
-from sage.tools.plan import Stage, memory_hints, plan, render_plan, total, uncounted
->>>>>>> h-stats
+from sage.tools.plan import Stage, memory_hints, plan, questions, render_plan, total, uncounted
 
 
 def stages(study: str, results: Path) -> dict[tuple[str, str], Stage]:
@@ -95,7 +91,6 @@ def test_every_study_has_a_plan(study: str, tmp_path: Path) -> None:
     assert "Total: " in text
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("study", ["mini", "smoke", "smollm_vllm"])
 def test_studies_that_were_measured_have_times(
     study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,14 +104,15 @@ def test_huge_numbers_are_questioned(tmp_path: Path) -> None:
     rows = plan(loaded, Results(tmp_path))
     assert "check evaluation.samples" in "\n".join(questions(rows))
     assert questions(plan(load_study("paper", ROOT / "config"), Results(tmp_path))) == []
-=======
+
+
 def test_five_runs_of_what_claims_compare_cost_what_the_file_says(tmp_path: Path) -> None:
     paper, runs = (load_study(name, ROOT / "config") for name in ("paper", "paper_runs"))
     assert extended("paper_runs", ROOT / "config") == ROOT / "config/studies/paper.yaml"
     assert extended("paper", ROOT / "config") is None
     header = (ROOT / "config/studies/paper_runs.yaml").read_text().partition("extends:")[0]
     for study in (paper, runs):
-        hours = re.search(r"([\d,]+) GPU hours", total(plan(study, Results(tmp_path))))
+        hours = re.search(r"([\d,]+) h on GPUs", total(plan(study, Results(tmp_path))))
         assert hours
         assert hours[1] in header
     claims = load_claims(ROOT / "config/claims.yaml").values()
@@ -125,7 +121,6 @@ def test_five_runs_of_what_claims_compare_cost_what_the_file_says(tmp_path: Path
             assert len(runs.seeds(runs.study.exhibits[test.exhibit].model, row)) == 5
             assert row in runs.trained(runs.study.exhibits[test.exhibit].model), row
     assert "one run decides nothing" in " ".join(paper.study.notice.split())
->>>>>>> h-stats
 
 
 def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:

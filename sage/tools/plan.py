@@ -109,7 +109,7 @@ def render_plan(study: ResolvedStudy, stages: Iterable[Stage], gpu_limit: int = 
     if sources := sorted({row.source for row in rows if row.source}):
         lines.append(f"Speeds: {'; '.join(sources)}.")
     gpu_hours = sum((row.hours or 0.0) * row.gpus for row in rows)
-    if gpu_limit and gpu_hours:
+    if gpu_limit > 1 and gpu_hours:
         lines.append(
             f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
             f"{_time(gpu_hours / gpu_limit)}."
