@@ -56,6 +56,8 @@ def counts_of(**methods: list[list[int]]) -> pd.DataFrame:
                 "train_seed": 0 if name == "base" else seed,
                 "benchmark": "b",
                 "problem_id": f"p{place}",
+                "cluster": "",
+                "stratum": "",
                 "n_samples": 8,
                 "correct": count,
                 "worked": float(count),

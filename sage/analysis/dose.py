@@ -17,7 +17,7 @@ import pandas as pd
 
 from sage.analysis.dynamics import History
 from sage.evaluation.curves import Curves, curves_of
-from sage.evaluation.intervals import mean_of, parts_of
+from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 
 LEAST_DOSE = 0.05
@@ -63,15 +63,17 @@ def dose_tables(
     curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
     effects: list[dict[str, object]] = []
     differences: dict[str, list[tuple[float, np.ndarray]]] = {}
+    groups: Groups | None = None  # the same in all cells, which share their problems
     worked = all(not np.isnan(each.worked).any() for each in curves.values())
     for cell in cells:
         one, other, seeds = _paired(cell, curves)
         values = [_values(each, ks, worked, seeds) for each in (one, other)]
         change = values[0] - values[1]
         dose = _training(histories, cell.guided, seeds)
-        mean = mean_of([parts_of(change, draws)])
+        mean = mean_of([parts_of(change, draws, groups=one.groups)])
         low, high = mean.interval()
         differences.setdefault(cell.estimator, []).append((dose["guide_dose"], change))
+        groups = one.groups
         for place, k in enumerate(ks):
             effects.append(
                 {
@@ -94,7 +96,7 @@ def dose_tables(
     slopes = [
         row
         for estimator, pairs in differences.items()
-        for row in _slopes(estimator, pairs, ks, worked, draws)
+        for row in _slopes(estimator, pairs, ks, worked, draws, groups)
     ]
     return pd.DataFrame(effects, columns=EFFECTS), pd.DataFrame(slopes, columns=SLOPES)
 
@@ -139,6 +141,7 @@ def _slopes(
     ks: Sequence[int],
     worked: bool,
     draws: int,
+    groups: Groups | None,
 ) -> list[dict[str, object]]:
     """The rows of SLOPES of one estimator; over training runs that all its cells have."""
     known = [(dose, change) for dose, change in pairs if dose > 0]
@@ -149,7 +152,7 @@ def _slopes(
     centred = doses - doses.mean()
     weights = centred / (centred @ centred)
     slope = np.einsum("c,cspk->spk", weights, np.stack([change[:runs] for _, change in known]))
-    mean = mean_of([parts_of(slope, draws, ends=None)])
+    mean = mean_of([parts_of(slope, draws, None, groups=groups)])
     low, high = mean.interval()
     return [
         {

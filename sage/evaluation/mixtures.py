@@ -106,7 +106,7 @@ def _compared(
     slope = float((beside - mixture).mean()) / (-step * gap)
     mixed_accuracy = share * base / n + (1 - share) * other_accuracy
     change = coverage - mixture - slope * (accuracy - mixed_accuracy)
-    mean = mean_of([parts_of(change[..., None], draws, ends=None)])
+    mean = mean_of([parts_of(change[..., None], draws, None, groups=curves[row].groups)])
     low, high = mean.interval()
     value = float(coverage.mean() - mixture.mean())
     return said | {
