@@ -242,6 +242,11 @@ def smoke_with(tmp_path: Path, algorithm: str, **problems: Any) -> Path:
     return file
 
 
+def test_a_study_says_of_which_problems_strategies_are_known(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"'uniqueness' compares strategies.* routes, sums"):
+        load_study(str(smoke_with(tmp_path, "uniqueness")), ROOT / "config")
+
+
 def test_a_study_says_what_a_planner_lacks(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="'guided_retry' draws under hints, but the problems of"):
         load_study(str(smoke_with(tmp_path, "guided_retry")), ROOT / "config")
