@@ -28,7 +28,9 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     evaluation = study.study.evaluation
     seeds = len(evaluation.seeds)
     samples = f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else "")
+    given = [("Set on the command line", ", ".join(study.overrides))] if study.overrides else []
     return [
+        *given,
         ("Models", ", ".join(model.title for model in study.study.models.values())),
         ("Training seeds", study.seeds_text()),
         ("Samples per problem", samples),
