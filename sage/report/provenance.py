@@ -29,7 +29,9 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     evaluation, trained_with = study.study.evaluation, study.seeds_text()
     seeds = len(evaluation.seeds)
     samples = f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else "")
+    given = [("Set on the command line", ", ".join(study.overrides))] if study.overrides else []
     return [
+        *given,
         ("Models", ", ".join(model.title for model in study.study.models.values())),
         *([("Training seeds", trained_with)] if trained_with else []),
         ("Samples per problem", samples),
