@@ -2,8 +2,8 @@
 
     python -m benchmarks.study_tables
 
-Each number is in a file of `reports/kept/{study}`, and `python -m benchmarks.keep_run --check FOLDER`
-computes those about pass@k again from the kept counts.
+Each number is in a file of `reports/kept/{study}`, and `python -m benchmarks.keep_run --check
+FOLDER` computes those about pass@k again from the kept counts.
 """
 
 from __future__ import annotations

@@ -125,7 +125,8 @@ class TestAccuracy:
         unequal.loc[unequal["benchmark"] == "hard", "n_problems"] = 60
         caption = accuracies(unequal).caption
         assert "2.5 points on Easy (40 problems) and 1.7 points on Hard (60 problems)" in caption
-        assert "all comparisons of this table at that k" in caption
+        # three pairs of methods on two benchmarks
+        assert "all comparisons of this table at that k, of which there are 6)" in caption
 
     def test_caption_speaks_of_the_runs_that_the_table_has(self) -> None:
         """Not of those that the study has elsewhere, or will have."""

@@ -194,6 +194,10 @@ class TestLedger:
         assert too_weak(study, "tiny", "grpo", "branch", weak)
         assert not too_weak(study, "tiny", "branch", "base", weak)
         assert not too_weak(study, "tiny", "branch", "branch", weak)
+        runs, model = load_study("paper_runs", ROOT / "config"), "qwen_math_7b"
+        pair = "grpo_branch_k1_reward", "grpo_k1_reward"  # with the KL term in the reward
+        assert too_weak(runs, model, *pair, {(model, pair[0], 1): [{"guide_dose": 0.01}]})
+        assert not too_weak(runs, model, *pair, {(model, pair[0], 1): [{"guide_dose": 0.06}]})
         free = study.algorithms["grpo"].model_copy(update={"kl_coefficient": 0.0})
         without = study.model_copy(update={"algorithms": {**study.algorithms, "grpo": free}})
         assert not too_weak(without, "tiny", "branch", "grpo", weak)

@@ -69,9 +69,11 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
     def table(self, display: Display) -> TableDocument:
         """A row for each method: its accuracies with their marks."""
         rows = pooled(display.frame("pass_at_k"), display)
-        frame = accuracy_frame(rows, display.frame("comparisons"), display)
+        comparisons = display.frame("comparisons")
+        frame = accuracy_frame(rows, comparisons, display)
+        caption = _caption(rows, compared(comparisons, display)["n_tests"], display)
         return TableDocument(
-            frame, _view(frame, display), _caption(rows, display), flat=_flat_cells(frame, display)
+            frame, _view(frame, display), caption, flat=_flat_cells(frame, display)
         )
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
@@ -138,8 +140,8 @@ def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
     return groups
 
 
-def _caption(rows: pd.DataFrame, display: Display) -> str:
-    """Intervals, marks, the weight of one problem."""
+def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
+    """Intervals, marks after so many `tests` at each k, the weight of one problem."""
     evaluation, counts = display.evaluation, sizes(rows, display)
     samples = f"{evaluation.samples} samples per problem"
     if len(evaluation.seeds) > 1:
@@ -150,13 +152,14 @@ def _caption(rows: pd.DataFrame, display: Display) -> str:
         over = " over problems, which holds for these training runs only"
     elif runs[0] == 1:
         over += " (over problems alone where one of the two was trained once)"
+    most = int(tests.max()) if len(tests) else 0
     sentences = [
         f"{display.heading}: pass@k in percent, the unbiased estimate from {samples}.",
         f"Below each value: {interval_name(runs)}. Δ: the difference from "
         f"{display.title(display.baseline)} in points, paired by problem, with its 95 % interval.",
         seeds_said(runs),
         problems_worth(counts),
-        marks_said(over, "this table at that k"),
+        marks_said(over, f"all comparisons of this table at that k, of which there are {most}"),
         "Averages are compared in the ledger of claims." if len(counts) > 1 else "",
     ]
     return " ".join(filter(None, sentences))

@@ -129,7 +129,8 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
             "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
             "tokens are means over training seeds, with their range. Below each pass@k: "
             f"{interval_name(runs)}. {seeds_said(runs)} "
-            f"{problems_worth(sizes(rows, display))} {marks_said('', 'that column')}"
+            f"{problems_worth(sizes(rows, display))} "
+            f"{marks_said('', 'all comparisons of that column')}"
         )
 
 

@@ -186,6 +186,6 @@ def marks_said(over: str, among: str) -> str:
     """What bold and ≈ mean, as sentences: what comparisons are over, and adjusted among."""
     return (
         f"Bold: above every other method in a paired comparison{over} (p < {LEVEL:g}, adjusted "
-        f"after Holm for all comparisons of {among}). ≈: no method is bold, and this one is the "
+        f"after Holm for {among}). ≈: no method is bold, and this one is the "
         "highest or not significantly different from it."
     )
