@@ -113,16 +113,17 @@ def _write(path: Path, table: pd.DataFrame) -> None:
 def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
     record = _read(jobs_folder(places.folder) / "metrics/claims.json")
-    study = load_study(places.folder.name, CONFIG).part().model_dump(mode="json")
-    sums = {path: total for path, total in record["inputs"].items() if path.endswith(CLAIMS)}
+    loaded = load_study(places.folder.name, CONFIG)
+    study, claims = loaded.part().model_dump(mode="json"), CONFIG.parent / loaded.study.claims
+    sums = {path: total for path, total in record["inputs"].items() if path.endswith(claims.name)}
     if settings_sum({"study": study}) != record["settings_sha256"] or {*sums.values()} != {
-        file_sum(CONFIG / CLAIMS)
+        file_sum(claims)
     }:
         raise ValueError(
             f"{places.folder}: config/ has another study or other claims than those that were "
             "judged there; keep the run with the configuration that made it"
         )
-    shutil.copyfile(CONFIG / CLAIMS, target / CLAIMS)
+    shutil.copyfile(claims, target / CLAIMS)
     shutil.copyfile(places.registered, target / places.registered.name)
     # Not sorted: the order of a grid is part of its methods' names.
     write_text_atomic(target / "study.json", json.dumps(study, ensure_ascii=False) + "\n")
