@@ -205,10 +205,13 @@ RUNS = [
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_a_missing_package_brings_the_way_to_install_it(copy: Path, tmp_path: Path) -> None:
-    missing = "raise ModuleNotFoundError(\"No module named 'pydantic'\", name='pydantic')"
-    (tmp_path / "pydantic.py").write_text(missing)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "find = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'trl' else find(name, *more)\n"
+    )
     done = snakemake_in(copy, PYTHONPATH=str(tmp_path))("-n", "--config", "study=smoke")
-    assert "The package pydantic is not installed" in done.stdout
+    assert "The package trl is not installed" in done.stdout
     assert "run `make install`" in done.stdout
     assert not WRAPPERS.search(done.stdout)
 

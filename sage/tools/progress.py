@@ -72,6 +72,10 @@ class Progress:
             self.done[rule] += 1
             self.seconds[rule] += now - began
 
+    def left(self) -> int:
+        """How many jobs have not ended well."""
+        return self.total.total() - self.done.total()
+
     def seconds_left(self, now: float) -> float | None:
         """Time for the jobs that are left, as many side by side as now, each as long as those of
         its rule were; None while a rule of STAGES with jobs left has no job that ended."""
@@ -95,7 +99,7 @@ class Progress:
         stage, done, total = self.stage(), self.done.total(), self.total.total()
         of_stage = [rule for rule in self.total if STAGES.get(rule, OTHERS) == stage]
         part, whole = (sum(count[rule] for rule in of_stage) for count in (self.done, self.total))
-        left = self.seconds_left(now) if done < total else None
+        left = self.seconds_left(now) if self.left() else None
         ends = "" if left is None else f", about {duration(left)} left"
         wrong = f", {self.failed} failed" if self.failed else ""
         spent = duration(now - self.began)
@@ -166,8 +170,8 @@ class LogHandler(LogHandlerBase):
         with self._lock:
             if self._reasons:
                 self._write(*self._dry_run())
-            elif self._progress.done and self._progress.total.total() >= FEW:
-                self._write(self._progress.line(time.monotonic()))
+            elif self._progress.done and self._progress.left():
+                self._end(time.monotonic())
         super().close()
 
     def _take(self, record: LogRecord) -> None:
@@ -186,6 +190,8 @@ class LogHandler(LogHandlerBase):
             self._show(now)
         elif event == LogEvent.JOB_FINISHED:
             self._progress.end(details["job_id"], now)
+            if self._progress.left() == 0:
+                self._end(now)
         elif event == LogEvent.JOB_ERROR:
             self._progress.end(details["jobid"], now, failed=True)
             if details["rule_name"] not in TELLING:
@@ -207,6 +213,10 @@ class LogHandler(LogHandlerBase):
     def _dry_run(self) -> list[str]:
         rows = [f"  {count:4d} {rule}: {why}" for (rule, why), count in self._reasons.items()]
         return ["This would run (nothing has been run):", *rows]
+
+    def _end(self, now: float) -> None:
+        if self._progress.total.total() >= FEW:
+            self._write(self._progress.line(now))
 
     def _show(self, now: float) -> None:
         if self._progress.total.total() < FEW:

@@ -99,7 +99,8 @@ def rendered(study: ResolvedStudy, progress: Sequence[Stage]) -> str:
     done, total = (sum(getattr(stage, name) for stage in progress) for name in ("done", "total"))
     left = seconds_left(progress)
     if done == total:
-        remains = "only tables and figures can be left"
+        stale = any(stage.stale for stage in progress)
+        remains = "the stale ones are left" if stale else "only tables and figures can be left"
     else:
         remains = "time left not known yet" if left is None else f"about {duration(left)} left"
     lines = [f"{study.name}: {100 * done // max(1, total)} %, {counts}; {remains}"]

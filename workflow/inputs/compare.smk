@@ -7,7 +7,8 @@ def file_of_kept_run(wildcards):
 
     folder = SETTINGS.kept
     try:
+        kept = kept_file(Path(folder) if folder else None)
         own_metrics(RESULTS.metrics("pass_at_k"), STUDY.option)
-        return str(kept_file(Path(folder) if folder else None))
+        return str(kept)
     except (FileNotFoundError, ValueError) as error:
         refuse(error)

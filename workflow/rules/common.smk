@@ -1,5 +1,6 @@
 # The study, validated before any job, and small functions that name files and settings.
 
+import importlib.util
 import os
 import re
 import sys
@@ -14,13 +15,12 @@ os.environ.update(
     PYTHONPATH=os.pathsep.join(sys.path[:1] + [os.getenv("PYTHONPATH", "")])
 )
 
-try:
-    import sage.exhibits
-except ModuleNotFoundError as error:
-    sys.exit(
-        f"The package {error.name} is not installed in {sys.prefix}: run `make install`, then use "
-        ".venv/bin/sage-rlvr or .venv/bin/snakemake"
-    )
+for package in ("pandas", "psutil", "pyarrow", "pydantic", "torch", "trl", "yaml"):
+    if not importlib.util.find_spec(package):
+        sys.exit(
+            f"The package {package} is not installed in {sys.prefix}: run `make install`, then "
+            "use .venv/bin/sage-rlvr or .venv/bin/snakemake"
+        )
 
 from sage.exhibits import load_study
 from sage.problems.fetching import data_sums
