@@ -63,25 +63,32 @@ def methods(
     study: str, model: str, benchmark: str, rows: Iterable[str], baseline: str = "grpo"
 ) -> str:
     """pass@1 and pass@16 of methods, what stands behind them, and their differences."""
-    table = frame(study, "chance")
-    here = table[(table["model"] == model) & (table["benchmark"] == benchmark)]
+    curves, behind = frame(study, "pass_at_k"), frame(study, "chance").fillna({"stratum": ""})
+    curves, behind = (
+        table[(table["model"] == model) & (table["benchmark"] == benchmark)]
+        for table in (curves, behind)
+    )
+
+    def apart_of(row: str, k: int) -> tuple[float, float, float] | None:
+        return difference(study, model, benchmark, row, baseline, k)
+
     lines = []
     for row in rows:
-        one, many = (here[(here["algorithm"] == row) & (here["k"] == k)].iloc[0] for k in (1, K))
-        apart = [
-            ""
-            if row == baseline
-            else points_of(difference(study, model, benchmark, row, baseline, k))
-            for k in (1, K)
+        own = curves[
+            (curves["algorithm"] == row) & (curves["train_seed"] == (0 if row == BASE else -1))
         ]
+        one, many = (own[own["k"] == k].iloc[0] for k in (1, K))
+        luck = behind[(behind["algorithm"] == row) & (behind["stratum"] == "")].iloc[0]
+        alone = row != BASE and runs(study, model, benchmark, row) < 2  # problems alone vary
+        apart = ["" if row == baseline or alone else points_of(apart_of(row, k)) for k in (1, K)]
         lines.append(
             [
                 "base" if row == BASE else row_title(study_of(study), row),
                 str(runs(study, model, benchmark, row)),
                 percent(one["value"]),
                 percent(many["value"]),
-                f"{100 * many['chance']:.2f}",
-                percent(many["worked"]),
+                f"{100 * luck['chance']:.2f}",
+                percent(luck["worked"]),
                 *apart,
             ]
         )
@@ -121,23 +128,18 @@ def doses(study: str, rows: Iterable[str]) -> str:
     return markdown("method | dose of the guide | dose of the KL term | times too small", lines)
 
 
-def equal_accuracy(study: str) -> str:
-    """Coverage of methods minus that of mixtures that are as accurate."""
-    table = frame(study, "equal_accuracy")
-    lines = [
-        [
-            row_title(study_of(study), row["algorithm"]),
-            percent(row["accuracy"]),
-            percent(row["coverage"]),
-            percent(row["base_share"]),
-            percent(row["mixture"]),
-            points_of((row["value"], row["low"], row["high"])),
-        ]
-        for row in table.to_dict("records")
-        if not np.isnan(row["value"])
-    ]
-    head = f"method | pass@1 | pass@{K} | base's share of the mixture | its pass@{K} | difference"
-    return markdown(head, lines)
+def contrasts(
+    study: str, model: str, benchmarks: Iterable[str], pairs: Iterable[tuple[str, str]]
+) -> str:
+    """Differences of pairs of methods on several benchmarks, pass@1 and pass@16."""
+    lines = []
+    for row, other in pairs:
+        for benchmark in benchmarks:
+            names = f"{row_title(study_of(study), row)} − {row_title(study_of(study), other)}"
+            title = study_of(study).study.problems[benchmark].title
+            apart = (difference(study, model, benchmark, row, other, k) for k in (1, K))
+            lines.append([names, title, *map(points_of, apart)])
+    return markdown(f"contrast | problems | pass@1 | pass@{K}", lines)
 
 
 def dose_cells(exhibit: str, study: str = "dose") -> str:
@@ -178,14 +180,15 @@ def slopes(exhibits: Iterable[str], study: str = "dose") -> str:
 MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
 COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
 CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
-DOSES = ("dose_plus", "dose_minus", "dose_zero")
+STRONG = ("grpo_branch_strong_k1_reward", "grpo_k1_reward")
+DOSES = ("dose_plus", "dose_minus")
 
 
 def tables() -> Iterator[str]:
     """All tables, in the order of the page."""
     yield methods("mini", "sums", "sheets", (*COMPARED, "grpo_forward_kl", *CONTROLS))
     yield doses("mini", (*COMPARED[1:2], *MINI[1:], "grpo_branch_strong_k1_reward"))
-    yield equal_accuracy("mini")
+    yield contrasts("mini", "sums", ("sheets", "unseen"), (STRONG,))
     yield methods("mini", "routes", "routes", (BASE, "grpo", "grpo_no_kl", "grpo_branch"))
     for exhibit in DOSES:
         yield dose_cells(exhibit)
