@@ -30,7 +30,7 @@ def say_results():
     """Say where the files are that were asked for; of a whole study, its page and verdicts."""
     from sage.tools.targets import ending
 
-    for rule in workflow.dag.targetrules:
-        files = [*rule.output] or ([*rule.input] if rule.norun else [])
-        for line in ending(rule.name, [*map(str, files)], RESULTS):
+    for asked in workflow.dag.targetrules:
+        files = [*asked.output] or ([*asked.input] if asked.norun else [])
+        for line in ending(asked.name, [*map(str, files)], RESULTS):
             print(line, flush=True)
