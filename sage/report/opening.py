@@ -220,7 +220,8 @@ def _of_others(contrasts: _Contrasts, others: Sequence[tuple[str, int, Finding, 
 
 def _named(contrasts: _Contrasts, row: str, k: int, one: Finding, p: float) -> str:
     """``PKPO in pass@128 (47.6 to 50.6 %, +3.0 points)``."""
-    before, after = (percent(contrasts.level(name, k)) for name in (contrasts.first, row))
+    level = contrasts.level(row, k)  # the difference is over the runs that both have
+    before, after = percent(level - one.effect), percent(level)
     title = row_title(contrasts.study, row)
     return f"{title} in pass@{k} ({before} to {after} %, {points(one.effect)} points)"
 
