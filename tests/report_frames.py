@@ -181,6 +181,7 @@ def comparisons(rows: Iterable[tuple[str, str, str, int, float, float]]) -> pd.D
         var_interaction=0.0,
         var_below=0.0025,
         var_above=0.0025,
+        units=40,
     )
 
 
