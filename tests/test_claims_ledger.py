@@ -305,7 +305,7 @@ class TestLedger:
         time = "time to learn from the same completions"
         assert f"{time}: GRPO + Branch ≤ GRPO + 5\u202f%" in texts
         assert "pass@1: GRPO + Forward KL (sampled value) ≤ GRPO + 0.2 points" in texts
-        assert "pass@64: GRPO + Branch > GRPO" in texts
+        assert "pass@16: GRPO + Branch > GRPO" in texts
         assert "grad norm, second third: GRPO w/o KL < GRPO" in texts
 
 

@@ -25,7 +25,7 @@ def counts(share: float, seeds: tuple[int, ...] = (1, 2, 3), problems: int = 40)
     ]
     columns = ["model", "algorithm", "train_seed", "benchmark", "problem_id", "n_samples"]
     frame = pd.DataFrame(rows, columns=[*columns, "correct"])
-    return frame.assign(worked=np.nan, chance=[[np.nan] * 4] * len(frame))
+    return frame.assign(cluster="", stratum="", worked=np.nan, chance=[[np.nan] * 4] * len(frame))
 
 
 def a_folder(folder: Path, frame: pd.DataFrame, steps: int) -> Path:

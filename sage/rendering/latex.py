@@ -22,6 +22,7 @@ _ESCAPES = {
     "±": r"$\pm$",
     "×": r"$\times$",
     "≈": r"$\approx$",
+    "Δ": r"$\Delta$",
     "ε": r"$\varepsilon$",
     "β": r"$\beta$",
     "α": r"$\alpha$",
