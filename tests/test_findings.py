@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from report_frames import ROOT
 
-from benchmarks import findings
+from benchmarks import findings, study_tables
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
 
 TEXT = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
@@ -63,38 +63,37 @@ def test_a_mean_of_two_benchmarks_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert row["p"] == pytest.approx(5.03e-6, rel=0.01)
 
 
-def test_what_is_said_of_routes_is_in_the_file() -> None:
-    path = ROOT / "benchmarks/route_rules.json"
-    (model,) = json.loads(path.read_text(encoding="utf-8"))["models"].values()
-    base, runs = model["base"], model["grpo"]
-    for title, value in (
-        ("pass@1 (%)", lambda row: row["pass@1"]["all"]),
-        ("pass@16 (%)", lambda row: row["pass@k"]["all"]),
-        ("distinct correct routes in 64 samples", lambda row: row["distinct_correct_routes"]),
-        ("entropy at forks (nats)", lambda row: row["entropy_at_forks"]),
+def test_the_rules_of_both_worlds_are_those_of_the_files() -> None:
+    (sums,), (routes,) = (
+        [json.loads((ROOT / f"benchmarks/{name}_rules.json").read_text())["models"][model]]
+        for name, model in (("sums", "sums"), ("route", "tiny"))
+    )
+    base, gaps = sums["base"], sums["strategies"]["strategies_by_stratum"].values()
+    lowest = (
+        min(base["entropy_by_choices"].values()),
+        min(min(run["entropy_by_choices"].values()) for run in sums["grpo"]),
+    )
+    walks = routes["base"]
+    after = min(run["entropy_at_forks"] for run in routes["grpo"])
+    for row in (
+        f"| {base['chance_at_k']} % | {walks['chance_at_k_%']} % |",
+        f"| by {min(gap['gap'] for gap in gaps)} points or more | – |",
+        f"| {lowest[0]} → {lowest[1]} and more | {walks['entropy_at_forks']} → {after} |",
+        f"| {base['pass@k']['all']} % | {walks['pass@k']['all']} % |",
+        f"| {sums['strategies']['problems_of_rate_about_1e-3']} of 120 |",
+        f"| {walks['moves_that_follow_an_edge_%']} % (98 asked) |",
+        f"| {sum(sums['rules'].values())} of 7 | {sum(routes['rules'].values())} of 7 |",
     ):
-        values = [value(run) for run in runs]
-        assert f"| {title} | {value(base)} | {min(values)} to {max(values)} |" in TEXT
-    gains = model["grpo_minus_base"]["pass@k"]["all"]
-    assert f"by {min(gains)} to {max(gains)} points" in TEXT
-    assert sum(model["rules"].values()) == 6
-    assert len(model["rules"]) == 7
+        assert row in TEXT
+    assert len(sums["rules"]) == len(routes["rules"]) == 7
 
 
-def test_what_is_said_of_sums_is_in_the_file() -> None:
-    path = ROOT / "benchmarks/sums_rules.json"
-    worlds = json.loads(path.read_text(encoding="utf-8"))["models"]
-    losses = []
-    for name, world in worlds.items():
-        cells = [f"`{name}`"]
-        for key in ("pass@1", "pass@k", "pass@k_with_correct_working"):
-            base, runs = world["base"][key]["all"], [run[key]["all"] for run in world["grpo"]]
-            cells += [str(base), f"{min(runs)} to {max(runs)}"]
-            losses += [base - run for run in runs if key == "pass@k"]
-        assert f"| {' | '.join(cells)} |" in TEXT
-        assert sum(world["rules"].values()) == (5 if name == "plus" else 6)
-    assert len(losses) == 20
-    assert (round(min(losses), 1), round(max(losses), 1)) == (6.6, 18.6)
+def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
+    printed = list(study_tables.tables())
+    assert len(printed) == 7
+    for table in printed:
+        assert table in TEXT
+        assert len(table.splitlines()) > 3
 
 
 def test_young_adapters_are_rounded_away() -> None:

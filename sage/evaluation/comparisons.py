@@ -112,7 +112,7 @@ def adjusted(comparisons: pd.DataFrame) -> pd.DataFrame:
     none (NaN). Methods are twins if they have the same counts on every benchmark; counts that
     are all or nothing everywhere are no sign of it.
     """
-    table = comparisons.copy()
+    table = comparisons.drop(columns=["p_holm", "n_tests"], errors="ignore")  # of another family
     place = [*table.columns].index("p") + 1
     table.insert(place, "p_holm", np.nan)
     table.insert(place + 1, "n_tests", 0)
