@@ -51,7 +51,7 @@ class DoseFigure(Kind):
     clamp: Annotated[
         list[PositiveFloat],
         Field(min_length=2, max_length=2),
-        about("least and largest factor of the guides"),
+        about("least and largest factor of the guides", unit="factors"),
     ] = Field(default_factory=lambda: [0.25, 4.0])
     benchmark: Annotated[Name, about("the problem set")]
 

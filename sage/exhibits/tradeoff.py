@@ -79,7 +79,8 @@ def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
                 rows["train_seeds"], rows["by_run"], rows["sign"], strict=True
             )
         ]
-        sides[side] = ends.add_prefix(side).assign(**{f"{side}_runs": runs})
+        sides[side] = ends.add_prefix(side)
+        sides[side][f"{side}_runs"] = runs
     return sides["x"].join(sides["y"], how="inner").reset_index()
 
 
@@ -137,8 +138,8 @@ def _draw_method(axes: Axes, row: dict[Any, Any], look: LineStyle, interval: boo
         axes.plot([x, x], [row["y_low"], row["y_high"]], **line)
     seeds = [seed for seed in row["x_runs"] if seed in row["y_runs"]]
     if len(seeds) > 1:
-        runs = [[row[side][seed] for seed in seeds] for side in ("x_runs", "y_runs")]
-        axes.scatter(*runs, marker=look.marker, s=9, alpha=0.45, lw=0, color=look.hex)
+        across, up = ([row[side][seed] for seed in seeds] for side in ("x_runs", "y_runs"))
+        axes.scatter(across, up, marker=look.marker, s=9, alpha=0.45, lw=0, color=look.hex)
     mark: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.7, "zorder": 4}
     axes.scatter([x], [y], marker=look.marker, s=62, color=look.hex, **mark)
 

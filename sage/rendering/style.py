@@ -106,7 +106,8 @@ def _boxes(figure: Figure) -> dict[str, str]:
         axes.set_gid(f"panel_{number}")
         outer = axes.get_tightbbox()
         assert outer is not None
-        extents[f"panel_{number}"] = (axes.get_window_extent().extents, outer.extents)
+        ends = (axes.get_window_extent().extents, outer.extents)
+        extents[f"panel_{number}"] = tuple(np.asarray(each) for each in ends)
     away = np.array([1, 1, -1, -1])
     margin = np.max([away * (inner - outer) for inner, outer in extents.values()], axis=0)
     ends = {name: inner - away * (margin + 2) for name, (inner, _) in extents.items()}

@@ -55,7 +55,7 @@ def write_comparison(
     no method on the same problems.
     """
     counts = [read_frame(Results(folder).metrics("counts")) for folder in (one, two)]
-    table = differences(*counts, draws=draws)
+    table = differences(counts[0], counts[1], draws)
     settings = [_settings(folder) for folder in (one, two)]
     names, sources = (one.name, two.name), read_sources(reports)
     ks = sorted(set(table["k"]))
@@ -88,8 +88,10 @@ def differences(one: pd.DataFrame, two: pd.DataFrame, draws: int) -> pd.DataFram
     ours, theirs = (dict(list(counts.groupby(KEYS, sort=False))) for counts in (one, two))
     rows = []
     for key in ours:
-        sides = [ours[key], theirs.get(key)]
-        if sides[1] is None or set(sides[0]["problem_id"]) != set(sides[1]["problem_id"]):
+        if key not in theirs:
+            continue
+        sides = [ours[key], theirs[key]]
+        if set(sides[0]["problem_id"]) != set(sides[1]["problem_id"]):
             continue
         if not set(sides[0]["train_seed"]) & set(sides[1]["train_seed"]):
             sides = [side.assign(train_seed=pd.factorize(side["train_seed"])[0]) for side in sides]
@@ -139,8 +141,11 @@ def _changed(
 
 def _left_out(counts: Sequence[pd.DataFrame], table: pd.DataFrame) -> list[str]:
     """Methods and benchmarks of either study that the other has not, or with other problems."""
-    there = {key for frame in counts for key in frame.groupby(KEYS).groups}
-    return sorted(" / ".join(map(str, key)) for key in there - set(table.groupby(KEYS).groups))
+    there, compared = (
+        {tuple(map(str, key)) for frame in frames for key in frame[KEYS].to_numpy().tolist()}
+        for frames in (counts, [table])
+    )
+    return sorted(" / ".join(key) for key in there - compared)
 
 
 def _sentence(table: pd.DataFrame, names: tuple[str, str]) -> str:

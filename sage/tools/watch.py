@@ -64,7 +64,9 @@ def stages(study: ResolvedStudy, results: Results, now: float) -> list[Stage]:
     pairs = [pair for model in models for pair in study.evaluated_runs(model)]
     trained, sampled = dict[str, _Made](), dict[str, _Made]()
     for run in runs:
-        rl = study.model(run.model).rl.model_dump(mode="json", exclude={"watch"})
+        asked = study.model(run.model).rl
+        assert asked is not None  # of a run that is trained
+        rl = asked.model_dump(mode="json", exclude={"watch"})
         method = study.algorithms[run.algorithm].model_dump(mode="json") | {"title": ""}
         trained[_name(run)] = results.policy(run) / "manifest.json", {"rl": rl, "algorithm": method}
     for run, benchmark in pairs:
