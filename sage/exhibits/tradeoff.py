@@ -80,7 +80,7 @@ def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
             )
         ]
         sides[side] = ends.add_prefix(side)
-        sides[side][f"{side}_runs"] = runs
+        sides[side][f"{side}_runs"] = pd.Series(runs, rows.index, dtype=object)
     return sides["x"].join(sides["y"], how="inner").reset_index()
 
 

@@ -106,8 +106,8 @@ def _boxes(figure: Figure) -> dict[str, str]:
         axes.set_gid(f"panel_{number}")
         outer = axes.get_tightbbox()
         assert outer is not None
-        ends = (axes.get_window_extent().extents, outer.extents)
-        extents[f"panel_{number}"] = tuple(np.asarray(each) for each in ends)
+        both = (axes.get_window_extent().extents, outer.extents)
+        extents[f"panel_{number}"] = tuple(np.asarray(each) for each in both)
     away = np.array([1, 1, -1, -1])
     margin = np.max([away * (inner - outer) for inner, outer in extents.values()], axis=0)
     ends = {name: inner - away * (margin + 2) for name, (inner, _) in extents.items()}
