@@ -30,9 +30,9 @@ FAULTS = [
         STUDY,
         "problems.knights.per_sise",
         3,
-        "problems.knights.per_sise: unknown key; did you mean 'per_size'? Allowed: forms, hints, ",
+        "problems.knights.per_sise: unknown key; did you mean 'per_size'? Allowed: hints, people",
     ),
-    (STUDY, "problems.knights.villages", 3, "problems.knights.villages: unknown key; allowed: fo"),
+    (STUDY, "problems.knights.villages", 3, "problems.knights.villages: unknown key; allowed: hi"),
     (STUDY, "models.tiny.base.scratch", 3, "models.tiny.base.scratch: unknown key; "),
     (STUDY, "models.tiny.rl.kl_coefficient", DROPPED, "models.tiny.rl.kl_coefficient: missing"),
     (
@@ -230,7 +230,7 @@ FAULTS = [
         ALGORITHMS,
         "grpo_branch.guide.settings.ration",
         0.3,
-        "grpo_branch.guide.settings.ration: unknown key; did you mean 'ratio'? Allowed: ratio, thr",
+        "grpo_branch.guide.settings.ration: unknown key; did you mean 'ratio'? Allowed: entropy_o",
     ),
     (
         ALGORITHMS,
