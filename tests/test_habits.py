@@ -49,7 +49,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(other), f"{page.name}: {target}"
 
 
-NEED_NO_CORES = (" -n", "--lint", "--report", "--workflow-profile")
+NEED_NO_CORES = (" -n", "--list", "--lint", "--report", "--workflow-profile")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
