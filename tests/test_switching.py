@@ -31,7 +31,7 @@ MINI = load_study("mini", ROOT / "config")
 
 
 def rl_with(**changes: object) -> RL:
-    return MINI.model("tiny").rl.model_copy(update=changes)
+    return MINI.model("sums").rl.model_copy(update=changes)
 
 
 def samples_of(**columns: list[object]) -> pd.DataFrame:
