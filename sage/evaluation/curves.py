@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.intervals import Groups, groups_of
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 from sage.results import run_at
+
+if TYPE_CHECKING:
+    from sage.evaluation.intervals import Groups
 
 POOLED = -1
 """The `train_seed` of a row that pools all training seeds."""
@@ -100,6 +102,8 @@ def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
 
 
 def _curves(key: tuple[object, ...], rows: pd.DataFrame) -> Curves:
+    from sage.evaluation.intervals import groups_of  # with scipy, which a study is read without
+
     n = samples_each(rows["n_samples"], key)
     runs = {int(str(seed)): run for seed, run in rows.groupby("train_seed", sort=False)}
     first = next(iter(runs.values()))
