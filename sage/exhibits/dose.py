@@ -56,6 +56,7 @@ class DoseFigure(Kind):
     benchmark: Annotated[Name, about("the problem set")]
 
     needs: ClassVar[tuple[str, ...]] = ("policies",)
+    needs_rl: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dose",)
     contents: ClassVar[str] = (
         "For each weight of the KL term and strength of the guide: pass@1 and pass@k minus those "
@@ -70,6 +71,9 @@ class DoseFigure(Kind):
     )
 
     def named(self) -> list[str]:
+        return []
+
+    def varied(self) -> list[str]:
         return list(self.algorithms)
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
@@ -124,7 +128,10 @@ class DoseFigure(Kind):
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """The cells, and how they are compared."""
-        estimators = {row: study.algorithms[row].estimator for row in self.algorithms}
+        estimators = {
+            row: study.algorithms[self._name(row, self.kl_coefficients[0], None)].estimator
+            for row in self.algorithms
+        }
         cells = [
             {
                 "estimator": str(getattr(estimators[algorithm], "kind", "")),

@@ -78,6 +78,10 @@ class Exhibit(Strict):
         """Methods that its settings name."""
         return []
 
+    def varied(self) -> list[str]:
+        """Methods that only its variants are made of: it does not have them trained."""
+        return []
+
     def rows_of(self, study: ResolvedStudy) -> list[str]:
         """Its methods in order, the base among them; by default those of its model."""
         return study.rows(self.model)

@@ -135,7 +135,8 @@ def _resolved(
     named = {row: algorithms[row] for row in sorted(used - {BASE})}
     variants: dict[str, Algorithm] = {}
     for exhibit in exhibits:
-        variants |= exhibit.variants(named)
+        parents = {row: algorithms[row] for row in exhibit.varied()}
+        variants |= exhibit.variants(named | parents)
     data_sets = {s.benchmark for s in study.problems.values() if s.source == "benchmark"}
     data_sets |= {m.sft.data for m in models if m.sft and m.sft.data}
     return ResolvedStudy(
