@@ -217,8 +217,8 @@ def test_a_rule_that_needs_whole_groups_refuses_parts_of_them(build: Build) -> N
 def test_an_advantage_and_a_credit_rule_of_ones_own(
     smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The example of README.md, in a file of one's own: it trains, by its own numbers."""
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    """The example of config/README.md, in a file of one's own: it trains, by its own numbers."""
+    page = (ROOT / "config/README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```\w+\n(.+?)```", page, re.S)
     (code,) = (dedent(text) for text in blocks if "class HardFirst" in text)
     (row,) = (yaml.safe_load(text)["grpo_mine"] for text in blocks if "grpo_mine:" in text)
