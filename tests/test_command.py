@@ -217,7 +217,7 @@ def test_a_misspelt_target_brings_the_nearest_and_an_exhibit_its_studies() -> No
     study = load_study("smoke", ROOT / "config")
     said = no_target("tabel1", ["table1", "page"], study, ROOT / "config")
     assert said.startswith("'tabel1' is no target of the study smoke; did you mean 'table1'?")
-    said = no_target("in_distribution", ["table1"], study, ROOT / "config")
+    said = no_target("equal_accuracy", ["table1"], study, ROOT / "config")
     assert "mini" in said.partition("have an exhibit of that name")[0]
 
 

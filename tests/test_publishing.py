@@ -161,11 +161,11 @@ def test_samples_stand_beside_their_scores_with_sum_and_verdicts(
 ) -> None:
     results = Results(tmp_path / "mini")
     problems = [Problem(f"p{n}", f"1+{n}", f"{1 + n}", "number", "", "", "") for n in range(2)]
-    write_problems(problems, results.problems("harder"))
+    write_problems(problems, results.problems("sheets"))
     rows = [("p0", 0, 1, "b", "2", "wrong"), ("p0", 0, 0, "a", "1", "correct")]
     rows += [("p1", 0, 0, "c", None, "unparsed"), ("p1", 0, 1, "d", "3", "wrong")]
     names = ["problem_id", "eval_seed", "sample_index", "completion", "answer", "status"]
-    samples = results.samples(RUN, "harder")
+    samples = results.samples(RUN, "sheets")
     samples.parent.mkdir(parents=True)
     pd.DataFrame(rows, columns=names).assign(n_tokens=[3, 4, 5, 6]).to_parquet(samples)
     write_publication(material, results.published, "me", results)
