@@ -11,7 +11,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import ROOT
 from datasets import Dataset
@@ -117,24 +116,6 @@ def test_readmes_trainer_trains_with_the_guide(model: Path, tmp_path: Path) -> N
     # A random model of 300 tokens is near 5.7 nats, so that its factors reach the clamp.
     assert log[0]["sage/q_mean"] == pytest.approx(1.4, abs=1e-4)
     assert "rewards/graded/mean" in log[0]
-
-
-def test_readmes_scores_are_those_of_its_samples(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names: dict[str, Any] = {
-        "policy": load_model(model),
-        "tokenizer": load_tokenizer(model),
-        "prompts": SUMS[:3],
-        "answers": ["0", "1", "2"],
-    }
-    few = blocks()[1].replace("max_tokens=512", "max_tokens=8")
-    assert few != blocks()[1]
-    exec(few, names)
-    assert np.shape(names["correct"]) == (3, 16)
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].split()[:4] == ["k", "value", "low", "high"]
-    assert [line.split()[1] for line in printed[1:]] == ["1", "2", "4", "8", "16"]
 
 
 def test_a_choice_is_given_as_an_object(model: Path, tmp_path: Path) -> None:
