@@ -252,8 +252,8 @@ def test_a_mistake_in_an_entry_is_named_with_its_file(config: Path) -> None:
     assert [re.sub(r" \(line \d+\)$", "", fault) for fault in faults] == [
         "  aime.mirror[0]: path must not lead out of its folder, but is '../aime.jsonl'",
         "  amc23: names no file: give hub, mirror or both",
-        "  math500.hub[0].revision: must be a commit, 40 hexadecimal digits, so that the files stay "
-        "the same, not 'main'",
+        "  math500.hub[0].revision: must be a commit, 40 hexadecimal digits, so that the files "
+        "stay the same, not 'main'",
     ]
 
 
