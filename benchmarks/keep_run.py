@@ -182,7 +182,10 @@ def check(folder: Path) -> list[str]:
             kept = kept[kept["claim"].isin(new["claim"])]
             kept = kept.replace({"verdict": {"untested at this dose": "inconclusive"}})
         one, two = (
-            table.fillna({"place": ""}).set_index(keys).sort_index() for table in (kept, new)
+            table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
+            .set_index(keys)
+            .sort_index()
+            for table in (kept, new)
         )
         if not one.index.equals(two.index):
             faults.append(f"{name}.csv: {len(one)} rows are kept, {len(two)} others computed")
@@ -191,7 +194,9 @@ def check(folder: Path) -> list[str]:
             if pd.api.types.is_numeric_dtype(two[column]):
                 same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
             else:
-                same = one[column].fillna("").eq(two[column].fillna(""))
+                same = (
+                    one[column].astype(object).fillna("").eq(two[column].astype(object).fillna(""))
+                )
             if not all(same):
                 faults.append(f"{name}.csv: {column} differs in {sum(~same)} of {len(same)} rows")
     return faults
