@@ -171,7 +171,7 @@ def slopes(exhibits: Iterable[str], study: str = "dose") -> str:
     for exhibit in exhibits:
         table = frame(study, f"{exhibit}_slopes")
         for row in table.to_dict("records"):
-            title = study_of(study).study.exhibits[exhibit].title
+            title = f"`{study_of(study).study.exhibits[exhibit].model}`"
             value = points_of((row["value"], row["low"], row["high"]))
             lines.append([title, row["estimator"], f"pass@{row['k']}", value])
     return markdown("world | KL term | k | ten times the dose adds", lines)
