@@ -2,7 +2,7 @@
 
 Methods and runs move problems by effects in logits. The sheets are those of the world of sums: its
 levels after GRPO, and the spread of its 20 kept runs by stratum, are read from
-`benchmarks/sums_rules.json`, and a simulated run moves the strata as one of these did. The
+`benchmarks/calibration_runs.json`, and a simulated run moves the strata as one of these did. The
 problems of the other benchmarks are Beta distributed, fitted to the base of an earlier small
 study. `benchmarks.calibration` judges these studies.
 """
@@ -125,7 +125,7 @@ def kept_runs() -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
     Levels `[H]` are those of pass@1 in the world `plus`. Moves `[R, H]` are from the mean of the
     world's own five runs, times sqrt(5 / 4).
     """
-    measured = json.loads((ROOT / "benchmarks/sums_rules.json").read_text(encoding="utf-8"))
+    measured = json.loads((ROOT / "benchmarks/calibration_runs.json").read_text(encoding="utf-8"))
     strata = tuple(measured["models"]["plus"]["grpo"][0]["pass@1"])[:-1]
     moves, levels = [], {}
     for name, model in measured["models"].items():

@@ -32,7 +32,8 @@ from sage.method.credit import TokenSignals, Ucpo, Uniqueness
 from sage.method.guides import BranchGuide, Moment, Noise, Signals, guide_log_factors
 from sage.method.planners import Drawn, UnsolvedOnly
 from sage.problems.sets import draw_problems
-from sage.problems.sums import STRATEGIES, Sheet, sums_problems
+from sage.problems.sum_sets import SumsSet
+from sage.problems.sums import STRATEGIES, Sheet
 from sage.problems.working import route_taken
 from sage.prompting import completion, messages
 from sage.study import REGISTRIES, RL, Algorithm
@@ -181,7 +182,15 @@ def test_strategies_are_those_that_the_checkers_know() -> None:
 
 
 def test_training_hands_the_strategies_of_sheets_to_the_rule(parent: Path, tmp_path: Path) -> None:
-    sheets = sums_problems("sheets", 8, 1, list(STRATEGIES), 3, "train")
+    made = {
+        "source": "sums",
+        "title": "Sheets",
+        "count": 8,
+        "seed": 1,
+        "parts": 3,
+        "split": "train",
+    }
+    sheets = SumsSet.model_validate(made).problems("sheets")
     algorithm = Algorithm.model_validate(ROWS["uniqueness"])
     heard: list[TokenSignals] = []
 
@@ -410,7 +419,7 @@ def test_every_rival_stands_beside_its_authors_settings() -> None:
 
 
 def test_rates_are_tuned_on_problems_that_no_verdict_is_about() -> None:
-    tuning, verdicts = (load_study(name, ROOT / "config") for name in ("rivals_tuning", "sums"))
+    tuning, verdicts = (load_study(name, ROOT / "config") for name in ("rivals_tuning", "rivals"))
     asked = [
         {problem.problem for problem in draw_problems("x", study.problem_set("sheets"))}
         for study in (tuning, verdicts)

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT
-from sage.training.correction import SamplerFault
 from scipy.stats import ks_2samp
 from transformers import TrainerCallback
 from with_vllm import DEVICE, KEPT, PRECISION, PROBLEMS, SUMS, needs_vllm, write_base
@@ -35,6 +34,7 @@ from sage.sampling.vllm_engine import VllmSampler
 from sage.study import RL, Algorithm, LoRA, Sampling
 from sage.training import rl
 from sage.training.adapters import lora_config
+from sage.training.credit import SamplerFault
 from sage.training.drawers import drawer_for
 from sage.training.trainer import SageTrainer
 
