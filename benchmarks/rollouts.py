@@ -72,7 +72,7 @@ def comparisons(steps: int = STEPS) -> Iterator[Comparison]:
 
 def _trainer(kind: type[Ours], parent: Path, scratch: Path, steps: int) -> Ours:
     study = load_study("mini", ROOT / "config")
-    settings = study.model("tiny").rl.model_copy(update={"steps": steps})
+    settings = study.model("sums").rl.model_copy(update={"steps": steps})
     entry = study.study.problems[settings.problems]
     problems = draw_problems(settings.problems, entry.model_dump())
     algorithm = study.algorithms["grpo"]

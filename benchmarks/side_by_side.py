@@ -109,7 +109,7 @@ class Steps(TrainerCallback):
 def comparisons() -> Iterator[Comparison]:
     """Drawing, a whole step, and reading; raises RuntimeError if other tokens are drawn."""
     study = load_study("mini", ROOT / "config")
-    settings = study.model("tiny").rl.model_copy(update={"steps": STEPS})
+    settings = study.model("sums").rl.model_copy(update={"steps": STEPS})
     entry = study.study.problems[settings.problems]
     problems = draw_problems(settings.problems, entry.model_dump())
     algorithm = study.algorithms["grpo"]

@@ -48,7 +48,7 @@ def comparisons(device: str = "cpu", steps: int = STEPS) -> Iterator[Comparison]
 
 
 def _write_parent(folder: Path, changes: dict[str, int]) -> None:
-    base = load_study("mini", ROOT / "config").model("tiny").base
+    base = load_study("mini", ROOT / "config").model("sums").base
     settings = base.pretraining.model_copy(update={"documents": 2_000})
     texts = [d.problem + d.solution for d in draw_documents(base.corpus, settings)]
     tokenizer = train_tokenizer(texts, base.architecture.vocab_size)
@@ -58,7 +58,7 @@ def _write_parent(folder: Path, changes: dict[str, int]) -> None:
 
 def _trainer(row: str, parent: Path, scratch: Path, device: str, steps: int) -> SageTrainer:
     study = load_study("mini", ROOT / "config")
-    settings: RL = study.model("tiny").rl.model_copy(update={"steps": steps})
+    settings: RL = study.model("sums").rl.model_copy(update={"steps": steps})
     algorithm: Algorithm = study.algorithms[row]
     problems = draw_problems(
         settings.problems, study.study.problems[settings.problems].model_dump()

@@ -193,7 +193,7 @@ def test_a_mistake_in_the_machines_settings_is_named(content: dict[str, object],
 
 RUNS = [
     (("tabel1", "--config", "study=smoke"), "'tabel1' is no target of the study smoke; did you"),
-    (("in_distribution", "--config", "study=smoke"), "have an exhibit of that name (study=NAME)"),
+    (("table99", "--config", "study=smoke"), "'table99' is no target of the study smoke"),
     (("--config", "study=configs/mine.yaml"), "the file 'configs/mine.yaml' does not exist"),
     (("--config", "study=smoke", "results=Snakefile"), "results: 'Snakefile' is a file; name the"),
     (("--config", "study=smoke", "device=gpu"), "did you mean 'cuda'?"),

@@ -20,7 +20,7 @@ def shortened(content: dict[str, Any]) -> dict[str, Any]:
     """A few problems, steps and samples; what the readings set stays."""
     for problems in content["problems"].values():
         problems |= {"per_size": 2} if problems["source"] == "knights" else {"count": 8}
-    model = content["models"]["tiny"]
+    model = content["models"]["sums"]
     model["base"]["pretraining"] |= {"documents": 500, "steps": 5}
     # A large rate, so that two steps part the model after SFT from the one before it.
     model["sft"] |= {"examples": 32, "epochs": 1, "warmup_steps": 0, "learning_rate": 1.0e-2}
@@ -49,7 +49,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def test_training_was_as_released(results: Path) -> None:
-    run = results / "models/tiny/dapo_branch/seed1"
+    run = results / "models/sums/dapo_branch/seed1"
     settings = manifest_of(run)["settings"]
     rl, row = settings["rl"], settings["algorithm"]
     assert (rl["prompts_per_step"], rl["rollouts"], rl["steps_per_generation"]) == (1, 8, 2)
@@ -61,14 +61,14 @@ def test_training_was_as_released(results: Path) -> None:
 
 
 def test_the_kl_term_refers_to_the_model_before_sft(results: Path) -> None:
-    run = results / "models/tiny/grpo/seed1"
-    assert any("models/tiny/pretrained" in name for name in manifest_of(run)["inputs"])
+    run = results / "models/sums/grpo/seed1"
+    assert any("models/sums/pretrained" in name for name in manifest_of(run)["inputs"])
     first = json.loads((run / "history.jsonl").read_text().splitlines()[0])
     assert first["kl"] > 0  # from its own parent the policy has not moved yet
 
 
 def test_sft_selects_whole_conversations_and_learns_their_text(results: Path) -> None:
-    sft = manifest_of(results / "models/tiny/base")["settings"]
+    sft = manifest_of(results / "models/sums/base")["settings"]
     assert (sft["sft"]["length"], sft["sft"]["loss"]) == ("conversation", "text")
     counts = sft["examples"]
     assert counts["cut_at_max_tokens"] == 0
@@ -76,7 +76,7 @@ def test_sft_selects_whole_conversations_and_learns_their_text(results: Path) ->
 
 
 def test_evaluation_is_at_the_released_temperature(results: Path) -> None:
-    sampled = json.loads((results / "samples/tiny/base/seed0/harder.json").read_text())
+    sampled = json.loads((results / "samples/sums/base/seed0/sheets.json").read_text())
     assert sampled["settings"]["evaluation"]["sampling"]["temperature"] == 0.3
 
 

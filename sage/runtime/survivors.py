@@ -130,7 +130,9 @@ def _is_snakemake(process: psutil.Process) -> bool:
 
 
 def _works_in(process: psutil.Process, folder: Path) -> bool:
-    return _is_snakemake(process) and _is_in(process, folder)
+    """Whether it is a Snakemake of this folder, other than the one that asks."""
+    others = process.pid != os.getpid()
+    return others and _is_snakemake(process) and _is_in(process, folder)
 
 
 def _is_job(process: psutil.Process, folder: Path) -> bool:
