@@ -172,15 +172,18 @@ def redraw(folder: Path, target: Path) -> list[str]:
 def check(folder: Path) -> list[str]:
     """What differs between a kept run and its numbers from counts, a line for each column.
 
-    How strongly a guide acted is not in the counts, so a claim that is kept as untested at its
-    dose is inconclusive here.
+    How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
+    taken from what is kept.
     """
     tables, faults = recomputed(folder), []
     for name, keys in KEYS.items():
         new, kept = tables[name], pd.read_csv(folder / f"{name}.csv")
         if name == "claims":
             kept = kept[kept["claim"].isin(new["claim"])]
-            kept = kept.replace({"verdict": {"untested at this dose": "inconclusive"}})
+            untested = set(kept.loc[kept["verdict"] == "untested at this dose", "claim"])
+            new = new.assign(
+                verdict=new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
+            )
         one, two = (
             table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
             .set_index(keys)

@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.chance import markdown
+from sage.evaluation.mixtures import mixture_pass_at_k
+from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import restore_study
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import interval_of_points, percent, points
@@ -165,6 +167,60 @@ def dose_cells(exhibit: str, study: str = "dose") -> str:
     )
 
 
+def trained_and_others(
+    study: str, model: str, rows: Sequence[str], plain: str, draws: int = 400
+) -> str:
+    """Correct working on the strata that RL trains on, on the others, and against a mixture.
+
+    The mixture is of the base and `plain`, with the accuracy of the method on the strata that RL
+    trains on; intervals are percentiles over problems, drawn within strata, and training runs.
+    """
+    counts = pd.read_parquet(KEPT / study / "counts.parquet")
+    counts = counts[(counts["model"] == model) & (counts["benchmark"] == "sheets")]
+    right = {
+        name: own.pivot(index="train_seed", columns="problem_id", values="worked").to_numpy(int)
+        for name, own in counts.groupby("algorithm")
+    }
+    strata = counts.drop_duplicates("problem_id").sort_values("problem_id")["stratum"].to_numpy()
+    n, rng = int(counts["n_samples"].iloc[0]), np.random.default_rng(0)
+    places = [np.flatnonzero(strata == name) for name in np.unique(strata)]
+
+    def measured(row: str, runs: np.ndarray, problems: np.ndarray) -> tuple[float, ...]:
+        own, other = (right[name][runs % len(right[name])][:, problems] for name in (row, plain))
+        base, seen = right[BASE][0][problems], np.isin(strata[problems], SEEN)
+        accuracy, before, most = (each[..., seen].mean() / n for each in (own, base, other))
+        share = float(np.clip((most - accuracy) / (most - before), 0, 1))
+        coverage = np.mean([pass_at_k(n, run, np.array([K])).mean() for run in own])
+        mixture = mixture_pass_at_k(n, base, other, share, K).mean()
+        return accuracy, own[..., ~seen].mean() / n, coverage, mixture, coverage - mixture
+
+    lines = []
+    for row in rows:
+        runs = np.arange(len(right[row]))
+        values = measured(row, runs, np.arange(len(strata)))
+        drawn = [
+            measured(
+                row,
+                rng.choice(runs, len(runs)),
+                np.concatenate([rng.choice(each, len(each)) for each in places]),
+            )[-1]
+            for _ in range(draws if row not in (BASE, plain) else 0)
+        ]
+        apart = points_of((values[-1], *np.quantile(drawn, [0.025, 0.975]))) if drawn else ""
+        short = "base" if row == BASE else cell_name(row)
+        lines.append([short, *map(percent, values[:3]), percent(values[3]) if drawn else "", apart])
+    return markdown(
+        f"method | pass@1 where RL trains | elsewhere | pass@{K} | mixture, pass@{K} | difference",
+        lines,
+    )
+
+
+def cell_name(row: str) -> str:
+    """The name of a cell in words: β, and the guide's ratio."""
+    beta, _, ratio = row.partition("-kl")[2].partition("-")
+    return f"β {beta}, " + ("no guide" if ratio == "unguided" else ratio.replace("ratio", "ratio "))
+
+
 def slopes(exhibits: Iterable[str], study: str = "dose") -> str:
     """What ten times the dose adds to pass@16, by world."""
     lines = []
@@ -181,6 +237,15 @@ MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
 COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
 CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
 STRONG = ("grpo_branch_strong_k1_reward", "grpo_k1_reward")
+SEEN = ("plain", "turn")
+"""The strata that RL trains on."""
+
+CELL = "grpo_branch_k1_reward-kl{}-{}"
+CELLS = [
+    CELL.format(beta, end)
+    for beta in ("0.05", "0.2")
+    for end in ("unguided", "ratio0.3", "ratio1", "ratio3")
+]
 DOSES = ("dose_plus", "dose_minus")
 
 
@@ -193,6 +258,8 @@ def tables() -> Iterator[str]:
     for exhibit in DOSES:
         yield dose_cells(exhibit)
     yield slopes(DOSES)
+    for model in ("plus", "minus"):
+        yield trained_and_others("dose", model, (BASE, *CELLS), CELLS[0])
 
 
 if __name__ == "__main__":

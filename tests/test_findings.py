@@ -88,7 +88,7 @@ def test_the_rules_of_both_worlds_are_those_of_the_files() -> None:
 
 def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
     printed = list(study_tables.tables())
-    assert len(printed) == 7
+    assert len(printed) == 9
     for table in printed:
         assert table in TEXT
         assert len(table.splitlines()) > 3

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from sage.analysis.dynamics import History
-from sage.evaluation.curves import Curves, curves_of
+from sage.evaluation.curves import Curves, curves_of, right_counts
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 
@@ -64,10 +64,16 @@ def dose_tables(
     effects: list[dict[str, object]] = []
     differences: dict[str, list[tuple[float, np.ndarray]]] = {}
     groups: Groups | None = None  # the same in all cells, which share their problems
-    worked = all(not np.isnan(each.worked).any() for each in curves.values())
+    right, worked = right_counts(curves)
     for cell in cells:
         one, other, seeds = _paired(cell, curves)
-        values = [_values(each, ks, worked, seeds) for each in (one, other)]
+        values = [
+            np.stack([pass_at_k(one.n, run, np.array(ks)) for run in right[name][places]])
+            for name, places in (
+                (cell.guided, [one.seeds.index(seed) for seed in seeds]),
+                (cell.plain, [other.seeds.index(seed) for seed in seeds]),
+            )
+        ]
         change = values[0] - values[1]
         dose = _training(histories, cell.guided, seeds)
         mean = mean_of([parts_of(change, draws, groups=one.groups)])
@@ -107,13 +113,6 @@ def _paired(cell: Cell, curves: Mapping[str, Curves]) -> tuple[Curves, Curves, l
     if not seeds:
         raise ValueError(f"{cell.guided} and {cell.plain}: no training seed in common")
     return one, other, seeds
-
-
-def _values(curves: Curves, ks: Sequence[int], worked: bool, seeds: Sequence[int]) -> np.ndarray:
-    """pass@k `[S, P, K]` of the runs of `seeds`, by correct working or by answers."""
-    counts = (curves.worked if worked else curves.correct).astype(int)
-    places = [curves.seeds.index(seed) for seed in seeds]
-    return np.stack([pass_at_k(curves.n, run, np.array(ks)) for run in counts[places]])
 
 
 def _training(

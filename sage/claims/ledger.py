@@ -138,7 +138,7 @@ def judged(
     )
     if primary and (luck := claim.primary.luck(study, measured)):
         verdict, because = "not testable", luck
-    elif primary and weak and verdict == "inconclusive":
+    elif primary and weak:
         verdict, because = "untested at this dose", weak
     elif verdict == "inconclusive" and not because:
         because = _few_runs(claim.primary, contrast[0])

@@ -54,6 +54,17 @@ class Curves:
         return sizes and np.array_equal(self.correct, other.correct)
 
 
+def right_counts(curves: Mapping[str, Curves]) -> tuple[dict[str, np.ndarray], bool]:
+    """What counts as right in all of `curves`, `[S, P]` by name, and whether it is correct working.
+
+    That is so where it is known for all of them; else answers count.
+    """
+    worked = all(not np.isnan(each.worked).any() for each in curves.values())
+    return {
+        name: (each.worked if worked else each.correct).astype(int) for name, each in curves.items()
+    }, worked
+
+
 def run_of(path: Path) -> Run:
     """The run a file of samples belongs to: …/{model}/{algorithm}/seed{seed}/{benchmark}.parquet.
 

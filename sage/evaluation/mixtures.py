@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from sage.evaluation.curves import Curves, curves_of
+from sage.evaluation.curves import Curves, curves_of, right_counts
 from sage.evaluation.intervals import mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.fields import BASE
@@ -60,10 +60,7 @@ def equal_accuracy(
     curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
     if lacking := {BASE, baseline} - set(curves):
         raise ValueError(f"equal accuracy: no counts of {', '.join(sorted(lacking))}")
-    worked = all(not np.isnan(each.worked).any() for each in curves.values())
-    correct = {
-        name: (each.worked if worked else each.correct).astype(int) for name, each in curves.items()
-    }
+    correct, worked = right_counts(curves)
     table = [
         {"algorithm": row, "k": k, "worked": worked}
         | _compared(row, baseline, curves, correct, k, draws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -78,12 +79,11 @@ class DoseFigure(Kind):
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
         """For each method and KL weight the control, then a method for each strength."""
-        return [
-            name
-            for algorithm in self.algorithms
-            for beta in self.kl_coefficients
-            for name in (self._name(algorithm, beta, value) for value in (None, *self.values))
-        ]
+        return [self._name(*cell) for cell in self._grid()]
+
+    def _grid(self) -> Iterator[tuple[str, float, float | None]]:
+        """Method, KL weight and strength of each cell; None is the control."""
+        return itertools.product(self.algorithms, self.kl_coefficients, (None, *self.values))
 
     def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """Its model on its benchmark."""
@@ -92,21 +92,21 @@ class DoseFigure(Kind):
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
         """A method for each cell, and one without a guide for each KL weight."""
         rows = {}
-        for algorithm in self.algorithms:
+        for algorithm, beta, value in self._grid():
             parent = algorithms[algorithm]
             assert parent.guide is not None  # a fault otherwise
-            for beta in self.kl_coefficients:
-                for value in (None, *self.values):
-                    guide, words = None, f"β {beta:g}, no guide"
-                    if value is not None:
-                        settings = {**parent.guide.settings, self.setting: value}
-                        update = {"settings": settings, "clamp": self.clamp}
-                        guide = parent.guide.model_copy(update=update)
-                        words = f"β {beta:g}, {self.setting} {value:g}"
-                    title = f"{parent.title} ({words})"
-                    rows[self._name(algorithm, beta, value)] = parent.model_copy(
-                        update={"guide": guide, "kl_coefficient": beta, "title": title}
-                    )
+            guide, words = None, f"β {beta:g}, no guide"
+            if value is not None:
+                settings = {**parent.guide.settings, self.setting: value}
+                guide = parent.guide.model_copy(update={"settings": settings, "clamp": self.clamp})
+                words = f"β {beta:g}, {self.setting} {value:g}"
+            rows[self._name(algorithm, beta, value)] = parent.model_copy(
+                update={
+                    "guide": guide,
+                    "kl_coefficient": beta,
+                    "title": f"{parent.title} ({words})",
+                }
+            )
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
@@ -140,9 +140,8 @@ class DoseFigure(Kind):
                 "guided": self._name(algorithm, beta, value),
                 "plain": self._name(algorithm, beta, None),
             }
-            for algorithm in self.algorithms
-            for beta in self.kl_coefficients
-            for value in self.values
+            for algorithm, beta, value in self._grid()
+            if value is not None
         ]
         ks = [1, study.evaluation(self.model).primary_k]
         return {"cells": cells, "ks": ks, "bootstrap": study.study.evaluation.bootstrap}

@@ -127,17 +127,16 @@ class ArithmeticSet(Strict):
         if expressions > min(_COUNTED, 10 * self.count):
             return None
         return sum(
-            self._belongs(f"Calculate {expression}.", expression)
+            split_of(f"Calculate {expression}.") == self.split
+            and self._is_asked(signed_terms(expression))
             for n in lengths
             for expression in _expressions(n, terms)
         )
 
-    def _belongs(self, text: str, expression: str) -> bool:
-        """Whether a problem is one of its split and of its kind of running total."""
-        if split_of(text) != self.split:
-            return False
-        negative = min(running_totals(signed_terms(expression))) < 0
-        return self.running_total == "any" or negative == (self.running_total == "negative")
+    def _is_asked(self, terms: list[int]) -> bool:
+        """Whether a sum has its kind of running total."""
+        kind = "negative" if min(running_totals(terms)) < 0 else "nonnegative"
+        return self.running_total in ("any", kind)
 
     def size(self) -> int:
         """How many problems it has."""
@@ -155,9 +154,7 @@ class ArithmeticSet(Strict):
         def draw(_: int) -> Draft | None:
             highest = 10 ** rng.randint(1, self.max_digits)
             expression = draw_expression(rng, self.min_terms, self.max_terms, highest)
-            terms = signed_terms(expression)
-            kind = "negative" if min(running_totals(terms)) < 0 else "nonnegative"
-            if self.running_total not in ("any", kind):
+            if not self._is_asked(terms := signed_terms(expression)):
                 return None
             hint = first_step(terms) if self.hints else ""
             level = f"{len(terms)} terms"

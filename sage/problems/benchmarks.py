@@ -76,7 +76,7 @@ def problems_of_rows(
     first: int | None,
     hints: bool,
 ) -> list[Problem]:
-    """The problems of rows that are at hand, as `benchmark_problems` makes them."""
+    """The problems of `rows`, made as `benchmark_problems` makes those of a data set."""
     solved = _part(named, list(_solved(named, rules, rows)), levels, first)
     return _hinted(named, _distinct(named, rules, solved), hints)
 

@@ -6,6 +6,7 @@ Columns are named in the study. A public data set that several studies use stand
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -39,19 +40,19 @@ class OwnFields(Fields):
     )
 
 
-class OwnSet(RowRules, PartOfData):
+class OwnSet(RowRules, PartOfData, ABC):
     """What a file and a data set of the hub have in common."""
 
     title: Title
     fields: Annotated[OwnFields, about("which column of a row holds what")] = OwnFields()
 
+    @abstractmethod
     def rows(self) -> Rows:
         """All rows. Raises DataError, whose `key` is the setting at fault."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sums(self) -> list[str]:
         """The SHA-256 of each file that `rows` would read, as far as they are known now."""
-        raise NotImplementedError
 
     def problems(self, name: str) -> list[Problem]:
         """The set, called `name`. Raises DataError, whose `key` is the setting at fault."""
