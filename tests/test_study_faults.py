@@ -180,6 +180,18 @@ FAULTS = [
         {"grpoo": [1]},
         "models.tiny.seeds: 'grpoo' is not a method that this model is trained with; did you",
     ),
+    (
+        STUDY,
+        "models.tiny.learning_rates",
+        {"grpoo": 0.001},
+        "models.tiny.learning_rates: 'grpoo' is not a method that this model is trained with; did",
+    ),
+    (
+        STUDY,
+        "models.tiny.learning_rates",
+        {"grpo": 0},
+        "models.tiny.learning_rates.grpo: must be above 0.0, not 0",
+    ),
     (STUDY, "seeds", [1, 2, 1], "seeds[2]: 1 occurs twice"),
     (STUDY, "evaluation.seeds", [0, 0], "evaluation.seeds[1]: 0 occurs twice"),
     (

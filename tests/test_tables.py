@@ -195,6 +195,12 @@ class TestSettings:
         other = {**study.algorithms, "bnpo_branch": row.model_copy(update={"guide": guide})}
         named = rl_settings(study.model_copy(update={"algorithms": other})).set_index("parameter")
         assert named.loc["Guide branch: threshold", "tiny"] == f"1.2; 0.8 ({row.title})"
+        assert table.loc["Learning rate", "tiny"] == "0.001"
+        model = study.model("tiny").model_copy(update={"learning_rates": {"bnpo_branch": 3e-3}})
+        models = study.study.models | {"tiny": model}
+        own = study.study.model_copy(update={"models": models})
+        rates = rl_settings(study.model_copy(update={"study": own})).set_index("parameter")
+        assert rates.loc["Learning rate", "tiny"] == f"0.001; 0.003 ({row.title})"
         assert table.loc["Guide random: periods", "tiny"] == "8"
         assert table.loc["Guide random: periods", "tiny_long"] == NONE
         assert table.loc["Random seed", "tiny"] == "3407"

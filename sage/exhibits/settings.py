@@ -96,7 +96,6 @@ def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
         "Top-k": lambda rl: rl.sampling.top_k or "off",
         "Max completion length (tokens)": lambda rl: rl.sampling.max_tokens,
         "Trained weights": lambda rl: _lora(rl.lora),
-        "Learning rate": lambda rl: _number(rl.learning_rate),
         "LR schedule": lambda rl: rl.schedule,
         "Warm-up ratio": lambda rl: _number(rl.warmup_ratio),
         "Weight decay": lambda rl: _number(rl.weight_decay),
@@ -126,6 +125,9 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
     rows = {name: study.algorithms[name] for name in trained}
     with_kl = {name: row for name, row in rows.items() if row.kl != "none"}
     settings = {
+        "Learning rate": _by_value(
+            study, {name: _number(study.rl(model, name).learning_rate) for name in rows}
+        ),
         "KL coefficient": _by_value(
             study,
             {

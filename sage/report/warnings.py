@@ -128,7 +128,7 @@ def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         stale += _stale(f"{model}/{stage}", content.parents[model, stage], now)
     for run, manifest in content.policies.items():
         now = {
-            "rl": study.rl(run.model).model_dump(mode="json"),
+            "rl": study.rl(run.model, run.algorithm).model_dump(mode="json"),
             "algorithm": study.algorithms[run.algorithm].model_dump(mode="json"),
         }
         stale += _stale(run_name(run), manifest, now)

@@ -164,10 +164,11 @@ def _seeds(study: ResolvedStudy) -> Iterator[str]:
         if without := [row for row in trained if not study.seeds(name, row)]:
             yield f"seeds: missing; give the training seeds of {without[0]}, such as seeds: [1]"
             return
-        for row in model.seeds:
-            if row not in trained:
-                what = "a method that this model is trained with"
-                yield f"{key}: {row!r} is not {what}{nearest(row, trained)}"
+        for own_key in ("seeds", "learning_rates"):
+            for row in getattr(model, own_key):
+                if row not in trained:
+                    what = "a method that this model is trained with"
+                    yield f"models.{name}.{own_key}: {row!r} is not {what}{nearest(row, trained)}"
         own = {row: set(study.seeds(name, row)) for row in trained}
         apart = [pair for pair in itertools.combinations(own, 2) if not own[pair[0]] & own[pair[1]]]
         for row, other in apart[:1]:

@@ -440,6 +440,14 @@ class Model(Strict):
             unit="integers",
         ),
     ] = Field(default_factory=dict)
+    learning_rates: Annotated[
+        dict[Name, PositiveFloat],
+        about(
+            "learning rates of single methods in place of `rl.learning_rate`, where each method "
+            "was tuned",
+            unit="rates",
+        ),
+    ] = Field(default_factory=dict)
     evaluation: Annotated[
         Evaluation | None, about("replaces the study's `evaluation` for this model")
     ] = None

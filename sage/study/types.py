@@ -228,11 +228,15 @@ class ResolvedStudy(Strict):
         """The model called `name`."""
         return self.study.models[name]
 
-    def rl(self, model: str) -> RL:
-        """The settings of RL of a model that is trained; ValueError for another."""
+    def rl(self, model: str, row: str | None = None) -> RL:
+        """The settings of RL of a model, with a method's own learning rate if one is named.
+
+        Raises ValueError for a model that is not trained.
+        """
         if (settings := self.model(model).rl) is None:
             raise ValueError(f"model {model!r} has no rl, so nothing of it is trained")
-        return settings
+        own = self.model(model).learning_rates.get(row) if row else None
+        return settings.model_copy(update={"learning_rate": own}) if own else settings
 
     def bases(self, model: str) -> tuple[str, list[str]]:
         """The group that a model is in and the models of it, or the model's name and itself."""

@@ -17,7 +17,7 @@ def register_study():
 
 def rl_settings(wildcards):
     """All but `watch`, which changes no result: it reaches jobs in the environment."""
-    return STUDY.model(wildcards.model).rl.model_dump(exclude={"watch"})
+    return STUDY.rl(wildcards.model, wildcards.algorithm).model_dump(exclude={"watch"})
 
 
 def algorithm_settings(wildcards):
