@@ -1,0 +1,103 @@
+"""What Eq. 4's optimum would do, how far training has come, and what a guide moves there."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Literal
+
+from sage.exhibits.kind import Display, Kind, Measuring
+from sage.fields import Name, Positive, about
+from sage.rendering.numbers import percent
+from sage.rendering.table import Columns, TableDocument, columns_of_algorithms
+from sage.study import BASE, ResolvedStudy
+from sage.study.exhibit import ExhibitOfRows, Surroundings
+
+
+class OptimumTable(ExhibitOfRows, Kind):
+    """The optimum of each method's KL-regularised objective (Eq. 2, Eq. 4), from base samples."""
+
+    kind: Literal["optimum"]
+    benchmark: Annotated[Name, about("the problem set")]
+    responses: Annotated[
+        Positive,
+        about(
+            "of each problem, in which the KL divergence that training reached is measured",
+            unit="responses",
+        ),
+    ] = 8
+
+    with_model: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("base", "samples", "policies", "problems")
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.optimum",)
+    contents: ClassVar[str] = (
+        "The optimum of Eq. 4 (Eq. 2 without a guide) by importance weights of the base's samples: "
+        "on which problems it can be told, how accurate it is there, its KL divergence from the "
+        "base beside the one that training reached, and which share of the mass of right "
+        "completions a guide moves."
+    )
+
+    def faults(self, around: Surroundings) -> Any:
+        """More responses than are drawn."""
+        yield from around.too_many("responses", self.responses, around.eval_seeds)
+
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """The methods with a reverse KL term, as data, and their KL coefficients."""
+        rows = [row for row in self.rows_of(study) if row != BASE]
+        methods = {row: study.algorithms[row] for row in rows}
+        kept = {row: method for row, method in methods.items() if method.kl == "reverse"}
+        beta = study.rl(self.model).kl_coefficient
+        return {
+            "algorithms": {row: {**m.model_dump(), "title": ""} for row, m in kept.items()},
+            "betas": {row: method.kl_coefficient or beta for row, method in kept.items()},
+        }
+
+    def measure(self, job: Measuring) -> None:
+        """Write `optimum`."""
+        from sage.analysis.optimum import optimum_table
+        from sage.study.algorithms import Algorithm
+
+        methods = job.settings["algorithms"]
+        table, tokens = optimum_table(
+            base=job.file("base"),
+            policies=job.files["policies"],
+            samples=job.files["samples"],
+            problems=job.file("problems"),
+            algorithms={name: Algorithm.model_validate(each) for name, each in methods.items()},
+            betas=job.settings["betas"],
+            responses=self.responses,
+            device=job.device,
+        )
+        job.write(optimum=table)
+        job.write_manifest(tokens)
+
+    def table(self, display: Display) -> TableDocument:
+        """A row for each method."""
+        frame = display.ordered(display.frame("optimum"))
+        first = frame.iloc[0]
+        columns: Columns = {
+            "Accuracy": lambda row: percent(row["accuracy"]),
+            "KL, optimum": lambda row: _number(row["kl_optimum"], 2),
+            "KL, reached": lambda row: _number(row["kl_reached"], 2),
+            "Moved": lambda row: percent(row["moved"]),
+            "log q gap": lambda row: _number(row["log_q_gap"], 3),
+            "Samples": lambda row: _number(row["effective"], 1),
+        }
+        caption = (
+            f"{display.heading} on {display.titles[self.benchmark]}: what the objective with the "
+            "KL term would lead to, from the base's samples with weights q exp(r/β). The base was "
+            f"right at least once on {percent(first['solved'])} % of the problems; on the others "
+            "the weights know nothing. Means are over the "
+            f"{percent(first['estimable'])} % with enough effective samples. Accuracy: that of "
+            "the optimum, in percent. KL: its divergence from the base in nats, beside the one "
+            "that the trained policy's own completions show. Moved: percentage of the mass of "
+            "right completions that a guide moves to other right completions. log q gap: right "
+            "minus wrong completions of a problem. Samples: effective sample size. A guide is "
+            "taken with the base's entropies, which training changes."
+        )
+        return TableDocument(
+            frame, columns_of_algorithms(display.study, columns, [("", frame)]), caption
+        )
+
+
+def _number(value: float, digits: int) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"

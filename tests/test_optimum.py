@@ -1,0 +1,98 @@
+"""The optimum of Eq. 4 from samples of the base: by hand, and against exact policies of a tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_perplexity import network, random_pairs  # noqa: F401  (a fixture)
+from transformers import PreTrainedModel
+
+from sage.analysis.optimum import (
+    divergence,
+    effective_size,
+    log_q_of,
+    optimal_weights,
+    optimum_row,
+    read_signals,
+)
+from sage.analysis.perplexity import token_log_probs
+from sage.exhibits import load_study
+from sage.theory.toy import BRANCH, rlvr_policy, sage_policy
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_weights_by_hand() -> None:
+    """q is 1 and 2 at reward 1, and 1 at reward 0 with beta 1 / log 3: weights 1/3 : 2/3, 3 : 1."""
+    weights = optimal_weights(np.log([[1.0, 2.0], [1.0, 1.0]]), np.eye(2), 1 / np.log(3))
+    assert weights == pytest.approx(np.array([[3 / 5, 2 / 5], [1 / 4, 3 / 4]]))
+    assert effective_size(weights) == pytest.approx(np.array([25 / 13, 8 / 5]))
+    nats = 0.6 * np.log(1.2) + 0.4 * np.log(0.8)
+    assert divergence(weights)[0] == pytest.approx(nats)
+    assert divergence(np.array([0.0, 1.0])) == pytest.approx(np.log(2))
+    with pytest.raises(ValueError, match="beta is 0 but must be above 0"):
+        optimal_weights(np.zeros(2), np.zeros(2), 0)
+
+
+def test_a_problem_is_estimable_by_its_effective_samples() -> None:
+    """Right in 8, 4 and 0 of 16 samples; with a large reward only right samples have weight."""
+    right = (np.arange(16)[None] < np.array([[8], [4], [0]])).astype(float)
+    row = optimum_row(np.zeros((3, 16)), right, 0.02)
+    assert row["problems"] == 3
+    assert row["solved"] == pytest.approx(2 / 3)
+    assert row["estimable"] == pytest.approx(1 / 3)
+    assert row["accuracy"] == pytest.approx(1)
+    assert row["effective"] == pytest.approx(8)
+    assert row["kl_optimum"] == pytest.approx(np.log(2))
+    assert row["moved"] == row["log_q_gap"] == 0
+    log_q = np.where(np.arange(16) < 4, np.log(3.0), 0.0) * np.ones((3, 1))
+    moved = optimum_row(log_q, right, 0.02)
+    assert moved["moved"] == pytest.approx(0.25)  # 3/4 of the mass of right ones, and not 1/2
+    assert moved["accuracy"] == pytest.approx(1)
+    assert moved["log_q_gap"] == pytest.approx(np.log(3) * (1 / 2 + 1) / 2)
+    assert np.isnan(optimum_row(log_q[2:], right[2:], 0.02)["accuracy"])
+
+
+def test_samples_of_the_reference_give_the_exact_optimum() -> None:
+    """Over 400,000 draws from five completions, the optimum's chance of being right, its KL
+    divergence from the reference and what the guide moves are those of the exact policies."""
+    reference = torch.tensor([0.5, 0.3, 0.1, 0.08, 0.02], dtype=torch.float64).log()
+    guide = torch.tensor([0.6, 1.4, 1.0, 0.8, 1.4], dtype=torch.float64).log()
+    reward, beta = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0], dtype=torch.float64), 0.5
+    exact = [
+        policy.exp().numpy()
+        for policy in (
+            sage_policy(reference, guide, reward, beta),
+            rlvr_policy(reference, reward, beta),
+        )
+    ]
+    drawn = np.random.default_rng(3).choice(len(BRANCH), 400_000, p=reference.exp().numpy())
+    row = optimum_row(guide.numpy()[drawn][None], reward.numpy()[drawn][None], beta)
+    right = reward.numpy() > 0
+    assert row["accuracy"] == pytest.approx(exact[0][right].sum(), abs=2e-3)
+    kl = (exact[0] * np.log(exact[0] / reference.exp().numpy())).sum()
+    assert row["kl_optimum"] == pytest.approx(kl, abs=3e-3)
+    shares = [policy[right] / policy[right].sum() for policy in exact]
+    assert row["moved"] == pytest.approx(0.5 * np.abs(shares[0] - shares[1]).sum(), abs=2e-3)
+
+
+def test_signals_are_those_of_a_token_at_a_time(network: PreTrainedModel) -> None:  # noqa: F811
+    prompts, completions = random_pairs(network.config.vocab_size)
+    read = read_signals(network, prompts, completions, chunk_logits=2**13)
+    for (ours, _), theirs in zip(read, token_log_probs(network, prompts, completions), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    with torch.no_grad():
+        first = network(torch.tensor([prompts[1]])).logits[0, -1].float().log_softmax(-1)
+    assert read[1][1][0] == pytest.approx(-float((first.exp() * first).sum()), abs=1e-5)
+    assert [len(entropies) for _, entropies in read] == [len(each) for each in completions]
+
+
+def test_log_q_of_a_branch_guide_counts_the_tokens_above_its_threshold() -> None:
+    """Ratio 0.3 at two tokens of three and at none of one: 2 log 1.3 and 0; none without."""
+    algorithms = load_study("mini", ROOT / "config").algorithms
+    read = [(np.zeros(3), np.array([1.3, 1.1, 2.0])), (np.zeros(1), np.array([0.0]))]
+    assert log_q_of(algorithms["grpo_branch"], read) == pytest.approx([2 * np.log(1.3), 0.0])
+    assert log_q_of(algorithms["grpo"], read) == pytest.approx([0.0, 0.0])
