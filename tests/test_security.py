@@ -134,7 +134,8 @@ def test_hostile_completions_stay_text_in_every_exhibit(
         print(f"\nhostile completions that each exhibit read; {len(texts)} different ones exist")
         for name, (kind_name, number, different_ones) in counts.items():
             print(f"{name:12} {kind_name:16} {number:6,} {different_ones:6,} different")
-    of_counts = {"dose", "equal_accuracy"}  # they read no completion, and smoke has none of them
+    # These show counts and sums over tokens, no text of a completion; smoke has none of them.
+    of_counts = {"dose", "equal_accuracy", "free_rivals", "optimum"}
     assert {kind_name for kind_name, *_ in counts.values()} == KINDS.keys() - of_counts
     # Training's own numbers are all that these show; every other exhibit reads completions.
     assert {kind_name for kind_name, number, _ in counts.values() if not number} <= OF_TRAINING

@@ -69,6 +69,20 @@ def equal_accuracy(
     return pd.DataFrame(table, columns=COLUMNS)
 
 
+def mixture_line(counts: pd.DataFrame, baseline: str, k: int, points: int = 21) -> pd.DataFrame:
+    """`accuracy` and `coverage` (pass@1 and pass@k) of mixtures from the baseline to the base."""
+    curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
+    correct, _ = right_counts(curves)
+    n, base, trained = curves[BASE].n, correct[BASE][0], correct[baseline]
+    shares = np.linspace(0, 1, points)
+    return pd.DataFrame(
+        {
+            "accuracy": shares * (base / n).mean() + (1 - shares) * (trained / n).mean(),
+            "coverage": [mixture_pass_at_k(n, base, trained, s, k).mean() for s in shares],
+        }
+    )
+
+
 def _compared(
     row: str,
     baseline: str,

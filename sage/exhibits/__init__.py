@@ -35,6 +35,7 @@ KINDS = {
     "learned_guide": "sage.exhibits.learned_guide:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
+    "free_rivals": "sage.exhibits.free_rivals:FreeRivals",
     "optimum": "sage.exhibits.optimum:OptimumTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""

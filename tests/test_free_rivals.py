@@ -1,0 +1,100 @@
+"""Early stopping and temperature as rivals: what is drawn, counted, and shown beside mixtures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from graded import problem, samples
+from report_frames import figure_of, table_of
+from test_mixtures import counts_of
+
+from sage.evaluation.free_rivals import rival_counts
+from sage.evaluation.mixtures import equal_accuracy, mixture_line
+from sage.evaluation.snapshots import SnapshotSampler
+from sage.exhibits import load_study
+from sage.study import Draws
+
+ROOT = Path(__file__).parents[1]
+DRAWS = {"samples": 2, "seeds": [0], "sampling": {"temperature": 1.0, "max_tokens": 8}}
+
+
+class Recorded(SnapshotSampler):
+    """Two samples of a problem, right below temperature 2; keeps what it was asked for."""
+
+    def samples(self, policy: Path | None, algorithm: str, seed: int, step: int) -> Path:
+        temperature = self.settings.sampling.temperature
+        path = self.shards / f"{seed}-{step}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        samples({"p": "cw" if temperature < 2 else "ww"}).to_parquet(path)
+        self.manifest.append((policy, algorithm, seed, step, temperature))  # type: ignore[attr-defined]
+        return path
+
+
+def test_each_run_is_sampled_before_its_end_and_hotter_at_its_end(tmp_path: Path) -> None:
+    policies = [tmp_path / "grpo" / f"seed{seed}" for seed in (1, 2)]
+    for policy in policies:
+        for step in (10, 20, 30, 40):
+            (policy / "snapshots" / f"step{step}").mkdir(parents=True)
+    asked: list[Any] = []
+    sampler = Recorded(
+        base=tmp_path,
+        problems=[problem("p")],
+        settings=Draws.model_validate(DRAWS),
+        device="cpu",
+        model="m",
+        benchmark="b",
+        shards=tmp_path / "shards",
+        manifest=asked,  # type: ignore[arg-type]
+    )
+    counts, tokens = rival_counts(sampler, policies, 2, [1.5, 2.0])
+    snapshot = policies[0] / "snapshots" / "step20"
+    assert asked[:3] == [
+        (snapshot, "grpo", 1, 20, 1.0),
+        (policies[0], "grpo", 1, 0, 1.5),
+        (policies[0], "grpo", 1, 0, 2.0),
+    ]
+    assert tokens == 6 * 2 * 2
+    assert counts["algorithm"].unique().tolist() == ["step-20", "temperature-1.5", "temperature-2"]
+    assert counts.groupby("algorithm")["correct"].sum().to_dict() == {
+        "step-20": 2,
+        "temperature-1.5": 2,
+        "temperature-2": 0,
+    }
+
+
+def test_the_line_of_mixtures_goes_from_the_baseline_to_the_base() -> None:
+    counts = counts_of(base=[[4, 0]], grpo=[[8, 0], [8, 4]])
+    line = mixture_line(counts, "grpo", 2, points=3)
+    assert line["accuracy"].tolist() == pytest.approx([0.625, 0.4375, 0.25])
+    ends = [(1 + 0 + 1 + 1 - (4 * 3) / (8 * 7)) / 4, (1 - (4 * 3) / (8 * 7)) / 2]
+    assert line["coverage"].iloc[[0, 2]].tolist() == pytest.approx(ends)
+
+
+def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
+    study = load_study("equal_accuracy", ROOT / "config")
+    methods = ["grpo", "grpo_k1_reward"]
+    counts = counts_of(
+        base=[[2] * 30],
+        grpo=[[8, 0] * 15] * 3,
+        grpo_k1_reward=[[4, 2] * 15] * 3,
+        **{"step-20": [[3, 2] * 15] * 3, "temperature-2": [[0, 0] * 15] * 3},
+    )
+    rows = [*methods, "step-20", "temperature-2"]
+    frames = {
+        "free_rivals": equal_accuracy(counts, "grpo", rows, 4, 100),
+        "mixtures": mixture_line(counts, "grpo", 4),
+    }
+    table = table_of(study, "free_rivals", **frames).table
+    shown = {row.title: [cell.text for cell in row.cells] for row in table.groups[0].rows}
+    assert list(shown) == ["GRPO, stopped after 20 steps", "GRPO, temperature 2"]
+    assert shown["GRPO, stopped after 20 steps"][0] == "31.2"
+    assert shown["GRPO, temperature 2"] == ["0.0", "0.0", "–"]
+    (axes,) = figure_of(study, "free_rivals", **frames).axes
+    lines = [line.get_xdata() for line in axes.lines]
+    np.testing.assert_allclose(lines[1], [0.3125, 0.5])  # stopped early, then the end
+    np.testing.assert_allclose(lines[2], [0.5, 0.0])
+    assert isinstance(frames["mixtures"], pd.DataFrame)
