@@ -91,8 +91,8 @@ def test_signals_are_those_of_a_token_at_a_time(network: PreTrainedModel) -> Non
 
 
 def test_log_q_of_a_branch_guide_counts_the_tokens_above_its_threshold() -> None:
-    """Ratio 0.3 at two tokens of three and at none of one: 2 log 1.3 and 0; none without."""
+    """1 + 0.3 (1.3 - 1.2) and 1 + 0.3 (2.0 - 1.2), and none of a lone token; 0 without a guide."""
     algorithms = load_study("mini", ROOT / "config").algorithms
     read = [(np.zeros(3), np.array([1.3, 1.1, 2.0])), (np.zeros(1), np.array([0.0]))]
-    assert log_q_of(algorithms["grpo_branch"], read) == pytest.approx([2 * np.log(1.3), 0.0])
+    assert log_q_of(algorithms["grpo_branch"], read) == pytest.approx([np.log(1.03 * 1.24), 0.0])
     assert log_q_of(algorithms["grpo"], read) == pytest.approx([0.0, 0.0])

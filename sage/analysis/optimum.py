@@ -76,6 +76,12 @@ def divergence(weights: np.ndarray) -> np.ndarray:
     return nats
 
 
+def estimable(weights: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Problems with a right sample and LEAST_EFFECTIVE effective ones, bool `[P]`."""
+    known: np.ndarray = (right.max(axis=-1) > 0) & (effective_size(weights) >= LEAST_EFFECTIVE)
+    return known
+
+
 def optimum_row(log_q: np.ndarray, right: np.ndarray, beta: float) -> dict[str, float]:
     """COLUMNS from `problems` to `accuracy`, `effective`, `kl_optimum`, `moved` and `log_q_gap`.
 
@@ -83,9 +89,9 @@ def optimum_row(log_q: np.ndarray, right: np.ndarray, beta: float) -> dict[str, 
     """
     weights, alike = (optimal_weights(q, right, beta) for q in (log_q, np.zeros_like(log_q)))
     size = effective_size(weights)
-    solved = right.any(axis=-1)
-    known = solved & (size >= LEAST_EFFECTIVE)
-    both = solved & ~right.all(axis=-1)
+    solved = right.max(axis=-1) > 0
+    known = estimable(weights, right)
+    both = solved & (right.min(axis=-1) == 0)
     gap = [q[r].mean() - q[~r].mean() for q, r in zip(log_q[both], right[both] > 0, strict=True)]
     mass, before = ((w * right)[known] for w in (weights, alike))
     shares = [each / each.sum(axis=-1, keepdims=True) for each in (mass, before)]
@@ -186,13 +192,8 @@ def optimum_table(
         log_q = log_q_of(algorithm, read).reshape(right.shape)
         seed = min(seed for method, seed in drawn if method == name)
         (policy,) = [path for path in policies if path.parts[-2:] == (name, f"seed{seed}")]
-        known = [
-            problem
-            for problem, weights in zip(
-                sizes.index, optimal_weights(log_q, right, betas[name]), strict=True
-            )
-            if effective_size(weights) >= LEAST_EFFECTIVE
-        ]
+        weights = optimal_weights(log_q, right, betas[name])
+        known = list(sizes.index[estimable(weights, right)])
         reached = reader.divergence(drawn[name, seed], policy, known, responses)
         row = optimum_row(log_q, right, betas[name])
         rows.append(row | {"algorithm": name, "kl_coefficient": betas[name], "kl_reached": reached})
