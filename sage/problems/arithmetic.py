@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import Faults, Positive, Strict, about
+from sage.fields import Faults, Positive, Strict
 from sage.problems.fields import Count, GeneratorSeed, Hints, Split, Title, check_order
 from sage.problems.record import Draft, Problem, draw_different, split_of
 
@@ -83,20 +83,20 @@ def correct_working(problem: str, working: str, answer: str) -> bool:
 class ArithmeticSet(Strict):
     """Sums and differences from this project's generator."""
 
-    source: Annotated[Literal["arithmetic"], about("generated sums and differences")]
+    source: Literal["arithmetic"]
+    """generated sums and differences"""
     title: Title
     count: Count
     seed: GeneratorSeed
-    min_terms: Annotated[int, Field(ge=2), about("fewest terms of a sum", unit="terms")]
-    max_terms: Annotated[int, Field(ge=2), about("most terms of a sum", unit="terms")]
-    max_digits: Annotated[Positive, about("terms go from 0 to 10^max_digits", unit="digits")] = 1
-    running_total: Annotated[
-        Literal["any", "nonnegative", "negative"],
-        about(
-            "whether the partial sums from left to right never (`nonnegative`) or at some point "
-            "(`negative`) fall below zero"
-        ),
-    ] = "any"
+    min_terms: Annotated[int, Field(ge=2)]
+    """fewest terms of a sum [terms]"""
+    max_terms: Annotated[int, Field(ge=2)]
+    """most terms of a sum [terms]"""
+    max_digits: Positive = 1
+    """terms go from 0 to 10^max_digits [digits]"""
+    running_total: Literal["any", "nonnegative", "negative"] = "any"
+    """whether the partial sums from left to right never (`nonnegative`) or at some point
+    (`negative`) fall below zero"""
     split: Split
     hints: Hints = False
 

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sage.fields import Distinct, Positive, Seed, Strict, about
+from sage.fields import Distinct, Positive, Seed, Strict
 from sage.problems.fields import Hints, People, Split, Title
 from sage.problems.record import Draft, Problem, draw_different
 
@@ -89,15 +89,15 @@ def render_answer(solution: tuple[bool, ...]) -> str:
 class KnightsSet(Strict):
     """Knights and Knaves puzzles with exactly one solution, from this project's generator."""
 
-    source: Annotated[Literal["knights"], about("generated Knights and Knaves puzzles")]
+    source: Literal["knights"]
+    """generated Knights and Knaves puzzles"""
     title: Title
-    people: Annotated[
-        People,
-        Distinct,
-        about("numbers of people; each number is a level of difficulty", unit="people"),
-    ]
-    per_size: Annotated[Positive, about("puzzles of each number of people", unit="puzzles")]
-    seed: Annotated[Seed, about("seed of the generator", unit="integer")]
+    people: Annotated[People, Distinct]
+    """numbers of people; each number is a level of difficulty [people]"""
+    per_size: Positive
+    """puzzles of each number of people [puzzles]"""
+    seed: Seed
+    """seed of the generator [integer]"""
     split: Split
     hints: Hints = False
 

@@ -28,15 +28,16 @@ class SumsSet(Strict):
     All sums of a sheet are of one kind, its stratum; the answer is one number, a digit a sum.
     """
 
-    source: Annotated[Literal["sums"], about("generated sheets of sums")]
+    source: Literal["sums"]
+    """generated sheets of sums"""
     title: Title
-    count: Annotated[Positive, about("size of the set; the strata take turns", unit="problems")]
+    count: Positive
+    """size of the set; the strata take turns [problems]"""
     seed: GeneratorSeed
-    strata: Annotated[
-        list[StrategyName],
-        Field(min_length=1),
-        about("kinds of sheets, each named after the strategy that pays there"),
-    ] = Field(default_factory=lambda: list(STRATA))
+    strata: Annotated[list[StrategyName], Field(min_length=1)] = Field(
+        default_factory=lambda: list(STRATA)
+    )
+    """kinds of sheets, each named after the strategy that pays there"""
     parts: Parts = 5
     split: Split
     hints: Hints = False
@@ -74,33 +75,25 @@ class SumsCorpus(Strict):
     are of the split `train`.
     """
 
-    source: Annotated[Literal["sums"], about("worked sheets of sums")]
+    source: Literal["sums"]
+    """worked sheets of sums"""
     shares: Annotated[
         dict[StrategyName, Annotated[NonNegativeFloat, about("how often", unit="weight")]],
         Field(min_length=1),
-        about("how often each strategy is used; need not add up to 1", unit="weights"),
     ]
-    slips: Annotated[SumsSlips, about("how often a step is wrong")]
+    """how often each strategy is used; need not add up to 1 [weights]"""
+    slips: SumsSlips
+    """how often a step is wrong"""
     parts: Parts = 5
-    common: Annotated[
-        list[StrategyName],
-        about("the strategies that pay where RL trains; the others are those it may lose"),
-    ] = Field(default_factory=lambda: list(COMMON))
-    alignment: Annotated[
-        Alignment,
-        about(
-            "who chooses which pair of numbers a step works with next, which makes branch points: "
-            "strategies other than `common` (`plus`), all (`zero`), or those of `common` "
-            "(`minus`). The others draw from three pairs, too few for a branch point"
-        ),
-    ] = "plus"
-    branches: Annotated[
-        Branches,
-        about(
-            "what is chosen at a branch point: the next pair, or as many numbers that mean nothing "
-            "(a placebo)"
-        ),
-    ] = "pairs"
+    common: list[StrategyName] = Field(default_factory=lambda: list(COMMON))
+    """the strategies that pay where RL trains; the others are those it may lose"""
+    alignment: Alignment = "plus"
+    """who chooses which pair of numbers a step works with next, which makes branch points:
+    strategies other than `common` (`plus`), all (`zero`), or those of `common` (`minus`). The
+    others draw from three pairs, too few for a branch point"""
+    branches: Branches = "pairs"
+    """what is chosen at a branch point: the next pair, or as many numbers that mean nothing (a
+    placebo)"""
 
     @model_validator(mode="after")
     def _drawable(self) -> SumsCorpus:

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
-from sage.fields import Share, Strict, about
+from sage.fields import Share, Strict
 from sage.problems.corpus import Worked
 from sage.problems.sums import STRATEGIES, Sheet, StrategyName
 
@@ -38,18 +38,12 @@ LARGE = 8
 class SumsSlips(Strict):
     """How often a step of a worked sheet is wrong."""
 
-    small: Annotated[
-        Share,
-        about(
-            "the last addition gives one too few: sums below 8, by the strategy that pays",
-            unit="probability",
-        ),
-    ]
-    large: Annotated[Share, about("the same for sums of 8 and 9", unit="probability")]
-    other: Annotated[
-        Share,
-        about("a pair makes one too few: all sums, by any other strategy", unit="probability"),
-    ]
+    small: Share
+    """the last addition gives one too few: sums below 8, by the strategy that pays [probability]"""
+    large: Share
+    """the same for sums of 8 and 9 [probability]"""
+    other: Share
+    """a pair makes one too few: all sums, by any other strategy [probability]"""
 
 
 def chooses(strategy: StrategyName, alignment: Alignment, common: Sequence[StrategyName]) -> bool:
