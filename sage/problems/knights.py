@@ -125,7 +125,6 @@ class KnightsSet(Strict):
                 f"{name}-{people}ppl",
                 draw,
                 self.per_size,
-                max(100 * self.per_size, 2_000),
                 self.split,
                 digits=3,
                 kind="knights",

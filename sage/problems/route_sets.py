@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from sage.fields import Distinct, Positive, Share, Strict
 from sage.problems.corpus import Worked
-from sage.problems.fields import Count, GeneratorSeed, Split, Title
-from sage.problems.record import Draft, Problem, draw_different
+from sage.problems.fields import Generated
+from sage.problems.record import Draft, Kind
 from sage.problems.routes import (
     MAX_SIDE,
     Cell,
@@ -124,7 +124,7 @@ def walk(trip: Trip, toward: float, rng: random.Random) -> Route:
     return tuple(route)
 
 
-class RoutesSet(Terrain):
+class RoutesSet(Terrain, Generated):
     """Routes through small mazes with eight ways to go, from this project's generator.
 
     An answer is graded by walking it: at most so many moves, no cell twice, none that is closed.
@@ -133,38 +133,15 @@ class RoutesSet(Terrain):
 
     source: Literal["routes"]
     """generated mazes"""
-    title: Title
-    count: Count
-    seed: GeneratorSeed
-    split: Split
 
-    def size(self) -> int:
-        """How many problems it has."""
-        return self.count
+    problem_kind: ClassVar[Kind] = "route"
 
-    def problems(self, name: str) -> list[Problem]:
-        """The set, called `name`: trips of one split, no two alike up to turning and mirroring.
-
-        Raises ValueError if the settings do not admit that many.
-        """
-        rng = random.Random(f"routes/{self.seed}")
-
-        def draw(_: int) -> Draft:
-            trip = draw_trip(self, rng)
-            far = trip.moves - self.spare
-            level = f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}"
-            return Draft(render(trip), gold_answer(trip), level, key=turned_alike(trip))
-
-        return draw_different(
-            name,
-            draw,
-            self.count,
-            50 * self.count,
-            self.split,
-            kind="route",
-            source="sage/routes",
-            revision=f"seed {self.seed}",
-        )
+    def draft(self, rng: random.Random, made: int) -> Draft:
+        """A trip; no two of a set are alike up to turning and mirroring."""
+        trip = draw_trip(self, rng)
+        far = trip.moves - self.spare
+        level = f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}"
+        return Draft(render(trip), gold_answer(trip), level, key=turned_alike(trip))
 
 
 class RoutesCorpus(Terrain):

@@ -11,61 +11,36 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import NonNegativeFloat, Positive, Strict, about
+from sage.fields import NonNegativeFloat, Strict, about
 from sage.problems.corpus import Worked
-from sage.problems.fields import GeneratorSeed, Hints, Split, Title
-from sage.problems.record import Draft, Problem, draw_different, split_of
+from sage.problems.fields import Generated, Hints
+from sage.problems.record import Draft, split_of
 from sage.problems.sums import STRATA, STRATEGIES, StrategyName, draw_sheet
 from sage.problems.sums_corpus import Alignment, Branches, SumsSlips, chooses, work_sheet
 
-COMMON: tuple[StrategyName, ...] = ("plain", "turn")
 Parts = Annotated[int, Field(ge=2, le=8), about("sums on a sheet", unit="sums")]
 
 
-class SumsSet(Strict):
+class SumsSet(Generated):
     """Sheets of several small sums at once, from this project's generator.
 
-    All sums of a sheet are of one kind, its stratum; the answer is one number, a digit a sum.
+    All sums of a sheet are of one kind, its stratum; the answer is one number, a digit a sum. The
+    strata take turns.
     """
 
     source: Literal["sums"]
     """generated sheets of sums"""
-    title: Title
-    count: Positive
-    """size of the set; the strata take turns [problems]"""
-    seed: GeneratorSeed
-    strata: Annotated[list[StrategyName], Field(min_length=1)] = Field(
-        default_factory=lambda: list(STRATA)
-    )
+    strata: Annotated[list[StrategyName], Field(min_length=1)] = Field(list(STRATA))
     """kinds of sheets, each named after the strategy that pays there"""
     parts: Parts = 5
-    split: Split
     hints: Hints = False
 
-    def size(self) -> int:
-        """How many problems it has."""
-        return self.count
-
-    def problems(self, name: str) -> list[Problem]:
-        """The set, called `name`. Raises ValueError if the settings do not admit that many."""
-        rng = random.Random(f"sums/{self.seed}")
-
-        def draw(made: int) -> Draft:
-            stratum = self.strata[made % len(self.strata)]
-            sheet = draw_sheet(rng, stratum, self.parts)
-            hint = STRATEGIES[stratum].mark if self.hints else ""
-            return Draft(sheet.text, sheet.answer, stratum, hint)
-
-        return draw_different(
-            name,
-            draw,
-            self.count,
-            max(200 * self.count, 20_000),
-            self.split,
-            kind="number",
-            source="sage/sums",
-            revision=f"seed {self.seed}",
-        )
+    def draft(self, rng: random.Random, made: int) -> Draft:
+        """A sheet of the stratum whose turn it is; its hint is the mark of the strategy."""
+        stratum = self.strata[made % len(self.strata)]
+        sheet = draw_sheet(rng, stratum, self.parts)
+        hint = STRATEGIES[stratum].mark if self.hints else ""
+        return Draft(sheet.text, sheet.answer, stratum, hint)
 
 
 class SumsCorpus(Strict):
@@ -85,7 +60,7 @@ class SumsCorpus(Strict):
     slips: SumsSlips
     """how often a step is wrong"""
     parts: Parts = 5
-    common: list[StrategyName] = Field(default_factory=lambda: list(COMMON))
+    common: list[StrategyName] = Field(["plain", "turn"])
     """the strategies that pay where RL trains; the others are those it may lose"""
     alignment: Alignment = "plus"
     """who chooses which pair of numbers a step works with next, which makes branch points:
