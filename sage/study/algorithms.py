@@ -78,64 +78,51 @@ class Algorithm(Strict):
                     yield f"{name}[{index}]", name, each
 
     @model_validator(mode="after")
-    def _importance_suits_the_loss(self) -> Algorithm:
-        allowed = {"grpo": ("token", "sequence"), "sapo": ("token", "sequence")}
-        of_loss = allowed.get(self.loss, ("sequence",) if self.loss == "luspo" else ("token",))
-        if self.importance not in of_loss:
-            raise ValueError(
-                f"importance {self.importance!r} does not go with loss {self.loss!r}; "
-                f"allowed: {', '.join(of_loss)}"
-            )
+    def _parts_agree(self) -> Algorithm:
+        if conflict := next(self._conflicts(), ""):
+            raise ValueError(conflict)
         return self
 
-    @model_validator(mode="after")
-    def _clips_suit_the_loss(self) -> Algorithm:
+    def _conflicts(self) -> Iterator[str]:
+        """What does not go together in the method."""
+        levels = {"grpo": ("token", "sequence"), "sapo": ("token", "sequence")}
+        allowed = levels.get(self.loss, ("sequence",) if self.loss == "luspo" else ("token",))
+        if self.importance not in allowed:
+            yield (
+                f"importance {self.importance!r} does not go with loss {self.loss!r}; "
+                f"allowed: {', '.join(allowed)}"
+            )
         unused = {"cispo": ["clip_low"], "sapo": _CLIPS, "vespo": _CLIPS}.get(self.loss, [])
         if any(getattr(self, clip) is not None for clip in unused):
             nulls = " and ".join(f"{clip}: null" for clip in unused)
-            raise ValueError(
-                f"loss {self.loss!r} does not use {' or '.join(unused)}; write {nulls}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _kl_term_is_whole(self) -> Algorithm:
+            yield f"loss {self.loss!r} does not use {' or '.join(unused)}; write {nulls}"
         if self.kl == "none":
             if self.guide:
-                raise ValueError("a guide shapes the anchor of the KL term, but kl is 'none'")
+                yield "a guide shapes the anchor of the KL term, but kl is 'none'"
             if self.estimator or self.kl_coefficient:
-                raise ValueError("estimator and kl_coefficient need a KL term, but kl is 'none'")
+                yield "estimator and kl_coefficient need a KL term, but kl is 'none'"
             if self.fidelity == "released":
-                raise ValueError("fidelity 'released' differs in the KL term, but kl is 'none'")
-            return self
-        registry, named = REGISTRIES["estimator"], self.estimator.kind if self.estimator else None
-        if named is not None and registry.find(named).direction == self.kl:
-            return self
-        allowed = [kind for kind in registry.classes if registry.find(kind).direction == self.kl]
-        raise ValueError(
-            f"estimator {named!r} does not go with kl {self.kl!r}; allowed: {', '.join(allowed)}"
-        )
-
-    @model_validator(mode="after")
-    def _one_plan(self) -> Algorithm:
+                yield "fidelity 'released' differs in the KL term, but kl is 'none'"
+        else:
+            registry = REGISTRIES["estimator"]
+            kind = self.estimator.kind if self.estimator else None
+            if kind is None or registry.find(kind).direction != self.kl:
+                fitting = [k for k in registry.classes if registry.find(k).direction == self.kl]
+                yield (
+                    f"estimator {kind!r} does not go with kl {self.kl!r}; "
+                    f"allowed: {', '.join(fitting)}"
+                )
         if self.filter and self.planner:
-            raise ValueError(
+            yield (
                 f"filter {self.filter.kind!r} and planner {self.planner.kind!r} both choose what "
                 "is trained on; choose one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _choices_agree(self) -> Algorithm:
-        conflicts = [
+        made = [each for each in built(self) if hasattr(each[-1], "conflicts")]
+        yield "; ".join(
             f"{place}: {choice} {conflict}"
-            for place, _, choice, made in built(self)
-            if hasattr(made, "conflicts")
-            for conflict in made.conflicts(self)
-        ]
-        if conflicts:
-            raise ValueError("; ".join(conflicts))
-        return self
+            for place, _, choice, rule in made
+            for conflict in rule.conflicts(self)
+        )
 
 
 def built(algorithm: Algorithm) -> Iterator[tuple[str, str, Choice, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -124,16 +125,13 @@ class RL(Strict):
     """when training counts as gone wrong, and what ends it"""
 
     @model_validator(mode="after")
-    def _divisible(self) -> RL:
-        if self.prompts_per_step * self.rollouts % self.micro_batches:
+    def _sections_agree(self) -> RL:
+        completions = self.prompts_per_step * self.rollouts
+        if completions % self.micro_batches:
             raise ValueError(
                 f"micro_batches {self.micro_batches} must divide the completions of a step, "
-                f"prompts_per_step x rollouts = {self.prompts_per_step * self.rollouts}"
+                f"prompts_per_step x rollouts = {completions}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _checkpoints_between_generations(self) -> RL:
         served = self.steps_per_generation * self.iterations
         if self.checkpoint_every < self.steps and self.checkpoint_every % served:
             raise ValueError(
@@ -141,10 +139,6 @@ class RL(Strict):
                 f"generation serves, steps_per_generation x iterations = {served}: a checkpoint "
                 "does not hold rollouts, so a run that goes on within a generation would differ"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _no_dropout(self) -> RL:
         if self.lora and self.lora.dropout:
             raise ValueError(
                 f"lora.dropout {self.lora.dropout} must be 0 in RL: rollouts, old log-probs and "
@@ -293,48 +287,34 @@ class Model(Strict):
     """what its jobs ask of the machine"""
 
     @model_validator(mode="after")
-    def _methods_need_rl(self) -> Model:
-        if self.rl and not self.algorithms:
-            raise Faults(
-                ["algorithms: missing; name the methods to train, or leave rl out to train nothing"]
-            )
+    def _sections_agree(self) -> Model:
+        if faults := list(self._faults()):
+            raise Faults(faults)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        """What does not go together in its sections, as messages of `Faults`."""
         if self.algorithms and not self.rl:
-            raise Faults(
-                [
-                    "rl: missing, but algorithms are trained by it; add it, or leave algorithms "
-                    "out to evaluate the base alone"
-                ]
+            yield (
+                "rl: missing, but algorithms are trained by it; add it, or leave algorithms out to "
+                "evaluate the base alone"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _gpus_share_a_step(self) -> Model:
-        if self.rl:
-            self.rl.micro_batches_each(max(1, self.job.gpus))
-        return self
-
-    @model_validator(mode="after")
-    def _tested_on_other_sets(self) -> Model:
+        if self.rl and not self.algorithms:
+            yield "algorithms: missing; name the methods to train, or leave rl out to train nothing"
         if self.rl and self.rl.problems in self.benchmarks:
-            raise Faults(
-                [f"benchmarks: {self.rl.problems!r} is what RL trains on; name another set"]
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _tuned_once(self) -> Model:
+            yield f"benchmarks: {self.rl.problems!r} is what RL trains on; name another set"
+        try:
+            if self.rl:
+                self.rl.micro_batches_each(max(1, self.job.gpus))
+        except ValueError as error:
+            yield f": {error}"
         if self.sft and isinstance(self.base, SharedBase):
-            raise Faults(["sft: a base taken from another model is tuned there; leave sft out"])
-        return self
-
-    @model_validator(mode="after")
-    def _sft_has_examples(self) -> Model:
-        if self.sft is None or self.sft.data is not None:
-            return self
-        if self.sft.corpus is None and not isinstance(self.base, ScratchBase):
-            raise ValueError(
-                "sft needs data or corpus: only a base made from scratch has a corpus of its own"
-            )
-        if self.sft.examples is None:
-            raise ValueError("sft.examples is missing: a corpus has no end")
-        return self
+            yield "sft: a base taken from another model is tuned there; leave sft out"
+        elif self.sft and self.sft.data is None:
+            if self.sft.corpus is None and not isinstance(self.base, ScratchBase):
+                yield (
+                    ": sft needs data or corpus: only a base made from scratch has a corpus of its "
+                    "own"
+                )
+            elif self.sft.examples is None:
+                yield ": sft.examples is missing: a corpus has no end"
