@@ -27,9 +27,8 @@ from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
 from sage.policies import load_policy, load_tokenizer
 from sage.problems.record import Problem, read_problems
-from sage.problems.sum_sets import SumsCorpus
+from sage.problems.sum_sets import SumsCorpus, chooses
 from sage.problems.sums import LABELS, MARKS, STRATEGIES, Sheet, read_sheet
-from sage.problems.sums_corpus import chooses
 from sage.problems.sums_working import check_working
 from sage.prompting import WORK_CLOSE, prompt_ids
 from sage.results import Results, Run

@@ -1,16 +1,22 @@
 """The ground of every type that people write in YAML: what a field means, numbers, names.
 
-Every field says what it means in its annotation, so that one text serves the tables of
+Every field says what it means in the text below it, so that one text serves the tables of
 config/README.md and the schemas that editors use (`workflow.settings_docs` writes both):
 
-    steps: Annotated[Positive, about("length of training", unit="optimizer steps")]
+    steps: Positive
+    \"\"\"length of training [optimizer steps; TRL: max_steps]\"\"\"
 
-The docstring of a type stands above its table. Both are Markdown for people who write YAML.
+The meaning is one or two short sentences without a full stop at the end. In the brackets stand the
+unit of a number (tokens, nats, "share, 0 to 1"; fields that are none may leave it out, and the docs
+then say what the type allows) and, after `TRL:`, the name of the same setting in TRL's
+configurations, if it has one. A type of many fields says it once, with `about`. The docstring of a
+type stands above its table. All are Markdown for people who write YAML.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
@@ -34,17 +40,16 @@ NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy takes
 
 
-def about(meaning: str, *, unit: str | None = None, trl: str | None = None) -> Any:
-    """What a field means: the part of its annotation that people read.
+_SAID = re.compile(
+    r"(?P<meaning>.*?)(?: \[(?P<unit>(?!TRL: )[^\[\];]+)?(?:; )?(?:TRL: (?P<trl>\w+))?\])?"
+)
+"""A meaning and the brackets behind it, which hold a unit, TRL's name or both."""
 
-    `meaning` is one or two short sentences without a full stop at the end. `unit` is that of a
-    number (tokens, nats, "share, 0 to 1"); other fields may leave it out, and the docs
-    then say what the type allows (true or false, one of several words, a section). `trl` is
-    the name of the same setting in TRL's configurations, if it has one. The default stays with
-    the field: `rollouts: Annotated[int, about(...)] = 8`.
-    """
+
+def about(meaning: str, *, unit: str | None = None, trl: str | None = None) -> Any:
+    """What the fields of a type mean, as a part of its annotation."""
     extra: JsonDict = {key: text for key, text in (("unit", unit), ("trl", trl)) if text}
-    return Field(description=meaning, json_schema_extra=extra or None)
+    return Field(description=meaning, json_schema_extra=extra)
 
 
 class Faults(ValueError):
@@ -105,7 +110,32 @@ Distinct = AfterValidator(_all_different)
 """The part of an annotation by which no value of a list may occur twice."""
 
 
+def _explain(schema: JsonDict, kind: type[BaseModel]) -> None:
+    """Have a JSON schema say what the fields of a type mean."""
+    properties: Any = schema.get("properties", {})
+    for name, field in kind.model_fields.items():
+        if name in properties and isinstance(field.json_schema_extra, dict):
+            properties[name] |= {"description": field.description, **field.json_schema_extra}
+
+
 class Strict(BaseModel):
     """Unknown keys, values of another type and numbers that are not finite are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        json_schema_extra=_explain,
+    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Split the text below each field into its meaning, unit and name in TRL."""
+        for field in cls.model_fields.values():
+            if field.description and field.json_schema_extra is None:
+                said = _SAID.fullmatch(" ".join(field.description.split()))
+                parts = said.groupdict() if said else {}
+                field.description = parts.pop("meaning", None)
+                field.json_schema_extra = {key: text for key, text in parts.items() if text}

@@ -9,7 +9,7 @@ import torch
 from enumerated import visits
 
 from sage.method.anchors import pseudo_kl, shaped_anchor
-from sage.theory.credit import check_coefficient, expected_reward, reverse_kl_objective
+from sage.theory.credit import check_coefficient, reverse_kl_objective
 from sage.theory.spaces import TokenTree, per_token, sequence_log_probs
 
 
@@ -21,7 +21,8 @@ def forward_kl_objective(
     Raises ValueError unless beta is positive.
     """
     check_coefficient("beta", beta)
-    return expected_reward(log_policy, reward) - beta * pseudo_kl(log_anchor, log_policy)
+    expected_reward = (log_policy.exp() * reward).sum(dim=-1)
+    return expected_reward - beta * pseudo_kl(log_anchor, log_policy)
 
 
 def entropy_bonus_objective(

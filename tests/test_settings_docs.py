@@ -58,14 +58,16 @@ def test_a_table_says_unit_range_default_and_name_in_trl() -> None:
         """Toys."""
 
         kind: Literal["toy"]
-        rollouts: Annotated[
-            int, Field(ge=2), about("how many | at once", unit="completions", trl="num_generations")
-        ]
-        share: Annotated[Share, about("a part", unit="share, 0 to 1")] = 0.5
+        rollouts: Annotated[int, Field(ge=2)]
+        """how many | at
+        once [completions; TRL: num_generations]"""
+        share: Share = 0.5
+        """a part [share, 0 to 1]"""
         people: Annotated[
             list[Annotated[int, Field(ge=2, le=8)]], about("numbers of people", unit="people")
         ]
-        fast: Annotated[bool, about("whether it is fast")] = False
+        fast: bool = False
+        """whether it is fast"""
         rows: Annotated[list[Name] | None, about("rows; `null` takes all")] = None
         inner: Annotated[Inner | None, about("what is in it")]
 

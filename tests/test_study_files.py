@@ -137,6 +137,10 @@ def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> Non
             "study: must be text, not 3, which YAML reads as a number, or true or false; put it in "
             "quotes: '3'",
         ),
+        (
+            {"study": "mini", "seeds": [1]},
+            "seeds: is a setting of the study; write --config 'set=seeds=VALUE'",
+        ),
         ({}, "study: missing"),
     ],
 )

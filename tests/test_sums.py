@@ -16,9 +16,8 @@ from sage.problems.corpora import AnyCorpus
 from sage.problems.corpus import Corpus, Worked
 from sage.problems.record import Problem, split_of
 from sage.problems.sets import draw_problems
-from sage.problems.sum_sets import SumsCorpus, SumsSet
+from sage.problems.sum_sets import SumsCorpus, SumsSet, SumsSlips, work_sheet
 from sage.problems.sums import STRATA, STRATEGIES, Sheet, addends, read_sheet
-from sage.problems.sums_corpus import SumsSlips, work_sheet
 from sage.problems.sums_working import check_working, strategy_of
 from sage.prompting import WORK_OPEN, completion
 

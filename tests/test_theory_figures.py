@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sage.theory.figures import TREE, GuidedAnchors, Mixture, ModeFits, guided_anchors, mode_fits
+from sage.theory.figures import TREE, GuidedAnchors, ModeFits, guided_anchors, mode_fits
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +55,6 @@ def test_the_noise_is_that_of_the_seed(anchors: GuidedAnchors) -> None:
     assert (again.factors["token"] == anchors.factors["token"]).all()
     assert (other.factors["token"] != anchors.factors["token"]).any()
     assert len(anchors.reference) == TREE.n_completions
-
-
-def test_a_mixture_has_a_rarer_mode() -> None:
-    with pytest.raises(ValueError, match=r"between 0 and 0\.5"):
-        Mixture(weight=0.5)
 
 
 def test_reverse_kl_sits_on_one_mode(fits: ModeFits) -> None:
@@ -115,8 +110,3 @@ def test_all_fits_start_alike_and_are_densities(fits: ModeFits) -> None:
         assert np.abs(fit.path[-1] - fit.path[-50]).max() < 1e-6
         assert fit.density.sum() * spacing == pytest.approx(1.0)
     np.testing.assert_allclose(fits.anchor, fits.factor * fits.reference, rtol=1e-12)
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="branch_tokens 0"):
-        mode_fits(branch_tokens=0)

@@ -14,12 +14,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
 from tqdm import tqdm
 
 from sage.grading.assignments import same_assignment
 from sage.grading.exact import settle, settle_number
+from sage.grading.serving import Outcome
 from sage.grading.walks import settle_route
 from sage.grading.workers import MATH_VERIFY, REASONING_GYM, Workers
 from sage.problems.reasoning_gym import check_installed
@@ -28,8 +29,8 @@ from sage.prompting import solution_text
 
 __all__ = ["MAX_ANSWER", "STATUSES", "Grader", "Sample", "Status", "Verdict"]
 
-Status = Literal["correct", "wrong", "unparsed", "timeout", "gold_unparsed"]
-STATUSES: tuple[Status, ...] = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed")
+Status = Outcome
+STATUSES: tuple[Status, ...] = get_args(Outcome)
 
 MAX_ANSWER = 500
 """Longest answer, in characters, that is looked at; a longer one is `unparsed`."""
@@ -108,29 +109,26 @@ class Grader:
         for completion, gold, kind in samples:
             answer = self._find_answer(completion)
             longest = MAX_GRID if kind == "reasoning_gym" else MAX_ANSWER
-            if answer is None or len(answer) > longest:
-                asked.append((None if answer is None else answer[:longest], None))
-            else:
+            if answer is not None and len(answer) <= longest:
                 asked.append((answer, (gold, answer, kind)))
+            else:
+                asked.append((answer and answer[:longest], None))
         with self._lock:
             status = self._statuses({question for _, question in asked if question}, progress)
-        return [
-            Verdict("unparsed" if question is None else status[question], answer)
-            for answer, question in asked
-        ]
+        return [Verdict(status[q] if q else "unparsed", answer) for answer, q in asked]
 
     def _statuses(self, questions: set[_Question], progress: bool) -> dict[_Question, Status]:
-        status: dict[_Question, Status] = {}
+        status = {question: self._known[question] for question in questions & self._known.keys()}
+        new = sorted(questions - status.keys())
         open_pairs: dict[str, dict[tuple[str, str], list[_Question]]] = {}
-        new = [q for q in sorted(questions) if q not in self._known]
         with tqdm(
             total=len(new), desc="grading", unit="answer", mininterval=5, disable=not progress
         ) as bar:
             for question in new:
                 settled = _settle(question)
                 if isinstance(settled, tuple):
-                    of_module = open_pairs.setdefault(_module(question), {})
-                    of_module.setdefault(settled, []).append(question)
+                    module = REASONING_GYM if question[2] == "reasoning_gym" else MATH_VERIFY
+                    open_pairs.setdefault(module, {}).setdefault(settled, []).append(question)
                 else:
                     status[question] = settled
                     bar.update()
@@ -138,15 +136,10 @@ class Grader:
                 outcomes = self._workers[module].outcomes(list(pairs), bar.update)
                 for same, outcome in zip(pairs.values(), outcomes, strict=True):
                     status |= dict.fromkeys(same, outcome)
-        for question in questions - status.keys():
-            status[question] = self._known[question]
-        self._remember(status)
-        return status
-
-    def _remember(self, status: dict[_Question, Status]) -> None:
         self._known |= status
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
+        return status
 
 
 def _settle(question: _Question) -> Status | tuple[str, str]:
@@ -161,7 +154,3 @@ def _settle(question: _Question) -> Status | tuple[str, str]:
         same = same_assignment(gold, answer)
         return "unparsed" if same is None else "correct" if same else "wrong"
     return settle_number(gold, answer) if kind == "number" else settle(gold, answer)
-
-
-def _module(question: _Question) -> str:
-    return REASONING_GYM if question[2] == "reasoning_gym" else MATH_VERIFY

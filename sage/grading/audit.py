@@ -11,8 +11,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -32,37 +31,10 @@ SUSPECTS, EXAMPLES = 20, 5
 """The most of a kind and benchmark that are written to the file, and shown."""
 
 _COLUMNS = ("problem_id", "answer", "status")
-_SUSPECT = [
+_JUDGED = [
     *("benchmark", "suspicion", "problem_id", "gold", "answer"),
     *("grader", "math_verify", "equal", "completions"),
 ]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """An answer that was given `count` times, and what each method says of it.
-
-    `math_verify` is its outcome, None where it was not asked (a puzzle, no answer).
-    """
-
-    benchmark: str
-    problem_id: str
-    gold: str
-    answer: str | None
-    status: str
-    count: int
-    math_verify: str | None
-    equal: bool
-
-    @property
-    def suspicion(self) -> str | None:
-        """Why a person should read it, if at all."""
-        others_accept = self.equal or self.math_verify == "correct"
-        if self.status == "correct":
-            return None if others_accept else FALSE_POSITIVE
-        if others_accept:
-            return FALSE_NEGATIVE
-        return HOLDS_GOLD if self.answer and _stands_in(self.gold, self.answer) else None
 
 
 def audit(
@@ -70,84 +42,77 @@ def audit(
     problems: Mapping[str, Path],
     limit_seconds: float = 5.0,
     workers: int = 2,
-) -> list[Judged]:
+) -> pd.DataFrame:
     """Judge every different answer in the sample files of each benchmark once more.
 
-    `problems` are the benchmarks' problem files. Raises KeyError if a sample's problem is not
-    among them.
+    `problems` are the benchmarks' problem files. A row per answer, given in `completions` samples:
+    `grader` is its status, `math_verify` that method's outcome ("not asked" of a puzzle or without
+    an answer), `equal` whether it is the gold's text, `suspicion` why a person should read it (""
+    for no reason). Raises KeyError if a sample's problem is not among them.
     """
     given: Counter[tuple[str, str, str | None, str]] = Counter()
-    known: dict[str, dict[str, Problem]] = {}
+    known: dict[tuple[str, str], Problem] = {}
     for benchmark, files in samples.items():
-        known[benchmark] = {p.problem_id: p for p in read_problems(problems[benchmark])}
+        known |= {(benchmark, p.problem_id): p for p in read_problems(problems[benchmark])}
         for file in files:
             table = read_table(file, _COLUMNS).to_pydict()
-            for row in zip(*(table[name] for name in _COLUMNS), strict=True):
-                given[benchmark, *row] += 1
+            given.update((benchmark, *row) for row in zip(*map(table.get, _COLUMNS), strict=True))
     asked = {
-        (problem.answer, answer): ""
+        (problem.answer, answer): None
         for benchmark, name, answer, _ in given
-        if (problem := known[benchmark][name]).kind in ("math", "number")
-        and answer
-        and _is_short(answer)
+        if (problem := known[benchmark, name]).kind in ("math", "number")
+        if answer and len(answer) < MAX_ANSWER  # a longer one was cut, and was not graded either
     }
     pool = Workers(workers, limit_seconds)
     try:
         outcomes = dict(zip(asked, pool.outcomes(list(asked)), strict=True))
     finally:
         pool.close()
-    return [
-        Judged(
-            benchmark,
-            name,
-            readable_gold(gold := known[benchmark][name].answer, known[benchmark][name].kind),
-            answer,
-            status,
-            count,
-            outcomes.get((gold, answer or "")),
-            answer is not None and answer.strip() == gold.strip(),
-        )
-        for (benchmark, name, answer, status), count in given.items()
-    ]
+    rows = []
+    for (benchmark, name, answer, status), count in given.items():
+        problem = known[benchmark, name]
+        outcome = outcomes.get((problem.answer, answer or ""), "not asked")
+        equal = answer is not None and answer.strip() == problem.answer.strip()
+        gold = readable_gold(problem.answer, problem.kind)
+        reason = _suspicion(gold, answer, status, equal or outcome == "correct")
+        rows.append((benchmark, reason, name, gold, answer, status, outcome, equal, count))
+    return pd.DataFrame(rows, columns=_JUDGED)
 
 
-def counts(judged: Iterable[Judged]) -> pd.DataFrame:
+def _suspicion(gold: str, answer: str | None, status: str, others_accept: bool) -> str:
+    if status == "correct":
+        return "" if others_accept else FALSE_POSITIVE
+    if others_accept:
+        return FALSE_NEGATIVE
+    # By itself, not as a part of a number or word.
+    alone = rf"(?<![\w.]){re.escape(gold.strip())}(?![\w]|\.[0-9])"
+    return HOLDS_GOLD if answer and re.search(alone, answer) else ""
+
+
+def counts(judged: pd.DataFrame) -> pd.DataFrame:
     """A row per benchmark: completions by status, timeouts of both, and suspects by kind.
 
     All are numbers of completions. `no_answer` is the part of `unparsed` without a solution block.
     """
-    rows: dict[str, Counter[str]] = {}
-    for one in judged:
-        row = rows.setdefault(one.benchmark, Counter())
-        row["completions"] += one.count
-        row[one.status] += one.count
-        row["no_answer"] += one.count * (one.answer is None)
-        row["math_verify_timeout"] += one.count * (one.math_verify == "timeout")
-        if one.suspicion:
-            row[one.suspicion] += one.count
-    names = ["completions", *STATUSES, "no_answer", "math_verify_timeout", *SUSPICIONS]
-    table = [{"benchmark": b, **{n: row[n] for n in names}} for b, row in sorted(rows.items())]
-    return pd.DataFrame(table, columns=["benchmark", *names])
+    is_counted = {
+        "completions": judged["grader"].notna(),
+        **{status: judged["grader"] == status for status in STATUSES},
+        "no_answer": judged["answer"].isna(),
+        "math_verify_timeout": judged["math_verify"] == "timeout",
+        **{reason: judged["suspicion"] == reason for reason in SUSPICIONS},
+    }
+    columns = {name: judged["completions"].where(rows, 0) for name, rows in is_counted.items()}
+    return pd.DataFrame(columns).groupby(judged["benchmark"]).sum().reset_index()
 
 
-def suspects(judged: Iterable[Judged]) -> pd.DataFrame:
+def suspects(judged: pd.DataFrame) -> pd.DataFrame:
     """Up to SUSPECTS suspects of every kind and benchmark, drawn at random; texts escaped."""
-    groups: dict[tuple[str, str], list[Judged]] = {}
-    for one in judged:
-        if one.suspicion:
-            groups.setdefault((one.benchmark, one.suspicion), []).append(one)
-    rows = []
-    for key in sorted(groups):
-        group = sorted(groups[key], key=lambda one: (one.problem_id, str(one.answer)))
-        drawn = random.Random(f"0/{key}").sample(group, min(SUSPECTS, len(group)))
-        rows += [
-            (
-                *(*key, one.problem_id, ascii(one.gold), ascii(one.answer), one.status),
-                *(one.math_verify or "not asked", one.equal, one.count),
-            )
-            for one in drawn
-        ]
-    return pd.DataFrame(rows, columns=_SUSPECT)
+    kept = []
+    for key, group in judged[judged["suspicion"] != ""].groupby(["benchmark", "suspicion"]):
+        order = sorted(group.index, key=lambda i: (group["problem_id"][i], str(group["answer"][i])))
+        kept += random.Random(f"0/{key}").sample(order, min(SUSPECTS, len(order)))
+    drawn = judged.loc[kept]
+    return drawn.assign(gold=drawn["gold"].map(ascii), answer=drawn["answer"].map(ascii))
 
 
 def write_audit(
@@ -182,12 +147,3 @@ def _examples(table: pd.DataFrame) -> Iterator[str]:
         yield f"{benchmark}, {suspicion}:"
         for row in group.head(EXAMPLES).to_dict("records"):
             yield f"  gold {row['gold']}, answer {row['answer']} ({row['completions']} times)"
-
-
-def _is_short(answer: str) -> bool:
-    return len(answer) < MAX_ANSWER  # a longer one was cut, and was not graded either
-
-
-def _stands_in(gold: str, answer: str) -> bool:
-    """Whether the gold occurs in the answer by itself, not as a part of a number or word."""
-    return re.search(rf"(?<![\w.]){re.escape(gold.strip())}(?![\w]|\.[0-9])", answer) is not None

@@ -15,9 +15,10 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -50,9 +51,10 @@ class Workers:
                 f"workers {count} and limit {cpu_seconds} s must both be positive; "
                 "one worker and 5 s are enough for most uses"
             )
-        self._count = count
-        self._cpu_seconds, self._module = cpu_seconds, module
+        self._count, self._cpu_seconds, self._module = count, cpu_seconds, module
         self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._lock = threading.Lock()
         self._owner = os.getpid()
 
     def close(self) -> None:
@@ -66,55 +68,59 @@ class Workers:
         self, pairs: Sequence[tuple[str, str]], report: Callable[[], object] = lambda: None
     ) -> list[Outcome]:
         """The outcome of each pair (gold, answer); `report` is called as each is settled."""
+        if not pairs:
+            return []
         if self._owner != os.getpid():
             self._idle, self._owner = [], os.getpid()
-        settled: dict[int, Outcome] = {}
-        waiting = [(index, True) for index in reversed(range(len(pairs)))]
-        most = min(self._count, -(-len(pairs) // _PER_WORKER))
-        busy: dict[_Worker, tuple[int, bool]] = {}
+        # A thread for each process, which waits for it.
+        threads = ThreadPoolExecutor(min(self._count, -(-len(pairs) // _PER_WORKER)))
+        asked = [threads.submit(self._outcome, pair) for pair in pairs]
         try:
-            while len(settled) < len(pairs):
-                while waiting and len(busy) < most:
-                    worker = self._take()
-                    busy[worker] = waiting.pop()
-                    worker.ask(pairs[busy[worker][0]])
-                for worker, outcome in _replies(list(busy)):
-                    index, again = busy.pop(worker)
-                    if outcome is None:
-                        worker.close()
-                        if worker.died_young and again:
-                            waiting.append((index, False))
-                            continue
-                        outcome = "timeout"
-                    else:
-                        self._idle.append(worker)
-                    settled[index] = outcome
-                    report()
+            for settled in as_completed(asked):
+                settled.result()
+                report()
         finally:
-            for worker in busy:  # interrupted: a late reply must not answer another question
+            threads.shutdown(wait=False, cancel_futures=True)
+            with self._lock:  # interrupted: a late reply must not answer another question
+                left, self._busy = self._busy, set()
+            for worker in left:
                 worker.close()
-        return [settled[index] for index in range(len(pairs))]
+        return [settled.result() for settled in asked]
+
+    def _outcome(self, pair: tuple[str, str]) -> Outcome:
+        """The outcome of one pair; a worker that dies young is replaced once."""
+        for _ in range(2):
+            worker = self._take()
+            outcome = worker.ask(pair)
+            with self._lock:
+                self._busy.discard(worker)
+                if outcome is not None:
+                    self._idle.append(worker)
+                    return outcome
+            worker.close()
+            if not worker.died_young:
+                break
+        return "timeout"
 
     def _take(self) -> _Worker:
         """A worker that lives: one that waits, or a new one."""
-        while self._idle:
-            worker = self._idle.pop()
-            if worker.is_alive:
-                return worker
-            worker.close()  # killed from outside while it waited
-        return _Worker(self._module, self._cpu_seconds)
+        with self._lock:
+            worker = self._idle.pop() if self._idle else None
+            while worker and not worker.is_alive:
+                worker.close()  # killed from outside while it waited
+                worker = self._idle.pop() if self._idle else None
+            worker = worker or _Worker(self._module, self._cpu_seconds)
+            self._busy.add(worker)
+            return worker
 
 
 class _Worker:
-    """One process and the question it is at."""
+    """One process, and the question it is at."""
 
     def __init__(self, module: str, cpu_seconds: float) -> None:
         self._module = module
         self._wall_seconds = _WALL_FACTOR * cpu_seconds + _PREPARING.get(module, 0.0)
         self._is_ready = False
-        self._question: bytes | None = None
-        self.deadline = 0.0
-        self._looks: list[float] = []
         self._given_up = False
         # By `python -m`, so that it never runs the caller's main module. Hashes are fixed
         # because sympy's results may follow them.
@@ -128,11 +134,6 @@ class _Worker:
         )
 
     @property
-    def replies(self) -> Any:
-        """The stream its replies come on."""
-        return self._process.stdout
-
-    @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
         return self._process.poll() is None
@@ -143,83 +144,58 @@ class _Worker:
         ended = self._process.returncode
         return ended is not None and ended != -signal.SIGPROF and not self._given_up
 
-    def is_overdue(self) -> bool:
-        """Whether to give it up: its deadline has passed, and it has not been held up.
+    def ask(self, pair: tuple[str, str]) -> Outcome | None:
+        """The outcome of a question; None if the process is gone, or stuck.
 
-        A process that has used CPU time since the last look, waits for a processor or a disk, or is
-        stopped, gets a new deadline, until it has used as much CPU time as it may take altogether.
+        Raises RuntimeError if it ends, or is given up, before it was ready.
         """
-        if time.monotonic() < self.deadline:
-            return False
+        if not self._is_ready and self._reply(_START_SECONDS) is None:
+            self.close()
+            raise RuntimeError(
+                f"the grading worker did not start; run `python -m {self._module}` to see why"
+            )
+        self._is_ready = True
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # dead: the end of its replies will tell
+            self._process.stdin.write(json.dumps(pair).encode() + b"\n")
+        return self._reply(self._wall_seconds)
+
+    def _reply(self, seconds: float) -> Outcome | None:
+        """What it says within `seconds`, or later if it has been held up; None if nothing."""
+        assert self._process.stdout is not None
+        looks: list[float] = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not selector.select(seconds):
+                seconds = self._wall_seconds
+                if self._is_stuck(looks):
+                    self._given_up = True
+                    return None
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            self._process.wait()
+            return None
+        reply: Outcome = json.loads(line)
+        return reply
+
+    def _is_stuck(self, looks: list[float]) -> bool:
+        """Whether to give it up: it has not been held up.
+
+        A process that has used CPU time since the last of the `looks`, waits for a processor or a
+        disk, or is stopped, goes on, until it has used as much CPU time as it may take altogether.
+        """
         try:
             process = psutil.Process(self._process.pid)
             used, state = sum(process.cpu_times()[:2]), process.status()
         except psutil.Error:  # gone: the end of its replies will tell
             return False
-        looks = self._looks = [*self._looks, used]
-        advances = len(looks) == 1 or used > looks[-2] or state in _HELD_UP
-        self._given_up = not advances or used - looks[0] > self._wall_seconds
-        self.deadline = time.monotonic() + self._wall_seconds
-        return self._given_up
-
-    def ask(self, pair: tuple[str, str]) -> None:
-        """Hand over a question, now or as soon as the process is ready."""
-        self._question = json.dumps(pair).encode() + b"\n"
-        if self._is_ready:
-            self._send()
-        else:
-            self.deadline = time.monotonic() + _START_SECONDS
-
-    def _send(self) -> None:
-        assert self._process.stdin is not None
-        assert self._question is not None
-        self._looks = []
-        self.deadline = time.monotonic() + self._wall_seconds
-        with contextlib.suppress(BrokenPipeError):  # dead: the end of its replies will tell
-            self._process.stdin.write(self._question)
-
-    def reply(self) -> Outcome | Literal["ready"] | None:
-        """What has come: an outcome, word that it has started, None if the process is gone."""
-        line = self.replies.readline()
-        if not line.endswith(b"\n"):
-            self._process.wait()
-            self.check_started()
-            return None
-        if not self._is_ready:
-            self._is_ready = True
-            self._send()
-        message: Outcome | Literal["ready"] = json.loads(line)
-        return message
-
-    def check_started(self) -> None:
-        """Raises RuntimeError if it is given up before it was ready."""
-        if not self._is_ready:
-            self.close()
-            raise RuntimeError(
-                f"the grading worker did not start; run `python -m {self._module}` to see why"
-            )
+        advances = not looks or used > looks[-1] or state in _HELD_UP
+        looks.append(used)
+        return not advances or used - looks[0] > self._wall_seconds
 
     def close(self) -> None:
         """Kill the process and wait for its end."""
         if self.is_alive:
+            self._given_up = True
             self._process.kill()
         self._process.communicate()
-
-
-def _replies(workers: list[_Worker]) -> list[tuple[_Worker, Outcome | None]]:
-    """Wait for one or more workers; their outcomes, None for one that died or is too late."""
-    replies: list[tuple[_Worker, Outcome | None]] = []
-    with selectors.DefaultSelector() as selector:
-        for worker in workers:
-            selector.register(worker.replies, selectors.EVENT_READ, worker)
-        nearest = min(worker.deadline for worker in workers)
-        for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
-            message = key.data.reply()
-            if message != "ready":
-                replies.append((key.data, message))
-    answered = {worker for worker, _ in replies}
-    for worker in workers:
-        if worker not in answered and worker.is_overdue():
-            worker.check_started()
-            replies.append((worker, None))
-    return replies

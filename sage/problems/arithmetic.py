@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import Faults, Positive, Strict, about
-from sage.problems.fields import Count, GeneratorSeed, Hints, Split, Title, check_order
-from sage.problems.record import Draft, Problem, draw_different, split_of
+from sage.fields import Faults, Positive
+from sage.problems.fields import Generated, Hints, check_order
+from sage.problems.record import Draft, split_of
 
 _COUNTED = 200_000  # more expressions than this are not counted: that would take seconds
 _TERM = re.compile(r"([+-]?)\s*(\d+)")
@@ -33,14 +32,6 @@ def draw_expression(rng: random.Random, min_terms: int, max_terms: int, max_valu
     return expression
 
 
-def _expressions(count: int, terms: range) -> Iterator[str]:
-    """Every expression that `draw_expression` can draw with `count` terms."""
-    for first in terms:
-        signed = [f"{sign}{term}" for sign in "+-" for term in terms]
-        for rest in itertools.product(signed, repeat=count - 1):
-            yield f"{first}{''.join(rest)}"
-
-
 def signed_terms(expression: str) -> list[int]:
     """``"5-3-6"`` as ``[5, -3, -6]``."""
     return [int(sign + digits) for sign, digits in _TERM.findall(expression)]
@@ -49,11 +40,6 @@ def signed_terms(expression: str) -> list[int]:
 def running_totals(terms: list[int]) -> list[int]:
     """Partial sums from left to right, the first term included."""
     return list(itertools.accumulate(terms))
-
-
-def first_step(terms: list[int]) -> str:
-    """The first step from left to right, as worked solutions write it: ``5-3=2``."""
-    return f"{terms[0]}{terms[1]:+d}={terms[0] + terms[1]}"
 
 
 def correct_working(problem: str, working: str, answer: str) -> bool:
@@ -80,33 +66,25 @@ def correct_working(problem: str, working: str, answer: str) -> bool:
     return (plus, minus) == grouped and last == [plus_total, -minus_total]
 
 
-class ArithmeticSet(Strict):
+class ArithmeticSet(Generated):
     """Sums and differences from this project's generator."""
 
-    source: Annotated[Literal["arithmetic"], about("generated sums and differences")]
-    title: Title
-    count: Count
-    seed: GeneratorSeed
-    min_terms: Annotated[int, Field(ge=2), about("fewest terms of a sum", unit="terms")]
-    max_terms: Annotated[int, Field(ge=2), about("most terms of a sum", unit="terms")]
-    max_digits: Annotated[Positive, about("terms go from 0 to 10^max_digits", unit="digits")] = 1
-    running_total: Annotated[
-        Literal["any", "nonnegative", "negative"],
-        about(
-            "whether the partial sums from left to right never (`nonnegative`) or at some point "
-            "(`negative`) fall below zero"
-        ),
-    ] = "any"
-    split: Split
+    source: Literal["arithmetic"]
+    """generated sums and differences"""
+    min_terms: Annotated[int, Field(ge=2)]
+    """fewest terms of a sum [terms]"""
+    max_terms: Annotated[int, Field(ge=2)]
+    """most terms of a sum [terms]"""
+    max_digits: Positive = 1
+    """terms go from 0 to 10^max_digits [digits]"""
+    running_total: Literal["any", "nonnegative", "negative"] = "any"
+    """whether the partial sums from left to right never (`nonnegative`) or at some point
+    (`negative`) fall below zero"""
     hints: Hints = False
 
     @model_validator(mode="after")
-    def _ordered(self) -> ArithmeticSet:
-        check_order(self.min_terms, self.max_terms)
-        return self
-
-    @model_validator(mode="after")
     def _as_many_exist(self) -> ArithmeticSet:
+        check_order(self.min_terms, self.max_terms)
         if (there := self._existing()) is not None and self.count > there:
             raise Faults(
                 [
@@ -121,16 +99,16 @@ class ArithmeticSet(Strict):
     def _existing(self) -> int | None:
         """How many different problems its settings allow; None where there are enough by far, or
         too many to count."""
-        terms = range(10 ** min(self.max_digits, 5) + 1)
+        terms = [str(term) for term in range(10 ** min(self.max_digits, 5) + 1)]
         lengths = range(self.min_terms, self.max_terms + 1)
-        expressions = sum(len(terms) ** n * 2 ** (n - 1) for n in lengths)
-        if expressions > min(_COUNTED, 10 * self.count):
+        if sum(len(terms) ** n * 2 ** (n - 1) for n in lengths) > min(_COUNTED, 10 * self.count):
             return None
+        signed = [sign + term for sign in "+-" for term in terms]
+        drawn = (each for n in lengths for each in itertools.product(terms, *[signed] * (n - 1)))
         return sum(
             split_of(f"Calculate {expression}.") == self.split
             and self._is_asked(signed_terms(expression))
-            for n in lengths
-            for expression in _expressions(n, terms)
+            for expression in map("".join, drawn)
         )
 
     def _is_asked(self, terms: list[int]) -> bool:
@@ -138,35 +116,15 @@ class ArithmeticSet(Strict):
         kind = "negative" if min(running_totals(terms)) < 0 else "nonnegative"
         return self.running_total in ("any", kind)
 
-    def size(self) -> int:
-        """How many problems it has."""
-        return self.count
+    def draft(self, rng: random.Random, made: int) -> Draft | None:
+        """A sum with terms from 0 to 10^d, d drawn from 1 to `max_digits`.
 
-    def problems(self, name: str) -> list[Problem]:
-        """The set, called `name`: different problems of one split.
-
-        Terms go from 0 to 10^d, with d drawn from 1 to `max_digits` for each problem. With `hints`
-        each carries the first step of its solution. Raises ValueError if the settings do not admit
-        that many problems.
+        Its hint is the first step of its solution.
         """
-        rng = random.Random(f"arithmetic/{self.seed}")
-
-        def draw(_: int) -> Draft | None:
-            highest = 10 ** rng.randint(1, self.max_digits)
-            expression = draw_expression(rng, self.min_terms, self.max_terms, highest)
-            if not self._is_asked(terms := signed_terms(expression)):
-                return None
-            hint = first_step(terms) if self.hints else ""
-            level = f"{len(terms)} terms"
-            return Draft(f"Calculate {expression}.", str(sum(terms)), level, hint)
-
-        return draw_different(
-            name,
-            draw,
-            self.count,
-            max(200 * self.count, 20_000),
-            self.split,
-            kind="number",
-            source="sage/arithmetic",
-            revision=f"seed {self.seed}",
-        )
+        highest = 10 ** rng.randint(1, self.max_digits)
+        expression = draw_expression(rng, self.min_terms, self.max_terms, highest)
+        if not self._is_asked(terms := signed_terms(expression)):
+            return None
+        hint = f"{terms[0]}{terms[1]:+d}={terms[0] + terms[1]}" if self.hints else ""
+        level = f"{len(terms)} terms"
+        return Draft(f"Calculate {expression}.", str(sum(terms)), level, hint)

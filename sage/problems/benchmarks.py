@@ -162,33 +162,33 @@ def gold_answer(value: Any, after: str | None = None) -> str:
 
 def _solved(named: Named, rules: RowRules, rows: Rows) -> Iterator[Solved]:
     fields = rules.fields
-    texts = [
-        str(_field(named, rows, number, "problem", fields.problem)).strip()
+    texts = {
+        number: str(_field(named, rows, number, "problem", fields.problem)).strip()
         for number in range(len(rows.rows))
-    ]
-    kept = [n for n, text in enumerate(texts) if not (rules.english_only and _CHINESE.search(text))]
-    texts = _unwrapped(named, rows, [texts[n] for n in kept], rules.wrappers)
-    for number, text in zip(kept, texts, strict=True):
-        row = rows.rows[number]
+    }
+    if rules.english_only:
+        texts = {number: text for number, text in texts.items() if not _CHINESE.search(text)}
+    unwrapped = _unwrapped(named, rows, list(texts.values()), rules.wrappers)
+    for number, text in zip(texts, unwrapped, strict=True):
         given = _field(named, rows, number, "answer", fields.answer)
         answer = gold_answer(given, rules.answer_after)
         if rules.numbers_only and not _NUMBER.fullmatch(answer):
             continue
-        level = _value_at(row, fields.level or [])
-        key = _value_at(row, fields.id or [])
-        yield Solved(
-            Problem(
-                problem_id=_problem_id(named.name, rows.level, key, text),
-                problem=text,
-                answer=answer,
-                kind=rules.kind,
-                level=str(level if level is not None else rows.level or ""),
-                source=rows.source,
-                revision=rows.revision,
-                cluster=str(_value_at(row, fields.cluster or []) or ""),
-            ),
-            str(_value_at(row, fields.solution or []) or ""),
+        level, key, cluster, solution = (
+            _value_at(rows.rows[number], paths or [])
+            for paths in (fields.level, fields.id, fields.cluster, fields.solution)
         )
+        problem = Problem(
+            problem_id=_problem_id(named.name, rows.level, key, text),
+            problem=text,
+            answer=answer,
+            kind=rules.kind,
+            level=str(level if level is not None else rows.level or ""),
+            source=rows.source,
+            revision=rows.revision,
+            cluster=str(cluster or ""),
+        )
+        yield Solved(problem, str(solution or ""))
 
 
 def _problem_id(benchmark: str, level: str | None, key: Any, text: str) -> str:
@@ -204,13 +204,13 @@ def _distinct(named: Named, rules: RowRules, solved: list[Solved]) -> list[Solve
     for row in solved:
         name = row.problem.problem_id
         seen[name] += 1
-        if seen[name] > 1 and rules.fields.id:
-            raise named.fault(
-                "fields.id",
-                f"two problems have the id {name!r}; leave fields.id out to have ids made from "
-                "the problems, or correct it",
-            )
         if seen[name] > 1:
+            if rules.fields.id:
+                raise named.fault(
+                    "fields.id",
+                    f"two problems have the id {name!r}; leave fields.id out to have ids made from "
+                    "the problems, or correct it",
+                )
             row = replace(row, problem=replace(row.problem, problem_id=f"{name}-{seen[name]}"))
         numbered.append(row)
     return numbered
@@ -270,5 +270,6 @@ def _value_at(row: Row, paths: Sequence[str]) -> Any:
 def _refuse_unknown(named: Named, asked: set[str], known: set[str]) -> None:
     if unknown := sorted(asked - known):
         levels = ", ".join(sorted(filter(None, known))) or "none"
-        message = f"no level {', '.join(unknown)}; its levels: {levels}"
-        raise named.fault("levels", message, place="")
+        raise named.fault(
+            "levels", f"no level {', '.join(unknown)}; its levels: {levels}", place=""
+        )

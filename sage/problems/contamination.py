@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from sage.fields import Positive, Strict, about
+from sage.fields import Positive, Strict
 from sage.problems.record import Problem
 from sage.runtime.files import atomic_directory
 
@@ -45,21 +45,13 @@ class Contamination(Strict):
     punctuation. A problem shorter than `ngram` words overlaps only with an equal one.
     """
 
-    ngram: Annotated[
-        Positive, about("length of the word sequences that are compared", unit="words")
-    ] = 13
-    share: Annotated[
-        float,
-        Field(gt=0.0, le=1.0),
-        about(
-            "two problems overlap if the training problem contains at least this share of the "
-            "benchmark problem's word sequences",
-            unit="share, 0 to 1",
-        ),
-    ] = 0.5
-    drop: Annotated[
-        bool, about("whether RL leaves out training problems that overlap; the paper keeps them")
-    ] = False
+    ngram: Positive = 13
+    """length of the word sequences that are compared [words]"""
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
+    """two problems overlap if the training problem contains at least this share of the benchmark
+    problem's word sequences [share, 0 to 1]"""
+    drop: bool = False
+    """whether RL leaves out training problems that overlap; the paper keeps them"""
 
 
 _COMMAND = re.compile(r"\\(?:left|right|text|mathrm|displaystyle|dfrac|tfrac|[,;:! ])")

@@ -40,15 +40,16 @@ class Worked:
 class Slips(Strict):
     """How often the worked solutions of the corpus contain a mistake."""
 
-    direct: Annotated[Share, about("a direct answer is wrong", unit="probability")]
-    steps: Annotated[Share, about("a step from left to right is wrong", unit="probability")]
-    group: Annotated[
-        Share, about("an addition or subtraction of grouped terms is wrong", unit="probability")
-    ]
-    below_zero: Annotated[
-        Share, about("a step from or to a negative total loses its sign", unit="probability")
-    ]
-    knights: Annotated[Share, about("a puzzle is answered at random", unit="probability")]
+    direct: Share
+    """a direct answer is wrong [probability]"""
+    steps: Share
+    """a step from left to right is wrong [probability]"""
+    group: Share
+    """an addition or subtraction of grouped terms is wrong [probability]"""
+    below_zero: Share
+    """a step from or to a negative total loses its sign [probability]"""
+    knights: Share
+    """a puzzle is answered at random [probability]"""
 
 
 def work_arithmetic(expression: str, style: str, slips: Slips, rng: random.Random) -> Worked:
@@ -90,20 +91,25 @@ class Corpus(Strict):
     split `train`.
     """
 
-    source: Annotated[Literal["styles"], about("worked solutions in several styles")] = "styles"
+    source: Literal["styles"] = "styles"
+    """worked solutions in several styles"""
     styles: Annotated[
         dict[Style, Annotated[NonNegativeFloat, about("how often", unit="weight")]],
         Field(min_length=1),
-        about("how often a sum is solved in each style; need not add up to 1", unit="weights"),
     ]
-    slips: Annotated[Slips, about("how often solutions are wrong")]
-    min_terms: Annotated[int, Field(ge=2), about("fewest terms of a sum", unit="terms")]
-    max_terms: Annotated[int, Field(ge=2), about("most terms of a sum", unit="terms")]
-    max_value: Annotated[Positive, about("largest term", unit="integer")]
-    knights_share: Annotated[
-        Share, about("share of puzzles among the documents", unit="share, 0 to 1")
-    ]
-    knights_people: Annotated[People, about("numbers of people in the puzzles", unit="people")]
+    """how often a sum is solved in each style; need not add up to 1 [weights]"""
+    slips: Slips
+    """how often solutions are wrong"""
+    min_terms: Annotated[int, Field(ge=2)]
+    """fewest terms of a sum [terms]"""
+    max_terms: Annotated[int, Field(ge=2)]
+    """most terms of a sum [terms]"""
+    max_value: Positive
+    """largest term [integer]"""
+    knights_share: Share
+    """share of puzzles among the documents [share, 0 to 1]"""
+    knights_people: People
+    """numbers of people in the puzzles [people]"""
 
     @model_validator(mode="after")
     def _drawable(self) -> Corpus:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sage.fields import REPOSITORY, Distinct, Name, Positive, Strict, about, known
+from sage.fields import REPOSITORY, Distinct, Name, Positive, Strict, known
 from sage.problems.fields import Hints, Title
 
 
@@ -27,17 +27,14 @@ Paths = Annotated[_Paths, BeforeValidator(_listed, json_schema_input_type=str | 
 class DataFile(Strict):
     """A file of rows: JSON Lines or Parquet, by the end of its name."""
 
-    path: Annotated[
-        str,
-        Field(pattern=r"^[^/\\].*\.(jsonl|parquet)$"),
-        about("where the file is; ends in `.jsonl` or `.parquet`", unit="path"),
-    ]
-    rows: Annotated[Positive | None, about("expected size; `null` allows any", unit="rows")] = None
-    sha256: Annotated[
-        Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None,
-        about("expected checksum; `null` allows any", unit="64 hexadecimal digits"),
-    ] = None
-    level: Annotated[str | None, about("level of all its problems")] = None
+    path: Annotated[str, Field(pattern="^[^/\\\\].*\\.(jsonl|parquet)$")]
+    """where the file is; ends in `.jsonl` or `.parquet` [path]"""
+    rows: Positive | None = None
+    """expected size; `null` allows any [rows]"""
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """expected checksum; `null` allows any [64 hexadecimal digits]"""
+    level: str | None = None
+    """level of all its problems"""
 
     @model_validator(mode="after")
     def _stays_in_its_folder(self) -> DataFile:
@@ -49,16 +46,12 @@ class DataFile(Strict):
 class HubFiles(Strict):
     """Files of one data set repository of the hub, at one commit."""
 
-    repository: Annotated[
-        str,
-        Field(pattern=REPOSITORY),
-        about("a data set repository", unit="owner/name"),
-    ]
-    revision: Annotated[
-        Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None,
-        about("its commit; `null` takes the newest", unit="40 hexadecimal digits"),
-    ] = None
-    files: Annotated[list[DataFile], Field(min_length=1), about("the files to read, in this order")]
+    repository: Annotated[str, Field(pattern=REPOSITORY)]
+    """a data set repository [owner/name]"""
+    revision: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = None
+    """its commit; `null` takes the newest [40 hexadecimal digits]"""
+    files: Annotated[list[DataFile], Field(min_length=1)]
+    """the files to read, in this order"""
 
 
 class Fields(Strict):
@@ -68,61 +61,45 @@ class Fields(Strict):
     that a row has is used.
     """
 
-    problem: Annotated[Paths, about("the problem", unit="path or list of paths")]
-    answer: Annotated[Paths, about("the correct answer", unit="path or list of paths")]
-    level: Annotated[
-        Paths | None,
-        about("the level; `null` takes that of the file", unit="path or list of paths"),
-    ] = None
-    id: Annotated[
-        Paths | None,
-        about(
-            "its id; with `null` one is made from the text of the problem",
-            unit="path or list of paths",
-        ),
-    ] = None
-    cluster: Annotated[
-        Paths | None,
-        about(
-            "what several problems were drawn with: a template, a text, a contest. Standard errors "
-            "are then clustered; with `null` each problem stands for itself",
-            unit="path or list of paths",
-        ),
-    ] = None
-    solution: Annotated[
-        Paths | None, about("a worked solution, for SFT", unit="path or list of paths")
-    ] = None
+    problem: Paths
+    """the problem [path or list of paths]"""
+    answer: Paths
+    """the correct answer [path or list of paths]"""
+    level: Paths | None = None
+    """the level; `null` takes that of the file [path or list of paths]"""
+    id: Paths | None = None
+    """its id; with `null` one is made from the text of the problem [path or list of paths]"""
+    cluster: Paths | None = None
+    """what several problems were drawn with: a template, a text, a contest. Standard errors are
+    then clustered; with `null` each problem stands for itself [path or list of paths]"""
+    solution: Paths | None = None
+    """a worked solution, for SFT [path or list of paths]"""
 
 
 class Wrapper(Strict):
     """Text before and after every problem of a file that is not part of the problem."""
 
-    before: Annotated[str, about("text before the problem")] = ""
-    after: Annotated[str, about("text after the problem")] = ""
+    before: str = ""
+    """text before the problem"""
+    after: str = ""
+    """text after the problem"""
 
 
 class RowRules(Strict):
     r"""How the rows of a data set become problems."""
 
-    kind: Annotated[
-        Literal["math", "number", "knights"],
-        about("how answers are compared; `number`: as `math`, but the sum `5+6` is no answer"),
-    ] = "math"
-    fields: Annotated[Fields, about("which field or column of a row holds what")]
-    wrappers: Annotated[
-        list[Wrapper],
-        about("text around every problem that is not part of it; of several, the one that fits"),
-    ] = Field(default_factory=list)
-    answer_after: Annotated[
-        Annotated[str, Field(min_length=1)] | None,
-        about("the answer is what follows the last occurrence of this text in its field"),
-    ] = None
-    english_only: Annotated[
-        bool, about("whether problems with Chinese characters are left out")
-    ] = False
-    numbers_only: Annotated[
-        bool, about("whether problems whose answer is not a number are left out")
-    ] = False
+    kind: Literal["math", "number", "knights"] = "math"
+    """how answers are compared; `number`: as `math`, but the sum `5+6` is no answer"""
+    fields: Fields
+    """which field or column of a row holds what"""
+    wrappers: list[Wrapper] = Field(default_factory=list)
+    """text around every problem that is not part of it; of several, the one that fits"""
+    answer_after: Annotated[str, Field(min_length=1)] | None = None
+    """the answer is what follows the last occurrence of this text in its field"""
+    english_only: bool = False
+    """whether problems with Chinese characters are left out"""
+    numbers_only: bool = False
+    """whether problems whose answer is not a number are left out"""
 
 
 class Benchmark(RowRules):
@@ -136,20 +113,13 @@ class Benchmark(RowRules):
     as 27.
     """
 
-    hub: Annotated[
-        list[HubFiles], about("the repositories on the Hugging Face hub that hold the files")
-    ] = Field(default_factory=list)
-    mirror: Annotated[
-        list[DataFile],
-        about("copies under other names; they are used if they cover every level"),
-    ] = Field(default_factory=list)
-    kept: Annotated[
-        Positive | None,
-        about(
-            "problems left after these two filters; another number is an error, `null` allows any",
-            unit="problems",
-        ),
-    ] = None
+    hub: list[HubFiles] = Field(default_factory=list)
+    """the repositories on the Hugging Face hub that hold the files"""
+    mirror: list[DataFile] = Field(default_factory=list)
+    """copies under other names; they are used if they cover every level"""
+    kept: Positive | None = None
+    """problems left after these two filters; another number is an error, `null` allows any
+    [problems]"""
 
     @model_validator(mode="after")
     def _has_files(self) -> Benchmark:
@@ -166,21 +136,12 @@ class Benchmark(RowRules):
 class PartOfData(Strict):
     """Which problems of a data set are taken."""
 
-    levels: Annotated[
-        Annotated[list[int | str], Field(min_length=1), Distinct] | None,
-        about(
-            "keeps problems of these levels only: `[5]` for MATH-500, `[2025]` for AIME; `null` "
-            "keeps all",
-            unit="levels",
-        ),
-    ] = None
-    first: Annotated[
-        Positive | None,
-        about(
-            "keeps this many problems from the start, after levels and filters; `null` keeps all",
-            unit="problems",
-        ),
-    ] = None
+    levels: Annotated[list[int | str], Field(min_length=1), Distinct] | None = None
+    """keeps problems of these levels only: `[5]` for MATH-500, `[2025]` for AIME; `null` keeps all
+    [levels]"""
+    first: Positive | None = None
+    """keeps this many problems from the start, after levels and filters; `null` keeps all
+    [problems]"""
     hints: Hints = False
 
     def size(self) -> int | None:
@@ -191,6 +152,8 @@ class PartOfData(Strict):
 class BenchmarkSet(PartOfData):
     """A public data set of `benchmarks.yaml`, or a part of it."""
 
-    source: Annotated[Literal["benchmark"], about("a data set of `benchmarks.yaml`")]
+    source: Literal["benchmark"]
+    """a data set of `benchmarks.yaml`"""
     title: Title
-    benchmark: Annotated[Name, known("benchmark"), about("its entry in `benchmarks.yaml`")]
+    benchmark: Annotated[Name, known("benchmark")]
+    """its entry in `benchmarks.yaml`"""

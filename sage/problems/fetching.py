@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,10 @@ def fetch(
     or under the names the entry lists. Raises DataError.
     """
     held = copies(name, entry, mirror, wanted) if mirror else []
+    for file, path in held:
+        rows = read_rows(file, path)
+        yield Rows(rows, f"mirror:{file.path}", f"sha256:{checksum(path)}", file.level)
     if held:
-        for file, path in held:
-            rows = read_rows(file, path)
-            source, revision = f"mirror:{file.path}", f"sha256:{checksum(path)}"
-            yield Rows(rows, source, revision, file.level)
         return
     if not entry.hub:
         names = ", ".join(file.path for file in entry.mirror if wanted(file))
@@ -121,8 +121,8 @@ def data_sums(entry: Benchmark, levels: Sequence[int | str] | None = None) -> li
             return sorted(checksum(path) for _, path in held)
     except DataError:
         return []  # the job says what is wrong
-    expected = (file.sha256 for hub in entry.hub for file in hub.files if wanted(file))
-    return sorted(sum for sum in expected if sum)
+    files = filter(wanted, (file for hub in entry.hub for file in hub.files))
+    return sorted(file.sha256 for file in files if file.sha256)
 
 
 def read_rows(file: DataFile, path: Path) -> list[Row]:
@@ -130,25 +130,23 @@ def read_rows(file: DataFile, path: Path) -> list[Row]:
 
     Raises DataError.
     """
-    actual = checksum(path)
-    if file.sha256 not in (None, actual):
-        raise DataError(
-            f"{path}: its sha256 is {actual}, but {file.sha256} is expected: the file is damaged "
-            "or another version; replace it, or correct the entry in config/benchmarks.yaml"
-        )
+    way_out = "or another version; replace it, or correct the entry in config/benchmarks.yaml"
+    if file.sha256 not in (None, actual := checksum(path)):
+        what = f"its sha256 is {actual}, but {file.sha256} is expected: the file is damaged"
+        raise DataError(f"{path}: {what} {way_out}")
     rows = rows_in(path)
     if file.rows not in (None, len(rows)):
-        raise DataError(
-            f"{path}: has {len(rows)} rows, but {file.rows} are expected: the file is cut short "
-            "or another version; replace it, or correct the entry in config/benchmarks.yaml"
-        )
+        what = f"has {len(rows)} rows, but {file.rows} are expected: the file is cut short"
+        raise DataError(f"{path}: {what} {way_out}")
     return rows
 
 
 def rows_in(path: Path) -> list[Row]:
     """The rows of a CSV, JSON Lines or Parquet file, by the end of its name. Raises DataError."""
     try:
-        return _READERS[path.suffix](path)
+        if path.suffix == ".parquet":
+            return parquet.read_table(path).to_pylist()
+        return list(_csv(path) if path.suffix == ".csv" else _json_lines(path))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
     except (ValueError, OSError, csv.Error) as error:
@@ -163,8 +161,7 @@ def checksum(path: Path) -> str:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _json_lines(path: Path) -> list[Row]:
-    rows = []
+def _json_lines(path: Path) -> Iterator[Row]:
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -175,31 +172,17 @@ def _json_lines(path: Path) -> list[Row]:
                 raise ValueError(f"line {number} is not JSON ({error})") from error
             if not isinstance(row, dict):
                 raise ValueError(f"line {number} is not a JSON object")
-            rows.append(row)
-    return rows
+            yield row
 
 
-def _parquet(path: Path) -> list[Row]:
-    return parquet.read_table(path).to_pylist()
-
-
-def _csv(path: Path) -> list[Row]:
+def _csv(path: Path) -> Iterator[Row]:
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
-        rows = []
         for row in reader:
             if None in row or None in row.values():
                 more_or_fewer = "more" if None in row else "fewer"
                 raise ValueError(f"line {reader.line_num} has {more_or_fewer} fields than line 1")
-            rows.append(dict(row))
-    return rows
-
-
-_READERS: dict[str, Callable[[Path], list[Row]]] = {
-    ".csv": _csv,
-    ".jsonl": _json_lines,
-    ".parquet": _parquet,
-}
+            yield dict(row)
 
 
 def copies(
@@ -213,10 +196,10 @@ def copies(
     as_on_hub = [(file, mirror / hub.repository / file.path) for hub, file in of_hub]
     named = [(file, mirror / file.path) for file in entry.mirror if wanted(file)]
     covered = {file.level for file, _ in named} >= {file.level for _, file in of_hub}
-    layouts = [as_on_hub] * bool(as_on_hub) + [named] * bool(named and covered)
+    layouts = [as_on_hub, named if covered else []]
     missing = [[str(path) for _, path in layout if not path.is_file()] for layout in layouts]
     for layout, absent in zip(layouts, missing, strict=True):
-        if not absent:
+        if layout and not absent:
             return layout
     for layout, absent in zip(layouts, missing, strict=True):
         if len(absent) < len(layout):
@@ -251,34 +234,25 @@ def _download(name: str, hub: HubFiles, file: DataFile, mirror: Path | None, for
     """
     what = f"benchmark {name!r}: {hub.repository}/{file.path}"
     held = cached(hub, file)
-    if hub.revision and held and not force:
+    if held and hub.revision and not force:
         return held
-    reason = silence()
-    if reason and held and not force:
-        return held
-    if reason:
+    if reason := silence():
+        if held and not force:
+            return held
         raise DataError(f"{what}: {_advice(hub, mirror)} ({reason})")
+    download = partial(hf_hub_download, hub.repository, file.path, repo_type="dataset")
     for pause in (*PAUSES, None):
         try:
-            return Path(
-                hf_hub_download(
-                    hub.repository,
-                    file.path,
-                    repo_type="dataset",
-                    revision=hub.revision,
-                    force_download=force,
-                )
-            )
+            return Path(download(revision=hub.revision, force_download=force))
         except (RepositoryNotFoundError, GatedRepoError) as error:
-            raise DataError(
-                f"{what}: the hub has no such data set, or does not show it to you; check the "
-                f"name in config/benchmarks.yaml, or log in with `hf auth login` {_said(error)}"
-            ) from error
+            why = (
+                "the hub has no such data set, or does not show it to you; check the name in "
+                "config/benchmarks.yaml, or log in with `hf auth login`"
+            )
+            raise DataError(f"{what}: {why} {_said(error)}") from error
         except (RevisionNotFoundError, RemoteEntryNotFoundError) as error:
-            raise DataError(
-                f"{what}: not in the data set at revision {hub.revision or 'main'}; correct the "
-                f"entry in config/benchmarks.yaml {_said(error)}"
-            ) from error
+            why = f"not in the data set at revision {hub.revision or 'main'}; correct the entry in"
+            raise DataError(f"{what}: {why} config/benchmarks.yaml {_said(error)}") from error
         except (httpx.HTTPError, OSError, ValueError) as error:
             if pause is None or not _passes(error):
                 raise DataError(f"{what}: {_advice(hub, mirror)} {_said(error)}") from error

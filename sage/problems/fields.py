@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import random
+from abc import abstractmethod
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from sage.fields import Positive, Seed, about
+from sage.fields import Positive, Seed, Strict, about
 from sage.problems import record
+from sage.problems.record import Draft, Kind, Problem, draw_different
 
 Title = Annotated[str, about("its name in tables and figures")]
 Count = Annotated[Positive, about("size of the set", unit="problems")]
@@ -30,6 +33,42 @@ Hints = Annotated[
 ]
 People = Annotated[list[Annotated[int, Field(ge=2, le=8)]], Field(min_length=1)]
 """Numbers of people in puzzles."""
+
+
+class Generated(Strict):
+    """A set of problems from a generator of this project."""
+
+    source: str
+    title: Title
+    count: Count
+    seed: GeneratorSeed
+    split: Split
+
+    problem_kind: ClassVar[Kind] = "number"
+
+    @abstractmethod
+    def draft(self, rng: random.Random, made: int) -> Draft | None:
+        """A problem, or none, of any split; `made` are in the set so far."""
+
+    def size(self) -> int:
+        """How many problems it has."""
+        return self.count
+
+    def problems(self, name: str) -> list[Problem]:
+        """The set, called `name`: different problems of one split.
+
+        Raises ValueError if the settings do not admit that many.
+        """
+        rng = random.Random(f"{self.source}/{self.seed}")
+        return draw_different(
+            name,
+            lambda made: self.draft(rng, made),
+            self.count,
+            self.split,
+            kind=self.problem_kind,
+            source=f"sage/{self.source}",
+            revision=f"seed {self.seed}",
+        )
 
 
 def check_order(min_terms: int, max_terms: int) -> None:

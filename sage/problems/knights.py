@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from sage.fields import Distinct, Positive, Seed, Strict, about
+from sage.fields import Distinct, Positive, Seed, Strict
 from sage.problems.fields import Hints, People, Split, Title
 from sage.problems.record import Draft, Problem, draw_different
 
@@ -22,7 +22,13 @@ ROLES = ("knave", "knight")
 Statement = tuple
 """Nested: ("is", person, truthful), or one of FORMS with two statements, as in ("if", s, t)."""
 
-FORMS = ("and", "or", "if", "iff")
+FORMS = {
+    "and": ("{} and {}", lambda left, right: left and right),
+    "or": ("{} or {}", lambda left, right: left or right),
+    "if": ("if {} then {}", lambda left, right: not left or right),
+    "iff": ("{} exactly if {}", lambda left, right: left == right),
+}
+"""Compound statements: how each is written, and when it is true."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +44,8 @@ def holds(statement: Statement, truthful: tuple[bool, ...]) -> bool:
     match statement:
         case ("is", person, value):
             return truthful[person] == value
-        case ("and", left, right):
-            return holds(left, truthful) and holds(right, truthful)
-        case ("or", left, right):
-            return holds(left, truthful) or holds(right, truthful)
-        case ("if", left, right):
-            return not holds(left, truthful) or holds(right, truthful)
-        case ("iff", left, right):
-            return holds(left, truthful) == holds(right, truthful)
+        case (form, left, right):
+            return FORMS[form][1](holds(left, truthful), holds(right, truthful))
     raise ValueError(f"not a statement: {statement!r}")
 
 
@@ -74,11 +74,8 @@ def draw_puzzle(people: int, rng: random.Random) -> Puzzle:
 
 def render(puzzle: Puzzle) -> str:
     """The puzzle as text."""
-    lines = [
-        f"{NAMES[person]}: {_render_statement(said)}."
-        for person, said in enumerate(puzzle.statements)
-    ]
-    return "Knights tell the truth, knaves lie. " + " ".join(lines) + " Who is what?"
+    said = (f"{NAMES[i]}: {_render_statement(s)}." for i, s in enumerate(puzzle.statements))
+    return "Knights tell the truth, knaves lie. " + " ".join(said) + " Who is what?"
 
 
 def render_answer(solution: tuple[bool, ...]) -> str:
@@ -89,15 +86,15 @@ def render_answer(solution: tuple[bool, ...]) -> str:
 class KnightsSet(Strict):
     """Knights and Knaves puzzles with exactly one solution, from this project's generator."""
 
-    source: Annotated[Literal["knights"], about("generated Knights and Knaves puzzles")]
+    source: Literal["knights"]
+    """generated Knights and Knaves puzzles"""
     title: Title
-    people: Annotated[
-        People,
-        Distinct,
-        about("numbers of people; each number is a level of difficulty", unit="people"),
-    ]
-    per_size: Annotated[Positive, about("puzzles of each number of people", unit="puzzles")]
-    seed: Annotated[Seed, about("seed of the generator", unit="integer")]
+    people: Annotated[People, Distinct]
+    """numbers of people; each number is a level of difficulty [people]"""
+    per_size: Positive
+    """puzzles of each number of people [puzzles]"""
+    seed: Seed
+    """seed of the generator [integer]"""
     split: Split
     hints: Hints = False
 
@@ -125,7 +122,6 @@ class KnightsSet(Strict):
                 f"{name}-{people}ppl",
                 draw,
                 self.per_size,
-                max(100 * self.per_size, 2_000),
                 self.split,
                 digits=3,
                 kind="knights",
@@ -153,10 +149,6 @@ def _render_statement(statement: Statement) -> str:
     match statement:
         case ("is", person, value):
             return f"{NAMES[person]} is a {ROLES[value]}"
-        case ("if", left, right):
-            return f"if {_render_statement(left)} then {_render_statement(right)}"
-        case ("iff", left, right):
-            return f"{_render_statement(left)} exactly if {_render_statement(right)}"
-        case (joiner, left, right):
-            return f"{_render_statement(left)} {joiner} {_render_statement(right)}"
+        case (form, left, right):
+            return FORMS[form][0].format(_render_statement(left), _render_statement(right))
     raise ValueError(f"not a statement: {statement!r}")

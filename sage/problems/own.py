@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from sage.fields import REPOSITORY, about
+from sage.fields import REPOSITORY
 from sage.problems.entries import Fields, PartOfData, Paths, RowRules
 from sage.problems.fields import Title
 from sage.problems.record import DataError, Problem
@@ -32,19 +32,18 @@ class OwnFields(Fields):
     that a row has is used.
     """
 
-    problem: Annotated[Paths, about("the problem", unit="name or list of names")] = Field(
-        default_factory=lambda: ["problem"]
-    )
-    answer: Annotated[Paths, about("the correct answer", unit="name or list of names")] = Field(
-        default_factory=lambda: ["answer"]
-    )
+    problem: Paths = Field(default_factory=lambda: ["problem"])
+    """the problem [name or list of names]"""
+    answer: Paths = Field(default_factory=lambda: ["answer"])
+    """the correct answer [name or list of names]"""
 
 
 class OwnSet(RowRules, PartOfData, ABC):
     """What a file and a data set of the hub have in common."""
 
     title: Title
-    fields: Annotated[OwnFields, about("which column of a row holds what")] = OwnFields()
+    fields: OwnFields = OwnFields()
+    """which column of a row holds what"""
 
     @abstractmethod
     def rows(self) -> Rows:
@@ -81,15 +80,11 @@ class FileSet(OwnSet):
     After an edit of the file, what depends on it is made again.
     """
 
-    source: Annotated[Literal["file"], about("a file on this machine")]
-    file: Annotated[
-        str,
-        about(
-            "where it is, from the folder of the study's file on; ends in `.csv`, `.jsonl` or "
-            "`.parquet`",
-            unit="path",
-        ),
-    ]
+    source: Literal["file"]
+    """a file on this machine"""
+    file: str
+    """where it is, from the folder of the study's file on; ends in `.csv`, `.jsonl` or `.parquet`
+    [path]"""
 
     def rows(self) -> Rows:
         from sage.problems.fetching import Rows, rows_in
@@ -119,17 +114,16 @@ class HubSet(OwnSet):
     A folder `OWNER/NAME` in the mirror is used in place of the hub.
     """
 
-    source: Annotated[Literal["hub"], about("a data set of the Hugging Face hub")]
-    repository: Annotated[
-        str, Field(pattern=REPOSITORY), about("the repository on the hub", unit="owner/name")
-    ]
-    split: Annotated[str, about("which split, such as `train`", unit="name")] = "test"
-    subset: Annotated[
-        str | None, about("which configuration, of a data set that has several", unit="name")
-    ] = None
-    revision: Annotated[
-        str, about("which version; name a commit to pin it", unit="commit or branch")
-    ] = "main"
+    source: Literal["hub"]
+    """a data set of the Hugging Face hub"""
+    repository: Annotated[str, Field(pattern=REPOSITORY)]
+    """the repository on the hub [owner/name]"""
+    split: str = "test"
+    """which split, such as `train` [name]"""
+    subset: str | None = None
+    """which configuration, of a data set that has several [name]"""
+    revision: str = "main"
+    """which version; name a commit to pin it [commit or branch]"""
 
     def copy_in_mirror(self) -> Path | None:
         """Its folder in the mirror, if it is there."""

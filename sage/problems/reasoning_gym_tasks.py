@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import Strict, about
+from sage.fields import Strict
 from sage.problems.fields import Count, GeneratorSeed, Split, Title
 from sage.problems.record import Problem
 
@@ -49,25 +49,19 @@ class ReasoningGymSet(Strict):
     formula counts as `unparsed`.
     """
 
-    source: Annotated[Literal["reasoning_gym"], about("a task of reasoning-gym")]
+    source: Literal["reasoning_gym"]
+    """a task of reasoning-gym"""
     title: Title
-    task: Annotated[Task, about("which of them")]
-    settings: Annotated[
-        dict[str, Any],
-        about("settings of the task, such as `{min_terms: 3}`"),
-    ] = Field(default_factory=dict)
+    task: Task
+    """which of them"""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """settings of the task, such as `{min_terms: 3}`"""
     count: Count
     seed: GeneratorSeed
     split: Split
-    correct_from: Annotated[
-        float,
-        Field(gt=0.0, le=1.0),
-        about(
-            "an answer is correct from this score on; scorers give less than 1 for answers that "
-            "are right in part or badly formatted",
-            unit="score",
-        ),
-    ] = 1.0
+    correct_from: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """an answer is correct from this score on; scorers give less than 1 for answers that are right
+    in part or badly formatted [score]"""
 
     @model_validator(mode="after")
     def _settings_of_its_own(self) -> ReasoningGymSet:

@@ -105,7 +105,6 @@ def draw_different(
     name: str,
     draw: Callable[[int], Draft | None],
     count: int,
-    draws: int,
     split: Split,
     digits: int = 4,
     **more: Any,
@@ -113,8 +112,9 @@ def draw_different(
     """`count` different problems of one split, called `name` and a number of so many `digits`.
 
     `draw` is handed how many there are so far, and may return None; `more` are fields of Problem
-    that all share. Raises ValueError if `draws` draws do not hold so many.
+    that all share. Raises ValueError if 200 draws a problem, or 20,000, do not hold so many.
     """
+    draws = max(200 * count, 20_000)
     problems: list[Problem] = []
     seen: set[str] = set()
     for _ in range(draws):

@@ -9,14 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import Distinct, Positive, Share, Strict, about
+from sage.fields import Distinct, Positive, Share, Strict
 from sage.problems.corpus import Worked
-from sage.problems.fields import Count, GeneratorSeed, Split, Title
-from sage.problems.record import Draft, Problem, draw_different
+from sage.problems.fields import Generated
+from sage.problems.record import Draft, Kind
 from sage.problems.routes import (
     MAX_SIDE,
     Cell,
@@ -36,44 +36,21 @@ from sage.problems.routes import (
 class Terrain(Strict):
     """What mazes and the trips through them are like."""
 
-    side: Annotated[
-        int, Field(ge=3, le=MAX_SIDE), about("rows, and columns, of a maze", unit="cells")
-    ]
-    walls: Annotated[
-        int,
-        Field(ge=0),
-        about(
-            "walls of a maze, in half of the mazes rows, in the others columns; at most half of "
-            "`side`, for walls do not touch",
-            unit="walls",
-        ),
-    ]
-    gaps: Annotated[
-        list[Positive],
-        Field(min_length=1),
-        Distinct,
-        about("open cells of a wall; each number is as likely", unit="cells"),
-    ]
-    boulders: Annotated[
-        int,
-        Field(ge=0),
-        about("further cells that are closed, anywhere; at most `side`", unit="cells"),
-    ]
-    distances: Annotated[
-        list[Positive],
-        Field(min_length=1),
-        Distinct,
-        about("lengths of the shortest route; each is as likely", unit="moves"),
-    ]
-    detours: Annotated[
-        list[Annotated[int, Field(ge=0)]],
-        Field(min_length=1),
-        Distinct,
-        about("by how much closed cells make the shortest route longer", unit="moves"),
-    ]
-    spare: Annotated[
-        int, Field(ge=0), about("moves allowed above those of the shortest route", unit="moves")
-    ]
+    side: Annotated[int, Field(ge=3, le=MAX_SIDE)]
+    """rows, and columns, of a maze [cells]"""
+    walls: Annotated[int, Field(ge=0)]
+    """walls of a maze, in half of the mazes rows, in the others columns; at most half of `side`,
+    for walls do not touch [walls]"""
+    gaps: Annotated[list[Positive], Field(min_length=1), Distinct]
+    """open cells of a wall; each number is as likely [cells]"""
+    boulders: Annotated[int, Field(ge=0)]
+    """further cells that are closed, anywhere; at most `side` [cells]"""
+    distances: Annotated[list[Positive], Field(min_length=1), Distinct]
+    """lengths of the shortest route; each is as likely [moves]"""
+    detours: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), Distinct]
+    """by how much closed cells make the shortest route longer [moves]"""
+    spare: Annotated[int, Field(ge=0)]
+    """moves allowed above those of the shortest route [moves]"""
 
     @model_validator(mode="after")
     def _fits(self) -> Terrain:
@@ -147,46 +124,24 @@ def walk(trip: Trip, toward: float, rng: random.Random) -> Route:
     return tuple(route)
 
 
-class RoutesSet(Terrain):
+class RoutesSet(Terrain, Generated):
     """Routes through small mazes with eight ways to go, from this project's generator.
 
     An answer is graded by walking it: at most so many moves, no cell twice, none that is closed.
     The two splits share no maze with start and goal, not even turned or mirrored.
     """
 
-    source: Annotated[Literal["routes"], about("generated mazes")]
-    title: Title
-    count: Count
-    seed: GeneratorSeed
-    split: Split
+    source: Literal["routes"]
+    """generated mazes"""
 
-    def size(self) -> int:
-        """How many problems it has."""
-        return self.count
+    problem_kind: ClassVar[Kind] = "route"
 
-    def problems(self, name: str) -> list[Problem]:
-        """The set, called `name`: trips of one split, no two alike up to turning and mirroring.
-
-        Raises ValueError if the settings do not admit that many.
-        """
-        rng = random.Random(f"routes/{self.seed}")
-
-        def draw(_: int) -> Draft:
-            trip = draw_trip(self, rng)
-            far = trip.moves - self.spare
-            level = f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}"
-            return Draft(render(trip), gold_answer(trip), level, key=turned_alike(trip))
-
-        return draw_different(
-            name,
-            draw,
-            self.count,
-            50 * self.count,
-            self.split,
-            kind="route",
-            source="sage/routes",
-            revision=f"seed {self.seed}",
-        )
+    def draft(self, rng: random.Random, made: int) -> Draft:
+        """A trip; no two of a set are alike up to turning and mirroring."""
+        trip = draw_trip(self, rng)
+        far = trip.moves - self.spare
+        level = f"{far} moves, detour {detour(self.side, trip.start, trip.goal, far)}"
+        return Draft(render(trip), gold_answer(trip), level, key=turned_alike(trip))
 
 
 class RoutesCorpus(Terrain):
@@ -196,15 +151,11 @@ class RoutesCorpus(Terrain):
     the split `train`.
     """
 
-    source: Annotated[Literal["routes"], about("walks through mazes")]
-    toward: Annotated[
-        Share,
-        about(
-            "a move goes to one of the cells nearest to the goal; else to any that may follow, "
-            "the same among them",
-            unit="probability",
-        ),
-    ]
+    source: Literal["routes"]
+    """walks through mazes"""
+    toward: Share
+    """a move goes to one of the cells nearest to the goal; else to any that may follow, the same
+    among them [probability]"""
 
     def worked(self, seed: int) -> Iterator[Worked]:
         """Walks through training mazes, without end; the answer is the walk.

@@ -1,70 +1,110 @@
-"""The settings of the world of sums: its problem sets and the corpus of its bases.
+"""Problem sets of the world of sums, and the corpus that a tiny base model of it is trained on.
 
-A sheet is what `sage.problems.sums` says, worked as `sage.problems.sums_corpus` says.
+A sheet is what `sage.problems.sums` says.
+
+How often a strategy is used does not depend on the sheet; whether it works does. Where it makes the
+second number KNOWN its pairs are right, and only the last addition slips now and then: one too few.
+Elsewhere its pairs make one too few, and adding them up well gives a wrong result. So a policy that
+learns to slip less does not learn to use a strategy where it does not work. Both mistakes have one
+value, and add no branch point.
+
+Branch points are the places where a step chooses the pair that it works with next: one of the four
+pairs of a five to one of the eight of a nine. Strategies that do not choose draw from three pairs,
+whose first number is 1, 2 or 3; a single one would teach RL, which trains on few strategies, to
+choose nowhere. `alignment` says who chooses: the strategies that RL's problems do not need
+(`plus`), those that they need (`minus`), or all (`zero`). With `branches: numbers` a number without
+meaning stands in the place of the pair, drawn from as many as there would have been pairs:
+`R c4+2,3.3=6`. That placebo has the entropy of the choice at every place, and nothing hangs on it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import NonNegativeFloat, Positive, Strict, about
+from sage.fields import NonNegativeFloat, Share, Strict, about
 from sage.problems.corpus import Worked
-from sage.problems.fields import GeneratorSeed, Hints, Split, Title
-from sage.problems.record import Draft, Problem, draw_different, split_of
-from sage.problems.sums import STRATA, STRATEGIES, StrategyName, draw_sheet
-from sage.problems.sums_corpus import Alignment, Branches, SumsSlips, chooses, work_sheet
+from sage.problems.fields import Generated, Hints
+from sage.problems.record import Draft, split_of
+from sage.problems.sums import STRATA, STRATEGIES, Sheet, StrategyName, draw_sheet
 
-COMMON: tuple[StrategyName, ...] = ("plain", "turn")
 Parts = Annotated[int, Field(ge=2, le=8), about("sums on a sheet", unit="sums")]
 
 
-class SumsSet(Strict):
+Alignment = Literal["plus", "zero", "minus"]
+Branches = Literal["pairs", "numbers"]
+
+FEW = 3
+"""From how many pairs strategies draw that do not choose: 1.10 nats, below the paper's 1.2."""
+
+LARGE = 8
+"""Sums from here on slip as often as `SumsSlips.large` says."""
+
+
+class SumsSet(Generated):
     """Sheets of several small sums at once, from this project's generator.
 
-    All sums of a sheet are of one kind, its stratum; the answer is one number, a digit a sum.
+    All sums of a sheet are of one kind, its stratum; the answer is one number, a digit a sum. The
+    strata take turns.
     """
 
-    source: Annotated[Literal["sums"], about("generated sheets of sums")]
-    title: Title
-    count: Annotated[Positive, about("size of the set; the strata take turns", unit="problems")]
-    seed: GeneratorSeed
-    strata: Annotated[
-        list[StrategyName],
-        Field(min_length=1),
-        about("kinds of sheets, each named after the strategy that pays there"),
-    ] = Field(default_factory=lambda: list(STRATA))
+    source: Literal["sums"]
+    """generated sheets of sums"""
+    strata: Annotated[list[StrategyName], Field(min_length=1)] = Field(list(STRATA))
+    """kinds of sheets, each named after the strategy that pays there"""
     parts: Parts = 5
-    split: Split
     hints: Hints = False
 
-    def size(self) -> int:
-        """How many problems it has."""
-        return self.count
+    def draft(self, rng: random.Random, made: int) -> Draft:
+        """A sheet of the stratum whose turn it is; its hint is the mark of the strategy."""
+        stratum = self.strata[made % len(self.strata)]
+        sheet = draw_sheet(rng, stratum, self.parts)
+        hint = STRATEGIES[stratum].mark if self.hints else ""
+        return Draft(sheet.text, sheet.answer, stratum, hint)
 
-    def problems(self, name: str) -> list[Problem]:
-        """The set, called `name`. Raises ValueError if the settings do not admit that many."""
-        rng = random.Random(f"sums/{self.seed}")
 
-        def draw(made: int) -> Draft:
-            stratum = self.strata[made % len(self.strata)]
-            sheet = draw_sheet(rng, stratum, self.parts)
-            hint = STRATEGIES[stratum].mark if self.hints else ""
-            return Draft(sheet.text, sheet.answer, stratum, hint)
+class SumsSlips(Strict):
+    """How often a step of a worked sheet is wrong."""
 
-        return draw_different(
-            name,
-            draw,
-            self.count,
-            max(200 * self.count, 20_000),
-            self.split,
-            kind="number",
-            source="sage/sums",
-            revision=f"seed {self.seed}",
-        )
+    small: Share
+    """the last addition gives one too few: sums below 8, by the strategy that pays [probability]"""
+    large: Share
+    """the same for sums of 8 and 9 [probability]"""
+    other: Share
+    """a pair makes one too few: all sums, by any other strategy [probability]"""
+
+
+def chooses(strategy: StrategyName, alignment: Alignment, common: Sequence[StrategyName]) -> bool:
+    """Whether a strategy has branch points; `common` are those that RL's problems need."""
+    return alignment == "zero" or (strategy in common) == (alignment == "minus")
+
+
+def work_sheet(
+    sheet: Sheet,
+    strategy: StrategyName,
+    slips: SumsSlips,
+    rng: random.Random,
+    branches: Branches,
+    choosing: bool,
+) -> Worked:
+    """A solution of `sheet` by `strategy`, with its slips; the answer holds what it got."""
+    steps, answer = [STRATEGIES[strategy].mark], ""
+    for label, part in zip(sheet.labels, sheet.parts, strict=True):
+        first, second = STRATEGIES[strategy].rewritten(*part)
+        total = result = sum(part)
+        chosen = rng.randrange(1, total if choosing else 1 + FEW)
+        pays = STRATEGIES[strategy].pays(*part)
+        if not pays:
+            result -= rng.random() < slips.other
+        middle = f"={chosen}+{result - chosen}" if branches == "pairs" else f",{chosen}.{chosen}"
+        if pays:
+            result -= rng.random() < (slips.large if total >= LARGE else slips.small)
+        steps.append(f"{label}{first}+{second}{middle}={result}")
+        answer += str(result)
+    return Worked(sheet.text, " ".join(steps), answer, strategy)
 
 
 class SumsCorpus(Strict):
@@ -74,33 +114,25 @@ class SumsCorpus(Strict):
     are of the split `train`.
     """
 
-    source: Annotated[Literal["sums"], about("worked sheets of sums")]
+    source: Literal["sums"]
+    """worked sheets of sums"""
     shares: Annotated[
         dict[StrategyName, Annotated[NonNegativeFloat, about("how often", unit="weight")]],
         Field(min_length=1),
-        about("how often each strategy is used; need not add up to 1", unit="weights"),
     ]
-    slips: Annotated[SumsSlips, about("how often a step is wrong")]
+    """how often each strategy is used; need not add up to 1 [weights]"""
+    slips: SumsSlips
+    """how often a step is wrong"""
     parts: Parts = 5
-    common: Annotated[
-        list[StrategyName],
-        about("the strategies that pay where RL trains; the others are those it may lose"),
-    ] = Field(default_factory=lambda: list(COMMON))
-    alignment: Annotated[
-        Alignment,
-        about(
-            "who chooses which pair of numbers a step works with next, which makes branch points: "
-            "strategies other than `common` (`plus`), all (`zero`), or those of `common` "
-            "(`minus`). The others draw from three pairs, too few for a branch point"
-        ),
-    ] = "plus"
-    branches: Annotated[
-        Branches,
-        about(
-            "what is chosen at a branch point: the next pair, or as many numbers that mean nothing "
-            "(a placebo)"
-        ),
-    ] = "pairs"
+    common: list[StrategyName] = Field(["plain", "turn"])
+    """the strategies that pay where RL trains; the others are those it may lose"""
+    alignment: Alignment = "plus"
+    """who chooses which pair of numbers a step works with next, which makes branch points:
+    strategies other than `common` (`plus`), all (`zero`), or those of `common` (`minus`). The
+    others draw from three pairs, too few for a branch point"""
+    branches: Branches = "pairs"
+    """what is chosen at a branch point: the next pair, or as many numbers that mean nothing (a
+    placebo)"""
 
     @model_validator(mode="after")
     def _drawable(self) -> SumsCorpus:

@@ -4,7 +4,7 @@ A sheet asks several sums of two digits at once, as `Add a4+3 b6+3 c5+3`; the an
 that the sums make, here 798. All sums of a sheet have the same small number, 1, 2 or 3, at the same
 place, first or second: these six kinds are the strata. Six strategies rewrite a sum before it is
 added (`STRATEGIES`), and each makes the small number a second KNOWN on one stratum alone; sums with
-such a second number are the only ones that the corpus gets right (`sage.problems.sums_corpus`).
+such a second number are the only ones that the corpus gets right (`sage.problems.sum_sets`).
 Sums stay below ten, so each is a digit of the answer.
 """
 

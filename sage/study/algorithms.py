@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import NonNegativeFloat, PositiveFloat, Strict, about
+from sage.fields import NonNegativeFloat, PositiveFloat, Strict
 from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
 
 _CLIPS = ["clip_low", "clip_high"]
@@ -24,100 +24,48 @@ class Algorithm(Strict):
     section with a `kind` and its `settings`; the kind can also be a class of your own (below).
     """
 
-    title: Annotated[str, about("its name in tables and figures")]
-    fidelity: Annotated[
-        Literal["paper", "released"],
-        about(
-            "`released` computes what the official release does where it differs: the KL term "
-            "refers to the model before SFT, and schedules advance with every loss call"
-        ),
-    ] = "paper"
-    loss: Annotated[
-        Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"],
-        about(
-            "how token losses are averaged: per completion; over the tokens of the local batch; "
-            "over completions times the longest allowed length; over the tokens of the global "
-            "batch; the rest as TRL defines them",
-            trl="loss_type",
-        ),
-    ]
-    importance: Annotated[
-        Literal["token", "sequence"],
-        about(
-            "what the probability ratio is taken of; `sequence` with `grpo` (GSPO), `sapo` and "
-            "`luspo` only",
-            trl="importance_sampling_level",
-        ),
-    ] = "token"
-    rewards: Annotated[
-        list[Annotated[Choice, choice_from("rewards")]],
-        Field(min_length=1),
-        about("what a completion is rewarded for; several are added up"),
-    ] = Field(default_factory=lambda: [Choice(kind="correct")])
-    advantage: Annotated[
-        Annotated[Choice, choice_from("advantage")],
-        about("how the rewards of a group become advantages", trl="scale_rewards"),
-    ] = Choice(kind="group")
-    credit: Annotated[
-        Choice | None,
-        choice_from("credit"),
-        about("how the advantage of a completion is shared out over its tokens"),
-    ] = None
-    kl: Annotated[Literal["none", "reverse", "forward"], about("direction of the KL term")]
-    estimator: Annotated[
-        Choice | None,
-        choice_from("estimator"),
-        about("how the KL term is estimated at the drawn tokens; none with `none`"),
-    ] = None
-    kl_coefficient: Annotated[
-        PositiveFloat | None,
-        about("weight of the KL term; `null` takes the model's", unit="per nat", trl="beta"),
-    ] = None
-    guide: Annotated[
-        Guide | None,
-        choice_from("guide"),
-        about("what shapes the anchor of the KL term; needs one"),
-    ] = None
-    clip_low: Annotated[
-        PositiveFloat | None,
-        about(
-            "probability ratios are clipped below 1 − this; `null` never. It must be `null` with "
-            "`cispo`, `sapo` and `vespo`, which have no such clip",
-            unit="ratio",
-            trl="epsilon",
-        ),
-    ] = 0.2
-    clip_high: Annotated[
-        PositiveFloat | None,
-        about(
-            "probability ratios are clipped above 1 + this; `null` never. It must be `null` with "
-            "`sapo` and `vespo`, which have no such clip",
-            unit="ratio",
-            trl="epsilon_high",
-        ),
-    ] = 0.2
-    entropy_bonus: Annotated[
-        NonNegativeFloat,
-        about(
-            "weight of the policy's entropy in the objective", unit="per nat", trl="entropy_coef"
-        ),
-    ] = 0.0
-    filter: Annotated[
-        Filter | None,
-        choice_from("filter"),
-        about("which groups are trained on; the others are drawn again"),
-    ] = None
-    planner: Annotated[
-        Choice | None,
-        choice_from("planner"),
-        about("which prompts are drawn further and what is trained on; not with a filter"),
-    ] = None
-    mask_truncated: Annotated[
-        bool,
-        about(
-            "whether completions that were cut off carry no loss", trl="mask_truncated_completions"
-        ),
-    ] = False
+    title: str
+    """its name in tables and figures"""
+    fidelity: Literal["paper", "released"] = "paper"
+    """`released` computes what the official release does where it differs: the KL term refers to
+    the model before SFT, and schedules advance with every loss call"""
+    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
+    """how token losses are averaged: per completion; over the tokens of the local batch; over
+    completions times the longest allowed length; over the tokens of the global batch; the rest as
+    TRL defines them [TRL: loss_type]"""
+    importance: Literal["token", "sequence"] = "token"
+    """what the probability ratio is taken of; `sequence` with `grpo` (GSPO), `sapo` and `luspo`
+    only [TRL: importance_sampling_level]"""
+    rewards: Annotated[list[Annotated[Choice, choice_from("rewards")]], Field(min_length=1)] = (
+        Field(default_factory=lambda: [Choice(kind="correct")])
+    )
+    """what a completion is rewarded for; several are added up"""
+    advantage: Annotated[Choice, choice_from("advantage")] = Choice(kind="group")
+    """how the rewards of a group become advantages [TRL: scale_rewards]"""
+    credit: Annotated[Choice | None, choice_from("credit")] = None
+    """how the advantage of a completion is shared out over its tokens"""
+    kl: Literal["none", "reverse", "forward"]
+    """direction of the KL term"""
+    estimator: Annotated[Choice | None, choice_from("estimator")] = None
+    """how the KL term is estimated at the drawn tokens; none with `none`"""
+    kl_coefficient: PositiveFloat | None = None
+    """weight of the KL term; `null` takes the model's [per nat; TRL: beta]"""
+    guide: Annotated[Guide | None, choice_from("guide")] = None
+    """what shapes the anchor of the KL term; needs one"""
+    clip_low: PositiveFloat | None = 0.2
+    """probability ratios are clipped below 1 − this; `null` never. It must be `null` with `cispo`,
+    `sapo` and `vespo`, which have no such clip [ratio; TRL: epsilon]"""
+    clip_high: PositiveFloat | None = 0.2
+    """probability ratios are clipped above 1 + this; `null` never. It must be `null` with `sapo`
+    and `vespo`, which have no such clip [ratio; TRL: epsilon_high]"""
+    entropy_bonus: NonNegativeFloat = 0.0
+    """weight of the policy's entropy in the objective [per nat; TRL: entropy_coef]"""
+    filter: Annotated[Filter | None, choice_from("filter")] = None
+    """which groups are trained on; the others are drawn again"""
+    planner: Annotated[Choice | None, choice_from("planner")] = None
+    """which prompts are drawn further and what is trained on; not with a filter"""
+    mask_truncated: bool = False
+    """whether completions that were cut off carry no loss [TRL: mask_truncated_completions]"""
 
     def choices(self) -> Iterator[tuple[str, str, Choice]]:
         """Every choice from a registry: its place, the registry's name, and the choice."""
@@ -130,64 +78,51 @@ class Algorithm(Strict):
                     yield f"{name}[{index}]", name, each
 
     @model_validator(mode="after")
-    def _importance_suits_the_loss(self) -> Algorithm:
-        allowed = {"grpo": ("token", "sequence"), "sapo": ("token", "sequence")}
-        of_loss = allowed.get(self.loss, ("sequence",) if self.loss == "luspo" else ("token",))
-        if self.importance not in of_loss:
-            raise ValueError(
-                f"importance {self.importance!r} does not go with loss {self.loss!r}; "
-                f"allowed: {', '.join(of_loss)}"
-            )
+    def _parts_agree(self) -> Algorithm:
+        if conflict := next(self._conflicts(), ""):
+            raise ValueError(conflict)
         return self
 
-    @model_validator(mode="after")
-    def _clips_suit_the_loss(self) -> Algorithm:
+    def _conflicts(self) -> Iterator[str]:
+        """What does not go together in the method."""
+        levels = {"grpo": ("token", "sequence"), "sapo": ("token", "sequence")}
+        allowed = levels.get(self.loss, ("sequence",) if self.loss == "luspo" else ("token",))
+        if self.importance not in allowed:
+            yield (
+                f"importance {self.importance!r} does not go with loss {self.loss!r}; "
+                f"allowed: {', '.join(allowed)}"
+            )
         unused = {"cispo": ["clip_low"], "sapo": _CLIPS, "vespo": _CLIPS}.get(self.loss, [])
         if any(getattr(self, clip) is not None for clip in unused):
             nulls = " and ".join(f"{clip}: null" for clip in unused)
-            raise ValueError(
-                f"loss {self.loss!r} does not use {' or '.join(unused)}; write {nulls}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _kl_term_is_whole(self) -> Algorithm:
+            yield f"loss {self.loss!r} does not use {' or '.join(unused)}; write {nulls}"
         if self.kl == "none":
             if self.guide:
-                raise ValueError("a guide shapes the anchor of the KL term, but kl is 'none'")
+                yield "a guide shapes the anchor of the KL term, but kl is 'none'"
             if self.estimator or self.kl_coefficient:
-                raise ValueError("estimator and kl_coefficient need a KL term, but kl is 'none'")
+                yield "estimator and kl_coefficient need a KL term, but kl is 'none'"
             if self.fidelity == "released":
-                raise ValueError("fidelity 'released' differs in the KL term, but kl is 'none'")
-            return self
-        registry, named = REGISTRIES["estimator"], self.estimator.kind if self.estimator else None
-        if named is not None and registry.find(named).direction == self.kl:
-            return self
-        allowed = [kind for kind in registry.classes if registry.find(kind).direction == self.kl]
-        raise ValueError(
-            f"estimator {named!r} does not go with kl {self.kl!r}; allowed: {', '.join(allowed)}"
-        )
-
-    @model_validator(mode="after")
-    def _one_plan(self) -> Algorithm:
+                yield "fidelity 'released' differs in the KL term, but kl is 'none'"
+        else:
+            registry = REGISTRIES["estimator"]
+            kind = self.estimator.kind if self.estimator else None
+            if kind is None or registry.find(kind).direction != self.kl:
+                fitting = [k for k in registry.classes if registry.find(k).direction == self.kl]
+                yield (
+                    f"estimator {kind!r} does not go with kl {self.kl!r}; "
+                    f"allowed: {', '.join(fitting)}"
+                )
         if self.filter and self.planner:
-            raise ValueError(
+            yield (
                 f"filter {self.filter.kind!r} and planner {self.planner.kind!r} both choose what "
                 "is trained on; choose one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _choices_agree(self) -> Algorithm:
-        conflicts = [
+        made = [each for each in built(self) if hasattr(each[-1], "conflicts")]
+        yield "; ".join(
             f"{place}: {choice} {conflict}"
-            for place, _, choice, made in built(self)
-            if hasattr(made, "conflicts")
-            for conflict in made.conflicts(self)
-        ]
-        if conflicts:
-            raise ValueError("; ".join(conflicts))
-        return self
+            for place, _, choice, rule in made
+            for conflict in rule.conflicts(self)
+        )
 
 
 def built(algorithm: Algorithm) -> Iterator[tuple[str, str, Choice, Any]]:

@@ -18,7 +18,6 @@ from sage.fields import (
     Seed,
     Share,
     Strict,
-    about,
     known,
 )
 from sage.problems.corpora import AnyCorpus
@@ -31,21 +30,20 @@ class Architecture(Strict):
     `hidden_size` must be a multiple of `heads`, and `heads` a multiple of `key_value_heads`.
     """
 
-    hidden_size: Annotated[Positive, about("width of the residual stream", unit="dimensions")]
-    intermediate_size: Annotated[Positive, about("width of the MLP", unit="dimensions")]
-    layers: Annotated[Positive, about("number of layers", unit="layers")]
-    heads: Annotated[Positive, about("attention heads", unit="heads")]
-    key_value_heads: Annotated[
-        Positive, about("heads of keys and values; `heads` share them in groups", unit="heads")
-    ]
-    max_positions: Annotated[
-        Positive, about("longest sequence: prompt and completion together", unit="tokens")
-    ]
-    vocab_size: Annotated[
-        int,
-        Field(ge=300),
-        about("size of the byte-level BPE vocabulary, tags included", unit="tokens"),
-    ]
+    hidden_size: Positive
+    """width of the residual stream [dimensions]"""
+    intermediate_size: Positive
+    """width of the MLP [dimensions]"""
+    layers: Positive
+    """number of layers [layers]"""
+    heads: Positive
+    """attention heads [heads]"""
+    key_value_heads: Positive
+    """heads of keys and values; `heads` share them in groups [heads]"""
+    max_positions: Positive
+    """longest sequence: prompt and completion together [tokens]"""
+    vocab_size: Annotated[int, Field(ge=300)]
+    """size of the byte-level BPE vocabulary, tags included [tokens]"""
 
     @model_validator(mode="after")
     def _divisible(self) -> Architecture:
@@ -57,30 +55,35 @@ class Architecture(Strict):
 class Pretraining(Strict):
     """Language modelling on the corpus."""
 
-    documents: Annotated[Positive, about("size of the corpus", unit="documents")]
-    tagged_share: Annotated[
-        Share, about("share of documents in the answer format", unit="share, 0 to 1")
-    ]
-    steps: Annotated[Positive, about("length of training", unit="optimizer steps")]
-    batch_size: Annotated[Positive, about("documents in an optimizer step", unit="documents")]
-    learning_rate: Annotated[
-        PositiveFloat,
-        about("peak of AdamW's learning rate, which then falls linearly to 0", unit="rate"),
-    ]
-    warmup_steps: Annotated[
-        int, Field(ge=0), about("linear rise to the peak", unit="optimizer steps")
-    ]
-    weight_decay: Annotated[NonNegativeFloat, about("AdamW's weight decay", unit="rate")]
-    seed: Annotated[Seed, about("seed of corpus, initial weights and order", unit="integer")]
+    documents: Positive
+    """size of the corpus [documents]"""
+    tagged_share: Share
+    """share of documents in the answer format [share, 0 to 1]"""
+    steps: Positive
+    """length of training [optimizer steps]"""
+    batch_size: Positive
+    """documents in an optimizer step [documents]"""
+    learning_rate: PositiveFloat
+    """peak of AdamW's learning rate, which then falls linearly to 0 [rate]"""
+    warmup_steps: Annotated[int, Field(ge=0)]
+    """linear rise to the peak [optimizer steps]"""
+    weight_decay: NonNegativeFloat
+    """AdamW's weight decay [rate]"""
+    seed: Seed
+    """seed of corpus, initial weights and order [integer]"""
 
 
 class ScratchBase(Strict):
     """A base model made by this workflow."""
 
-    source: Annotated[Literal["scratch"], about("the model is made by this workflow")]
-    architecture: Annotated[Architecture, about("its size")]
-    corpus: Annotated[AnyCorpus, about("the text it is trained on; SFT draws from it too")]
-    pretraining: Annotated[Pretraining, about("how it is trained")]
+    source: Literal["scratch"]
+    """the model is made by this workflow"""
+    architecture: Architecture
+    """its size"""
+    corpus: AnyCorpus
+    """the text it is trained on; SFT draws from it too"""
+    pretraining: Pretraining
+    """how it is trained"""
 
 
 class HubBase(Strict):
@@ -90,29 +93,23 @@ class HubBase(Strict):
     loaded; code of the repository is never run.
     """
 
-    source: Annotated[Literal["hub"], about("a checkpoint of the Hugging Face hub")]
-    repository: Annotated[
-        str, Field(pattern=REPOSITORY), about("the repository on the hub", unit="owner/name")
-    ]
-    revision: Annotated[
-        str, about("which version; name a commit to pin it", unit="commit or branch")
-    ] = "main"
+    source: Literal["hub"]
+    """a checkpoint of the Hugging Face hub"""
+    repository: Annotated[str, Field(pattern=REPOSITORY)]
+    """the repository on the hub [owner/name]"""
+    revision: str = "main"
+    """which version; name a commit to pin it [commit or branch]"""
 
 
 class PackageBase(Strict):
     """A pretrained checkpoint as a GGUF file inside an installed Python package."""
 
-    source: Annotated[Literal["package"], about("a GGUF file of an installed Python package")]
-    package: Annotated[
-        str,
-        Field(pattern=r"^[A-Za-z_]\w*$"),
-        about("the package; the package `gguf` is needed too", unit="module name"),
-    ]
-    file: Annotated[
-        str,
-        Field(pattern=r"^\w[\w.-]*$"),
-        about("the file, in any folder of the package", unit="file name"),
-    ]
+    source: Literal["package"]
+    """a GGUF file of an installed Python package"""
+    package: Annotated[str, Field(pattern="^[A-Za-z_]\\w*$")]
+    """the package; the package `gguf` is needed too [module name]"""
+    file: Annotated[str, Field(pattern="^\\w[\\w.-]*$")]
+    """the file, in any folder of the package [file name]"""
 
 
 SUMMED = 64 * 2**20
@@ -126,14 +123,12 @@ class FolderBase(Strict):
     edit of one, what depends on the model is made again.
     """
 
-    source: Annotated[Literal["folder"], about("a checkpoint in a folder on this machine")]
-    folder: Annotated[
-        str, about("where it is, from the folder of the study's file on", unit="path")
-    ]
-    adapter: Annotated[
-        str | None,
-        about("a folder with a LoRA adapter of it, which is merged into its weights", unit="path"),
-    ] = None
+    source: Literal["folder"]
+    """a checkpoint in a folder on this machine"""
+    folder: str
+    """where it is, from the folder of the study's file on [path]"""
+    adapter: str | None = None
+    """a folder with a LoRA adapter of it, which is merged into its weights [path]"""
 
     def sums(self) -> list[str]:
         """What each of its files is known by, sorted; see SUMMED."""
@@ -194,12 +189,10 @@ class SharedBase(Strict):
     A model with such a base has no `sft` of its own.
     """
 
-    source: Annotated[
-        Literal["model"], about("the checkpoint from which another model's RL starts")
-    ]
-    model: Annotated[
-        Name, known("donor"), about("that other model; it must have a base of its own")
-    ]
+    source: Literal["model"]
+    """the checkpoint from which another model's RL starts"""
+    model: Annotated[Name, known("donor")]
+    """that other model; it must have a base of its own"""
 
 
 Base = Annotated[

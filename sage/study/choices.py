@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sage.fields import Faults, PositiveFloat, Strict, about
+from sage.fields import Faults, PositiveFloat, Strict
 from sage.study.registry import Registry
 
 REGISTRIES = {
@@ -102,13 +102,10 @@ REGISTRIES = {
 class Choice(Strict):
     """One choice of a method: a kind and its settings, or the kind alone for short."""
 
-    kind: Annotated[
-        str,
-        about("one of the kinds below, or a class of your own", unit="name or `module:Class`"),
-    ]
-    settings: Annotated[
-        dict[str, Any], about("the settings of that kind", unit="values by name")
-    ] = Field(default_factory=dict)
+    kind: str
+    """one of the kinds below, or a class of your own [name or `module:Class`]"""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """the settings of that kind [values by name]"""
 
     def __str__(self) -> str:
         return self.kind
@@ -117,11 +114,10 @@ class Choice(Strict):
 class Guide(Choice):
     """A guide function by name, with its settings and the clamp of its values."""
 
-    clamp: Annotated[
-        list[PositiveFloat],
-        Field(min_length=2, max_length=2),
-        about("the factor of each token is kept between these two", unit="factors"),
-    ] = Field(default_factory=lambda: [0.6, 1.4])
+    clamp: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] = Field(
+        default_factory=lambda: [0.6, 1.4]
+    )
+    """the factor of each token is kept between these two [factors]"""
 
     @model_validator(mode="after")
     def _clamp_in_order(self) -> Guide:
@@ -133,11 +129,8 @@ class Guide(Choice):
 class Filter(Choice):
     """Which groups of rollouts are trained on; other prompts take the place of the rest."""
 
-    max_refills: Annotated[
-        int,
-        Field(ge=0),
-        about("how often groups are replaced at most; with 0 never", unit="times per step"),
-    ]
+    max_refills: Annotated[int, Field(ge=0)]
+    """how often groups are replaced at most; with 0 never [times per step]"""
 
 
 def choice_from(key: str) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from sage.fields import BASE, Faults, Name, Strict, about, unknown
+from sage.fields import BASE, Faults, Name, Strict, unknown
 from sage.study.algorithms import Algorithm
 from sage.study.faults import as_written, validated
 
@@ -64,9 +64,12 @@ class Surroundings:
 class Exhibit(Strict):
     """What every exhibit has."""
 
-    kind: Annotated[str, about("what it shows: one of the kinds below, or `module:Class`")]
-    title: Annotated[str, about("heading of its section, and the start of its caption")]
-    model: Annotated[Name, about("the model that it shows")]
+    kind: str
+    """what it shows: one of the kinds below, or `module:Class`"""
+    title: str
+    """heading of its section, and the start of its caption"""
+    model: Name
+    """the model that it shows"""
 
     of_training: ClassVar[bool] = False
     """Whether it shows training itself, of which the policy before RL has none."""
@@ -124,13 +127,9 @@ class Exhibit(Strict):
 class ExhibitOfRows(Exhibit):
     """An exhibit that may name its methods."""
 
-    algorithms: Annotated[
-        Rows | None,
-        about(
-            "its methods, in order; left out, those of its model. `base` comes first where samples "
-            "are shown"
-        ),
-    ] = None
+    algorithms: Rows | None = None
+    """its methods, in order; left out, those of its model. `base` comes first where samples are
+    shown"""
 
     def named(self) -> list[str]:
         return list(self.algorithms or ())

@@ -23,6 +23,7 @@ from sage.study.algorithms import Algorithm
 from sage.study.conflicts import conflicts, exhibit_conflicts
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.faults import listed, mapping, type_faults, validated
+from sage.study.models import Model
 from sage.study.readings import with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
 from sage.study.written import StudyError, Written, read, read_study
@@ -30,17 +31,15 @@ from sage.study.written import StudyError, Written, read, read_study
 Content = TypeVar("Content")
 
 _LONGEST_NAME = 80  # characters: it is the name of a folder
-_OWN_PATHS = (
-    ("problems", "", "file"),
-    ("models", "base", "folder"),
-    ("models", "base", "adapter"),
-)
-"""Section, key within an entry and key of each path that a study names."""
 
 
 def load_settings(config: Mapping[str, Any]) -> Settings:
     """Validate what Snakemake read from `config/config.yaml` and `--config`."""
     settings, faults = validated(Settings, dict(config))
+    of_study = {*Study.model_fields, *Model.model_fields} - {*Settings.model_fields}
+    for index, fault in enumerate(faults):
+        if (key := fault.partition(":")[0]) in of_study:
+            faults[index] = f"{key}: is a setting of the study; write --config 'set={key}=VALUE'"
     if faults:
         _refuse(listed("config/config.yaml, or --config", faults))
     checked: Settings = settings
@@ -107,17 +106,20 @@ def load_study(
 
 def _from_here(content: Mapping[Any, Any], written: Written) -> None:
     """Have paths of the user's own files, which begin at the study's file, begin at this folder."""
+    paths = [
+        (f"problems.{n}", each, "file") for n, each in mapping(content.get("problems")).items()
+    ]
+    for name, model in mapping(content.get("models")).items():
+        base = mapping(model).get("base")
+        paths += [(f"models.{name}.base", base, key) for key in ("folder", "adapter")]
     changed: set[tuple[int, str]] = set()  # two sections can be one, by an anchor of YAML
-    for section, inner, key in _OWN_PATHS:
-        for name, value in mapping(content.get(section)).items():
-            holder: Any = mapping(value).get(inner) if inner else value
-            place = ".".join(filter(None, (section, str(name), inner, key)))
-            path = mapping(holder).get(key)
-            if isinstance(path, str) and (id(holder), key) not in changed:
-                changed.add((id(holder), key))
-                file, _ = written.place(place)
-                own = Path(path).expanduser()
-                holder[key] = str(own) if own.is_absolute() else os.path.relpath(file.parent / own)
+    for place, section, key in paths:
+        path = mapping(section).get(key)
+        if isinstance(path, str) and (id(section), key) not in changed:
+            changed.add((id(section), key))
+            file, _ = written.place(f"{place}.{key}")
+            own = Path(path).expanduser()
+            section[key] = str(own) if own.is_absolute() else os.path.relpath(file.parent / own)
 
 
 def _resolved(

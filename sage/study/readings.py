@@ -93,30 +93,24 @@ def with_readings(
     changed, changed_rows = deepcopy(dict(content)), deepcopy(dict(rows))
     faults = []
     for name, answer in mapping(content.get("readings")).items():
-        if (reading := READINGS.get(name)) is None:
-            faults.append(
-                f"readings.{name}: there is no such reading{nearest(str(name), READINGS)}"
-            )
-            continue
-        if not isinstance(answer, str):
-            continue
-        if (choice := reading.choices.get(answer)) is None:
+        key, reading = f"readings.{name}", READINGS.get(name)
+        if reading is None:
+            faults.append(f"{key}: there is no such reading{nearest(str(name), READINGS)}")
+        elif isinstance(answer, str) and answer not in reading.choices:
             what = f"{answer!r} is no answer to it{nearest(answer, reading.choices)}"
-            faults.append(f"readings.{name}: {what}")
-            continue
-        places = [
-            section
-            for section in _sections(reading.section, changed, changed_rows).values()
-            if _answer(reading, section) is not None
-        ]
-        if not places:
-            faults.append(f"readings.{name}: nothing in this study has settings that it switches")
-        for section in places:
-            for key, value in choice.sets.items():
-                *path, last = key.split(".")
-                for part in path:
-                    section = section.setdefault(part, {})
-                section[last] = value
+            faults.append(f"{key}: {what}")
+        elif isinstance(answer, str):
+            sections = _sections(reading.section, changed, changed_rows).values()
+            concerned = [each for each in sections if _answer(reading, each) is not None]
+            if not concerned:
+                faults.append(f"{key}: nothing in this study has settings that it switches")
+            for section in concerned:
+                for path, value in reading.choices[answer].sets.items():
+                    *parents, last = path.split(".")
+                    inner = section
+                    for parent in parents:
+                        inner = inner.setdefault(parent, {})
+                    inner[last] = value
     return changed, changed_rows, faults
 
 
@@ -124,16 +118,17 @@ def readings_of(study: ResolvedStudy) -> list[InForce]:
     """Every reading, with the answers that are in force for the models or methods it concerns."""
     content = study.study.model_dump(mode="json")
     rows = {name: row.model_dump(mode="json") for name, row in study.algorithms.items()}
-    in_force = []
-    for reading in READINGS.values():
-        named = _sections(reading.section, content, rows)
-        answers = {
-            name: _answer(reading, section)
-            for name, section in named.items()
-            if _holds(section, reading.only, reading.section)
-        }
-        in_force.append(InForce(reading, answers))
-    return in_force
+    return [
+        InForce(
+            reading,
+            {
+                name: _answer(reading, section)
+                for name, section in _sections(reading.section, content, rows).items()
+                if _holds(section, reading.only, reading.section)
+            },
+        )
+        for reading in READINGS.values()
+    ]
 
 
 def _sections(
@@ -151,12 +146,8 @@ def _sections(
 
 def _answer(reading: Reading, section: Mapping[str, Any]) -> str | None:
     """The answer that a section's settings give; None where the question does not arise."""
-    if not _holds(section, reading.only, reading.section):
-        return None
-    for name, choice in reading.choices.items():
-        if _holds(section, choice.sets, reading.section):
-            return name
-    return None
+    answers = reading.choices.items() if _holds(section, reading.only, reading.section) else ()
+    return next((n for n, each in answers if _holds(section, each.sets, reading.section)), None)
 
 
 def _holds(section: Mapping[str, Any], values: Values, kind: Section) -> bool:

@@ -142,12 +142,10 @@ def _files_of(module: str) -> set[Path]:
 def _settings(name: str, make: type) -> type[Strict]:
     """The parameters of a class, and what it says of itself, as a type called `name`."""
     hints = _hints(make)
+    settings = inspect.signature(make).parameters
     fields: dict[str, Any] = {
-        key: (
-            hints.get(key, Any),
-            ... if setting.default is setting.empty else setting.default,
-        )
-        for key, setting in inspect.signature(make).parameters.items()
+        key: (hints.get(key, Any), ... if each.default is each.empty else each.default)
+        for key, each in settings.items()
     }
     return create_model(name, __base__=Strict, __doc__=inspect.getdoc(make), **fields)
 

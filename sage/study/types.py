@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
-from sage.fields import BASE, Distinct, Name, Seed, Strict, about, known
+from sage.fields import BASE, Distinct, Name, Seed, Strict, known
 from sage.problems.contamination import Contamination
 from sage.problems.entries import Benchmark, BenchmarkSet
 from sage.problems.sets import ProblemSet
@@ -33,14 +33,14 @@ AnyExhibit = Annotated[SerializeAsAny[Exhibit], BeforeValidator(of_kind)]
 class Paper(Strict):
     """The paper that a study reproduces."""
 
-    title: Annotated[str, about("title of the paper")]
-    authors: Annotated[str, about("its authors, as in `Lee, Kang and Hwang`")]
-    year: Annotated[int, Field(ge=1900, le=2100), about("year", unit="year")]
-    arxiv: Annotated[
-        str | None,
-        Field(pattern=r"^\d{4}\.\d{4,5}$"),
-        about("its number on arXiv, such as `2605.18864`"),
-    ] = None
+    title: str
+    """title of the paper"""
+    authors: str
+    """its authors, as in `Lee, Kang and Hwang`"""
+    year: Annotated[int, Field(ge=1900, le=2100)]
+    """year [year]"""
+    arxiv: Annotated[str | None, Field(pattern="^\\d{4}\\.\\d{4,5}$")] = None
+    """its number on arXiv, such as `2605.18864`"""
 
 
 SAGE = Paper(
@@ -60,79 +60,41 @@ class Study(Strict):
     the folder of results.
     """
 
-    extends: Annotated[
-        str | None,
-        about(
-            "another study, which this one changes: a path from this file, or a name in "
-            "`config/studies`. Sections are merged key by key, `null` takes out a key of the other "
-            "study, lists replace lists. `snakemake resolved --cores 1` prints what comes of it",
-            unit="path or name",
-        ),
-        Field(exclude=True),
-    ] = None
-    title: Annotated[str, about("heading of the report")]
-    notice: Annotated[
-        str, about("what the numbers do and do not show; stands at the top of the report")
-    ] = ""
-    paper: Annotated[
-        Paper | None,
-        about("the paper that the report names; `null` for a study that reproduces none"),
-    ] = SAGE
-    claims: Annotated[
-        str,
-        Field(pattern=r"\.ya?ml$"),
-        about("file of the claims that are tested, from the folder of the Snakefile", unit="path"),
-    ] = "config/claims.yaml"
-    problems: Annotated[
-        dict[Name, ProblemSet],
-        Field(min_length=1),
-        about("problem sets, to train on or to use as benchmarks"),
-    ]
-    models: Annotated[
-        dict[Name, Model],
-        Field(min_length=1),
-        about("models, with everything that is done to them"),
-    ]
-    bases: Annotated[
-        dict[
-            Name,
-            Annotated[list[Annotated[Name, known("model")]], Field(min_length=2), Distinct],
-        ],
-        about(
-            "models that differ in their base alone, such as `sums: [first, second, third]`, each "
-            "a pretraining with another seed. A claim about one of them is then about all: bases, "
-            "like problems, are a sample of those there could be"
-        ),
+    extends: Annotated[str | None, Field(exclude=True)] = None
+    """another study, which this one changes: a path from this file, or a name in `config/studies`.
+    Sections are merged key by key, `null` takes out a key of the other study, lists replace lists.
+    `snakemake resolved --cores 1` prints what comes of it [path or name]"""
+    title: str
+    """heading of the report"""
+    notice: str = ""
+    """what the numbers do and do not show; stands at the top of the report"""
+    paper: Paper | None = SAGE
+    """the paper that the report names; `null` for a study that reproduces none"""
+    claims: Annotated[str, Field(pattern="\\.ya?ml$")] = "config/claims.yaml"
+    """file of the claims that are tested, from the folder of the Snakefile [path]"""
+    problems: Annotated[dict[Name, ProblemSet], Field(min_length=1)]
+    """problem sets, to train on or to use as benchmarks"""
+    models: Annotated[dict[Name, Model], Field(min_length=1)]
+    """models, with everything that is done to them"""
+    bases: dict[
+        Name, Annotated[list[Annotated[Name, known("model")]], Field(min_length=2), Distinct]
     ] = Field(default_factory=dict)
-    seeds: Annotated[
-        list[Seed],
-        Distinct,
-        about(
-            "training seeds of RL: one run for each model, method and seed. A model can give "
-            "some of its methods others",
-            unit="integers",
-        ),
-    ] = Field(default_factory=list)
-    evaluation: Annotated[Evaluation, about("how much is sampled, and how")]
-    readings: Annotated[
-        dict[Name, Name],
-        about(
-            "choices to switch where the paper and its release differ or are silent, such as "
-            "`sft_length: prompt`; they go over what models and methods say. All of them, and "
-            "what they set: `sage/study/readings.py`"
-        ),
-    ] = Field(default_factory=dict)
-    exhibits: Annotated[
-        dict[Name, AnyExhibit],
-        Field(min_length=1),
-        about(
-            "tables and figures; each name is also a target, such as `snakemake table1 --cores 1`"
-        ),
-    ]
-    contamination: Annotated[
-        Contamination,
-        about("when a training problem counts as a copy of a benchmark's problem"),
-    ] = Field(default_factory=Contamination)
+    """models that differ in their base alone, such as `sums: [first, second, third]`, each a
+    pretraining with another seed. A claim about one of them is then about all: bases, like
+    problems, are a sample of those there could be"""
+    seeds: Annotated[list[Seed], Distinct] = Field(default_factory=list)
+    """training seeds of RL: one run for each model, method and seed. A model can give some of its
+    methods others [integers]"""
+    evaluation: Evaluation
+    """how much is sampled, and how"""
+    readings: dict[Name, Name] = Field(default_factory=dict)
+    """choices to switch where the paper and its release differ or are silent, such as `sft_length:
+    prompt`; they go over what models and methods say. All of them, and what they set:
+    `sage/study/readings.py`"""
+    exhibits: Annotated[dict[Name, AnyExhibit], Field(min_length=1)]
+    """tables and figures; each name is also a target, such as `snakemake table1 --cores 1`"""
+    contamination: Contamination = Field(default_factory=Contamination)
+    """when a training problem counts as a copy of a benchmark's problem"""
 
 
 def _as_list(value: Any) -> Any:
@@ -145,67 +107,32 @@ def _as_list(value: Any) -> Any:
 class Settings(Strict):
     """Which study to run, and settings of this machine only."""
 
-    study: Annotated[
-        str,
-        about("a name in `config/studies`, or the path of your own file", unit="name or path"),
-    ]
-    set: Annotated[
-        list[str],
-        BeforeValidator(_as_list),
-        about(
-            "values that go over those of the study, such as `[rl.steps=10, seeds=[1, 2]]`; "
-            "`sage-rlvr run mini --set rl.steps=10` for short. A key is a path in the study; one "
-            "that begins with a section of models (`rl.steps`) is about all models. Results go to "
-            "a folder of their own",
-            unit="KEY=VALUE",
-        ),
-    ] = Field(default_factory=list)
-    results: Annotated[
-        str,
-        about("where results go: one folder for each study, named after its file", unit="path"),
-    ] = "results"
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"],
-        about(
-            "where models run. `auto` uses the GPUs that a model's `job` asks for, if the "
-            "machine has any; `cuda` uses at least one, and fails without"
-        ),
-    ] = "auto"
-    mirror: Annotated[
-        str | None,
-        about(
-            "a folder with copies of public data sets, used before the Hugging Face hub; with "
-            "`null` it is the environment variable `SAGE_MIRROR`, if that is set",
-            unit="path",
-        ),
-    ] = None
-    kept: Annotated[
-        str | None,
-        about(
-            "what `snakemake compare --cores 1` compares the run with: the results folder of a "
-            "finished study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV "
-            "file; no other file is read",
-            unit="path",
-        ),
-    ] = None
-    tracking: Annotated[
-        Tracker,
-        about(
-            "where the curves of SFT and RL can be watched while they run: a tool that is "
-            "installed, writing to `tracking` in the study's folder and to no server. `auto` is "
-            "trackio where it is installed, else `none`. A change makes no job run again"
-        ),
-    ] = "auto"
-    publish_to: Annotated[
-        str | None,
-        Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"),
-        about(
-            "an account or organization of the Hugging Face hub, to which "
-            "`snakemake publish --cores 1` uploads adapters and samples with their cards, as "
-            "private repositories; it needs a token in `HF_TOKEN`. With `null` nothing is uploaded",
-            unit="name",
-        ),
-    ] = None
+    study: str
+    """a name in `config/studies`, or the path of your own file [name or path]"""
+    set: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
+    """values that go over those of the study, such as `[rl.steps=10, seeds=[1, 2]]`; `sage-rlvr run
+    mini --set rl.steps=10` for short. A key is a path in the study; one that begins with a section
+    of models (`rl.steps`) is about all models. Results go to a folder of their own [KEY=VALUE]"""
+    results: str = "results"
+    """where results go: one folder for each study, named after its file [path]"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """where models run. `auto` uses the GPUs that a model's `job` asks for, if the machine has any;
+    `cuda` uses at least one, and fails without"""
+    mirror: str | None = None
+    """a folder with copies of public data sets, used before the Hugging Face hub; with `null` it is
+    the environment variable `SAGE_MIRROR`, if that is set [path]"""
+    kept: str | None = None
+    """what `snakemake compare --cores 1` compares the run with: the results folder of a finished
+    study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV file; no other file
+    is read [path]"""
+    tracking: Tracker = "auto"
+    """where the curves of SFT and RL can be watched while they run: a tool that is installed,
+    writing to `tracking` in the study's folder and to no server. `auto` is trackio where it is
+    installed, else `none`. A change makes no job run again"""
+    publish_to: Annotated[str | None, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = None
+    """an account or organization of the Hugging Face hub, to which `snakemake publish --cores 1`
+    uploads adapters and samples with their cards, as private repositories; it needs a token in
+    `HF_TOKEN`. With `null` nothing is uploaded [name]"""
 
 
 class ResolvedStudy(Strict):

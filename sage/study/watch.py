@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from sage.fields import NonNegativeFloat, Positive, PositiveFloat, Share, Strict, about
+from sage.fields import NonNegativeFloat, Positive, PositiveFloat, Share, Strict
 
 VARIABLE = "SAGE_WATCH"
 """The environment variable with the settings of every model, as JSON."""
@@ -51,43 +51,27 @@ class Watch(Strict):
     the page is made again, and finished runs keep the warnings that they have.
     """
 
-    patience: Annotated[
-        Positive, about("over how many steps a mean is taken", unit="optimizer steps")
-    ] = 20
-    largest_loss: Annotated[
-        PositiveFloat, about("a larger absolute loss is a sign", unit="loss")
-    ] = 100.0
-    largest_gap: Annotated[
-        PositiveFloat,
-        about("a larger mean gap between sampler and trainer is a sign", unit="nats per token"),
-    ] = 0.1
-    truncated_share: Annotated[
-        Share,
-        about("this share of truncated completions, or more, is a sign", unit="share, 0 to 1"),
-    ] = 1.0
-    lowest_entropy: Annotated[
-        NonNegativeFloat, about("a lower mean entropy per token is a sign", unit="nats")
-    ] = 0.001
-    timeout_share: Annotated[
-        Share,
-        about("a larger share of answers without a verdict is a sign", unit="share, 0 to 1"),
-    ] = 0.1
-    reward_fall: Annotated[
-        Share, about("a fall of the mean reward that may be a sign", unit="reward, 0 to 1")
-    ] = 0.05
-    log_q_rise: Annotated[
-        PositiveFloat, about("a rise of log q with which it is", unit="nats per completion")
-    ] = 0.5
-    truncated_rise: Annotated[
-        Share, about("a rise of the truncated share with which it is", unit="share, 0 to 1")
-    ] = 0.1
-    stop: Annotated[
-        list[Sign],
-        about(
-            "signs that end the run with an error, which names the reason and the last checkpoint "
-            "before it"
-        ),
-    ] = Field(default=["not_finite", "sampler_gap"])
+    patience: Positive = 20
+    """over how many steps a mean is taken [optimizer steps]"""
+    largest_loss: PositiveFloat = 100.0
+    """a larger absolute loss is a sign [loss]"""
+    largest_gap: PositiveFloat = 0.1
+    """a larger mean gap between sampler and trainer is a sign [nats per token]"""
+    truncated_share: Share = 1.0
+    """this share of truncated completions, or more, is a sign [share, 0 to 1]"""
+    lowest_entropy: NonNegativeFloat = 0.001
+    """a lower mean entropy per token is a sign [nats]"""
+    timeout_share: Share = 0.1
+    """a larger share of answers without a verdict is a sign [share, 0 to 1]"""
+    reward_fall: Share = 0.05
+    """a fall of the mean reward that may be a sign [reward, 0 to 1]"""
+    log_q_rise: PositiveFloat = 0.5
+    """a rise of log q with which it is [nats per completion]"""
+    truncated_rise: Share = 0.1
+    """a rise of the truncated share with which it is [share, 0 to 1]"""
+    stop: list[Sign] = Field(default=["not_finite", "sampler_gap"])
+    """signs that end the run with an error, which names the reason and the last checkpoint before
+    it"""
 
 
 def for_jobs(watches: Mapping[str, Watch]) -> dict[str, str]:

@@ -1,39 +1,73 @@
 """YAML files as they are written: their content, and the file and line of every value.
 
-A study can build on another (`extends`), and a model on another of its study. Both are merged as
-trees of YAML nodes, which remember where they stand, so a message about a value names its place.
+A study can build on another (`extends`), and a model on another of its study. What is read are
+mappings that remember where their keys stand, so a message about a value names its place, whatever
+was merged.
 """
 
 from __future__ import annotations
 
 import difflib
-import io
 import os
 import re
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from sage.fields import nearest
-from sage.study.faults import as_written, is_model, listed, members
+from sage.study.faults import as_written, is_model, listed, mapping, members
 from sage.study.models import Model
 from sage.study.types import Study
 
 EXTENDS, SET = "extends", "--set"
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 
-_Pairs = dict[str, tuple[yaml.Node, yaml.Node]]
-"""The keys of a mapping as text, each with its node and that of its value."""
+Place = tuple[str, int]
+"""A file and a line of it."""
 
 
 class StudyError(ValueError):
     """The configuration is not usable; the message lists every fault."""
+
+
+class _Section(dict[Any, Any]):
+    """A mapping of a file, with the place of each key, and of each (key, index) of a list in it."""
+
+    places: Mapping[Any, Place]
+
+
+def _section(content: Mapping[Any, Any], places: Mapping[Any, Place]) -> _Section:
+    section = _Section(content)
+    section.places = places
+    return section
+
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc, unused-ignore]
+    """Reads mappings as those above; `file` is the name that places have."""
+
+    file: str
+
+    def section(self, node: yaml.MappingNode) -> Iterator[_Section]:
+        places: dict[Any, Place] = {}
+        section = _section({}, places)
+        yield section  # filled later, as an anchor may stand within it
+        section.update(self.construct_mapping(node))
+        for key, value in node.value:
+            name = self.construct_object(key, deep=True)
+            places[name] = self.file, key.start_mark.line + 1
+            for index, each in enumerate(value.value if value.id == "sequence" else ()):
+                places[name, index] = self.file, each.start_mark.line + 1
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.section)
 
 
 @dataclass(frozen=True)
@@ -41,18 +75,7 @@ class Written:
     """A YAML file whose content is a mapping, with what it extends merged in."""
 
     file: Path
-    tree: yaml.MappingNode
-
-    @cached_property
-    def content(self) -> dict[Any, Any]:
-        """The content as plain data."""
-        try:
-            content: dict[Any, Any] = yaml.constructor.SafeConstructor().construct_document(
-                self.tree
-            )
-        except yaml.YAMLError as error:
-            raise _not_yaml(self.file, error) from error
-        return content
+    content: _Section
 
     def place(self, key: str) -> tuple[Path, int | None]:
         """File and line of the value under `key`, such as `models.tiny.seeds.grpo[1]`.
@@ -60,11 +83,11 @@ class Written:
         Of a value that is not there: the place of the section that lacks it; the line is None for
         the whole file.
         """
-        node: Any = self.tree
-        mark, rest = None, key
-        while step := _step(node, rest):
-            mark, node, rest = step
-        return (Path(mark.name), mark.line + 1) if mark else (self.file, None)
+        inner: Any = self.content
+        place: Place | None = None
+        while step := _step(inner, key):
+            place, inner, key = step
+        return (Path(place[0]), place[1]) if place else (self.file, None)
 
     def faults(self, faults: Iterable[str]) -> Iterator[str]:
         """Messages, each beginning with a key, under the files where the values stand."""
@@ -80,24 +103,62 @@ class Written:
                 yield listed(f"{file}{extended}", messages)
 
 
+def _step(content: Any, key: str) -> tuple[Place, Any, str] | None:
+    """One step towards `key`: the place and value of what is there, and the rest of `key`.
+
+    Names may hold dots, so the longest that fits is taken.
+    """
+    for name in sorted(mapping(content), key=lambda name: -len(str(name))):
+        if key == str(name) or key.startswith((f"{name}.", f"{name}[")):
+            inner, rest = content[name], key[len(str(name)) :].removeprefix(".")
+            match = _INDEX.match(rest)
+            if match and isinstance(inner, list) and int(match[1]) < len(inner):
+                index = int(match[1])
+                return content.places[name, index], inner[index], rest[match.end() :]
+            return content.places[name], inner, rest
+    return None
+
+
 def read(file: Path) -> Written:
     """A YAML file that stands alone. Raises StudyError if it cannot be read or is no mapping."""
     try:
-        with open(str(file), "rb") as stream:  # marks take the stream's name, which is to be text
-            loader = _LOADER(stream)
-            try:
-                tree = loader.get_single_node()
-                _flatten(tree, loader, set())
-            finally:
-                loader.dispose()
-    except yaml.YAMLError as error:
-        raise _not_yaml(file, error) from error
+        content = _parsed(file.read_bytes(), str(file))
     except OSError as error:
         raise StudyError(f"{file}: cannot be read: {error.strerror}") from error
-    if not isinstance(tree, yaml.MappingNode):
-        content = yaml.constructor.SafeConstructor().construct_document(tree) if tree else None
+    if not isinstance(content, _Section):
         raise StudyError(f"{file}: must be a mapping of keys to values, not {as_written(content)}")
-    return Written(file, tree)
+    return Written(file, content)
+
+
+def _parsed(text: bytes, file: str) -> Any:
+    """What stands in a text of YAML; StudyError, which names `file`, if it is none."""
+    try:
+        loader = _Loader(text)
+        loader.file = file
+        try:
+            node = loader.get_single_node()
+            _refuse_twice(node, set())
+            return node and loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _not_yaml(file, text, error) from error
+
+
+def _refuse_twice(node: yaml.Node | None, done: set[int]) -> None:
+    """Refuse a key that occurs twice in a mapping: YAML keeps the last."""
+    if node is None or isinstance(node, yaml.ScalarNode) or id(node) in done:
+        return
+    done.add(id(node))
+    seen = set()
+    for each in node.value:
+        if isinstance(node, yaml.MappingNode):
+            key, each = each
+            if str(key.value) in seen:
+                problem = f"key {key.value!r} occurs twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        _refuse_twice(each, done)
 
 
 def read_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -> Written:
@@ -110,32 +171,28 @@ def read_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -
     file = next(filter(_is_study, (folder / f"{study}.yaml", Path(study))), None)
     if file is None:
         raise StudyError(f"study: {_no_study(study, folder)}")
-    tree = _whole(file, folder, ())
+    content = _whole(file, folder, ())
     for override in overrides:
-        tree = overridden(tree, override)
-    return Written(file, tree)
+        content = overridden(content, override)
+    return Written(file, content)
 
 
 def _no_study(study: str, folder: Path) -> str:
     """Why `study` names none: a path is wrong in another way than a name."""
-    path = Path(study)
+    path, here = Path(study), Path.cwd()
     if path.exists():
         return f"{study!r} is no YAML file; a study's name ends in .yaml or .yml"
     if len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
-        near = difflib.get_close_matches(study, map(str, _yaml_files(folder)), n=1, cutoff=0.5)
+        files = [*Path().glob("*.y*ml"), *Path().glob("*/*.y*ml"), *folder.glob("*.yaml")]
+        names = [str(f.relative_to(here) if f.is_relative_to(here) else f) for f in files]
+        near = difflib.get_close_matches(study, names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        return f"the file {study!r} does not exist (seen from {Path.cwd()}){hint}"
+        return f"the file {study!r} does not exist (seen from {here}){hint}"
     what = f"{study!r} is neither a study in {folder} nor a YAML file"
     return what + nearest(study, _names(folder))
 
 
-def _yaml_files(folder: Path) -> Iterator[Path]:
-    """Studies that a mistyped path may have meant: beside the Snakefile, and those of `folder`."""
-    for path in (*Path().glob("*.y*ml"), *Path().glob("*/*.y*ml"), *folder.glob("*.yaml")):
-        yield path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def overridden(tree: yaml.MappingNode, override: str) -> yaml.MappingNode:
+def overridden(content: _Section, override: str) -> _Section:
     """A study with one value set on the command line: `models.tiny.rl.steps=10`, `seeds=[1, 2]`.
 
     A path that begins with a section of models, `rl.steps`, is about every model that has it;
@@ -147,7 +204,7 @@ def overridden(tree: yaml.MappingNode, override: str) -> yaml.MappingNode:
     name = f"{SET} {override}"
     if not equals or not all(path):
         raise StudyError(f"{name}: must be KEY=VALUE, such as --set rl.steps=10")
-    models = _pairs(_value(tree, "models"))
+    models = mapping(content.get("models"))
     allowed = {*Study.model_fields, *Model.model_fields} - {EXTENDS}
     if path[0] not in allowed:
         raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed)}")
@@ -155,117 +212,96 @@ def overridden(tree: yaml.MappingNode, override: str) -> yaml.MappingNode:
         raise StudyError(f"{name}: no model {path[1]!r}{nearest(path[1], models)}")
     places = [path] if path[0] in Study.model_fields else []
     if path[0] in Model.model_fields and len(path) > 1:
-        sections = ((each, _value(models[each][1], path[0])) for each in models)
-        places += [["models", each, *path] for each, section in sections if _pairs(section)]
+        having = [each for each, model in models.items() if mapping(mapping(model).get(path[0]))]
+        places += [["models", each, *path] for each in having]
     elif not places:
         places = [["models", each, *path] for each in models]
     if not places:
         raise StudyError(f"{name}: no model of this study has a section {path[0]!r}")
-    try:
-        value = _LOADER(_NamedText(text, name)).get_single_node()
-    except yaml.YAMLError as error:
-        raise _not_yaml(Path(name), error) from error
     for place in places:
-        above: Any = value or _LOADER(_NamedText("null", name)).get_single_node()
+        above = _parsed(text.encode(), name)
         for part in reversed(place):
-            above = _mapping(above, {part: (_scalar(part, above), above)})
-        merged = _merged(tree, above, [Study])
-        assert isinstance(merged, yaml.MappingNode)
-        tree = merged
-    return tree
-
-
-class _NamedText(io.StringIO):
-    """Text with a name, which YAML's marks take."""
-
-    def __init__(self, text: str, name: str) -> None:
-        super().__init__(text)
-        self.name = name
-
-
-def _scalar(text: str, like: yaml.Node) -> yaml.ScalarNode:
-    return yaml.ScalarNode("tag:yaml.org,2002:str", text, like.start_mark, like.end_mark)
+            above = _section({part: above}, {part: (name, 1)})
+        content = _merged(content, above, [Study])
+    return content
 
 
 def extended(study: str, config_folder: Path) -> Path | None:
     """The file of the study that `study` extends, if it does; both as `read_study`."""
-    folder = config_folder / "studies"
     file = read_study(study, config_folder).file
-    _, named = _without_extends(read(file).tree)
-    return None if named is None else _parent(file, folder, _text(named, EXTENDS))
+    own = read(file).content
+    return _parent(file, config_folder / "studies", own) if EXTENDS in own else None
 
 
-def _parent(file: Path, folder: Path, name: str) -> Path | None:
-    """The study `name`, beside `file` or in `folder`."""
+def _parent(file: Path, folder: Path, own: _Section) -> Path:
+    """The study that `own`, the content of `file`, extends: beside `file`, or in `folder`."""
+    name = _extends(own, EXTENDS)
     beside = Path(os.path.normpath(file.parent / name))
-    places = [beside, folder / name, folder / f"{name}.yaml"]
-    return next((place for place in places if _is_study(place)), None)
+    for place in (beside, folder / name, folder / f"{name}.yaml"):
+        if _is_study(place):
+            return place
+    what = f"neither a YAML file in {file.parent} nor a study in {folder}"
+    raise _misplaced(own, EXTENDS, f"{name!r} is {what}{nearest(name, _names(folder))}")
 
 
-def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> yaml.MappingNode:
-    """The tree of a study, merged over what it extends; `extending` are the files on the way."""
-    tree = read(file).tree
-    own, named = _without_extends(tree)
-    if named is None:
-        return _with_models(own, _pairs(None))
-    name = _text(named, EXTENDS)
-    parent = _parent(file, folder, name)
-    if parent is None:
-        what = f"neither a YAML file in {file.parent} nor a study in {folder}"
-        raise _misplaced(named, EXTENDS, f"{name!r} is {what}{nearest(name, _names(folder))}")
-    chain = [*extending, file]
+def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> _Section:
+    """A study merged over what it extends; `extending` are the files on the way."""
+    own = read(file).content
+    if EXTENDS not in own:
+        return _with_models(own, {})
+    parent, chain = _parent(file, folder, own), (*extending, file)
     if parent.resolve() in [each.resolve() for each in chain]:
-        circle = " extends ".join(map(str, [*chain, parent]))
-        raise _misplaced(named, EXTENDS, f"a circle, which must be broken: {circle}")
-    below = _whole(parent, folder, tuple(chain))
-    return _with_models(_merged(below, own, [Study]), _pairs(_value(below, "models")))
+        raise _misplaced(own, EXTENDS, _circle(*chain, parent))
+    below = _whole(parent, folder, chain)
+    return _with_models(_merged(below, _without_extends(own), [Study]), below)
 
 
-def _with_models(tree: yaml.Node, below: _Pairs) -> yaml.MappingNode:
-    """The tree with each model that extends another merged over it.
+def _with_models(study: _Section, below: Mapping[Any, Any]) -> _Section:
+    """The study with each model that extends another merged over it.
 
-    `below` are the models of the study that this one extends: one can be extended though this
-    study takes it out.
+    `below` is the study that this one extends: its models can be extended though this study takes
+    them out.
     """
-    pairs, models = _pairs(tree), _value(tree, "models")
-    known = {**below, **_pairs(models)}
+    models = study.get("models")
+    if not isinstance(models, _Section):
+        return study
+    known = {**mapping(below.get("models")), **models}
 
-    def whole(name: str, extending: tuple[str, ...]) -> yaml.Node:
-        own, named = _without_extends(known[name][1])
-        if named is None:
+    def whole(name: str, extending: tuple[str, ...]) -> Any:
+        own = known[name]
+        if not isinstance(own, _Section) or EXTENDS not in own:
             return own
-        place, other = f"models.{name}.{EXTENDS}", _text(named, f"models.{name}.{EXTENDS}")
+        place, chain = f"models.{name}.{EXTENDS}", (*extending, name)
+        other = _extends(own, place)
         if other not in known:
             what = f"{other!r} is not a model of this study{nearest(other, known)}"
-            raise _misplaced(named, place, what)
-        chain = (*extending, name)
+            raise _misplaced(own, place, what)
         if other in chain:
-            circle = " extends ".join([*chain, other])
-            raise _misplaced(named, place, f"a circle, which must be broken: {circle}")
-        return _merged(whole(other, chain), own, [Model])
+            raise _misplaced(own, place, _circle(*chain, other))
+        return _merged(whole(other, chain), _without_extends(own), [Model])
 
-    if isinstance(models, yaml.MappingNode):
-        each = {name: (key, whole(name, ())) for name, (key, _) in _pairs(models).items()}
-        pairs["models"] = pairs["models"][0], _mapping(models, each)
-    return _mapping(tree, pairs)
+    each = _section({name: whole(name, ()) for name in models}, models.places)
+    return _section({**study, "models": each}, study.places)
 
 
-def _without_extends(section: yaml.Node) -> tuple[Any, yaml.Node | None]:
-    """A section without its key `extends`, and what stands there."""
-    named, pairs = _value(section, EXTENDS), _pairs(section)
-    pairs.pop(EXTENDS, None)
-    return (section if named is None else _mapping(section, pairs)), named
+def _without_extends(section: _Section) -> _Section:
+    return _section({k: v for k, v in section.items() if k != EXTENDS}, section.places)
 
 
-def _text(node: yaml.Node, key: str) -> str:
-    if not isinstance(node, yaml.ScalarNode) or not node.tag.endswith(":str"):
-        raise _misplaced(node, key, "must be text, the name of what is extended")
-    return str(node.value)
+def _extends(section: _Section, key: str) -> str:
+    if not isinstance(name := section[EXTENDS], str):
+        raise _misplaced(section, key, "must be text, the name of what is extended")
+    return name
 
 
-def _misplaced(node: yaml.Node, key: str, message: str) -> StudyError:
-    mark = node.start_mark
-    return StudyError(f"{mark.name}: {key}: {message} (line {mark.line + 1})")
+def _circle(*names: object) -> str:
+    return f"a circle, which must be broken: {' extends '.join(map(str, names))}"
+
+
+def _misplaced(section: _Section, key: str, message: str) -> StudyError:
+    """A fault of what `section` extends; `key` is where that stands."""
+    file, line = section.places[EXTENDS]
+    return StudyError(f"{file}: {key}: {message} (line {line})")
 
 
 def _is_study(file: Path) -> bool:
@@ -276,111 +312,51 @@ def _names(folder: Path) -> list[str]:
     return [path.stem for path in folder.glob("*.yaml")]
 
 
-def _merged(below: yaml.Node, above: yaml.Node, kinds: Sequence[Any]) -> yaml.Node:
+def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
     """`above` over `below`: mappings key by key, anything else whole.
 
     `null` takes out a key that stands below, unless `kinds`, the types that this section can have,
     give `null` a meaning of its own there, as for `lora`. A new key stands beside the keys of
     `below` that it is written beside, for the order of exhibits is that of the report.
     """
-    if not isinstance(below, yaml.MappingNode) or not isinstance(above, yaml.MappingNode):
+    if not isinstance(below, _Section) or not isinstance(above, _Section):
         return above
-    pairs = _pairs(below)
-    order = list(pairs)
-    changed = [name for name in _pairs(above) if name in pairs]
-    position = order.index(changed[0]) if changed else len(order)
-    for name, (key, value) in _pairs(above).items():
-        if name not in pairs:
+    content, order = dict(below), list(below)
+    position = next((order.index(name) for name in above if name in below), len(order))
+    for name, value in above.items():
+        if name not in below:
             order.insert(position, name)
-            pairs[name] = key, value
+            content[name] = value
         else:
             position = order.index(name)
-            if value.tag.endswith(":null") and not _means_something(name, kinds):
+            if value is None and not _means_something(name, kinds):
                 order.remove(name)
                 continue
-            pairs[name] = key, _merged(pairs[name][1], value, _inside(name, kinds))
+            content[name] = _merged(below[name], value, _inside(name, kinds))
         position += 1
-    return _mapping(above, {name: pairs[name] for name in order})
+    return _section({name: content[name] for name in order}, {**below.places, **above.places})
+
+
+def _fields(name: str, kinds: Sequence[Any]) -> list[FieldInfo]:
+    """The fields called `name` of the sections of these kinds."""
+    of_sections = [kind.model_fields for kind in kinds if is_model(kind)]
+    return [fields[name] for fields in of_sections if name in fields]
 
 
 def _means_something(name: str, kinds: Sequence[Any]) -> bool:
     """Whether `name: null` differs from leaving the key out."""
-    fields = [kind.model_fields[name] for kind in kinds if is_model(kind) and _has(kind, name)]
     return any(
         type(None) in typing.get_args(field.annotation)
         and (field.is_required() or field.get_default() is not None)
-        for field in fields
+        for field in _fields(name, kinds)
     )
 
 
 def _inside(name: str, kinds: Sequence[Any]) -> list[Any]:
     """The types that the value under a key can have, in a section of one of `kinds`."""
-    inner: list[Any] = []
-    for kind in kinds:
-        if is_model(kind) and _has(kind, name):
-            inner += members(kind.model_fields[name].annotation)
-        elif typing.get_origin(kind) is dict:
-            inner += members(typing.get_args(kind)[1])
-    return inner
-
-
-def _has(kind: Any, name: str) -> bool:
-    return name in kind.model_fields
-
-
-def _pairs(node: yaml.Node | None) -> _Pairs:
-    """Keys and values of a mapping; none of anything else."""
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    return {str(key.value): (key, value) for key, value in pairs}
-
-
-def _value(node: yaml.Node, name: str) -> yaml.Node | None:
-    return _pairs(node)[name][1] if name in _pairs(node) else None
-
-
-def _mapping(like: yaml.Node, pairs: _Pairs) -> yaml.MappingNode:
-    """A mapping that stands where `like` does."""
-    marks = like.start_mark, like.end_mark
-    return yaml.MappingNode("tag:yaml.org,2002:map", list(pairs.values()), *marks)
-
-
-def _flatten(node: yaml.Node | None, loader: Any, done: set[int]) -> None:
-    """Replace `<<` by what it stands for; refuse a key that occurs twice: YAML keeps the last."""
-    if node is None or isinstance(node, yaml.ScalarNode) or id(node) in done:
-        return
-    done.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for each in node.value:
-            _flatten(each, loader, done)
-        return
-    seen: list[Any] = []
-    for key, value in node.value:
-        if key.value in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"key {key.value!r} occurs twice", problem_mark=key.start_mark
-            )
-        seen.append(key.value)
-        _flatten(value, loader, done)
-    loader.flatten_mapping(node)
-
-
-def _step(node: yaml.Node, key: str) -> tuple[Any, yaml.Node, str] | None:
-    """One step from a node towards `key`: the mark and node of what is there, the rest of the key.
-
-    Names may hold dots, so the longest that fits is taken.
-    """
-    if isinstance(node, yaml.SequenceNode):
-        match = _INDEX.match(key)
-        if match is None or int(match[1]) >= len(node.value):
-            return None
-        inner = node.value[int(match[1])]
-        return inner.start_mark, inner, key[match.end() :]
-    pairs = _pairs(node)
-    fitting = [name for name in pairs if key == name or key.startswith((f"{name}.", f"{name}["))]
-    if not fitting:
-        return None
-    name = max(fitting, key=len)
-    return pairs[name][0].start_mark, pairs[name][1], key[len(name) :].removeprefix(".")
+    values = [typing.get_args(kind)[1] for kind in kinds if typing.get_origin(kind) is dict]
+    values += [field.annotation for field in _fields(name, kinds)]
+    return [member for value in values for member in members(value)]
 
 
 _IN_WORDS = {
@@ -396,12 +372,11 @@ _IN_WORDS = {
 """What the parser of YAML says, and what people can do about it."""
 
 
-def _not_yaml(file: Path, error: yaml.YAMLError) -> StudyError:
+def _not_yaml(file: str, text: bytes, error: Exception) -> StudyError:
     mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
     if mark is None:
         return StudyError(f"{file}: not valid YAML: {error}")
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    lines = text.splitlines()
+    lines = text.decode(errors="replace").splitlines()
     rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
     word = re.match(r"\*?([\w.-]*)", rest)
     for start, meant in _IN_WORDS.items():

@@ -55,11 +55,6 @@ def check_coefficient(name: str, value: float) -> None:
         raise ValueError(f"{name} is {value} but must be positive")
 
 
-def expected_reward(log_policy: torch.Tensor, reward: torch.Tensor) -> torch.Tensor:
-    """E_pi[r], `[..., N]` to `[...]`."""
-    return (log_policy.exp() * reward).sum(dim=-1)
-
-
 def reverse_kl_objective(
     log_policy: torch.Tensor, log_anchor: torch.Tensor, reward: torch.Tensor, beta: float
 ) -> torch.Tensor:
@@ -69,7 +64,8 @@ def reverse_kl_objective(
     beta is positive.
     """
     check_coefficient("beta", beta)
-    return expected_reward(log_policy, reward) - beta * pseudo_kl(log_policy, log_anchor)
+    expected_reward = (log_policy.exp() * reward).sum(dim=-1)
+    return expected_reward - beta * pseudo_kl(log_policy, log_anchor)
 
 
 def expected_gradient(
@@ -202,40 +198,6 @@ def credited_gradient(
     return gradient
 
 
-def estimator_gradients(
-    tree: TokenTree,
-    logits: torch.Tensor,
-    log_reference: torch.Tensor,
-    log_factors: torch.Tensor,
-    reward: torch.Tensor,
-    beta: float,
-    causal: bool,
-    mask: torch.Tensor,
-    loss: str,
-) -> dict[str, torch.Tensor]:
-    """The ascent direction of each estimator in a loss of LOSSES, `[S, V]`, by its name.
-
-    "reward" is that of the centred reward alone. Arguments as above.
-    """
-    anchor = per_token(tree, log_reference) + log_factors
-    weights = token_weights(tree, logits, mask, loss)
-    of_reward, k1_reward = (
-        credited_gradient(
-            tree, logits, log_reference, log_factors, reward, coefficient, causal, mask, weights
-        )
-        for coefficient in (0.0, beta)
-    )
-    per_token_losses = {
-        name: expected_gradient(tree, logits, anchor, ESTIMATORS[name], token_weights=weights)
-        for name in PER_TOKEN
-    }
-    return {
-        "reward": of_reward,
-        "k1_reward": k1_reward,
-        **{name: of_reward - beta * gradient for name, gradient in per_token_losses.items()},
-    }
-
-
 def over_trees() -> pd.DataFrame:
     """`guide_gradients` of TREES random trees, one after the other; `tree` numbers them."""
     frames = [guide_gradients(seed).assign(tree=seed) for seed in range(TREES)]
@@ -250,24 +212,18 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
     guide's change points away from Eq. 4's (NaN where it changes nothing); `effect`, the same in
     every tree, else "depends on the tree"; `trees`, their number.
     """
-    keys = ["guide", "estimator", "loss"]
-    groups = rows.groupby(keys, sort=False)
-    columns: dict[str, pd.Series] = {
-        name: groups[name].median() for name in ("gradient_norm", "cosine", "relative_distance")
-    }
-    for name in ("guide_norm", "guide_cosine"):
+    signs = rows["guide_cosine"].lt(0).astype(float).where(rows["guide_cosine"].notna())
+    groups = rows.assign(opposed=signs).groupby(["guide", "estimator", "loss"], sort=False)
+    columns = {"opposed": groups["opposed"].mean(), "trees": groups.size()}
+    for name in ("gradient_norm", "cosine", "relative_distance", "guide_norm", "guide_cosine"):
         columns[name] = groups[name].median()
+    for name in ("guide_norm", "guide_cosine"):
         columns[f"{name}_low"] = groups[name].quantile(0.25)
         columns[f"{name}_high"] = groups[name].quantile(0.75)
-    signs = rows["guide_cosine"].lt(0).astype(float).where(rows["guide_cosine"].notna())
-    columns["opposed"] = signs.groupby([rows[key] for key in keys], sort=False).mean()
-    columns["effect"] = groups["effect"].agg(_the_same)
-    columns["trees"] = groups.size()
+    columns["effect"] = groups["effect"].agg(
+        lambda effects: effects.iloc[0] if effects.nunique() == 1 else "depends on the tree"
+    )
     return pd.DataFrame(columns).reset_index()
-
-
-def _the_same(effects: pd.Series) -> str:
-    return str(effects.iloc[0]) if effects.nunique() == 1 else "depends on the tree"
 
 
 def guide_gradients(seed: int = 0) -> pd.DataFrame:
@@ -293,45 +249,56 @@ def guide_gradients(seed: int = 0) -> pd.DataFrame:
     draw = torch.Generator().manual_seed(seed)
     shape = (tree.n_states, tree.vocabulary)
     logits = 0.4 * torch.randn(shape, generator=draw, dtype=torch.float64)
-    reference = torch.log_softmax(
-        logits + 0.5 * torch.randn(shape, generator=draw, dtype=torch.float64), dim=-1
-    )
+    moved = logits + 0.5 * torch.randn(shape, generator=draw, dtype=torch.float64)
+    reference = torch.log_softmax(moved, dim=-1)
     mask, same = ends(tree)
     reward = (torch.rand(tree.n_completions, generator=draw) < 0.2).double()[same]
     nothing = torch.zeros(tree.n_completions, tree.length, dtype=torch.float64)
+
+    def directions(factors: torch.Tensor, causal: bool, loss: str) -> dict[str, torch.Tensor]:
+        """Where each estimator leads, and the centred reward alone, `[S, V]`."""
+        anchor = per_token(tree, reference) + factors
+        weights = token_weights(tree, logits, mask, loss)
+        of_reward, k1_reward = (
+            credited_gradient(tree, logits, reference, factors, reward, beta, causal, mask, weights)
+            for beta in (0.0, BETA)
+        )
+        leashes = {
+            name: expected_gradient(tree, logits, anchor, ESTIMATORS[name], token_weights=weights)
+            for name in PER_TOKEN
+        }
+        ascents = {name: of_reward - BETA * leash for name, leash in leashes.items()}
+        return {"reward": of_reward, "k1_reward": k1_reward, **ascents}
+
     plain_eq4 = eq4_gradient(tree, logits, reference, nothing, reward, BETA, mask)
-    plain = {
-        loss: estimator_gradients(tree, logits, reference, nothing, reward, BETA, False, mask, loss)
-        for loss in LOSSES
-    }
+    plain = {loss: directions(nothing, False, loss) for loss in LOSSES}
     rows = []
     for name, guide in [("none", None), *GUIDES.items()]:
         factors = nothing if guide is None else log_factors_of(tree, logits, guide, mask)
-        causal = bool(getattr(guide, "causal", False))
         wanted = eq4_gradient(tree, logits, reference, factors, reward, BETA, mask)
         due = wanted - plain_eq4
         for loss, without in plain.items():
-            reached = estimator_gradients(
-                tree, logits, reference, factors, reward, BETA, causal, mask, loss
-            )
+            reached = directions(factors, bool(getattr(guide, "causal", False)), loss)
             for estimator in ("k1_reward", *PER_TOKEN):
                 gradient = reached[estimator]
                 change = gradient - without[estimator]
                 leash = without[estimator] - without["reward"]
-                guided = guide is not None
-                rows.append(
-                    {
-                        "guide": name,
-                        "estimator": estimator,
-                        "loss": loss,
-                        "gradient_norm": float(gradient.norm()),
-                        "cosine": _cosine(gradient, wanted),
-                        "relative_distance": float((gradient - wanted).norm() / wanted.norm()),
-                        "guide_norm": float(change.norm() / due.norm()) if guided else math.nan,
-                        "guide_cosine": _cosine(change, due) if guided else math.nan,
-                        "effect": _effect(change, leash) if guided else "no guide",
-                    }
-                )
+                row = {
+                    "guide": name,
+                    "estimator": estimator,
+                    "loss": loss,
+                    "gradient_norm": float(gradient.norm()),
+                    "cosine": _cosine(gradient, wanted),
+                    "relative_distance": float((gradient - wanted).norm() / wanted.norm()),
+                    "guide_norm": math.nan,
+                    "guide_cosine": math.nan,
+                    "effect": "no guide",
+                }
+                if guide is not None:
+                    row["guide_norm"] = float(change.norm() / due.norm())
+                    row["guide_cosine"] = _cosine(change, due)
+                    row["effect"] = _effect(change, leash)
+                rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -97,18 +97,15 @@ def guided_anchors(seed: int = 0) -> GuidedAnchors:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Two normal modes of equal width on a line; `weight` is that of the rarer one, at `rare`."""
+    """Two normal modes of equal width on a line.
+
+    `weight`, below 0.5, is that of the rarer one, at `rare`.
+    """
 
     weight: float = 0.3
     frequent: float = -3.0
     rare: float = 3.0
     width: float = 0.7
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.weight < 0.5 or not self.width > 0:
-            raise ValueError(
-                f"weight {self.weight} must be between 0 and 0.5 and width {self.width} positive"
-            )
 
 
 @dataclass(frozen=True)
@@ -155,24 +152,15 @@ def mode_fits(
     SAGE's anchor is q pi_ref with the branch guide at its defaults. The premise is that the way
     to the rarer mode leads through `branch_tokens` states of up to `branch_entropy` nats: at x the
     entropy is that times the share of the rarer mode in the density at x. All three start from
-    the mean and standard deviation `start`. Raises ValueError for settings out of range.
+    the mean and standard deviation `start`.
     """
     mixture = mixture or Mixture()
-    if branch_tokens < 1 or branch_entropy < 0 or steps < 1 or start[1] <= 0:
-        raise ValueError(
-            f"branch_tokens {branch_tokens} and steps {steps} must be at least 1, branch_entropy "
-            f"{branch_entropy} not negative and the start's deviation {start[1]} positive"
-        )
     grid = torch.linspace(-15.0, 15.0, 601, dtype=torch.float64)
     spacing = float(grid[1] - grid[0])
+    width = torch.tensor(mixture.width)
+    modes = ((1.0 - mixture.weight, mixture.frequent), (mixture.weight, mixture.rare))
     of_modes = torch.stack(
-        [
-            math.log(weight) + _log_normal(grid, torch.tensor(center), torch.tensor(mixture.width))
-            for weight, center in (
-                (1.0 - mixture.weight, mixture.frequent),
-                (mixture.weight, mixture.rare),
-            )
-        ]
+        [math.log(w) + _log_normal(grid, torch.tensor(center), width) for w, center in modes]
     )
     log_reference = torch.log_softmax(torch.logsumexp(of_modes, dim=0), dim=-1)
     rarer = torch.softmax(of_modes, dim=0)[1]
