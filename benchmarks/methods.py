@@ -36,10 +36,11 @@ from sage.problems.sets import draw_problems
 from sage.runtime.manifest import Manifest
 from sage.study import RL, ResolvedStudy, ScratchBase
 from sage.training import rl
+from sage.training.drawing import DRAWN
 from sage.training.examples import find_solutions
 from sage.training.pretrain import pretrain
 from sage.training.sft import fine_tune
-from sage.training.trainer import DRAWN, SageTrainer
+from sage.training.trainer import SageTrainer
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS, WARM_UP = 14, 2

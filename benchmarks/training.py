@@ -50,7 +50,7 @@ def comparisons(device: str = "cpu", steps: int = STEPS) -> Iterator[Comparison]
 def _write_parent(folder: Path, changes: dict[str, int]) -> None:
     base = load_study("mini", ROOT / "config").model("sums").base
     settings = base.pretraining.model_copy(update={"documents": 2_000})
-    texts = [d.problem + d.solution for d in draw_documents(base.corpus, settings)]
+    texts = [problem + solution for problem, solution in draw_documents(base.corpus, settings)]
     tokenizer = train_tokenizer(texts, base.architecture.vocab_size)
     architecture = base.architecture.model_copy(update=changes)
     save_checkpoint(build_tiny(architecture, tokenizer, 0), tokenizer, folder)

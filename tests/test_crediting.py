@@ -23,7 +23,8 @@ from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm, ResolvedStudy, choice_files
 from sage.training import rl
 from sage.training.credit import ordered
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,9 +24,10 @@ from sage.sampling.memory import cache_bytes, vllm_share
 from sage.study import RL, Algorithm
 from sage.training import rl
 from sage.training.credit import Correction, SamplerFault
-from sage.training.drawers import adapter_bytes, copy_dtype, drawer_for, place_of_adapters
+from sage.training.drawers import copy_dtype, drawer_for
 from sage.training.drawing import Drawer, rollout_stream
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 from sage.training.trimming import group_sizes, trimmed
 
 PROBLEMS = [
@@ -319,19 +318,6 @@ def test_what_draws_is_a_copy_only_where_that_is_exact_and_asked_for() -> None:
     assert dtype(**short, lora=None, sharded=True) == torch.bfloat16
     with pytest.raises(ValueError, match="drawing_copy: false"):
         dtype(lora=None, sharded=True, drawing_copy=False)
-
-
-def test_adapters_are_in_memory_only_where_they_fit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A container of Docker has 64 MB of shared memory; an adapter of rank 8 to 7B has 81 MB."""
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 * 2**20))
-    assert place_of_adapters(16 * 2**20, tmp_path) == tmp_path
-    assert place_of_adapters(81 * 10**6, tmp_path) is None
-    assert place_of_adapters(1, tmp_path / "missing") is None
-    policy = torch.nn.Linear(3, 2)
-    policy.bias.requires_grad = False
-    assert adapter_bytes(policy) == 4 * 6
 
 
 def test_vllms_share_of_a_gpu_follows_from_what_it_holds() -> None:

@@ -32,7 +32,8 @@ from sage.runtime.manifest import Manifest
 from sage.study import RL, Algorithm
 from sage.training import rl
 from sage.training.adapters import lora_config
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 
 ON_A_GPU = [
     pytest.mark.gpu,

@@ -19,12 +19,12 @@ from sage.method.anchors import (
 )
 from sage.method.guides import (
     BranchGuide,
-    CosineRestarts,
     Moment,
     Noise,
     RandomGuide,
     Signals,
     TokenGuide,
+    cosine,
     guide_log_factors,
     quantile_normalised,
     rank_normalised,
@@ -87,8 +87,8 @@ def test_signals_of_different_shapes_are_refused() -> None:
 
 @pytest.mark.parametrize("settings", [{"ratio": -0.1}, {"threshold": -1.0}])
 def test_negative_settings_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="must not be negative"):
-        BranchGuide(**settings)
+    with pytest.raises(ValueError, match="must be at least 0"):
+        REGISTRIES["guide"].build("branch", settings)
 
 
 def test_the_anchor_is_the_reference_times_the_guide() -> None:
@@ -117,11 +117,13 @@ def test_k3_as_a_loss_has_the_gradient_of_the_forward_kl() -> None:
 
 
 def test_the_cosine_restarts_lower_after_each_period() -> None:
-    schedule = CosineRestarts(high=0.3, low=0.1, periods=8, decay=0.9)
-    values = [schedule.value(step, 80) for step in (0, 5, 10, 15, 20, 70)]
+    def value(step: int, high: float = 0.3) -> float:
+        return cosine(Moment(step, 80, Noise("")), high, low=0.1, periods=8, decay=0.9)
+
+    values = [value(step) for step in (0, 5, 10, 15, 20, 70)]
     assert values == pytest.approx([0.3, 0.2, 0.27, 0.185, 0.243, 0.3 * 0.9**7])
-    assert schedule.value(80, 80) == pytest.approx(0.1)
-    assert CosineRestarts(high=0.12, low=0.1).value(70, 80) == pytest.approx(0.1)
+    assert value(80) == pytest.approx(0.1)
+    assert value(70, high=0.12) == pytest.approx(0.1)
 
 
 def test_random_touches_a_share_epsilon_with_deviation_sigma() -> None:

@@ -93,9 +93,9 @@ def test_a_step_follows_the_gradient_of_the_objective() -> None:
         gain.append((advantages[:, None] * (1 - reference.exp()))[inside])
     values, gains = torch.cat(f), torch.cat(gain)
     objective = (values * gains).mean() - values.square().mean() / 1.4 - 1.5 * values.mean() ** 2
-    wanted = torch.autograd.grad(-objective, network.weights())
+    wanted = torch.autograd.grad(-objective, network.weights)
     got: list[torch.Tensor] = []
-    guide._optimizer.step = lambda: got.extend(w.grad.clone() for w in network.weights())
+    guide._optimizer.step = lambda: got.extend(w.grad.clone() for w in network.weights)
     guide.end_step(alone)
     assert max(each.abs().max() for each in wanted) > 0.01
     torch.testing.assert_close(got, list(wanted), rtol=1e-4, atol=1e-6)
@@ -317,7 +317,7 @@ def test_the_policy_gets_no_gradient_through_the_network(parent: Path, tmp_path:
     for _ in range(20):
         gradients(trainer, batch)
         trainer.end_step()
-    weights = guide._made(None).weights()
+    weights = guide._made(None).weights
     state = guide.state_dict()["weights"]
     factors = guide.factors
     guide.factors = lambda *given: shown.append(factors(*given)) or shown[-1]

@@ -26,7 +26,8 @@ from sage.study import RL, Algorithm
 from sage.training import rl
 from sage.training.drawing import GUIDED, NamedDraws, rollout_stream, take_rows
 from sage.training.planning import filled
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 PROBLEMS = [

@@ -349,7 +349,7 @@ class TestSettings:
         documents = draw_documents(
             base.corpus, base.pretraining.model_copy(update={"documents": 9})
         )
-        assert all(document.problem.startswith("Problem: From ") for document in documents)
+        assert all(problem.startswith("Problem: From ") for problem, _ in documents)
 
     @pytest.mark.parametrize(
         ("change", "message"),

@@ -16,7 +16,7 @@ from sage.policies import load_model, load_tokenizer
 from sage.prompting import prompt_ids
 from sage.sampling.decoders import Decoding, Prompts
 from sage.sampling.distribution import draw, next_token_probabilities, stream_uniforms
-from sage.sampling.engines import open_sampler
+from sage.sampling.engines import engine
 from sage.sampling.fused import FusedDecoder
 from sage.sampling.interface import Request
 from sage.sampling.memory import bytes_per_row, is_out_of_memory
@@ -129,7 +129,9 @@ def test_first_tokens_have_the_models_frequencies(base: Path) -> None:
 def test_short_dtypes_sample_too(base: Path, requests: list[Request]) -> None:
     for dtype in ("bfloat16", "float16"):
         settings = Draws(samples=1, seeds=[0], sampling=LETTERS, dtype=dtype, batch_size=64)
-        sampler = open_sampler(base, None, load_tokenizer(base), settings, "cpu")
+        sampler = engine(settings.engine).open_sampler(
+            base, None, load_tokenizer(base), settings, "cpu"
+        )
         completions = sampler.sample(requests, LETTERS)
         assert len(completions) == len(requests)
         # The streams are those of float32, so most first tokens and many samples agree.

@@ -21,7 +21,8 @@ from sage.policies import load_model
 from sage.problems.record import read_problems
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.training import rl
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]
 

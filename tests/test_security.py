@@ -32,6 +32,7 @@ from sage.report.loader import PageContent, PageFiles, read_sources
 from sage.report.page import render_page
 from sage.results import Results
 from sage.runtime.manifest import Manifest
+from sage.sampling import transformers_engine
 from sage.sampling.interface import Completion
 from sage.study import RL, ResolvedStudy, StudyError
 from sage.study.bases import HubBase, PackageBase
@@ -94,7 +95,7 @@ def test_hostile_completions_stay_text_in_every_exhibit(
     results, canary = hostile_results
     texts = hostile_texts(REPORT, canary)
     sampler = Hostile(texts)
-    monkeypatch.setattr("sage.evaluation.samples.open_sampler", lambda *_, **__: sampler)
+    monkeypatch.setattr(transformers_engine, "open_sampler", lambda *_, **__: sampler)
     paper, counts = ROOT / "reports/paper", {}
     study = smoke_study
     of_pairs: dict[tuple[str, str], list[Path]] = {}

@@ -162,12 +162,12 @@ def examples_of(**changes: Any) -> sft.Examples:
 def test_by_default_a_conversation_may_take_half_of_the_room() -> None:
     base = examples_of(room=10_000)
     short, long = (len(row["input_ids"]) for row in base.rows)
-    assert base.counts()["left_out_over_half_of_max_tokens"] == 0
+    assert base.counts["left_out_over_half_of_max_tokens"] == 0
     exactly = examples_of(room=2 * long - short)
     assert len(exactly.rows) == 2
     one_less = examples_of(room=2 * long - short - 1)
     assert len(one_less.rows) == 1
-    assert one_less.counts() == {
+    assert one_less.counts == {
         "trained_on": 1,
         "left_out_over_half_of_max_tokens": 1,
         "left_out_over_max_tokens": 0,
@@ -177,9 +177,9 @@ def test_by_default_a_conversation_may_take_half_of_the_room() -> None:
 
 def test_by_the_prompt_a_long_conversation_is_left_out_or_cut_and_counted() -> None:
     left_out = examples_of(room=20, length="prompt")
-    assert [left_out.over_maximum, left_out.cut, len(left_out.rows)] == [1, 0, 1]
+    assert list(left_out.counts.values()) == [1, 0, 1, 0]
     cut = examples_of(room=20, length="prompt", too_long="cut")
-    assert [cut.over_maximum, cut.cut, len(cut.rows)] == [0, 1, 2]
+    assert list(cut.counts.values()) == [2, 0, 0, 1]
     short, long = cut.rows
     assert len(long["input_ids"]) == len(long["completion_mask"]) == len(short["input_ids"]) + 20
 

@@ -15,7 +15,7 @@ import torch
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.prompting import prompt_ids
 from sage.sampling import vllm_engine
-from sage.sampling.engines import open_sampler
+from sage.sampling.engines import engine
 from sage.sampling.interface import Sampler
 from sage.study import Architecture
 
@@ -79,12 +79,12 @@ KEPT: list[Sampler] = []
 
 
 def open_and_keep(*arguments: Any) -> Sampler:
-    """`open_sampler`; on a GPU, which several engines share, each takes a little of it."""
+    """A sampler of an engine; on a GPU, which several engines share, each takes a little of it."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     with pytest.MonkeyPatch.context() as patch:
         if DEVICE == "cuda":
             limits = {"gpu_memory_utilization": 0.08, "enforce_eager": True}
             small = partial(vllm_engine.VllmSampler, limits=limits)
             patch.setattr(vllm_engine, "VllmSampler", small)
-        KEPT.append(open_sampler(*arguments))
+        KEPT.append(engine(arguments[3].engine).open_sampler(*arguments))
     return KEPT[-1]

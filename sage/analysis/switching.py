@@ -20,7 +20,14 @@ from sage.prompting import UNSLOTH_CHAT_TEMPLATE, prompt_ids
 from sage.runtime.tables import read_frame
 from sage.study import RL, SFT
 from sage.study.readings import READINGS
-from sage.training.examples import Solution, chosen, read_solutions
+from sage.training.examples import (
+    CUT,
+    OVER_HALF,
+    OVER_MAXIMUM,
+    Solution,
+    chosen,
+    read_solutions,
+)
 
 COLUMNS = ["reading", "answer", "quantity", "value"]
 
@@ -66,11 +73,11 @@ def of_sft(sft: SFT, solutions: Sequence[Solution], tokenizer: Any) -> Iterator[
         tokenizer.chat_template = UNSLOTH_CHAT_TEMPLATE
     for answer, choice in READINGS["sft_length"].choices.items():
         examples = chosen(solutions, tokenizer, sft.model_copy(update=dict(choice.sets)))
-        counts = examples.counts()
-        left_out = examples.too_long + examples.over_maximum
+        counts = examples.counts
+        left_out = counts[OVER_HALF] + counts[OVER_MAXIMUM]
         yield "sft_length", answer, "examples trained on", counts["trained_on"]
         yield "sft_length", answer, "examples left out", left_out
-        yield "sft_length", answer, "examples cut off", examples.cut
+        yield "sft_length", answer, "examples cut off", counts[CUT]
     rows = chosen(solutions, tokenizer, sft).rows
     tokens = sum(len(row["input_ids"]) for row in rows)
     of_completions = sum(sum(row["completion_mask"]) for row in rows)

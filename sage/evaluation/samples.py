@@ -21,7 +21,7 @@ from sage.problems.record import Problem
 from sage.prompting import SYSTEM_PROMPT, prompt_ids
 from sage.runtime.files import atomic_file
 from sage.runtime.manifest import Manifest
-from sage.sampling.engines import engine_module, engine_versions, open_sampler
+from sage.sampling.engines import engine
 from sage.sampling.identity import checkpoint_digest, code_digest, digest
 from sage.sampling.interface import Completion, Request, stream_key
 from sage.sampling.shards import Sample, Shards
@@ -68,7 +68,9 @@ def evaluate(
     store = Shards(shards, made_with, prompts)
     if missing := store.missing(settings.seeds, settings.samples, settings.shard_size):
         longest = max(map(len, prompts.values()))
-        sampler = open_sampler(base, policy, tokenizer, settings, device, longest)
+        sampler = engine(settings.engine).open_sampler(
+            base, policy, tokenizer, settings, device, longest
+        )
 
         def draw(samples: Sequence[Sample]) -> Sequence[Completion]:
             requests = [Request(prompts[i], stream_key(*run, i, *rest)) for i, *rest in samples]
@@ -112,8 +114,8 @@ def drawing_settings(
         "batch_invariant": settings.batch_invariant,
         "merge_adapter": settings.merge_adapter,
         "device": device,
-        "code": code_digest(engine_module(settings.engine)),
-        "versions": engine_versions(settings.engine),
+        "code": code_digest(engine(settings.engine).__name__),
+        "versions": engine(settings.engine).versions(),
     }
 
 

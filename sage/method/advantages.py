@@ -3,14 +3,15 @@
 Each is a class that holds its settings and maps rewards `[N, G]` of N prompts to advantages
 `[N, G]`. Where prompts have unequal numbers of rollouts, NaN stands for those that are missing, and
 their advantage is 0. The first two are what TRL computes in training, which the tests hold against
-them. Torch is not imported here: a study is read without it.
+them. One with `binary` takes rewards of 0 or 1 alone, for the reason it says. Torch is not imported
+here: a study is read without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -54,12 +55,9 @@ class BetaNormalised:
     weight 1 / BetaPDF(p) is at most 1e6.
     """
 
-    def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
-        yield from not_binary(algorithm, "fits a Beta density to success rates")
+    binary: ClassVar[str] = "fits a Beta density to success rates"
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
         if rl.prompts_per_step < 2:
             yield (
                 "fits a Beta density over the prompts of a step, so prompts_per_step must be at "
@@ -89,12 +87,9 @@ class _OfSets:
 
     k: Annotated[int, Field(ge=1), about("rollouts of a set", unit="rollouts")] = 4
 
-    def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
-        yield from not_binary(algorithm, "counts right rollouts")
+    binary: ClassVar[str] = "counts right rollouts"
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
         yield from _too_few(self.k, rl)
 
 
@@ -133,7 +128,6 @@ class Pkpo(_OfSets):
     """
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
         yield from super().conflicts_with_run(rl)
         if rl.rollouts == self.k:
             yield (
@@ -166,12 +160,9 @@ class MaxRl:
         about("terms of log p, at most the rollouts; `null` all but one, centred", unit="terms"),
     ] = None
 
-    def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
-        yield from not_binary(algorithm, "counts right rollouts")
+    binary: ClassVar[str] = "counts right rollouts"
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
         yield from _too_few(self.order or 1, rl)
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
@@ -197,21 +188,12 @@ class WeightedReinforce:
         float, Field(ge=0.0), about("advantage of a right rollout, λ", unit="advantage")
     ] = 0.1
 
-    def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
-        yield from not_binary(algorithm, "tells right from wrong rollouts")
+    binary: ClassVar[str] = "tells right from wrong rollouts"
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """See the class; `[N, G]`. Raises ValueError on rewards not 0 or 1."""
         _check(rewards, binary=True)
         return (rewards * (self.weight + 1) - 1).nan_to_num(nan=0.0)
-
-
-def not_binary(algorithm: Any, why: str) -> Iterator[str]:
-    """A conflict if the method's reward is anything but correctness."""
-    kinds = [reward.kind for reward in algorithm.rewards]
-    if kinds != ["correct"]:
-        yield f"{why}, so rewards must be [correct] alone, not [{', '.join(kinds)}]"
 
 
 def _too_few(k: int, rl: Any) -> Iterator[str]:

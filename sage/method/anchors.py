@@ -116,7 +116,6 @@ class K3:
     direction: ClassVar[Direction] = "reverse"
 
     def values(self, log_probs: LogProbs) -> torch.Tensor:
-        """As for `K2`."""
         return k3(log_probs.policy, log_probs.anchor)
 
 
@@ -127,7 +126,6 @@ class K3Corrected:
     direction: ClassVar[Direction] = "reverse"
 
     def values(self, log_probs: LogProbs) -> torch.Tensor:
-        """As for `K2`."""
         return k3_corrected(log_probs.policy, log_probs.anchor, log_probs.old)
 
 
@@ -154,10 +152,9 @@ class Scope:
     ] = "k3"
 
     def values(self, log_probs: LogProbs) -> torch.Tensor:
-        """As for `K2`."""
-        kinds: dict[str, K2 | K3] = {"k2": K2(), "k3": K3()}
-        term = kinds.get(self.of) or K3Corrected()
-        return term.values(log_probs) * self.chosen(log_probs)
+        kinds: dict[str, Any] = {"k2": K2, "k3": K3, "k3_corrected": K3Corrected}
+        values: torch.Tensor = kinds[self.of]().values(log_probs)
+        return values * self.chosen(log_probs)
 
     def chosen(self, log_probs: LogProbs) -> torch.Tensor:
         """1 at the tokens that have a KL term, `[B, T]`; raises ValueError without signals.
@@ -187,7 +184,6 @@ class SampledForwardKL:
     direction: ClassVar[Direction] = "forward"
 
     def values(self, log_probs: LogProbs) -> torch.Tensor:
-        """As for `K2`."""
         return forward_kl_sampled(log_probs.policy, log_probs.anchor)
 
 
@@ -199,7 +195,6 @@ class ExactForwardKL:
     over_vocabulary: ClassVar[bool] = True
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
         if algorithm.guide:
             yield (
                 "sums over the vocabulary, but a guide is known for the drawn token only; use "

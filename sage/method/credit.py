@@ -8,6 +8,7 @@ processes share it. Torch is not imported here: a study is read without it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
@@ -15,15 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 from pydantic import Field
 
 from sage.fields import about
-from sage.method.advantages import not_binary
 from sage.method.anchors import Direction, LogProbs, k3
 
 if TYPE_CHECKING:
     import torch
-
-
-def _alone(rows: torch.Tensor) -> torch.Tensor:
-    return rows
 
 
 @dataclass(frozen=True)
@@ -56,14 +52,18 @@ class TokenSignals:
     log_factors: torch.Tensor | None = None
     causal: bool = False
     kl_coefficient: float = 0.0
-    everyone: Callable[[torch.Tensor], torch.Tensor] = _alone
+    everyone: Callable[[torch.Tensor], torch.Tensor] = lambda rows: rows
     hidden_states: torch.Tensor | None = None
     strategies: torch.Tensor | None = None
     training: bool = True
 
 
 class CreditRule(Protocol):
-    """A rule: the advantage of each token."""
+    """A rule: the advantage of each token.
+
+    One with `whole_groups = True` compares all completions of a prompt, which must be in one
+    micro-batch.
+    """
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
         """Advantages `[B, T]`, finite; the value on padding does not matter."""
@@ -83,7 +83,6 @@ class K1InReward:
     direction: ClassVar[Direction] = "reverse"
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
         if algorithm.credit:
             yield (
                 "sets the advantage of each token, and so does credit: "
@@ -137,9 +136,7 @@ class Steer:
         float, Field(gt=0.0, le=1.0), about("weight of the largest change", unit="factor")
     ] = 0.8
     highest: Annotated[
-        float,
-        Field(ge=1.0),
-        about("weight of the smallest change, with `linear`", unit="factor"),
+        float, Field(ge=1.0), about("weight of the smallest change, with `linear`", unit="factor")
     ] = 1.2
     single_turn: ClassVar[str] = (
         "compares the tokens of whole completions, but tools write tokens between turns that the "
@@ -163,34 +160,13 @@ class Steer:
             place = ((change - least) / (most - least)).nan_to_num(nan=0.5).clamp(0.0, 1.0)
             weight = self.highest - (self.highest - self.lowest) * place
         else:
-            import math
-
             rate = -math.log(self.lowest) / most.clamp(min=0.02)
             weight = (-rate * change).exp().clamp(self.lowest, 1.0)
         return signals.advantages[:, None] * weight
 
 
-class _WholeGroups:
-    """A rule that compares all completions of a prompt, which must be in one micro-batch."""
-
-    whole_groups: ClassVar[bool] = True
-
-    def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
-        if algorithm.planner and algorithm.planner.kind != "unsolved_only":
-            yield f"needs groups of one size, which planner: {algorithm.planner} may not leave"
-
-    def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
-        if rl.prompts_per_step % rl.micro_batches:
-            yield (
-                "needs the whole group of a prompt in a micro-batch, so prompts_per_step "
-                f"{rl.prompts_per_step} must be a multiple of micro_batches {rl.micro_batches}"
-            )
-
-
 @dataclass(frozen=True)
-class Pacs(_WholeGroups):
+class Pacs:
     """PACS (arXiv 2509.02522): learns which completions are right, by binary cross-entropy.
 
     s_i = beta sum_t (log pi - log pi_old), psi_i = s_i - mean of the group's other s_j; the loss is
@@ -202,9 +178,10 @@ class Pacs(_WholeGroups):
     beta: Annotated[
         float, Field(gt=0.0), about("weight of a completion's log ratio", unit="per nat")
     ] = 1.0
+    whole_groups: ClassVar[bool] = True
+    binary: ClassVar[str] = "learns to tell right from wrong completions"
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
         if algorithm.clip_low is not None or algorithm.clip_high is not None:
             yield (
                 "is a loss without ratios, which a clip would cut to none; write clip_low: null "
@@ -220,8 +197,6 @@ class Pacs(_WholeGroups):
                 f"takes rewards, not advantages; advantage: {algorithm.advantage} would have no "
                 "effect"
             )
-        yield from super().conflicts(algorithm)
-        yield from not_binary(algorithm, "learns to tell right from wrong completions")
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
         """See the class; `[B, T]`. Raises ValueError if a group is not whole."""
@@ -245,7 +220,7 @@ class Pacs(_WholeGroups):
 
 
 @dataclass(frozen=True)
-class Ucpo(_WholeGroups):
+class Ucpo:
     """UCPO (arXiv 2605.00365): of the right completions of a prompt, the unlikely ones get more.
 
     With c right completions of a prompt and q_i = softmax over them of the mean log-probability of
@@ -260,10 +235,8 @@ class Ucpo(_WholeGroups):
         about("share of the right ones' advantage that is shared out anew", unit="share, 0 to 1"),
     ] = 0.2
 
-    def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
-        yield from super().conflicts(algorithm)
-        yield from not_binary(algorithm, "tells right from wrong completions")
+    whole_groups: ClassVar[bool] = True
+    binary: ClassVar[str] = "tells right from wrong completions"
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
         """See the class; `[B, T]`."""
@@ -280,7 +253,7 @@ class Ucpo(_WholeGroups):
 
 
 @dataclass(frozen=True)
-class Uniqueness(_WholeGroups):
+class Uniqueness:
     """Uniqueness-aware RL (arXiv 2601.08763): a rare strategy's advantage counts for more.
 
     The advantage of a completion is multiplied by 1 / f^alpha, where f completions of the prompt
@@ -293,9 +266,9 @@ class Uniqueness(_WholeGroups):
         float, Field(ge=0.0), about("power of a strategy's frequency", unit="exponent")
     ] = 1.0
     right_only: Annotated[
-        bool,
-        about("whether only right completions are weighted, and only they are counted"),
+        bool, about("whether only right completions are weighted, and only they are counted")
     ] = True
+    whole_groups: ClassVar[bool] = True
     strategies: ClassVar[bool] = True
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:

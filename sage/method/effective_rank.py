@@ -7,6 +7,7 @@ advantage. Torch is imported where it computes: a study is read without it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -50,7 +51,6 @@ class VerlRank:
     _sums: torch.Tensor | None = field(init=False, default=None, repr=False, compare=False)
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
         if rl.sampling.max_tokens <= 2 * self.every:
             yield (
                 f"measures the rank every {self.every} tokens and needs three measurements of a "
@@ -87,27 +87,20 @@ class VerlRank:
             return
         sums, counts = total(self._sums).tolist()
         self._sums = None
-        old = self._means or [float("nan")] * len(sums)
-        self._means = [
-            _moved(mean, value, count, self.decay)
-            for mean, value, count in zip(old, sums, counts, strict=True)
-        ]
+        means = self._means or [math.nan] * len(sums)
+        for place, (old, value, count) in enumerate(zip(means, sums, counts, strict=True)):
+            if count:  # the first value, where there was none
+                now = value / count
+                moved = self.decay * old + (1 - self.decay) * now
+                means[place] = now if math.isnan(old) else moved
+        self._means = means
 
     def state_dict(self) -> dict[str, Any]:
         """The running means of ER, ERV and ERA."""
         return {"means": list(self._means)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self._means = list(state["means"])
-
-
-def _moved(mean: float, total: float, count: float, decay: float) -> float:
-    """A running mean after a step; the first value if there was none, NaN if there is none yet."""
-    if count == 0:
-        return mean
-    now = total / count
-    return now if mean != mean else decay * mean + (1 - decay) * now
 
 
 def effective_rank(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
-from sage.fields import about
+from pydantic import Field
+
+from sage.fields import NonNegativeFloat, Share, about
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
@@ -52,17 +53,13 @@ class Noise:
 
     def normal(self, draw: str, like: torch.Tensor) -> torch.Tensor:
         """Standard normal numbers of the draw of that name, in the shape `[B, T]` of `like`."""
-        width = like.shape[1]
-        return self._rows(draw, like, lambda stream: stream.standard_normal(width, dtype="float32"))
+        return self._rows("standard_normal", draw, like)
 
     def uniform(self, draw: str, like: torch.Tensor) -> torch.Tensor:
         """Numbers in [0, 1), likewise."""
-        width = like.shape[1]
-        return self._rows(draw, like, lambda stream: stream.random(width, dtype="float32"))
+        return self._rows("random", draw, like)
 
-    def _rows(
-        self, draw: str, like: torch.Tensor, numbers: Callable[[np.random.Generator], np.ndarray]
-    ) -> torch.Tensor:
+    def _rows(self, kind: str, draw: str, like: torch.Tensor) -> torch.Tensor:
         import numpy as np
         import torch
 
@@ -72,8 +69,8 @@ class Noise:
         drawn = np.empty(tuple(like.shape), dtype=np.float32)
         for place, row in enumerate(rows):
             digest = hashlib.sha256(f"{self.name}|{row}|{draw}".encode()).digest()
-            key = np.frombuffer(digest[:16], dtype="<u8")
-            drawn[place] = numbers(np.random.Generator(np.random.Philox(key=key)))
+            stream = np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], "<u8")))
+            drawn[place] = getattr(stream, kind)(like.shape[1], dtype="float32")
         return torch.from_numpy(drawn).to(like.device)
 
 
@@ -100,29 +97,23 @@ class GuideFunction(Protocol):
         ...
 
 
-Periods = Annotated[int, about("cosine periods over training", unit="periods")]
-Decay = Annotated[float, about("the high end shrinks by it at each restart", unit="factor")]
+Periods = Annotated[int, Field(ge=1), about("cosine periods over training", unit="periods")]
+Decay = Annotated[
+    float, Field(gt=0.0, le=1.0), about("the high end shrinks by it at each restart", unit="factor")
+]
 
 
-@dataclass(frozen=True)
-class CosineRestarts:
+def cosine(moment: Moment, high: float, low: float, periods: int = 8, decay: float = 0.9) -> float:
     """A cosine from `high` down to `low`, restarted `periods` times over training.
 
     In a period of P = total / periods steps, v(t) = low + (high - low)(1 + cos(pi t / P)) / 2;
     `high` shrinks by `decay` at each restart, but not below `low`.
     """
-
-    high: float
-    low: float
-    periods: int = 8
-    decay: float = 0.9
-
-    def value(self, step: int, total_steps: int) -> float:
-        """The value at `step`, counted from 0."""
-        length = max(total_steps, 1) / self.periods
-        period = min(int(step / length), self.periods - 1)
-        high = max(self.high * self.decay**period, self.low)
-        return self.low + (high - self.low) * (1 + math.cos(math.pi * (step / length - period))) / 2
+    length = max(moment.total_steps, 1) / periods
+    period = min(int(moment.step / length), periods - 1)
+    high = max(high * decay**period, low)
+    place = moment.step / length - period
+    return low + (high - low) * (1 + math.cos(math.pi * place)) / 2
 
 
 @dataclass(frozen=True)
@@ -134,10 +125,10 @@ class RandomGuide:
     """
 
     epsilon_high: Annotated[
-        float, about("perturbed tokens at the start of a period", unit="share of tokens, 0 to 1")
+        Share, about("perturbed tokens at the start of a period", unit="share of tokens, 0 to 1")
     ] = 0.1
     epsilon_low: Annotated[
-        float, about("perturbed tokens at its end", unit="share of tokens, 0 to 1")
+        Share, about("perturbed tokens at its end", unit="share of tokens, 0 to 1")
     ] = 0.0
     sigma_high: Annotated[
         float, about("standard deviation of the factor at the start of a period", unit="factor")
@@ -149,14 +140,12 @@ class RandomGuide:
     decay: Decay = 0.9
 
     def __post_init__(self) -> None:
-        _check_range("epsilon", self.epsilon_low, self.epsilon_high, highest=1.0)
-        _check_range("sigma", self.sigma_low, self.sigma_high)
-        _check_schedule(self.periods, self.decay)
+        _check_ranges(self, "epsilon", "sigma")
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
         """See the class; shape `[B, T]`."""
-        epsilon = _scheduled(self, self.epsilon_high, self.epsilon_low, moment)
-        sigma = _scheduled(self, self.sigma_high, self.sigma_low, moment)
+        epsilon = cosine(moment, self.epsilon_high, self.epsilon_low, self.periods, self.decay)
+        sigma = cosine(moment, self.sigma_high, self.sigma_low, self.periods, self.decay)
         chosen = moment.noise.uniform("chosen", signals.log_probs) < epsilon
         return 1.0 + chosen * sigma * moment.noise.normal("value", signals.log_probs)
 
@@ -190,14 +179,12 @@ class TokenGuide:
     ] = "quantile"
 
     def __post_init__(self) -> None:
-        _check_range("alpha", self.alpha_low, self.alpha_high)
-        _check_range("sigma", self.sigma_low, self.sigma_high)
-        _check_schedule(self.periods, self.decay)
+        _check_ranges(self, "alpha", "sigma")
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
         """See the class; shape `[B, T]`."""
-        alpha = _scheduled(self, self.alpha_high, self.alpha_low, moment)
-        sigma = _scheduled(self, self.sigma_high, self.sigma_low, moment)
+        alpha = cosine(moment, self.alpha_high, self.alpha_low, self.periods, self.decay)
+        sigma = cosine(moment, self.sigma_high, self.sigma_low, self.periods, self.decay)
         surprisal = NORMALISATIONS[self.normalisation](-signals.log_probs, signals.mask)
         return 1.0 + surprisal * (alpha + sigma * moment.noise.normal("value", signals.log_probs))
 
@@ -214,19 +201,15 @@ class BranchGuide:
 
     causal: ClassVar[bool] = True
 
-    ratio: Annotated[float, about("growth of the factor above the threshold", unit="per nat")] = 0.3
-    threshold: Annotated[float, about("entropy above which tokens are amplified", unit="nats")] = (
-        1.2
-    )
+    ratio: Annotated[
+        NonNegativeFloat, about("growth of the factor above the threshold", unit="per nat")
+    ] = 0.3
+    threshold: Annotated[
+        NonNegativeFloat, about("entropy above which tokens are amplified", unit="nats")
+    ] = 1.2
     entropy_of: Annotated[
         Literal["policy", "reference"], about("whose entropy H_t is; the paper's is the policy's")
     ] = "policy"
-
-    def __post_init__(self) -> None:
-        if self.ratio < 0 or self.threshold < 0:
-            raise ValueError(
-                f"ratio {self.ratio} and threshold {self.threshold} must not be negative"
-            )
 
     def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
         """See the class; shape `[B, T]`. Raises ValueError without the entropies it needs."""
@@ -261,8 +244,9 @@ def quantile_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tenso
     Rows whose quantiles coincide, and padding, are 0.
     """
     inside = values.float().masked_fill(mask == 0, math.nan)
-    ends = inside.nanquantile(inside.new_tensor([0.05, 0.95]), dim=1, keepdim=True)
-    return _unit(inside, ends[0], ends[1])
+    low, high = inside.nanquantile(inside.new_tensor([0.05, 0.95]), dim=1, keepdim=True)
+    scaled = (inside - low) / (high - low)
+    return scaled.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(0.0, 1.0)
 
 
 def rank_normalised(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -288,21 +272,9 @@ NORMALISATIONS = {
 }
 
 
-def _unit(values: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    scaled = (values - low) / (high - low)
-    return scaled.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).clamp(0.0, 1.0)
-
-
-def _scheduled(guide: RandomGuide | TokenGuide, high: float, low: float, moment: Moment) -> float:
-    schedule = CosineRestarts(high, low, guide.periods, guide.decay)
-    return schedule.value(moment.step, moment.total_steps)
-
-
-def _check_range(name: str, low: float, high: float, highest: float = math.inf) -> None:
-    if not 0.0 <= low <= high <= highest:
-        raise ValueError(f"{name}: low {low} and high {high} must satisfy 0 <= low <= high")
-
-
-def _check_schedule(periods: int, decay: float) -> None:
-    if periods < 1 or periods != int(periods) or not 0.0 < decay <= 1.0:
-        raise ValueError(f"periods {periods} must be a whole number >= 1, decay {decay} in (0, 1]")
+def _check_ranges(guide: RandomGuide | TokenGuide, *names: str) -> None:
+    """Raise ValueError unless 0 <= low <= high of each scheduled setting."""
+    for name in names:
+        low, high = getattr(guide, f"{name}_low"), getattr(guide, f"{name}_high")
+        if not 0.0 <= low <= high:
+            raise ValueError(f"{name}: low {low} and high {high} must satisfy 0 <= low <= high")

@@ -95,13 +95,14 @@ class LearnedGuide:
         values = network.log_q(inputs)
         wide = inputs.double()
         sums = [wide.new_tensor([len(wide)]), wide.sum(0), wide.square().sum(0)]
-        *sums_seen, mean = total(torch.cat([*sums, values.detach().double().sum()[None]])).tolist()
-        if not sums_seen[0]:
+        *seen, mean = total(torch.cat([*sums, values.detach().double().sum()[None]])).tolist()
+        tokens = seen[0]
+        if not tokens:
             return
-        self._sums = [a + b for a, b in zip(self._sums, sums_seen, strict=True)]
-        mean /= sums_seen[0]
-        slope = (gains - values.detach() / self.strength - self.balance * mean) / sums_seen[0]
-        weights = network.weights()
+        self._sums = [a + b for a, b in zip(self._sums, seen, strict=True)]
+        mean /= tokens
+        slope = (gains - values.detach() / self.strength - self.balance * mean) / tokens
+        weights = network.weights
         gradients = torch.autograd.grad((slope * values).sum(), weights)
         flat = total(torch.cat([one.flatten() for one in gradients]))
         for weight, gradient in zip(weights, flat.split([w.numel() for w in weights]), strict=True):
@@ -113,13 +114,12 @@ class LearnedGuide:
         """Network, optimizer and what was seen, as tensors and numbers."""
         network = self._made(None)
         return {
-            "weights": [weight.detach().cpu().clone() for weight in network.weights()],
+            "weights": [weight.detach().cpu().clone() for weight in network.weights],
             "optimizer": deepcopy(self._optimizer.state_dict()),
             "sums": list(self._sums),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self._take(Network(*(weight.clone() for weight in state["weights"])))
         self._optimizer.load_state_dict(deepcopy(state["optimizer"]))
         self._sums = list(state["sums"])
@@ -134,7 +134,7 @@ class LearnedGuide:
         squares = [total / max(tokens, 1.0) for total in sums[3:]]
         spreads = [max(b - a * a, 0.0) ** 0.5 for a, b in zip(means, squares, strict=True)]
         return {
-            "weights": [weight.tolist() for weight in self._made(None).weights()],
+            "weights": [weight.tolist() for weight in self._made(None).weights],
             "tokens": tokens,
             "mean": dict(zip(SIGNALS, means, strict=True)),
             "deviation": dict(zip(SIGNALS, spreads, strict=True)),
@@ -145,9 +145,9 @@ class LearnedGuide:
         if self._network is None:
             self._take(Network.fresh(self.units))
         assert self._network is not None
-        if device is not None and self._network.device != device:
+        if device is not None and self._network.weights[0].device != device:
             state = deepcopy(self._optimizer.state_dict())
-            self._take(Network(*(w.detach().to(device) for w in self._network.weights())))
+            self._take(Network(*(w.detach().to(device) for w in self._network.weights)))
             self._optimizer.load_state_dict(state)  # which brings it to the device of the weights
         return self._network
 
@@ -155,7 +155,7 @@ class LearnedGuide:
         import torch
 
         self._network = network
-        self._optimizer = torch.optim.Adam(network.weights(), lr=self.learning_rate)
+        self._optimizer = torch.optim.Adam(network.weights, lr=self.learning_rate)
 
 
 class Network:
@@ -165,7 +165,7 @@ class Network:
     """
 
     def __init__(self, *weights: torch.Tensor) -> None:
-        self._weights = [weight.float().requires_grad_() for weight in weights]
+        self.weights = [weight.float().requires_grad_() for weight in weights]
 
     @classmethod
     def fresh(cls, units: int) -> Network:
@@ -180,21 +180,12 @@ class Network:
         shifts = torch.randn(units, generator=numbers)
         return cls(hidden, shifts, torch.zeros(units), torch.zeros(()))
 
-    def weights(self) -> list[torch.Tensor]:
-        """Its four tensors, which have gradients of their own."""
-        return list(self._weights)
-
-    @property
-    def device(self) -> torch.device:
-        """Where its weights are."""
-        return self._weights[0].device
-
     def log_q(self, inputs: torch.Tensor) -> torch.Tensor:
         """`[..., inputs]` to log q `[...]`, before any clamp, in float32 also where the policy
         computes in another precision."""
         import torch
 
-        hidden, shifts, output, shift = self._weights
+        hidden, shifts, output, shift = self.weights
         with torch.autocast(inputs.device.type, enabled=False):
             return (inputs.float() @ hidden.T + shifts).tanh() @ output + shift
 

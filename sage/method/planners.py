@@ -64,11 +64,12 @@ class Draw:
 class Chosen:
     """What is trained on: the prompts `[K]`, in this order, with their completions in `rows`.
 
-    `rows` is bool `[N, M]`; advantages are those of the chosen completions of a prompt. `loss` is
-    bool `[N]`: completions of the other prompts carry no loss, but count in means over completions.
+    Without `prompts` it is all of them. `rows` is bool `[N, M]`; advantages are those of the chosen
+    completions of a prompt. `loss` is bool `[N]`: completions of the other prompts carry no loss,
+    but count in means over completions.
     """
 
-    prompts: torch.Tensor
+    prompts: torch.Tensor | None
     rows: torch.Tensor
     loss: torch.Tensor | None = None
 
@@ -117,10 +118,8 @@ class DynamicSampling:
 
     def chosen(self, drawn: Drawn) -> Chosen:
         """Groups that are kept, in the order drawn, then others."""
-        import torch
-
         kept = self.filter.keep(drawn.correct, drawn.rewards)
-        order = torch.cat([kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]])
+        order = (~kept).int().argsort(stable=True)
         with_loss = kept if getattr(self.filter, "drops", False) else None
         return Chosen(order[: drawn.prompts], drawn.present, with_loss)
 
@@ -145,12 +144,10 @@ class Dars:
     ] = "equal"
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
         if algorithm.advantage.kind == "beta":
             yield "may keep a single prompt, but advantage beta needs at least two in each step"
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
         if self.cap < rl.rollouts:
             yield f"draws up to cap = {self.cap} rollouts of a prompt, below rollouts {rl.rollouts}"
 
@@ -163,15 +160,13 @@ class Dars:
 
     def chosen(self, drawn: Drawn) -> Chosen:
         """Prompts with right and wrong completions."""
-        import torch
-
         right = ((drawn.correct > 0) & drawn.present).sum(dim=1)
         mixed = (right > 0) & (right < drawn.present.sum(dim=1))
         if bool(mixed.any()):
             return Chosen(mixed.nonzero()[:, 0], drawn.present)
         rows = drawn.present.clone()
         rows[:, drawn.rollouts :] = False
-        return Chosen(torch.arange(len(rows), device=rows.device), rows)
+        return Chosen(None, rows)
 
 
 @dataclass(frozen=True)
@@ -188,7 +183,6 @@ class GuidedRetry:
     needs_guidance: ClassVar[bool] = True
 
     def conflicts(self, algorithm: Any) -> Iterator[str]:
-        """Why it does not go with the method's other choices."""
         if algorithm.clip_high is None:
             yield "weights completions by their probability ratio, which clip_high must bound"
 
@@ -201,11 +195,7 @@ class GuidedRetry:
 
     def chosen(self, drawn: Drawn) -> Chosen:
         """All but wrong completions under guidance."""
-        import torch
-
-        wrong = drawn.guided & ~(drawn.correct > 0)
-        rows = drawn.present & ~wrong
-        return Chosen(torch.arange(len(rows), device=rows.device), rows)
+        return Chosen(None, drawn.present & (~drawn.guided | (drawn.correct > 0)))
 
 
 @dataclass
@@ -222,9 +212,8 @@ class UnsolvedOnly:
     _solved: set[str] = field(init=False, default_factory=set, repr=False, compare=False)
     _new: set[str] = field(init=False, default_factory=set, repr=False, compare=False)
 
-    def further(self, drawn: Drawn) -> Draw | None:
+    def further(self, drawn: Drawn) -> None:
         """Nothing."""
-        return None
 
     def chosen(self, drawn: Drawn) -> Chosen:
         """All prompts, with loss where the problem was not solved before."""
@@ -233,7 +222,7 @@ class UnsolvedOnly:
         names, right = drawn.problems, (drawn.correct > 0).any(dim=1)
         self._new |= {name for name, solved in zip(names, right.tolist(), strict=True) if solved}
         loss = torch.tensor([name not in self._solved for name in names], device=right.device)
-        return Chosen(torch.arange(len(names), device=right.device), drawn.present, loss)
+        return Chosen(None, drawn.present, loss)
 
     def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Remember what was solved; all processes have seen the same groups."""
@@ -245,7 +234,6 @@ class UnsolvedOnly:
         return {"solved": sorted(self._solved)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self._solved = set(state["solved"])
 
 

@@ -56,7 +56,6 @@ class Correct:
     """1 for a completion whose answer is correct, else 0: the grader that also evaluates."""
 
     def score(self, completion: Completion) -> float:
-        """See the class."""
         return float(completion.correct)
 
 
@@ -67,7 +66,6 @@ class Random:
     share: Annotated[Share, about("how often it is 1", unit="probability")] = 0.5
 
     def score(self, completion: Completion) -> float:
-        """See the class."""
         return float(completion.luck < self.share)
 
 
@@ -76,7 +74,6 @@ class Tagged:
     """A control (arXiv 2506.10947): 1 for working that is closed and an answer, right or wrong."""
 
     def score(self, completion: Completion) -> float:
-        """See the class."""
         _, closed, rest = completion.text.partition(WORK_CLOSE)
         return float(bool(closed) and solution_text(rest) is not None)
 
@@ -103,7 +100,6 @@ class Overlong:
     ]
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        """Why it does not go with a model's settings of RL."""
         longest = rl.sampling.max_tokens
         if self.margin_tokens >= longest:
             yield (
@@ -112,7 +108,6 @@ class Overlong:
             )
 
     def score(self, completion: Completion) -> float:
-        """See the class."""
         free = completion.longest - self.margin_tokens
         return max(-1.0, min(0.0, (free - completion.tokens) / self.margin_tokens))
 
@@ -191,5 +186,4 @@ class Spread:
         return {"mean": self._mean}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self._mean = float(state["mean"])

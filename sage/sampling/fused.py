@@ -10,6 +10,7 @@ training has brought the model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -37,10 +38,9 @@ def is_fusible(model: Any) -> bool:
     biases, embeddings or whole modules of the adapter's own, and no other kind than LoRA.
     """
     plain = _without_adapter(model)
-    config = plain.config
-    adapters = getattr(model, "peft_config", {}).values()
+    config, adapters = plain.config, getattr(model, "peft_config", {})
     return (
-        all(one.peft_type == PeftType.LORA for one in adapters)
+        all(one.peft_type == PeftType.LORA for one in adapters.values())
         and all(_is_plain(name, module) for name, module in plain.named_modules())
         and any(kind.__name__ in _ARCHITECTURES for kind in type(plain).__mro__)
         and config.model_type in _MODEL_TYPES
@@ -63,18 +63,6 @@ def _is_plain(name: str, module: Any) -> bool:
 
 def _without_adapter(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "peft_config") else model
-
-
-class _Layer:
-    """A layer's weights: [out, in] products, biases or None, and norms."""
-
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
-    out: torch.Tensor
-    out_bias: torch.Tensor | None
-    gate_up: torch.Tensor
-    down: torch.Tensor
-    norms: tuple[torch.Tensor, torch.Tensor]
 
 
 class FusedDecoder:
@@ -101,7 +89,8 @@ class FusedDecoder:
         )
         self._inner: int = config.intermediate_size
         self._eps: float = config.rms_norm_eps
-        self._layers = [_Layer() for _ in self._model.model.layers]
+        # A layer's weights: [out, in] products, biases or None, and norms.
+        self._layers: list[Any] = [SimpleNamespace() for _ in self._model.model.layers]
         self.refresh(consume)
 
     @torch.no_grad()

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -48,8 +48,7 @@ Sample = tuple[str, int, int]
 Draw = Callable[[Sequence[Sample]], Sequence[Completion]]
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(NamedTuple):
     """Samples `first` to `last` - 1 of some problems under an evaluation seed."""
 
     problems: str
@@ -85,10 +84,16 @@ class Shards:
         for name, problems in self._chunks.items():
             block = max(1, size // len(problems))
             for seed in seeds:
-                on_disk = [(shard.first, shard.last) for shard in self._found(name, seed)]
+                on_disk = {i for s in self._on_disk(name, seed) for i in range(s.first, s.last)}
                 for start in range(0, samples, block):
-                    for first, last in _gaps(start, min(start + block, samples), on_disk):
-                        wanted.append(Shard(name, seed, first, last))
+                    absent = [
+                        index
+                        for index in range(start, min(start + block, samples))
+                        if index not in on_disk
+                    ]
+                    for _, run in groupby(enumerate(absent), key=lambda at: at[1] - at[0]):
+                        indices = [index for _, index in run]
+                        wanted.append(Shard(name, seed, indices[0], indices[-1] + 1))
         return wanted
 
     def draw(self, shards: Sequence[Shard], draw: Draw) -> None:
@@ -99,11 +104,12 @@ class Shards:
         write_json_atomic(self._folder / "settings.json", self._settings)
         for number, shard in enumerate(shards, start=1):
             print(f"shard {number} of {len(shards)}: {shard.file}", flush=True)
-            keys = self._samples(shard)
-            drawn = draw(keys)
+            indices = range(shard.first, shard.last)
+            problems = self._chunks[shard.problems]
+            keys = [(problem, shard.eval_seed, index) for problem in problems for index in indices]
             rows = [
-                (*key, d.text, d.token_ids, d.n_tokens, d.finish_reason)
-                for key, d in zip(keys, drawn, strict=True)
+                (*key, one.text, one.token_ids, one.n_tokens, one.finish_reason)
+                for key, one in zip(keys, draw(keys), strict=True)
             ]
             columns = [list(column) for column in zip(*rows, strict=True)]
             schema = COLUMNS.with_metadata({_METADATA: self._stamp(shard.problems)})
@@ -124,7 +130,7 @@ class Shards:
             tables = [
                 read_frame(self._folder / shard.file)
                 for seed in seeds
-                for shard in self._found(name, seed)
+                for shard in self._on_disk(name, seed)
                 if shard.first < samples
             ]
             frame = pd.concat(tables) if tables else COLUMNS.empty_table().to_pandas()
@@ -132,19 +138,13 @@ class Shards:
             if len(frame) != len(problems) * len(seeds) * samples:
                 raise FileNotFoundError(f"{self._folder}: samples of {problems[0]!r}… are missing")
             places = {problem: place for place, problem in enumerate(problems)}
-            order = frame.assign(place=frame["problem_id"].map(places)).sort_values(
-                ["place", "eval_seed", "sample_index"], ignore_index=True
+            yield frame.sort_values(
+                KEY,
+                ignore_index=True,
+                key=lambda column: column.map(places) if column.name == KEY[0] else column,
             )
-            yield order.drop(columns="place")
 
-    def _samples(self, shard: Shard) -> list[Sample]:
-        return [
-            (problem, shard.eval_seed, index)
-            for problem in self._chunks[shard.problems]
-            for index in range(shard.first, shard.last)
-        ]
-
-    def _found(self, problems: str, seed: int) -> list[Shard]:
+    def _on_disk(self, problems: str, seed: int) -> list[Shard]:
         """Shards on disk, in order; a file that is not what its name says counts as none."""
         shards = []
         for path in sorted(self._folder.glob(f"{problems}-eval{seed}-*.parquet")):
@@ -164,15 +164,3 @@ class Shards:
 
     def _stamp(self, problems: str) -> bytes:
         return json.dumps({**self._settings, "problems": problems}, sort_keys=True).encode()
-
-
-def _gaps(first: int, last: int, on_disk: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The parts of `first` to `last` - 1 that no found range holds; `found` is sorted."""
-    for start, stop in on_disk:
-        if start >= last:
-            break
-        if start > first:
-            yield first, start
-        first = max(first, stop)
-    if first < last:
-        yield first, last

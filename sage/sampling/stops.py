@@ -45,11 +45,7 @@ class Stops:
         self._marks = marks.to(device)
 
     def new_ends(
-        self,
-        tokens: torch.Tensor,
-        sampled: torch.Tensor,
-        rows: torch.Tensor,
-        position: int,
+        self, tokens: torch.Tensor, sampled: torch.Tensor, rows: torch.Tensor, position: int
     ) -> torch.Tensor | None:
         """Which completions end with `tokens` `[B]`, `[B]`; None if none can.
 

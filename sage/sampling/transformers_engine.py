@@ -55,11 +55,8 @@ class TransformersSampler:
         batch_size: int | None,
         progress: bool = True,
     ) -> None:
-        self._decoder = decoder
-        self._tokenizer = tokenizer
-        self._ends = tuple(ends)
-        self._batch_size = batch_size or sys.maxsize
-        self._progress = progress
+        self._decoder, self._tokenizer, self._ends = decoder, tokenizer, tuple(ends)
+        self._batch_size, self._progress = batch_size or sys.maxsize, progress
         self._stops: dict[tuple[str, ...], Stops] = {}
 
     @classmethod
@@ -91,28 +88,21 @@ class TransformersSampler:
         """
         if not requests:
             return []
-        order = sorted(
-            range(len(requests)),
-            key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids),
-            reverse=True,
-        )
-        self._fit(len(requests[order[0]].prompt_ids) + sampling.max_tokens)
+        prompts = [(len(request.prompt_ids), request.prompt_ids) for request in requests]
+        order = sorted(range(len(requests)), key=prompts.__getitem__, reverse=True)
+        fitting = rows_that_fit(self._decoder, prompts[order[0]][0] + sampling.max_tokens)
+        if fitting < self._batch_size:
+            print(f"batches of at most {fitting} rows: memory holds no more")
+            self._batch_size = fitting
         completions: dict[int, Completion] = {}
-        with tqdm(
-            total=len(order), desc="sampling", mininterval=5, disable=not self._progress
-        ) as bar:
+        hidden = not self._progress
+        with tqdm(total=len(order), desc="sampling", mininterval=5, disable=hidden) as bar:
             while len(completions) < len(order):
                 chosen = order[len(completions) : len(completions) + self._batch_size]
                 drawn = self._attempt([requests[i] for i in chosen], sampling, log_probs)
                 completions |= zip(chosen, drawn, strict=False)
                 bar.update(len(drawn))
         return [completions[i] for i in range(len(requests))]
-
-    def _fit(self, tokens: int) -> None:
-        fitting = rows_that_fit(self._decoder, tokens)
-        if fitting < self._batch_size:
-            print(f"batches of at most {fitting} rows: memory holds no more")
-            self._batch_size = fitting
 
     def _attempt(
         self, requests: Sequence[Request], sampling: Sampling, log_probs: bool
@@ -146,11 +136,9 @@ class TransformersSampler:
             )
         stops = self._stops[texts]
         tokens, lengths, ended, scores = self._decode(requests, sampling, stops, log_probs)
-        drawn = [
-            row[:length] for row, length in zip(tokens.tolist(), lengths.tolist(), strict=True)
-        ]
-        scored = scores.tolist() if log_probs else [[]] * len(drawn)
-        decoded = self._tokenizer.batch_decode(drawn, skip_special_tokens=True)
+        drawn = [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
+        written = self._tokenizer.batch_decode(drawn, skip_special_tokens=True)
+        rows = zip(written, drawn, ended.tolist(), scores.tolist(), strict=True)
         return [
             Completion(
                 stops.cut(text) if end else text,
@@ -158,7 +146,7 @@ class TransformersSampler:
                 "stop" if end else "length",
                 tuple(row[: len(ids)]),
             )
-            for text, ids, end, row in zip(decoded, drawn, ended.tolist(), scored, strict=True)
+            for text, ids, end, row in rows
         ]
 
     @torch.inference_mode()
@@ -174,8 +162,9 @@ class TransformersSampler:
         scores = torch.zeros(len(requests), count if log_probs else 0, device=device)
         lengths = torch.full((len(requests),), count, device=device)
         ended = torch.zeros(len(requests), dtype=torch.bool, device=device)
-        prompts = {r.prompt_ids: 0 for r in requests}
-        prompts = {prompt: row for row, prompt in enumerate(prompts)}
+        prompts = {
+            ids: row for row, ids in enumerate(dict.fromkeys(r.prompt_ids for r in requests))
+        }
         decoding, logits = self._decoder.start(list(prompts), count, len(requests))
         left = torch.arange(len(requests), device=device)  # completions that go on
         rows = torch.tensor([prompts[r.prompt_ids] for r in requests], device=device)
@@ -237,7 +226,7 @@ def open_sampler(
     device: str,
     longest_prompt: int | None = None,
 ) -> TransformersSampler:
-    """The engine with the policy trained from `base` (None: `base` itself) on `device`."""
+    """See `sage.sampling.engines.engine`."""
     dtype = getattr(torch, settings.dtype)
     model = load_policy(base, policy, dtype, device, settings.merge_adapter)
     return TransformersSampler.from_model(model, tokenizer, settings.batch_size, consume=True)

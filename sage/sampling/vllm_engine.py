@@ -36,7 +36,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
 from sage.policies import load_adapter, load_model, load_policy, save_checkpoint
 from sage.sampling import probe
-from sage.sampling.interface import Completion, FinishReason, Request
+from sage.sampling.interface import Completion, Request
 from sage.sampling.stops import cut_behind, end_ids
 from sage.study import Draws, Sampling
 
@@ -102,9 +102,8 @@ class VllmSampler:
             tensor_parallel = torch.cuda.device_count() if device.startswith("cuda") else 1
         check_parallelism(tensor_parallel, config)
         lora = {"enable_lora": True, "max_lora_rank": lora_rank(adapter)} if adapter else {}
-        self._tokenizer = tokenizer
+        self._tokenizer, self._progress = tokenizer, progress
         self._ends = end_ids(_generation_config(checkpoint), tokenizer)
-        self._progress = progress
         self._adapter: Any = None
         if adapter:
             self.adopt(adapter)
@@ -146,7 +145,13 @@ class VllmSampler:
         `check_sampling`), and for prompts that leave no room for `max_tokens` tokens.
         """
         check_sampling(sampling)
-        self._check_room(requests, sampling.max_tokens)
+        longest = max((len(request.prompt_ids) for request in requests), default=0)
+        if longest + sampling.max_tokens > (room := self._llm.model_config.max_model_len):
+            raise ValueError(
+                f"a prompt of {longest} tokens and max_tokens: {sampling.max_tokens} do not fit "
+                f"into the model's {room} positions, and vLLM would cut completions short; lower "
+                "max_tokens"
+            )
         if not requests:
             return []
         self._llm.reset_prefix_cache()
@@ -157,17 +162,21 @@ class VllmSampler:
             use_tqdm=partial(tqdm, mininterval=5) if self._progress else False,
         )
         drawn = [output.outputs[0] for output in outputs]
-        texts = self._tokenizer.batch_decode(
-            [list(one.token_ids) for one in drawn], skip_special_tokens=True
-        )
+        if others := {one.finish_reason for one in drawn} - {"stop", "length"}:
+            raise RuntimeError(f"vLLM ended completions for {others}; see its messages")
+        ids = [list(one.token_ids) for one in drawn]
+        texts = self._tokenizer.batch_decode(ids, skip_special_tokens=True)
+        scored = [
+            zip(one.token_ids, one.logprobs, strict=True) if log_probs else () for one in drawn
+        ]
         return [
             Completion(
                 cut_behind(text, sampling.stop) if one.finish_reason == "stop" else text,
                 tuple(one.token_ids),
-                _finish_reason(one.finish_reason),
-                _log_probs(one) if log_probs else (),
+                one.finish_reason,
+                tuple(float(scores[token].logprob) for token, scores in row),
             )
-            for text, one in zip(texts, drawn, strict=True)
+            for text, one, row in zip(texts, drawn, scored, strict=True)
         ]
 
     def _parameters(self, request: Request, sampling: Sampling, log_probs: bool) -> Any:
@@ -188,15 +197,6 @@ class VllmSampler:
             detokenize=bool(sampling.stop),  # it only serves to find them
             skip_clone=True,  # vLLM may write into it: it is this request's alone
         )
-
-    def _check_room(self, requests: Sequence[Request], max_tokens: int) -> None:
-        longest = max((len(request.prompt_ids) for request in requests), default=0)
-        room = self._llm.model_config.max_model_len
-        if longest + max_tokens > room:
-            raise ValueError(
-                f"a prompt of {longest} tokens and max_tokens: {max_tokens} do not fit into the "
-                f"model's {room} positions, and vLLM would cut completions short; lower max_tokens"
-            )
 
 
 def limits_of(
@@ -265,28 +265,13 @@ def check_parallelism(devices: int, config: Any) -> None:
 
 
 def lora_rank(adapter: Path) -> int:
-    """The smallest rank vLLM can reserve room for that holds the adapter.
-
-    Raises ValueError for an adapter with ranks or scales by layer, which vLLM would ignore.
-    """
+    """The smallest rank vLLM can reserve room for that holds the adapter, if it knows one."""
     from typing import get_args
 
     from vllm.config.lora import MaxLoRARanks
 
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    for key in ("rank_pattern", "alpha_pattern"):
-        if config.get(key):
-            raise ValueError(
-                f"{adapter}: vLLM ignores the adapter's {key}, {config[key]}; use engine: "
-                "transformers, which merges it"
-            )
-    allowed = [rank for rank in get_args(MaxLoRARanks) if rank >= config["r"]]
-    if not allowed:
-        raise ValueError(
-            f"{adapter}: LoRA rank {config['r']}, but vLLM knows ranks up to "
-            f"{max(get_args(MaxLoRARanks))}; use engine: transformers, which merges the adapter"
-        )
-    return min(allowed)
+    rank: int = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"]
+    return min((known for known in get_args(MaxLoRARanks) if known >= rank), default=rank)
 
 
 def _check_platform(device: str, config: Any) -> None:
@@ -320,20 +305,6 @@ def _generation_config(checkpoint: Path) -> GenerationConfig:
         return GenerationConfig.from_model_config(AutoConfig.from_pretrained(str(checkpoint)))
 
 
-def _log_probs(drawn: Any) -> tuple[float, ...]:
-    """The drawn tokens' log-probs; no number where vLLM has none."""
-    return tuple(
-        float(scores[token].logprob)
-        for token, scores in zip(drawn.token_ids, drawn.logprobs, strict=True)
-    )
-
-
-def _finish_reason(reason: str | None) -> FinishReason:
-    if reason not in ("stop", "length"):
-        raise RuntimeError(f"vLLM ended a completion for the reason {reason!r}; see its messages")
-    return cast(FinishReason, reason)
-
-
 def open_sampler(
     base: Path,
     policy: Path | None,
@@ -342,9 +313,9 @@ def open_sampler(
     device: str,
     longest_prompt: int | None = None,
 ) -> VllmSampler:
-    """The engine with the policy trained from `base` (None: `base` itself) on `device`.
+    """See `sage.sampling.engines.engine`. An adapter is probed first, or merged.
 
-    An adapter is probed first, or merged. Raises AdapterLost if vLLM does not draw from it.
+    Raises AdapterLost if vLLM does not draw from it.
     """
     adapter = policy if policy and (policy / "adapter_config.json").is_file() else None
     checkpoint = base if adapter or policy is None else policy
@@ -359,13 +330,13 @@ def open_sampler(
         elif adapter:
             expected = _probed(base, adapter, folder, settings, device)
         sampler = VllmSampler(
-            checkpoint=checkpoint,
-            tokenizer=tokenizer,
-            tokenizer_folder=base,
-            device=device,
-            dtype=settings.dtype,
-            batch_size=settings.batch_size,
-            adapter=adapter,
+            checkpoint,
+            tokenizer,
+            base,
+            device,
+            settings.dtype,
+            settings.batch_size,
+            adapter,
             longest=longest_prompt and longest_prompt + settings.sampling.max_tokens,
         )
         if adapter and expected:

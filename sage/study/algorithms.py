@@ -117,12 +117,22 @@ class Algorithm(Strict):
                 f"filter {self.filter.kind!r} and planner {self.planner.kind!r} both choose what "
                 "is trained on; choose one"
             )
-        made = [each for each in built(self) if hasattr(each[-1], "conflicts")]
         yield "; ".join(
             f"{place}: {choice} {conflict}"
-            for place, _, choice, rule in made
-            for conflict in rule.conflicts(self)
+            for place, _, choice, made in built(self)
+            for conflict in self._conflicts_of(made)
         )
+
+    def _conflicts_of(self, made: Any) -> Iterator[str]:
+        """Why a choice does not go with the others."""
+        if hasattr(made, "conflicts"):
+            yield from made.conflicts(self)
+        planner = REGISTRIES["planner"].find(self.planner.kind) if self.planner else None
+        if getattr(made, "whole_groups", False) and getattr(planner, "ragged", planner is not None):
+            yield f"needs groups of one size, which planner: {self.planner} may not leave"
+        kinds = [reward.kind for reward in self.rewards]
+        if (reason := getattr(made, "binary", None)) and kinds != ["correct"]:
+            yield f"{reason}, so rewards must be [correct] alone, not [{', '.join(kinds)}]"
 
 
 def built(algorithm: Algorithm) -> Iterator[tuple[str, str, Choice, Any]]:
@@ -137,6 +147,12 @@ def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
         if hasattr(made, "conflicts_with_run"):
             for conflict in made.conflicts_with_run(rl):
                 yield f"{place}: {choice} {conflict}"
+        if getattr(made, "whole_groups", False) and rl.prompts_per_step % rl.micro_batches:
+            yield (
+                f"{place}: {choice} needs the whole group of a prompt in a micro-batch, so "
+                f"prompts_per_step {rl.prompts_per_step} must be a multiple of micro_batches "
+                f"{rl.micro_batches}"
+            )
 
 
 def needs_hints(algorithm: Algorithm) -> bool:

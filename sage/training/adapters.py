@@ -15,10 +15,7 @@ PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 def lora_config(lora: LoRA) -> LoraConfig:
     """Adapters on the attention and MLP projections."""
     config = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
+        task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout
     )
     # Given to LoraConfig they become a set, which every process writes in another order.
     config.target_modules = list(PROJECTIONS)

@@ -12,7 +12,7 @@ The tallies say what is logged of it: how large q is, and how much of a group's 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from accelerate import Accelerator
 from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.training.drawing import OLD, Shares
-from sage.training.shaping import Divergence, Shaping, loss_mask
+from sage.training.shaping import Shaping, loss_mask
 
 REFERENCE = "ref_per_token_logps"
 """TRL's name, in a batch, of the reference's log-probs."""
@@ -32,6 +32,9 @@ _LINEAR = 20.0
 
 ADDED = _LINEAR - 1.0
 """What `as_k3_input` adds to TRL's KL term of each token."""
+
+MEANS_OVER_COMPLETIONS = ("grpo", "sapo", "dr_grpo", "luspo")
+"""TRL's losses that divide by the number of completions; the others divide by that of tokens."""
 
 _NEAR = 1e-6  # exp(log q) need not give back the clamp to the last bit
 
@@ -48,7 +51,8 @@ class LossCall:
     follows is set when TRL has the log-probs: `[B, T]` those of the `reference`, which is None
     without a KL term, `log_probs` of the policy, `entropies`, `reference_entropies` if a guide
     asks for them, and `log_factors` (log q); the last layer's `states` `[B, T, D]` if a credit rule
-    does; and `reward_kl`, sum and number of the tokens' KL where that is in the reward.
+    does; `reward_kl`, sum and number of the tokens' KL where that is in the reward; whether TRL's
+    k3 is `replaced`.
     """
 
     inputs: dict[str, Any]
@@ -60,6 +64,7 @@ class LossCall:
     log_factors: torch.Tensor | None = None
     states: list[torch.Tensor] = field(default_factory=list)
     reward_kl: torch.Tensor | None = None
+    replaced: bool = False
 
     @property
     def training(self) -> bool:
@@ -86,11 +91,11 @@ class LossCall:
 
     def replace_k3(self, values: torch.Tensor) -> None:
         """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`."""
-        self.inputs[REFERENCE] = as_k3_input(self.log_probs, values)
+        self.inputs[REFERENCE], self.replaced = as_k3_input(self.log_probs, values), True
 
-    def diverge(self, divergence: Divergence, shares: Shares) -> None:
-        """Have TRL's KL term be `divergence` at the drawn tokens, plus `ADDED`."""
-        seen = LogProbs(
+    def seen(self, shares: Shares) -> LogProbs:
+        """What an estimator may look at."""
+        return LogProbs(
             policy=self.log_probs,
             anchor=self.inputs[REFERENCE],
             old=self.old_log_probs,
@@ -99,7 +104,37 @@ class LossCall:
             advantages=self.inputs["advantages"],
             everyone=shares.of_the_micro_batch if self.training else lambda rows: rows,
         )
-        self.replace_k3(divergence(seen))
+
+
+class Tally:
+    """Sums and smallest values of a moment, over all processes and its micro-batches so far."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._moment: Hashable = None
+        self._calls, self._sums, self._least = 0, [0.0], [float("inf")]
+
+    def calls(self, moment: Hashable) -> int:
+        """How many micro-batches of `moment` this process has counted in."""
+        return self._calls if moment == self._moment else 0
+
+    def add(
+        self, moment: Hashable, terms: list[torch.Tensor], least: list[torch.Tensor]
+    ) -> tuple[list[float], list[float]]:
+        """The sums of all elements of each of the `terms`, and the smallest of each `least`.
+
+        Every process must call it.
+        """
+        sums = torch.stack([term.sum(dtype=torch.float64) for term in terms])
+        sums = self._accelerator.reduce(sums, reduction="sum").tolist()
+        ends = self._accelerator.gather(torch.stack(least)[None]).amin(dim=0).tolist()
+        if moment != self._moment:
+            self._moment, self._calls = moment, 0
+            self._sums, self._least = [0.0] * len(sums), [float("inf")] * len(ends)
+        self._calls += 1
+        self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
+        self._least = [min(a, b) for a, b in zip(self._least, ends, strict=True)]
+        return self._sums, self._least
 
 
 class Guidance:
@@ -108,36 +143,67 @@ class Guidance:
     `seed` is the run's.
     """
 
-    def __init__(self, shares: Shares, clamp: tuple[float, float], seed: int) -> None:
-        self._shares, self._seed = shares, seed
-        self._tally = GuideTally(shares.accelerator, clamp)
+    def __init__(self, shares: Shares, seed: int) -> None:
+        self._shares, self._seed, self._tally = shares, seed, Tally(shares.accelerator)
 
     def shape(self, call: LossCall, shaping: Shaping, total_steps: int) -> dict[str, float]:
-        """Put the anchor in the reference's place; what is logged of q in this moment so far."""
+        """Put the anchor in the reference's place; what is logged of q in this moment so far.
+
+        The step is the trainer's own, and noise is named by seed, step and completion. Both come
+        back with a checkpoint, and evaluation neither advances nor disturbs them.
+        """
         guide: Any = shaping.guide
-        inputs, mask = call.inputs, call.mask
+        inputs, mask, (mode, step) = call.inputs, call.mask, call.moment
         own = (call.log_probs.detach(), call.entropies.detach(), mask)
         signals = Signals(*own, reference_entropies=call.reference_entropies)
         if call.training and hasattr(guide, "observe"):
             guide.observe(signals, inputs[REFERENCE], inputs["advantages"])
-        moment = self._moment(call, shaping.schedule_per_call, total_steps)
-        call.log_factors = guide_log_factors(guide, signals, moment, *shaping.clamp)
-        inputs[REFERENCE] = shaped_anchor(inputs[REFERENCE], call.log_factors)
-        return self._tally.add(call.moment, call.log_factors.exp(), mask.bool())
-
-    def _moment(self, call: LossCall, per_call: bool, total_steps: int) -> Moment:
-        """The step, from the trainer's own state, and noise named by seed, step and completion.
-
-        Both come back with a checkpoint, and evaluation neither advances nor disturbs them.
-        """
-        mode, step = call.moment
-        noise = Noise(f"{self._seed}|{mode}|{step}", call.inputs["rollout"].tolist())
-        if per_call:  # the calls of all processes, one after the other
+        noise = Noise(f"{self._seed}|{mode}|{step}", inputs["rollout"].tolist())
+        if shaping.schedule_per_call:  # the calls of all processes, one after the other
             accelerator, parts = self._shares.accelerator, self._shares.micro_batches
             before = self._tally.calls(call.moment) if call.training else 0
             place = accelerator.process_index // self._shares.sharing
             step = step * parts + before * min(accelerator.num_processes, parts) + place
-        return Moment(step, total_steps, noise)
+        moment = Moment(step, total_steps, noise)
+        call.log_factors = guide_log_factors(guide, signals, moment, *shaping.clamp)
+        inputs[REFERENCE] = shaped_anchor(inputs[REFERENCE], call.log_factors)
+        factors = call.log_factors.exp()
+        return guide_log(self._tally, call.moment, factors, mask.bool(), shaping.clamp)
+
+
+def guide_log(
+    tally: Tally,
+    moment: Hashable,
+    factors: torch.Tensor,
+    mask: torch.Tensor,
+    clamp: tuple[float, float],
+) -> dict[str, float]:
+    """The log of q in `moment` so far, with `factors` where `mask`, both `[B, T]`, counted in.
+
+    `log_q` is the mean over completions of log q(x, y), the sum over a completion's tokens (nats).
+    Without a token there is nothing to log.
+    """
+    clamped = (factors <= clamp[0] + _NEAR) | (factors >= clamp[1] - _NEAR)
+    parts = (torch.ones_like(factors), factors, factors > 1.0, clamped, factors.log())
+    sums, ends = tally.add(
+        moment,
+        [*(part * mask for part in parts), mask.any(dim=1)],
+        [
+            factors.masked_fill(~mask, torch.inf).min(),
+            -factors.masked_fill(~mask, -torch.inf).max(),
+        ],
+    )
+    tokens, total, amplified, at_clamp, of_logs, completions = sums
+    if tokens == 0:
+        return {}
+    return {
+        "q_mean": total / tokens,
+        "q_min": ends[0],
+        "q_max": -ends[1],
+        "amplified_share": amplified / tokens,
+        "clamped_share": at_clamp / tokens,
+        "log_q": of_logs / completions,
+    }
 
 
 def as_k3_input(log_probs: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -151,10 +217,37 @@ def as_k3_input(log_probs: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return log_probs.float() - values.float() - _LINEAR
 
 
-def mean_of_one(loss_type: str, inputs: dict[str, Any], args: Any, training: bool) -> torch.Tensor:
+def put_right(
+    loss: torch.Tensor, call: LossCall, shares: Shares, args: Any, entropy_coef: float, parts: float
+) -> torch.Tensor:
+    """TRL's `loss` less what the seam adds to it, as a loss of real rows and of a micro-batch.
+
+    `args` are TRL's settings and `entropy_coef` is the weight of its entropy bonus; a loss that is
+    accumulated is divided by the `parts`.
+    """
+    inputs, mask, kind = call.inputs, call.mask, args.loss_type
+    bonus = entropy_coef * (call.entropies * mask).sum() / mask.sum().clamp(min=1)
+    if call.replaced:
+        ones = mean_of_one(kind, inputs, args, call.training)
+        loss = loss - args.beta * ADDED * (ones / parts)
+    if "real_share" in inputs and kind in MEANS_OVER_COMPLETIONS:
+        # TRL's mean, but not its bonus, counts the rows that only fill up.
+        loss = (loss + bonus / parts) / inputs["real_share"] - bonus / parts
+    if shares.sharing > 1 and call.training:
+        # TRL's means over tokens, of the whole loss or of its bonus, are this process's.
+        if kind == "bnpo":
+            loss = loss * shares.weight(mask.sum())
+        elif entropy_coef:
+            loss = loss - (shares.weight(mask.sum()) - 1.0) * bonus
+    return loss
+
+
+def mean_of_one(
+    loss_type: str, inputs: Mapping[str, Any], args: Any, training: bool
+) -> torch.Tensor:
     """What TRL's loss makes of 1 at each token: the weight of a constant in its KL term.
 
-    `args` are TRL's settings; a loss that is accumulated is divided once more by the parts.
+    `args` are TRL's settings.
     """
     mask = loss_mask(inputs).float()
     lengths = mask.sum(dim=1)
@@ -166,55 +259,6 @@ def mean_of_one(loss_type: str, inputs: dict[str, Any], args: Any, training: boo
         "dr_grpo": lengths.sum() / (len(mask) * args.max_completion_length),
         "luspo": lengths.mean(),
     }.get(loss_type, (lengths > 0).float().mean())
-
-
-class GuideTally:
-    """Sums over all processes and over all micro-batches of the same moment."""
-
-    def __init__(self, accelerator: Accelerator, clamp: tuple[float, float]) -> None:
-        self._accelerator = accelerator
-        self._clamp = clamp
-        self._moment: Hashable = None
-        self._calls = 0
-        self._sums = [0.0] * 6
-        self._ends = [float("inf")] * 2
-
-    def calls(self, moment: Hashable) -> int:
-        """How many micro-batches of `moment` this process has counted in."""
-        return self._calls if moment == self._moment else 0
-
-    def add(self, moment: Hashable, factors: torch.Tensor, mask: torch.Tensor) -> dict[str, float]:
-        """The log of `moment` so far, with `factors` where `mask`, both `[B, T]`, counted in.
-
-        `log_q` is the mean over completions of log q(x, y), the sum over a completion's tokens
-        (nats). Every process must call it. Without a token there is nothing to log.
-        """
-        lowest, highest = self._clamp
-        clamped = (factors <= lowest + _NEAR) | (factors >= highest - _NEAR)
-        parts = (torch.ones_like(factors), factors, factors > 1.0, clamped, factors.log())
-        of_tokens = [(part * mask).sum(dtype=torch.float64) for part in parts]
-        sums = torch.stack([*of_tokens, mask.any(dim=1).sum(dtype=torch.float64)])
-        least = factors.masked_fill(~mask, torch.inf).min()
-        most = factors.masked_fill(~mask, -torch.inf).max()
-        sums = self._accelerator.reduce(sums, reduction="sum")
-        ends = self._accelerator.gather(torch.stack([least, -most])[None]).amin(dim=0)
-        if moment != self._moment:
-            self._moment, self._sums, self._ends = moment, [0.0] * 6, [float("inf")] * 2
-            self._calls = 0
-        self._calls += 1
-        self._sums = [a + b for a, b in zip(self._sums, sums.tolist(), strict=True)]
-        self._ends = [min(a, b) for a, b in zip(self._ends, ends.tolist(), strict=True)]
-        tokens, total, amplified, at_clamp, of_logs, completions = self._sums
-        if tokens == 0:
-            return {}
-        return {
-            "q_mean": total / tokens,
-            "q_min": self._ends[0],
-            "q_max": -self._ends[1],
-            "amplified_share": amplified / tokens,
-            "clamped_share": at_clamp / tokens,
-            "log_q": of_logs / completions,
-        }
 
 
 class DoseTally:

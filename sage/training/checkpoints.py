@@ -10,7 +10,6 @@ pickles, and a pickle can name code to run.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -65,10 +64,10 @@ def sources(
     Checkpoints are told apart by their manifests, which say when they were made; of source files
     the user's own count.
     """
-    checkpoints = [parent] if reference is None else [parent, reference]
+    folders = [parent] if reference is None else [parent, reference]
     own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
     return {
-        "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in checkpoints],
+        "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in folders],
         "problems": settings_sum([asdict(problem) for problem in problems]),
         "code": sorted(map(file_sum, own)),
     }
@@ -76,12 +75,8 @@ def sources(
 
 def checkpoints(scratch: Path) -> list[tuple[int, Path]]:
     """The checkpoints in `scratch` with their steps, oldest first."""
-    numbered = [
-        (int(match[1]), path)
-        for path in scratch.glob("checkpoint-*")
-        if (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
-    ]
-    return sorted(numbered)
+    named = [(path.name.removeprefix("checkpoint-"), path) for path in scratch.glob("checkpoint-*")]
+    return sorted((int(step), path) for step, path in named if step.isdecimal())
 
 
 def damage(checkpoint: Path) -> str:
@@ -90,8 +85,7 @@ def damage(checkpoint: Path) -> str:
         sums = json.loads((checkpoint / SUMS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "its writing was interrupted"
-    now = file_sums(checkpoint)
-    now.pop(SUMS, None)
+    now = {name: digest for name, digest in file_sums(checkpoint).items() if name != SUMS}
     changed = sorted(name for name in sums.keys() | now.keys() if sums.get(name) != now.get(name))
     if changed:
         return f"{changed[0]} is not as it was written (SHA-256)"

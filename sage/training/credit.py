@@ -19,16 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from accelerate import Accelerator
 
 from sage.method.anchors import k3
 from sage.method.credit import CreditRule, TokenSignals
 from sage.method.planners import Planner
 from sage.runtime.faults import Fault
-from sage.training.anchoring import REFERENCE, LossCall
+from sage.training.anchoring import REFERENCE, LossCall, Tally
 from sage.training.drawing import Shares
 from sage.training.shaping import Shaping
 
@@ -54,26 +53,15 @@ def check_credit(
             f"micro-batch, but the planner {type(planner).__name__} may leave groups of any "
             "size"
         )
-    rows, parts = args.per_device_train_batch_size, args.steps_per_generation
-    processes = shares.accelerator.num_processes
-    if whole and not _groups_are_whole(rows, parts, processes, shares.sharing, shares.group):
+    # A process that shares a micro-batch has only part of its completions in a row.
+    processes, rows = shares.accelerator.num_processes, args.per_device_train_batch_size
+    together = rows if args.steps_per_generation > 1 else rows * shares.sharing
+    if whole and together % shares.group:
         raise ValueError(
             f"the credit rule {type(rule).__name__} needs the whole group of a prompt in a "
             f"micro-batch, but {processes} processes with {rows} completions each cut groups of "
             f"{shares.group}; lower micro_batches"
         )
-
-
-def _groups_are_whole(rows: int, parts: int, processes: int, sharing: int, size: int) -> bool:
-    """Whether completions of one prompt are always in one micro-batch."""
-    place = [
-        (process // sharing, part)
-        for process in range(processes)
-        for part in range(parts)
-        for _ in range(rows)
-    ]
-    groups = [place[i : i + size] for i in range(0, len(place), size)]
-    return all(len(set(group)) == 1 for group in groups)
 
 
 def ordered(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -82,21 +70,12 @@ def ordered(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     order, size = places.argsort(), len(parts[0]["rollout"])
     if torch.equal(places[order], places):
         return list(parts)
-    whole = {
-        key: value
-        if not isinstance(value, torch.Tensor) or value.ndim == 0
-        else torch.cat([part[key] for part in parts])[order.to(value.device)]
+    rows = {
+        key: torch.cat([part[key] for part in parts])[order.to(value.device)].split(size)
         for key, value in parts[0].items()
+        if isinstance(value, torch.Tensor) and value.ndim > 0
     }
-    return [
-        {
-            key: value[i * size : (i + 1) * size]
-            if isinstance(value, torch.Tensor) and value.ndim > 0
-            else value
-            for key, value in whole.items()
-        }
-        for i in range(len(parts))
-    ]
+    return [part | {key: rows[key][i] for key in rows} for i, part in enumerate(parts)]
 
 
 @torch.no_grad()
@@ -141,59 +120,41 @@ class SamplerFault(Fault, RuntimeError):
 
 @dataclass(frozen=True)
 class Correction:
-    """`token` weights each token's advantage by the ratio of probabilities, up to `cap`."""
+    """`kind` is `none`, or `token`: each token's advantage times a ratio of at most `cap`."""
 
-    kind: Literal["none", "token"] = "none"
+    kind: str = "none"
     cap: float = 3.0
 
 
-class GapTally:
-    """Gaps between sampler and trainer, over all processes and micro-batches of a moment."""
+def gap_log(
+    tally: Tally, moment: Hashable, gaps: torch.Tensor, cap: float, mask: torch.Tensor
+) -> dict[str, float]:
+    """The log of `moment` so far, with `gaps` (nats) where `mask`, both `[B, T]`, counted in.
 
-    def __init__(self, accelerator: Accelerator) -> None:
-        self._accelerator = accelerator
-        self._moment: Hashable = None
-        self._sums = torch.zeros(3, dtype=torch.float64)
-        self._largest = 0.0
-
-    def add(
-        self, moment: Hashable, gaps: torch.Tensor, cap: float, mask: torch.Tensor
-    ) -> dict[str, float]:
-        """The log of `moment` so far, with `gaps` (nats) where `mask`, both `[B, T]`, counted in.
-
-        `clipped_share` is that of tokens with exp(gap) above `cap`. Every process must call it.
-        Without a token there is nothing to log. Raises SamplerFault, in every process, where a
-        token in `mask` has a gap that is not a number.
-        """
-        of_process = (gaps.isnan() & mask).sum(dtype=torch.float64)
-        unknown = int(self._accelerator.reduce(of_process, reduction="sum"))
-        if unknown:
-            raise SamplerFault(
-                f"{unknown} sampled tokens have a log-probability that is not a number, of the "
-                "sampler or of the policy that is trained; what was learnt from such tokens would "
-                "be noise, so the run ends. Look for the first step whose loss is not finite; if "
-                "there is none, the sampler is at fault: try it with precision float32"
-            )
-        gaps = gaps.masked_fill(~mask, 0.0)
-        parts = (torch.ones_like(gaps), gaps.abs(), (gaps.exp() > cap).to(gaps))
-        sums = torch.stack([(part * mask).sum(dtype=torch.float64) for part in parts])
-        largest = self._accelerator.gather((gaps.abs() * mask).max()[None]).max().item()
-        if moment != self._moment:
-            self._moment, self._sums, self._largest = moment, torch.zeros_like(self._sums), 0.0
-        self._sums = self._sums + self._accelerator.reduce(sums, reduction="sum").cpu()
-        self._largest = max(self._largest, largest)
-        tokens, total, clipped = self._sums.tolist()
-        if tokens == 0:
-            return {}
-        return {
-            "gap_mean": total / tokens,
-            "gap_max": self._largest,
-            "clipped_share": clipped / tokens,
-        }
+    `clipped_share` is that of tokens with exp(gap) above `cap`. Every process must call it. Without
+    a token there is nothing to log. Raises SamplerFault, in every process, where a token in `mask`
+    has a gap that is not a number.
+    """
+    unknown = gaps.isnan() & mask
+    gaps = gaps.masked_fill(~mask | unknown, 0.0)
+    parts = (torch.ones_like(gaps), gaps.abs(), gaps.exp() > cap)
+    largest = (gaps.abs() * mask).max()
+    sums, ends = tally.add(moment, [unknown, *(part * mask for part in parts)], [-largest])
+    without, tokens, total, clipped = sums
+    if without:
+        raise SamplerFault(
+            f"{without:.0f} sampled tokens have a log-probability that is not a number, of the "
+            "sampler or of the policy that is trained; what was learnt from such tokens would be "
+            "noise, so the run ends. Look for the first step whose loss is not finite; if there is "
+            "none, the sampler is at fault: try it with precision float32"
+        )
+    if tokens == 0:
+        return {}
+    return {"gap_mean": total / tokens, "gap_max": -ends[0], "clipped_share": clipped / tokens}
 
 
 def correct(
-    call: LossCall, correction: Correction, gaps: GapTally, loss_type: str
+    call: LossCall, correction: Correction, gaps: Tally, loss_type: str
 ) -> dict[str, float]:
     """Weight the advantages in `call`, with `token`; what is logged of the gaps so far.
 
@@ -201,7 +162,7 @@ def correct(
     """
     inputs, mask = call.inputs, call.mask.bool()
     gap = call.old_log_probs.detach().float() - inputs[SAMPLED]
-    log = gaps.add(call.moment, gap, correction.cap, mask)
+    log = gap_log(gaps, call.moment, gap, correction.cap, mask)
     if correction.kind == "none":
         return log
     weights = gap.masked_fill(~mask, 0.0).exp().clamp(max=correction.cap)

@@ -7,19 +7,16 @@ adapter merged in, or from the policy as it is; vLLM holds the base and is hande
 from __future__ import annotations
 
 import math
-import os
 import random
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from sage.sampling.decoders import ModuleDecoder
 from sage.sampling.fused import FusedDecoder, is_fusible
@@ -51,7 +48,7 @@ def drawer_for(
     if settings.engine == "vllm":
         if settings.lora is None:
             return None
-        length = None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
+        length = longest_prompt and longest_prompt + settings.sampling.max_tokens
         return vllm_rollouts(parent, length, settings.vllm_memory, settings.vllm_sleep)
     fusible = is_fusible(policy)
     if sharded and not fusible:
@@ -66,21 +63,12 @@ def transformers_rollouts(copy: torch.dtype | None = None) -> MakeDrawer:
     float32 for an adapter) from a copy of the weights with the adapter merged in, fastest, for
     the architectures of Llama and Qwen2; without, from the policy as it is.
     """
-
-    def make(trainer: Any) -> Drawer:
-        model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer._tokenizer
-        ends = end_ids(model.generation_config, tokenizer)
-        around = trainer.accelerator.autocast
-        rows, sampling = rows_of(trainer), sampling_of(trainer)
-        return PolicyDrawer(model, tokenizer, ends, sampling, rows, copy, around)
-
-    return make
+    return lambda trainer: PolicyDrawer(trainer, copy)
 
 
 def rows_of(trainer: Any) -> int:
     """Completions that one process draws for a generation."""
-    arguments: Any = trainer.args
-    return int(arguments.per_device_train_batch_size * arguments.steps_per_generation)
+    return int(trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation)
 
 
 def sampling_of(trainer: Any) -> Sampling:
@@ -88,12 +76,12 @@ def sampling_of(trainer: Any) -> Sampling:
 
     Raises ValueError for settings of TRL's generation that these samplers do not have.
     """
-    arguments: Any = trainer.args
+    args: Any = trainer.args
     others = {
-        "repetition_penalty": arguments.repetition_penalty not in (None, 1.0),
-        "generation_kwargs": bool(arguments.generation_kwargs),
-        "cache_implementation": arguments.cache_implementation is not None,
-        "use_vllm": arguments.use_vllm,
+        "repetition_penalty": args.repetition_penalty not in (None, 1.0),
+        "generation_kwargs": bool(args.generation_kwargs),
+        "cache_implementation": args.cache_implementation is not None,
+        "use_vllm": args.use_vllm,
     }
     if unknown := [name for name, is_set in others.items() if is_set]:
         raise ValueError(
@@ -101,11 +89,11 @@ def sampling_of(trainer: Any) -> Sampling:
             "takes the place of; unset it, or leave out make_drawer"
         )
     return Sampling(
-        temperature=arguments.temperature,
-        top_p=arguments.top_p,
-        top_k=arguments.top_k or 0,
-        min_p=arguments.min_p or 0.0,
-        max_tokens=arguments.max_completion_length,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k or 0,
+        min_p=args.min_p or 0.0,
+        max_tokens=args.max_completion_length,
         stop=list(trainer.stop_texts),
     )
 
@@ -130,27 +118,20 @@ def copy_dtype(settings: RL, fusible: bool, sharded: bool) -> torch.dtype | None
 
 
 class PolicyDrawer:
-    """Draws with transformers, at most `rows` completions at a time.
+    """Draws a generation's completions with transformers, all at a time if memory holds them.
 
     With a `copy` (its dtype) from a copy of the weights with the adapter merged in, brought up
     to date before each draw; the policy's own weights are only read. Without, from the policy as
-    it is, with its adapter beside each layer: slower, and without further memory. `around`
-    surrounds the policy's forward passes, as when it is trained.
+    it is, with its adapter beside each layer: slower, and without further memory.
     """
 
-    def __init__(
-        self,
-        policy: Any,
-        tokenizer: PreTrainedTokenizerBase,
-        ends: Sequence[int],
-        sampling: Sampling,
-        rows: int,
-        copy: torch.dtype | None,
-        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
-        self._sampling = sampling
+    def __init__(self, trainer: Any, copy: torch.dtype | None) -> None:
+        policy, tokenizer = trainer.accelerator.unwrap_model(trainer.model), trainer._tokenizer
+        ends = end_ids(policy.generation_config, tokenizer)
+        self._sampling = sampling_of(trainer)
         self._fused = FusedDecoder(policy, copy) if copy else None
-        decoder = self._fused or ModuleDecoder(policy, around)
+        decoder = self._fused or ModuleDecoder(policy, trainer.accelerator.autocast)
+        rows = rows_of(trainer)
         self._sampler = TransformersSampler(decoder, tokenizer, ends, rows, progress=False)
 
     def draw(self, policy: Any, requests: Sequence[Request]) -> list[Completion]:
@@ -190,18 +171,13 @@ class VllmDrawer:
         sleeps: bool | None,
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        self._open, self._sampling, self._sleeps = open_vllm, sampling, sleeps
-        self._around = around
+        self._open, self._sampling, self._sleeps, self._around = open_vllm, sampling, sleeps, around
         self._sampler: Any = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._draws, self._is_asleep, self._taken = 0, False, math.inf
 
     def draw(self, policy: Any, requests: Sequence[Request]) -> list[Completion]:
         """A completion per request, in their order, with log-probs; may raise AdapterLost."""
-        if self._folder is None:
-            place = place_of_adapters(adapter_bytes(policy))
-            self._folder = tempfile.TemporaryDirectory(prefix="sage-adapter-", dir=place)
-        with tempfile.TemporaryDirectory(dir=self._folder.name) as name:
+        with tempfile.TemporaryDirectory(prefix="sage-adapter-") as name:
             folder = Path(name)
             policy.save_pretrained(folder, safe_serialization=True)
             if self._sampler is None:
@@ -243,36 +219,17 @@ def free_memory() -> int:
     return int(torch.cuda.mem_get_info()[0])
 
 
-def adapter_bytes(policy: Any) -> int:
-    """Bytes of the weights of `policy` that are trained, which are its adapter."""
-    trained = [weight for weight in policy.parameters() if weight.requires_grad]
-    return sum(weight.numel() * weight.element_size() for weight in trained)
-
-
-def place_of_adapters(size: int, memory: Path = Path("/dev/shm")) -> Path | None:
-    """A folder in memory if there is one with room for two adapters of `size` bytes, else None.
-
-    Docker gives a container 64 MB of it, and an adapter to a 7B model is larger. None is the
-    system's temporary folder.
-    """
-    if not os.access(memory, os.W_OK) or shutil.disk_usage(memory).free < 2 * size:
-        return None
-    return memory
-
-
 def vllm_rollouts(
     base: Path | str,
     max_length: int | None = None,
     memory: float | None = None,
     sleeps: bool | None = None,
-    limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> MakeDrawer:
     """Rollouts drawn with vLLM, one in each training process, as `make_drawer` of SageTrainer.
 
     `base` is the checkpoint that the policy is an adapter to. `max_length` bounds the tokens of a
     prompt with its completion, `memory` is vLLM's share of a GPU, by default computed from sizes,
-    which it gives back between draws if it `sleeps` (None: where both do not fit); `limits` are
-    further settings of `vllm.LLM`.
+    which it gives back between draws if it `sleeps` (None: where both do not fit).
     Raises ValueError for a policy without an adapter.
     """
 
@@ -287,33 +244,28 @@ def vllm_rollouts(
             )
         device, sampling, rows = trainer.accelerator.device, sampling_of(trainer), rows_of(trainer)
         precision = "bfloat16" if trainer.args.bf16 else "float32"
-        settings: dict[str, Any] = {}
+        limits: dict[str, Any] = {}
         if device.type == "cuda":
-            dtype = getattr(torch, precision)
-            weights = model.num_parameters() * dtype.itemsize
-            length = max_length or sampling.max_tokens
-            cache = cache_bytes(model.config, rows * length, dtype.itemsize)
+            size = getattr(torch, precision).itemsize
+            cache = cache_bytes(model.config, rows * (max_length or sampling.max_tokens), size)
             total = torch.cuda.get_device_properties(device).total_memory
-            settings["gpu_memory_utilization"] = memory or vllm_share(total, weights, cache)
-            settings["enable_sleep_mode"] = sleeps is not False
+            share = memory or vllm_share(total, model.num_parameters() * size, cache)
+            limits = {"gpu_memory_utilization": share, "enable_sleep_mode": sleeps is not False}
         if trainer.accelerator.num_processes > 1:  # vLLM shares torch's processes
-            settings["distributed_executor_backend"] = "external_launcher"
-
-        def open_vllm(adapter: Path) -> VllmSampler:
-            return VllmSampler(
-                checkpoint=Path(base),
-                tokenizer=trainer._tokenizer,
-                tokenizer_folder=Path(base),
-                device=device.type,
-                dtype=precision,
-                batch_size=rows,
-                adapter=adapter,
-                tensor_parallel=1,
-                progress=False,
-                longest=max_length,
-                limits=settings | dict(limits),
-            )
-
+            limits["distributed_executor_backend"] = "external_launcher"
+        open_vllm = partial(
+            VllmSampler,
+            Path(base),
+            trainer._tokenizer,
+            Path(base),
+            device.type,
+            precision,
+            rows,
+            tensor_parallel=1,
+            progress=False,
+            longest=max_length,
+            limits=limits,
+        )
         may_sleep = sleeps if device.type == "cuda" else False
         return VllmDrawer(open_vllm, sampling, may_sleep, trainer.accelerator.autocast)
 

@@ -30,6 +30,9 @@ OLD = "old_per_token_logps"
 GUIDED = "guided_prompt"
 """Column of the data set with the conversation that asks the problem and gives its hint."""
 
+DRAWN = "drawn_tokens"
+"""Key of TRL's log: completion tokens drawn so far, those that are not trained on among them."""
+
 _LEFT_PADDED = ("prompt_ids", "prompt_mask")
 _OF_THE_BATCH = ("num_items_in_batch",)
 
@@ -94,8 +97,7 @@ class NamedDraws:
         They are those from place `first` on of a draw in `moment`, the mode and the step. Of all
         processes' completions `wanted` are drawn; those behind are a token of padding.
         """
-        if self.drawer is None:
-            self.drawer = self._make()
+        self.drawer = self.drawer or self._make()
         draw = self._last[1] + 1 if self._last[0] == moment else 0
         self._last = (moment, draw)
         # A process that only fills up draws one all the same: drawing may be done together.
@@ -128,15 +130,11 @@ class Ends:
         self._tokenizer, self._texts, self._tokens = tokenizer, texts, tokens
 
     def have_trl_stop(self, trainer: Any, policy: Any) -> None:
-        """Have TRL's generation stop at the texts, unless each is one of the tokens.
-
-        transformers looks for them, for which it needs the tokenizer.
-        """
-        if all(map(self._is_token, self._texts)):
-            return
-        trainer.generation_config.stop_strings = list(self._texts)
-        trainer.generation_kwargs["stop_strings"] = list(self._texts)
-        policy.generate = partial(policy.generate, tokenizer=self._tokenizer)
+        """Have TRL's generation stop at the texts, for which transformers needs the tokenizer."""
+        if self._texts:
+            trainer.generation_config.stop_strings = list(self._texts)
+            trainer.generation_kwargs["stop_strings"] = list(self._texts)
+            policy.generate = partial(policy.generate, tokenizer=self._tokenizer)
 
     def cut(self, completions: list[list[int]]) -> list[list[int]]:
         """What TRL generated, cut in place: padding follows a stop text, no end-of-text token."""
@@ -157,10 +155,6 @@ class Ends:
         for row in cut.nonzero()[:, 0].tolist():
             cut[row] = not self._holds_text(batch["completion_ids"][row, : lengths[row]].tolist())
         return cut
-
-    def _is_token(self, text: str) -> bool:
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
-        return len(ids) == 1 and ids[0] in self._tokens
 
     def _holds_text(self, ids: list[int]) -> bool:
         text = self._tokenizer.decode(ids[-64:])
@@ -205,10 +199,7 @@ class Shares:
         """Rows of this process `[B, ...]` with those of all that share its micro-batch."""
         if self.sharing == 1:
             return rows
-        padded = rows
-        if rows.ndim > 1:
-            padded = self.accelerator.pad_across_processes(rows, dim=1)
-        every = self.accelerator.gather(padded)
+        every = self.accelerator.gather(self.accelerator.pad_across_processes(rows, dim=1))
         first = self.accelerator.process_index // self.sharing * self.sharing * len(rows)
         return every[first : first + self.sharing * len(rows)]
 
@@ -226,41 +217,46 @@ class Shares:
         rows = {}
         for key, value in batch.items():
             if key not in _OF_THE_BATCH:
-                padded = value
-                if value.ndim > 1:
-                    padded = self.accelerator.pad_across_processes(
-                        value, dim=1, pad_index=self._fill(key), pad_first=key in _LEFT_PADDED
-                    )
+                padded = self.accelerator.pad_across_processes(
+                    value, dim=1, pad_index=self._fill(key), pad_first=key in _LEFT_PADDED
+                )
                 rows[key] = self.accelerator.gather(padded)
         return rows
 
     def join(self, parts: Sequence[Mapping[str, Any]]) -> Rollouts:
-        """Rows of several batches in one, padded to a common length.
+        """Rows of several batches with equal keys in one, padded to a common length.
 
-        Prompts are padded on the left, the rest on the right. Raises ValueError if the parts differ
-        in their keys.
+        Prompts are padded on the left, the rest on the right.
         """
-        keys = set(parts[0])
-        if any(set(part) != keys for part in parts):
-            raise ValueError(f"batches with different keys: {[sorted(part) for part in parts]}")
-        return {key: _joined(key, [part[key] for part in parts], self._fill(key)) for key in keys}
+        rows = {}
+        for key, first in parts[0].items():
+            values = [part[key] for part in parts]
+            if first.ndim > 1:
+                longest = max(value.shape[1] for value in values)
+                missing = [longest - value.shape[1] for value in values]
+                sides = [(n, 0) if key in _LEFT_PADDED else (0, n) for n in missing]
+                fill = self._fill(key)
+                values = [pad(v, side, value=fill) for v, side in zip(values, sides, strict=True)]
+            rows[key] = torch.cat(values)
+        return rows
 
     def _fill(self, key: str) -> int:
         return self.padding if key in ("prompt_ids", "completion_ids") else 0
 
 
-def _joined(key: str, values: Sequence[torch.Tensor], fill: float) -> torch.Tensor:
-    if values[0].ndim == 1:
-        return torch.cat(list(values))
-    longest = max(value.shape[1] for value in values)
-    widths = [longest - value.shape[1] for value in values]
-    sides = [(width, 0) if key in _LEFT_PADDED else (0, width) for width in widths]
-    return torch.cat([pad(v, side, value=fill) for v, side in zip(values, sides, strict=True)])
-
-
 def take_rows(batch: Mapping[str, Any], rows: torch.Tensor | slice) -> Rollouts:
     """Those rows, in that order; what belongs to the batch is dropped."""
     return {key: value[rows] for key, value in batch.items() if key not in _OF_THE_BATCH}
+
+
+def texts_of(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Ids and masks of prompts with completions, `[B, P + T]`, and T.
+
+    Rows that only fill up have no completion in their mask.
+    """
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    return ids, mask, batch["completion_ids"].shape[1]
 
 
 @dataclass
@@ -311,6 +307,12 @@ class GenerationCall:
         self.log.clear()
         self.log.update(log, num_tokens=[float(self.state.num_input_tokens_seen)])
         return batch, own
+
+    def count(self) -> None:
+        """Log the tokens drawn so far; the log is in every checkpoint, so a resumed run goes on."""
+        logged = [entry[DRAWN] for entry in self.state.log_history if DRAWN in entry]
+        before = self.log[DRAWN] or logged or [0.0]  # not logged yet, or logged
+        self.log[DRAWN] = [before[-1] + self.tokens]
 
     def _scored(self, inputs: Examples) -> Rollouts:
         batch = self.score(inputs)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sage import prompting
 from sage.problems.benchmarks import solved_problems
@@ -75,23 +75,16 @@ def read_solutions(path: Path) -> list[Solution]:
     return solutions
 
 
-@dataclass(frozen=True)
-class Examples:
+OVER_HALF, OVER_MAXIMUM = "left_out_over_half_of_max_tokens", "left_out_over_max_tokens"
+CUT = "cut_at_max_tokens"
+
+
+class Examples(NamedTuple):
     """Tokenised conversations (`input_ids`, `completion_mask`) and what was left out or cut."""
 
     rows: list[dict[str, list[int]]]
-    too_long: int
-    over_maximum: int
-    cut: int
-
-    def counts(self) -> dict[str, int]:
-        """Numbers of conversations: trained on, and among or beside them by their length."""
-        return {
-            "trained_on": len(self.rows),
-            "left_out_over_half_of_max_tokens": self.too_long,
-            "left_out_over_max_tokens": self.over_maximum,
-            "cut_at_max_tokens": self.cut,
-        }
+    counts: dict[str, int]
+    """Numbers of conversations: trained on, and among or beside them by their length."""
 
 
 def tokenised(
@@ -101,15 +94,15 @@ def tokenised(
 
     Raises ValueError if none is left.
     """
-    examples = chosen(solutions, tokenizer, settings)
-    if not examples.rows:
+    rows, counts = chosen(solutions, tokenizer, settings)
+    if not rows:
         raise ValueError(
-            f"of {len(solutions)} examples none is short enough: in {examples.too_long} the "
+            f"of {len(solutions)} examples none is short enough: in {counts[OVER_HALF]} the "
             f"{settings.length} takes more than sft.max_tokens / 2 = {settings.max_tokens // 2} "
-            f"tokens, {examples.over_maximum} take more than sft.max_tokens; raise it, or see "
+            f"tokens, {counts[OVER_MAXIMUM]} take more than sft.max_tokens; raise it, or see "
             "sft.length"
         )
-    return examples
+    return Examples(rows, counts)
 
 
 def chosen(
@@ -129,11 +122,8 @@ def chosen(
             over_maximum += 1
             continue
         cut += length > settings.max_tokens
-        mask = [0] * len(prompt) + [1] * len(completion)
-        rows.append(
-            {
-                "input_ids": [*prompt, *completion][: settings.max_tokens],
-                "completion_mask": mask[: settings.max_tokens],
-            }
-        )
-    return Examples(rows, too_long, over_maximum, cut)
+        ids, mask = [*prompt, *completion], [0] * len(prompt) + [1] * len(completion)
+        longest = settings.max_tokens
+        rows.append({"input_ids": ids[:longest], "completion_mask": mask[:longest]})
+    counts = {"trained_on": len(rows), OVER_HALF: too_long, OVER_MAXIMUM: over_maximum, CUT: cut}
+    return Examples(rows, counts)

@@ -10,6 +10,8 @@ from typing import Any
 
 from sage.runtime.files import write_text_atomic
 
+_OF_THE_GUIDE = "q_mean q_min q_max amplified_share clamped_share log_q guide_dose kl_dose"
+
 HISTORY_KEYS = {
     "rewards/correct/mean": "reward",
     "loss": "loss",
@@ -32,17 +34,8 @@ HISTORY_KEYS = {
     "guided_correct": "guided_correct",
     "zero_advantages": "zero_advantages",
     "grader_timeouts": "grader_timeouts",
-    "sampler/gap_mean": "sampler_gap_mean",
-    "sampler/gap_max": "sampler_gap_max",
-    "sampler/clipped_share": "sampler_clipped_share",
-    "sage/q_mean": "q_mean",
-    "sage/q_min": "q_min",
-    "sage/q_max": "q_max",
-    "sage/amplified_share": "amplified_share",
-    "sage/clamped_share": "clamped_share",
-    "sage/log_q": "log_q",
-    "sage/guide_dose": "guide_dose",
-    "sage/kl_dose": "kl_dose",
+    **{f"sampler/{name}": f"sampler_{name}" for name in ("gap_mean", "gap_max", "clipped_share")},
+    **{f"sage/{name}": name for name in _OF_THE_GUIDE.split()},
 }
 """TRL's names and this project's for what a row holds; what a run does not log is left out.
 
@@ -51,24 +44,12 @@ group: how much beta * log q and beta * log(pi / pi_ref) of its completions diff
 (`sage.training.anchoring.DoseTally`).
 """
 
-OF_ROLLOUTS = (
-    "reward",
-    "overlong",
-    "reward_std",
-    "mean_length",
-    "truncated_share",
-    "tokens",
-    "drawn_tokens",
-    "groups_without_gradient",
-    "refills",
-    "extra_rollouts",
-    "guided_correct",
-    "zero_advantages",
-    "grader_timeouts",
-)
+OF_ROLLOUTS = {
+    *("reward", "overlong", "reward_std", "mean_length", "truncated_share", "tokens", "refills"),
+    *("drawn_tokens", "groups_without_gradient", "extra_rollouts", "guided_correct"),
+    *("zero_advantages", "grader_timeouts"),
+}
 """What is of a generation of rollouts: TRL logs it once, in the first step that learns from it."""
-
-_REWARD = re.compile(r"rewards/(\w+)/mean")
 
 
 def history_rows(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -86,15 +67,14 @@ def history_rows(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         own = {
             reward[1]: value
             for trl, value in entry.items()
-            if trl not in HISTORY_KEYS and (reward := _REWARD.fullmatch(trl))
+            if trl not in HISTORY_KEYS and (reward := re.fullmatch(r"rewards/(\w+)/mean", trl))
         }
-        drawn = {key: value for key, value in named.items() if key in OF_ROLLOUTS} | own
-        of_rollouts = drawn if "reward" in drawn else of_rollouts
+        if "reward" in named:
+            of_rollouts = {key: named[key] for key in named if key in OF_ROLLOUTS} | own
         rows.append({"step": entry["step"]} | named | of_rollouts)
     return rows
 
 
 def write_history(log: Sequence[dict[str, Any]], path: Path) -> None:
     """Write `history_rows` of TRL's log as JSON Lines."""
-    text = "".join(json.dumps(row) + "\n" for row in history_rows(log))
-    write_text_atomic(path, text)
+    write_text_atomic(path, "".join(json.dumps(row) + "\n" for row in history_rows(log)))

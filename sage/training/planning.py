@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from trl.trainer.utils import pad
 
 from sage.method.planners import Chosen, Draw, Drawn, Planner
@@ -33,48 +33,39 @@ def check_planner(planner: Planner, columns: Sequence[str], has_advantage: bool,
     `columns` are the data set's, `args` TRL's settings; `has_advantage` says whether this project
     computes the advantages.
     """
-    name = type(planner).__name__
+    name = f"the planner {type(planner).__name__}"
     if getattr(planner, "needs_guidance", False) and GUIDED not in columns:
         raise ValueError(
-            f"the planner {name} draws under a prompt with guidance, but the data set has no "
+            f"{name} draws under a prompt with guidance, but the data set has no "
             f"column {GUIDED!r}, only {sorted(columns)}; add it, or choose another planner"
         )
     if getattr(planner, "ragged", True):
         if args.use_vllm and args.vllm_mode == "server":
             raise ValueError(
-                f"the planner {name} draws unequal numbers of completions, but a vLLM server "
+                f"{name} draws unequal numbers of completions, but a vLLM server "
                 "is asked for G of each prompt; set vllm_mode to 'colocate'"
             )
         if not has_advantage and args.scale_rewards == "batch":
             raise ValueError(
-                f"the planner {name} needs advantages of single groups; set scale_rewards to "
+                f"{name} needs advantages of single groups; set scale_rewards to "
                 "'group' or 'none', not 'batch'"
             )
 
 
-@dataclass
 class Generation:
     """What is drawn so far: `examples` of the prompts, and the rows of all processes in `parts`.
 
-    `prompts` `[R]` says which prompt each row is of, `further` whether it was drawn because of
-    what was drawn before, `guided` whether under the prompt with guidance.
+    The first `rows` are `rollouts` completions of each of the `examples`. `prompts` `[R]` says
+    which prompt each row is of, `further` whether it was drawn because of what was drawn before,
+    `guided` whether under the prompt with guidance.
     """
 
-    wanted: int
-    rollouts: int
-    examples: Examples
-    parts: list[Rollouts]
-    prompts: torch.Tensor
-    further: torch.Tensor
-    guided: torch.Tensor
-
-    @classmethod
-    def of_groups(cls, examples: Examples, rows: Rollouts, rollouts: int) -> Generation:
-        """The first draw: `rows` are `rollouts` completions of each of the `examples`."""
-        prompts = torch.arange(len(examples), device=rows["advantages"].device)
-        prompts = prompts.repeat_interleave(rollouts)
-        none = torch.zeros_like(prompts, dtype=torch.bool)
-        return cls(len(examples), rollouts, examples, [rows], prompts, none, none)
+    def __init__(self, examples: Examples, rows: Rollouts, rollouts: int) -> None:
+        self.wanted, self.rollouts, self.examples = len(examples), rollouts, examples
+        self.parts = [rows]
+        self.prompts = torch.arange(len(examples), device=rows["advantages"].device)
+        self.prompts = self.prompts.repeat_interleave(rollouts)
+        self.further = self.guided = torch.zeros_like(self.prompts, dtype=torch.bool)
 
     def add(self, rows: Rollouts, prompts: torch.Tensor, draw: Draw) -> None:
         """Add the rows of a draw."""
@@ -88,8 +79,10 @@ class Generation:
         """What `key` holds of each row, `[R]`."""
         return torch.cat([part[key] for part in self.parts])
 
-    def counts(self) -> dict[str, float]:
-        """What is logged of further draws."""
+    def counts(self, filtered: bool) -> dict[str, float]:
+        """What is logged of further draws; with a filter these are refills."""
+        if filtered:
+            return {"refills": float(len(self.parts) - 1)}
         counts = {"extra_rollouts": float(self.further.sum())}
         if self.guided.any():
             right = self.column("correct")[self.guided] > 0
@@ -155,9 +148,10 @@ def chosen_rows(
     """
     parts = generation.parts
     if any(OLD in part for part in parts):
-        parts = [part if OLD in part else {**part, OLD: _unknown(part)} for part in parts]
+        parts = [{OLD: (part["completion_ids"] * torch.nan).float()} | part for part in parts]
     table = rows_by_prompt(generation.prompts)
-    table = table.masked_fill(~chosen.rows, -1)[chosen.prompts]
+    table = table.masked_fill(~chosen.rows, -1)
+    table = table if chosen.prompts is None else table[chosen.prompts]
     taken, counts = table[table >= 0], (table >= 0).sum(dim=1)
     batch = take_rows(shares.join(parts), taken)
     if chosen.loss is not None:
@@ -217,13 +211,8 @@ def rows_by_prompt(prompts: torch.Tensor) -> torch.Tensor:
 
     `prompts` `[R]` names the prompt of each row, from 0 to N - 1.
     """
-    counts = torch.bincount(prompts)
-    order = prompts.argsort(stable=True)
-    starts = counts.cumsum(0) - counts
-    places = torch.arange(len(prompts), device=prompts.device) - starts[prompts[order]]
-    table = prompts.new_full((len(counts), int(counts.max())), -1)
-    table[prompts[order], places] = order
-    return table
+    rows = prompts.argsort(stable=True).split(torch.bincount(prompts).tolist())
+    return pad_sequence(list(rows), batch_first=True, padding_value=-1)
 
 
 def laid_out(values: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
@@ -247,8 +236,3 @@ def filled(batch: Mapping[str, Any], rows: int) -> Rollouts:
     for key, value in (("completion_mask", 0), ("advantages", 0.0), ("group", -1)):
         result[key][-missing:] = value
     return result
-
-
-def _unknown(part: Mapping[str, Any]) -> torch.Tensor:
-    """NaN for each token of the completions, `[B, T]`."""
-    return torch.full_like(part["completion_ids"], torch.nan, dtype=torch.float)

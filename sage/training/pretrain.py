@@ -11,12 +11,11 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, get_linear_schedule_with_warmup
+from transformers import PreTrainedModel, get_linear_schedule_with_warmup
 
 from sage.policies import END_OF_TEXT, build_tiny, save_checkpoint, train_tokenizer
 from sage.problems.corpora import AnyCorpus
@@ -30,12 +29,11 @@ IGNORED = -100
 _BUCKET = 32  # batches sorted by length together
 
 
-@dataclass(frozen=True)
-class Document:
-    """A corpus document: `problem` carries no loss, `solution` does."""
+Document = tuple[str, str]
+"""A corpus document: the problem, which carries no loss, and the solution, which does."""
 
-    problem: str
-    solution: str
+Encoded = tuple[list[int], int]
+"""Token ids of a document, and how many of them belong to the problem."""
 
 
 def draw_documents(corpus: AnyCorpus, settings: Pretraining) -> list[Document]:
@@ -49,12 +47,14 @@ def pretrain(base: ScratchBase, output: Path, manifest: Manifest) -> None:
     """Train tokenizer and model of `base`; write checkpoint and manifest into `output`."""
     settings = base.pretraining
     documents = draw_documents(base.corpus, settings)
-    tokenizer = train_tokenizer(
-        (document.problem + document.solution for document in documents[:5_000]),
-        base.architecture.vocab_size,
-    )
+    texts = (problem + solution for problem, solution in documents[:5_000])
+    tokenizer = train_tokenizer(texts, base.architecture.vocab_size)
     model = build_tiny(base.architecture, tokenizer, settings.seed)
-    tokens = _optimise(model, _encode(documents, tokenizer), settings)
+    problems, solutions = (
+        tokenizer(list(part))["input_ids"] for part in zip(*documents, strict=True)
+    )
+    encoded = [(a + b, len(a)) for a, b in zip(problems, solutions, strict=True)]
+    tokens = _optimise(model, encoded, settings)
     with atomic_directory(output) as folder:
         save_checkpoint(model, tokenizer, folder)
         manifest.write(folder / "manifest.json", tokens)
@@ -65,21 +65,12 @@ def _document(worked: Worked, tagged: bool) -> Document:
         solution = WORK_OPEN + completion(worked.working, worked.answer)
     else:
         solution = f"Solution: {worked.working}. Answer: {worked.answer}"
-    return Document(f"Problem: {worked.problem}\n", solution + END_OF_TEXT)
-
-
-def _encode(
-    documents: list[Document], tokenizer: PreTrainedTokenizerBase
-) -> list[tuple[list[int], int]]:
-    """Token ids of each document and how many of them belong to the problem."""
-    problems = tokenizer([document.problem for document in documents])["input_ids"]
-    solutions = tokenizer([document.solution for document in documents])["input_ids"]
-    return [(a + b, len(a)) for a, b in zip(problems, solutions, strict=True)]
+    return f"Problem: {worked.problem}\n", solution + END_OF_TEXT
 
 
 def _batches(
-    encoded: list[tuple[list[int], int]], batch_size: int, rng: random.Random
-) -> Iterator[list[tuple[list[int], int]]]:
+    encoded: list[Encoded], batch_size: int, rng: random.Random
+) -> Iterator[list[Encoded]]:
     """Batches of documents of similar length, epoch after epoch."""
     while True:
         order = rng.sample(encoded, len(encoded))
@@ -90,7 +81,7 @@ def _batches(
             yield from batches
 
 
-def _collate(batch: list[tuple[list[int], int]], padding: int) -> dict[str, torch.Tensor]:
+def _collate(batch: list[Encoded], padding: int) -> dict[str, torch.Tensor]:
     """Right-padded `[B, T]` inputs; labels ignore the problem and the padding."""
     longest = max(len(ids) for ids, _ in batch)
     inputs = torch.tensor([ids + [padding] * (longest - len(ids)) for ids, _ in batch])
@@ -105,9 +96,7 @@ def _collate(batch: list[tuple[list[int], int]], padding: int) -> dict[str, torc
     }
 
 
-def _optimise(
-    model: PreTrainedModel, encoded: list[tuple[list[int], int]], settings: Pretraining
-) -> int:
+def _optimise(model: PreTrainedModel, encoded: list[Encoded], settings: Pretraining) -> int:
     """Train `model` in place; returns the number of tokens read, padding not counted."""
     optimizer = torch.optim.AdamW(
         model.parameters(),

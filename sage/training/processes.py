@@ -94,12 +94,8 @@ def run(processes: int, function: Callable[..., object], /, *arguments: Any, **n
         call.write_text(dumped(function, arguments, named), encoding="utf-8")
         environment = _environment(processes, store.port)
         command = [sys.executable, "-m", "sage.training.processes", str(call)]
-        workers = [
-            subprocess.Popen(
-                command, env={**environment, "RANK": str(number), "LOCAL_RANK": str(number)}
-            )
-            for number in range(processes)
-        ]
+        ranks = [{"RANK": str(number), "LOCAL_RANK": str(number)} for number in range(processes)]
+        workers = [subprocess.Popen(command, env=environment | own) for own in ranks]
         try:
             _wait(workers)
         finally:
@@ -123,15 +119,12 @@ def _environment(processes: int, port: int) -> dict[str, str]:
 
 
 def _wait(workers: list[subprocess.Popen[bytes]]) -> None:
-    while True:
-        states = [worker.poll() for worker in workers]
-        failed = [number for number, state in enumerate(states) if state]
-        if failed:
-            reasons = "; ".join(f"process {n} {_ending(states[n] or 0)}" for n in failed)
-            raise RuntimeError(f"of {len(workers)} processes that trained together, {reasons}")
-        if None not in states:
-            return
+    while None in (states := [worker.poll() for worker in workers]) and not any(states):
         time.sleep(_POLL_SECONDS)
+    if failed := [f"process {n} {_ending(state)}" for n, state in enumerate(states) if state]:
+        raise RuntimeError(
+            f"of {len(workers)} processes that trained together, {'; '.join(failed)}"
+        )
 
 
 def _ending(status: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -101,36 +102,26 @@ def graded(
         completion_ids: list[list[int]],
         answer: list[str],
         kind: list[Any],
-        log_metric: Callable[[str, float], None] | None = None,
-        answer_probability: Sequence[float] | None = None,
-        prior_probability: Sequence[float] | None = None,
+        log_metric: Callable[[str, float], None] = lambda name, value: None,
+        answer_probability: Sequence[float | None] = (),
+        prior_probability: Sequence[float | None] = (),
         trainer_state: TrainerState | None = None,
         **_: Any,
     ) -> list[float]:
         step = trainer_state.global_step if trainer_state else 0
-        process = PartialState().process_index
-        lucky = random.Random(f"luck/{seed}/{step}/{process}/{calls[step]}")
+        lucky = random.Random(f"luck/{seed}/{step}/{PartialState().process_index}/{calls[step]}")
         calls[step] += 1
         unknown = [None] * len(completions)
         texts = [completion[0]["content"] for completion in completions]
         verdicts = grader.grade_many(list(zip(texts, answer, kind, strict=True)))
+        after, before = answer_probability or unknown, prior_probability or unknown
+        rows = zip(texts, answer, verdicts, completion_ids, after, before, strict=True)
         seen[:] = [
-            Completion(
-                text, gold, verdict.reward > 0, len(ids), longest, after, before, lucky.random()
-            )
-            for text, gold, verdict, ids, after, before in zip(
-                texts,
-                answer,
-                verdicts,
-                completion_ids,
-                answer_probability or unknown,
-                prior_probability or unknown,
-                strict=True,
-            )
+            Completion(text, gold, verdict.reward > 0, len(ids), longest, p, prior, lucky.random())
+            for text, gold, verdict, ids, p, prior in rows
         ]
-        if log_metric is not None:
-            late = sum(verdict.status == "timeout" for verdict in verdicts)
-            log_metric("grader_timeouts", late / max(len(verdicts), 1))
+        late = sum(verdict.status == "timeout" for verdict in verdicts)
+        log_metric("grader_timeouts", late / max(len(verdicts), 1))
         return [verdict.reward for verdict in verdicts]
 
     def scored(name: str, reward: RewardFunction) -> Reward:
@@ -180,13 +171,10 @@ def with_answer_probabilities(
             texts.append((asked, reasoning or plain, answer))
         places.append((None if reasoning is None else len(texts) - 1, priors[key]))
     means = _mean_probabilities(texts, tokenizer.pad_token_id, read)
+    probabilities = [(0.0 if after is None else means[after], means[p]) for after, p in places]
     return [
-        {
-            **one,
-            "answer_probability": 0.0 if after is None else means[after],
-            "prior_probability": means[before],
-        }
-        for one, (after, before) in zip(inputs, places, strict=True)
+        {**one, "answer_probability": after, "prior_probability": before}
+        for one, (after, before) in zip(inputs, probabilities, strict=True)
     ]
 
 
@@ -205,17 +193,17 @@ def _mean_probabilities(
     """For each (prompt, context, answer) the mean probability of the answer's tokens."""
     longest = max(len(asked) for asked, _, _ in texts)
     width = max(len(context) + len(answer) for _, context, answer in texts)
-    place = torch.arange(width)
-    ids, mask, answers = [], [], []
-    for asked, context, answer in texts:
+    ids, mask = [], []
+    inside = torch.zeros(len(texts), width, dtype=torch.bool)
+    for row, (asked, context, answer) in enumerate(texts):
         own = torch.tensor([*asked, *context, *answer])
         end = len(context) + len(answer)
         sides = (longest - len(asked), width - end)
         ids.append(pad(own, sides, value=fill))
         mask.append(pad(torch.ones_like(own), sides))
-        answers.append((place >= len(context)) & (place < end))
+        inside[row, len(context) : end] = True
     log_probs = read(torch.stack(ids), torch.stack(mask), width)
-    inside = torch.stack(answers).to(log_probs.device)
+    inside = inside.to(log_probs.device)
     means = (log_probs.float().exp() * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
     return list(means.tolist())
 
@@ -232,19 +220,14 @@ def ids_before_answer(tokenizer: Any, written: Ids) -> Ids | None:
     is tokenised again.
     """
 
-    def text_of(count: int) -> str:
-        text: str = tokenizer.decode(written[:count], clean_up_tokenization_spaces=False)
-        return text
+    def length(count: int) -> int:
+        return len(tokenizer.decode(written[:count], clean_up_tokenization_spaces=False))
 
-    whole = text_of(len(written))
+    whole: str = tokenizer.decode(written, clean_up_tokenization_spaces=False)
     start = whole.rfind(SOLUTION_OPEN)
     if start < 0:
         return None
-    end, low, high = start + len(SOLUTION_OPEN), 0, len(written)
-    while low < high:  # the most tokens whose text ends at the tag's end or before
-        middle = (low + high + 1) // 2
-        if len(text_of(middle)) <= end:
-            low = middle
-        else:
-            high = middle - 1
-    return written[:low] + plain_ids(tokenizer, whole[len(text_of(low)) : end])
+    end = start + len(SOLUTION_OPEN)
+    # The most tokens whose text ends at the tag's end or before.
+    kept = bisect_right(range(1, len(written) + 1), end, key=length)
+    return written[:kept] + plain_ids(tokenizer, whole[length(kept) : end])

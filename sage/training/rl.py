@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from datasets import Dataset
@@ -43,8 +43,9 @@ from sage.training.drawing import GUIDED
 from sage.training.history import history_rows, write_history
 from sage.training.processes import allow_numbered_cpus, rank, world_size
 from sage.training.rewards import SOURCE, Reward, graded
+from sage.training.shaping import Shaping
 from sage.training.signs import findings
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.trainer import SageTrainer
 from sage.training.watching import Watching
 
 # What TRL computes itself.
@@ -113,23 +114,20 @@ def train_rl(
         trainer.add_callback(Watching(settings.watch, scratch))
         with fast_bfloat16(device == "cpu" and settings.precision == "bfloat16"):
             trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
-    weights = whole_weights(trainer)
+    weights, log = whole_weights(trainer), trainer.state.log_history
     if rank() == 0:
-        policy: Any = trainer.model
         with atomic_directory(output) as folder:
-            policy.save_pretrained(folder, state_dict=weights, safe_serialization=True)
-            write_history(trainer.state.log_history, folder / "history.jsonl")
-            guide: Any = trainer.shaping.guide
-            if hasattr(guide, "learned"):
-                write_json_atomic(folder / LEARNED, guide.learned())
+            trainer.model.save_pretrained(folder, state_dict=weights, safe_serialization=True)
+            write_history(log, folder / "history.jsonl")
+            if (learned := getattr(trainer.shaping.guide, "learned", None)) is not None:
+                write_json_atomic(folder / LEARNED, learned())
             if snapshots:
                 shutil.copytree(scratch / SNAPSHOTS, folder / SNAPSHOTS)
-            signs = findings(history_rows(trainer.state.log_history), settings.watch)
             manifest.write(
                 folder / "manifest.json",
                 int(trainer.state.num_input_tokens_seen),
                 watch=settings.watch.model_dump(),
-                signs=[finding.plain() for finding in signs],
+                signs=[sign.plain() for sign in findings(history_rows(log), settings.watch)],
             )
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -171,10 +169,7 @@ def build_trainer(
 
 def whole_weights(trainer: SageTrainer) -> dict[str, torch.Tensor] | None:
     """The policy's weights where processes hold parts of them; all must call it. Else None."""
-    if not trainer.is_fsdp_enabled:
-        return None
-    weights: dict[str, torch.Tensor] = trainer.accelerator.get_state_dict(trainer.model)
-    return weights
+    return trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
 
 
 class Snapshots(TrainerCallback):
@@ -182,15 +177,14 @@ class Snapshots(TrainerCallback):
 
     def __init__(self, trainer: SageTrainer, count: int, folder: Path) -> None:
         steps = trainer.args.max_steps
-        self._trainer = trainer
+        self._trainer, self._folder = trainer, folder
         self._steps = {round(steps * (i + 1) / count) for i in range(count)}
-        self._folder = folder
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Write the policy if its moment has come; a step done again after a kill is kept."""
-        target = self._folder / f"step{state.global_step}"
         if state.global_step not in self._steps:
             return
+        target = self._folder / f"step{state.global_step}"
         weights = whole_weights(self._trainer)
         if rank() == 0 and not target.is_dir():
             with atomic_directory(target) as folder:
@@ -202,16 +196,16 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
 
     Raises ValueError that names a choice which cannot be made.
     """
+    guide, refilled = algorithm.guide, algorithm.filter
     made = {
         name: REGISTRIES[name].build(choice.kind, choice.settings)
-        for name, _, choice in algorithm.choices()
-        if name in ("guide", "estimator", "advantage", "credit", "filter", "planner")
-        and choice.kind not in OF_TRL.get(name, ())
+        for _, name, choice in algorithm.choices()
+        if name != "rewards" and choice.kind not in OF_TRL.get(name, ())
     }
     return Shaping(
         **made,
-        clamp=(algorithm.guide.clamp[0], algorithm.guide.clamp[1]) if algorithm.guide else (1, 1),
-        max_refills=algorithm.filter.max_refills if algorithm.filter else 0,
+        clamp=(guide.clamp[0], guide.clamp[1]) if guide else (1, 1),
+        max_refills=refilled.max_refills if refilled else 0,
         mask_truncated=algorithm.mask_truncated,
         schedule_per_call=algorithm.fidelity == "released",
     )
@@ -219,7 +213,7 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
 
 def correction_of(settings: RL) -> Correction:
     """The model's own, by default that of each token with vLLM, which computes otherwise."""
-    by_default: Literal["none", "token"] = "token" if settings.engine == "vllm" else "none"
+    by_default = "token" if settings.engine == "vllm" else "none"
     return Correction(settings.correction or by_default, settings.correction_cap)
 
 
@@ -259,21 +253,21 @@ def prompt_dataset(
     With `guided` also those that give the hint, with `sources` where the problems come from.
     Raises ValueError for a problem without a hint.
     """
-    rows: list[dict[str, Any]] = [
-        {"prompt": messages(problem.problem), "answer": problem.answer, "kind": problem.kind}
-        for problem in problems
-    ]
-    for row, problem in zip(rows, problems, strict=True):
-        if sources:
-            row[SOURCE] = problem.source
-        if guided:
-            if not problem.hint:
-                raise ValueError(
-                    f"problem {problem.problem_id!r} carries no hint, but the method draws "
-                    "under hints; set hints: true for the problem set, if its source writes them"
-                )
-            row[GUIDED] = messages(with_hint(problem.problem, problem.hint))
-    return Dataset.from_list(rows)
+    if guided and (without := [p.problem_id for p in problems if not p.hint]):
+        raise ValueError(
+            f"problem {without[0]!r} carries no hint, but the method draws under hints; set hints: "
+            "true for the problem set, if its source writes them"
+        )
+    columns: dict[str, list[Any]] = {
+        "prompt": [messages(p.problem) for p in problems],
+        "answer": [p.answer for p in problems],
+        "kind": [p.kind for p in problems],
+    }
+    if sources:
+        columns[SOURCE] = [p.source for p in problems]
+    if guided:
+        columns[GUIDED] = [messages(with_hint(p.problem, p.hint)) for p in problems]
+    return Dataset.from_dict(columns)
 
 
 def longest_prompt(tokenizer: Any, problems: Sequence[Problem], algorithm: Algorithm) -> int:
@@ -302,6 +296,8 @@ def grpo_config(
     accumulated = settings.micro_batches_each(processes)
     completions = settings.prompts_per_step * settings.rollouts // processes
     clip_high = NO_CLIP if algorithm.clip_high is None else algorithm.clip_high
+    estimator = algorithm.estimator.kind if algorithm.estimator else None
+    by_trl = settings.engine == "vllm" and settings.lora is None
     return GRPOConfig(
         output_dir=str(scratch),
         seed=seed,
@@ -316,16 +312,11 @@ def grpo_config(
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         min_p=sampling.min_p,
-        **(
-            _vllm_settings(settings, device, longest_prompt)
-            if settings.engine == "vllm" and settings.lora is None
-            else {}
-        ),
+        **(_vllm_settings(settings, device, longest_prompt) if by_trl else {}),
         loss_type=algorithm.loss,
         importance_sampling_level=algorithm.importance,
         beta=kl_coefficient(settings, algorithm),
-        use_bias_correction_kl=algorithm.estimator is not None
-        and algorithm.estimator.kind == "k3_corrected",
+        use_bias_correction_kl=estimator == "k3_corrected",
         reward_weights=reward_weights(algorithm),
         scale_rewards="none" if algorithm.advantage.kind == "centred" else "group",
         entropy_coef=algorithm.entropy_bonus,
@@ -371,15 +362,13 @@ def _vllm_settings(settings: RL, device: str, longest_prompt: int | None) -> dic
     probabilities up to the cap, and not its KL term. TRL's default, one ratio for a whole
     completion, would be a product of thousands.
     """
-    correction = correction_of(settings)
+    correction, longest = correction_of(settings), settings.sampling.max_tokens
     return {
         "use_vllm": True,
         "vllm_mode": "colocate",
         "vllm_tensor_parallel_size": 1,
         "vllm_gpu_memory_utilization": settings.vllm_memory or SHARE_OF_VLLM,
-        "vllm_max_model_length": (
-            None if longest_prompt is None else longest_prompt + settings.sampling.max_tokens
-        ),
+        "vllm_max_model_length": longest_prompt and longest_prompt + longest,
         "vllm_enable_sleep_mode": device == "cuda" and settings.vllm_sleep is not False,
         "vllm_importance_sampling_correction": correction.kind == "token",
         "vllm_importance_sampling_mode": "token_truncate",

@@ -55,13 +55,12 @@ def fine_tune(
     if settings.template == "unsloth":
         tokenizer.chat_template = prompting.UNSLOTH_CHAT_TEMPLATE
     examples = tokenised(solutions, tokenizer, settings)
-    print(f"examples: {examples.counts()}")
-    manifest = replace(manifest, settings={**manifest.settings, "examples": examples.counts()})
+    print(f"examples: {examples.counts}")
+    manifest = replace(manifest, settings={**manifest.settings, "examples": examples.counts})
     config = _config(settings, device, scratch)
     if rank() == 0:
         made = (base / "manifest.json").read_text(encoding="utf-8")
-        told = text_sum(json.dumps(examples.rows))
-        claim(scratch, [manifest.settings, made, told])
+        claim(scratch, [manifest.settings, made, text_sum(json.dumps(examples.rows))])
     config.distributed_state.wait_for_everyone()
     trainer = SFTTrainer(
         model=load_model(base, DTYPES[settings.precision]),
@@ -76,11 +75,9 @@ def fine_tune(
         trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
     if rank() == 0:
         adapted: Any = trainer.model
-        merged = adapted.merge_and_unload()
         with atomic_directory(output) as folder:
-            save_checkpoint(merged, tokenizer, folder)
-            tokens = int(trainer.state.num_input_tokens_seen)
-            manifest.write(folder / "manifest.json", tokens)
+            save_checkpoint(adapted.merge_and_unload(), tokenizer, folder)
+            manifest.write(folder / "manifest.json", int(trainer.state.num_input_tokens_seen))
         shutil.rmtree(scratch, ignore_errors=True)
 
 

@@ -14,13 +14,10 @@ from typing import Any, Protocol
 
 import torch
 
-from sage.method.advantages import BetaNormalised
 from sage.method.anchors import LogProbs
 from sage.method.credit import CreditRule
 from sage.method.guides import GuideFunction
-from sage.method.planners import Dars, DynamicSampling, Filter, Planner
-
-Divergence = Callable[[LogProbs], torch.Tensor]
+from sage.method.planners import DynamicSampling, Filter, Planner
 
 
 class Estimator(Protocol):
@@ -47,14 +44,13 @@ class Shaping:
     within `clamp`. `estimator` (of `anchors`, or `credit.K1InReward`) takes the place of TRL's k3,
     `advantage` that of its advantages, and `credit` shares these out over tokens. `planner` draws
     further rollouts and chooses what is trained on; the planner of dynamic sampling is made of a
-    `filter` (`rewards`) and of
-    `max_refills`, how often at most groups are drawn that take the place of those it does not
-    keep. `mask_truncated` takes the loss from completions that were cut off. With
-    `schedule_per_call` schedules advance with every loss call, as in the official release, and
-    not once per optimizer step.
+    `filter` (`rewards`) and of `max_refills`, how often at most groups are drawn that take the
+    place of those it does not keep. `mask_truncated` takes the loss from completions that were cut
+    off. With `schedule_per_call` schedules advance with every loss call, as in the official
+    release, and not once per optimizer step.
 
-    Raises ValueError for an estimator and a credit rule that both set advantages of tokens, for a
-    filter beside a planner, and for `Dars` with `BetaNormalised`.
+    Raises ValueError for an estimator and a credit rule that both set advantages of tokens, and for
+    a filter beside a planner.
     """
 
     guide: GuideFunction | None = None
@@ -69,67 +65,26 @@ class Shaping:
     schedule_per_call: bool = False
 
     def __post_init__(self) -> None:
-        if self.kl_in_reward and self.credit is not None:
-            raise ValueError(
-                f"estimator {type(self.estimator).__name__} and credit rule "
-                f"{type(self.credit).__name__} both set the advantage of each token; choose one"
-            )
-        if self.filter is not None and self.planner is not None:
-            raise ValueError(
-                f"filter {type(self.filter).__name__} and planner {type(self.planner).__name__} "
-                "both choose what is trained on; choose one"
-            )
-        if isinstance(self.planner, Dars) and isinstance(self.advantage, BetaNormalised):
-            raise ValueError(
-                "the planner Dars may keep a single prompt, but the advantage BetaNormalised needs "
-                "at least two in each step; choose another of the two"
-            )
+        leash = self.estimator if self.kl_in_reward else None
+        for name, one, other_name, other, deed in (
+            ("estimator", leash, "credit rule", self.credit, "set the advantage of each token"),
+            ("filter", self.filter, "planner", self.planner, "choose what is trained on"),
+        ):
+            if one is not None and other is not None:
+                raise ValueError(
+                    f"{name} {type(one).__name__} and {other_name} {type(other).__name__} both "
+                    f"{deed}; choose one"
+                )
 
     @property
     def planning(self) -> Planner | None:
         """The planner, or that of dynamic sampling if there is a filter."""
-        if self.filter is not None:
-            return DynamicSampling(self.filter, self.max_refills)
-        return self.planner
-
-    def parts(self) -> dict[str, Any]:
-        """The choices that are set, by name."""
-        names = ("guide", "estimator", "advantage", "credit", "filter", "planner")
-        return {name: part for name in names if (part := getattr(self, name)) is not None}
-
-    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Let the choices learn that do."""
-        for part in self.parts().values():
-            if hasattr(part, "end_step"):
-                part.end_step(total)
-
-    def states(self) -> dict[str, Any]:
-        """What the choices remember, by name; of those without a memory, nothing."""
-        parts = self.parts().items()
-        return {name: part.state_dict() for name, part in parts if hasattr(part, "state_dict")}
-
-    def load_states(self, states: Mapping[str, Any]) -> None:
-        """Have the choices remember `states`, which hold those of all that do."""
-        for name, part in self.parts().items():
-            if hasattr(part, "state_dict"):
-                part.load_state_dict(states[name])
-
-    @property
-    def exact_forward_kl(self) -> bool:
-        """Whether the KL term is a sum over the vocabulary."""
-        return bool(getattr(self.estimator, "over_vocabulary", False))
+        return DynamicSampling(self.filter, self.max_refills) if self.filter else self.planner
 
     @property
     def kl_in_reward(self) -> bool:
         """Whether the KL term is part of the advantages of tokens, and TRL's own switched off."""
         return hasattr(self.estimator, "token_advantages")
-
-    @property
-    def divergence(self) -> Divergence | None:
-        """What replaces TRL's k3 at the drawn tokens."""
-        if self.estimator is None or self.exact_forward_kl or self.kl_in_reward:
-            return None
-        return self.estimator.values
 
     @property
     def token_rule(self) -> CreditRule | None:
@@ -140,7 +95,12 @@ class Shaping:
     @property
     def replaces_k3(self) -> bool:
         """Whether TRL's KL term is made to carry another divergence."""
-        return self.divergence is not None or self.exact_forward_kl
+        return self.estimator is not None and not self.kl_in_reward
+
+    @property
+    def exact_forward_kl(self) -> bool:
+        """Whether that is a sum over the vocabulary."""
+        return bool(getattr(self.estimator, "over_vocabulary", False))
 
     def check_kl(self, coefficient: float, arguments: Any) -> None:
         """Raise ValueError if TRL's `arguments` leave no KL term to shape, or go past it."""
@@ -156,12 +116,31 @@ class Shaping:
                 "liger's kernels replace the forward pass that hands log-probs and entropies to "
                 "the guide; use_liger_kernel must be off"
             )
-        replaced = self.replaces_k3 or self.kl_in_reward
-        if replaced and getattr(arguments, "use_bias_correction_kl", False):
+        if self.estimator is not None and arguments.use_bias_correction_kl:
             raise ValueError(
                 "use_bias_correction_kl (TRL's default) corrects k3 only, but another estimator is "
                 "set; set use_bias_correction_kl=False in GRPOConfig"
             )
+
+    def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Let the choices learn that do."""
+        for part in self._with("end_step").values():
+            part.end_step(total)
+
+    def states(self) -> dict[str, Any]:
+        """What the choices remember, by name; of those without a memory, nothing."""
+        return {name: part.state_dict() for name, part in self._with("state_dict").items()}
+
+    def load_states(self, states: Mapping[str, Any]) -> None:
+        """Have the choices remember `states`, which hold those of all that do."""
+        for name, part in self._with("state_dict").items():
+            part.load_state_dict(states[name])
+
+    def _with(self, method: str) -> dict[str, Any]:
+        """The choices that have a method of that name."""
+        names = ("guide", "estimator", "advantage", "credit", "filter", "planner")
+        parts = {name: getattr(self, name) for name in names}
+        return {name: part for name, part in parts.items() if hasattr(part, method)}
 
 
 def loss_mask(inputs: Mapping[str, Any]) -> torch.Tensor:

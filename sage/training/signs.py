@@ -7,13 +7,16 @@ histories of SFT, with a loss and a gradient norm alone, are judged by the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sage.study.watch import Sign, Watch
 
 Row = Mapping[str, Any]
+Window = Sequence[Row]
+Test = tuple[Sign, int, Callable[[Window], bool], str]
+"""A sign, how many rows a window takes, whether a window shows it, and the sign in words."""
 
 
 @dataclass(frozen=True)
@@ -27,103 +30,88 @@ class Finding:
 
     def plain(self) -> dict[str, Any]:
         """As JSON for a manifest."""
-        return {"sign": self.sign, "first": self.first, "last": self.last, "text": self.text}
+        return asdict(self)
 
 
-@dataclass(frozen=True)
-class _Test:
-    """Whether a window of rows shows a sign; `window` is how many rows it takes."""
-
-    sign: Sign
-    window: int
-    holds: Callable[[Sequence[Row]], bool]
-    text: str
-
-
-def findings(rows: Sequence[Row], watch: Watch) -> list[Finding]:
+def findings(rows: Window, watch: Watch) -> list[Finding]:
     """Every sign in `rows`, a row per optimizer step, by its first step.
 
     Steps that show a sign without a gap are one finding: from the first row of the first window
     that shows it to the last row of the last.
     """
-    episodes = [finding for test in _tests(watch) for finding in _episodes(rows, test)]
+    episodes: list[Finding] = []
+    for test in _tests(watch):
+        for start in range(len(rows) - test[1] + 1):
+            for now in _in_window(rows, start, test):
+                before = episodes[-1] if episodes else None
+                if before and before.sign == now.sign and now.first <= before.last + 1:
+                    now = Finding(now.sign, episodes.pop().first, now.last, now.text)
+                episodes.append(now)
     return sorted(episodes, key=lambda finding: (finding.first, finding.sign))
 
 
-def current(rows: Sequence[Row], watch: Watch) -> list[Finding]:
+def current(rows: Window, watch: Watch) -> list[Finding]:
     """The signs that the last step shows; `first` is the first step of that window."""
-    present = []
-    for test in _tests(watch):
-        start = len(rows) - test.window
-        if start >= 0 and test.holds(rows[start:]):
-            present.append(Finding(test.sign, _first(rows, start), _step(rows[-1]), test.text))
-    return present
+    return [now for test in _tests(watch) for now in _in_window(rows, len(rows) - test[1], test)]
 
 
-def _episodes(rows: Sequence[Row], test: _Test) -> list[Finding]:
-    episodes: list[Finding] = []
-    for start in range(len(rows) - test.window + 1):
-        window = rows[start : start + test.window]
-        if not test.holds(window):
-            continue
-        first, last = _first(rows, start), _step(window[-1])
-        if episodes and first <= episodes[-1].last + 1:
-            first = episodes.pop().first
-        episodes.append(Finding(test.sign, first, last, test.text))
-    return episodes
+def _in_window(rows: Window, start: int, test: Test) -> Iterator[Finding]:
+    """The sign that the window from row `start` shows, if it does; a row can tell of many steps."""
+    sign, size, holds, text = test
+    if start >= 0 and holds(window := rows[start : start + size]):
+        first = int(rows[start - 1]["step"]) + 1 if start else 1
+        yield Finding(sign, first, int(window[-1]["step"]), text)
 
 
-def _tests(watch: Watch) -> list[_Test]:
-    def mean(key: str, holds: Callable[[float], bool]) -> Callable[[Sequence[Row]], bool]:
-        def test(window: Sequence[Row]) -> bool:
+def _tests(watch: Watch) -> list[Test]:
+    def mean(key: str, holds: Callable[[float], bool]) -> Callable[[Window], bool]:
+        def test(window: Window) -> bool:
             values = [float(row[key]) for row in window if key in row]
             return len(values) == len(window) and holds(math.fsum(values) / len(values))
 
         return test
 
-    n = watch.patience
+    def large(window: Window) -> bool:
+        return watch.largest_loss < abs(window[0].get("loss") or 0.0) < math.inf
+
+    n, gap, share = watch.patience, watch.largest_gap, watch.truncated_share
+    lowest, late = watch.lowest_entropy, watch.timeout_share
     return [
-        _Test("not_finite", 1, _not_finite, "the loss or its gradient is not a finite number"),
-        _Test(
-            "large_loss",
-            1,
-            lambda window: watch.largest_loss < abs(window[0].get("loss") or 0.0) < math.inf,
-            f"the loss is larger than {watch.largest_loss:g}",
-        ),
-        _Test(
+        ("not_finite", 1, _not_finite, "the loss or its gradient is not a finite number"),
+        ("large_loss", 1, large, f"the loss is larger than {watch.largest_loss:g}"),
+        (
             "sampler_gap",
             1,
-            mean("sampler_gap_mean", lambda nats: not nats <= watch.largest_gap),
-            f"the sampler's and the trainer's log-probs differ by more than {watch.largest_gap:g} "
-            "nats per token, so the rollouts are of another policy",
+            mean("sampler_gap_mean", lambda nats: not nats <= gap),
+            f"the sampler's and the trainer's log-probs differ by more than {gap:g} nats per "
+            "token, so the rollouts are of another policy",
         ),
-        _Test("zero_reward", n, mean("reward", lambda share: share == 0), "no answer is correct"),
-        _Test(
+        ("zero_reward", n, mean("reward", lambda mean: mean == 0), "no answer is correct"),
+        (
             "zero_advantages",
             n,
-            mean("zero_advantages", lambda share: share >= 1),
+            mean("zero_advantages", lambda mean: mean >= 1),
             "every advantage is 0, so rewards train nothing",
         ),
-        _Test(
+        (
             "truncated",
             n,
-            mean("truncated_share", lambda share: share >= watch.truncated_share),
-            f"at least {watch.truncated_share:.0%} of the completions are truncated",
+            mean("truncated_share", lambda mean: mean >= share),
+            f"at least {share:.0%} of the completions are truncated",
         ),
-        _Test(
+        (
             "low_entropy",
             n,
-            mean("entropy", lambda nats: nats < watch.lowest_entropy),
-            f"the entropy per token is below {watch.lowest_entropy:g} nats",
+            mean("entropy", lambda nats: nats < lowest),
+            f"the entropy per token is below {lowest:g} nats",
         ),
-        _Test(
+        (
             "grader_timeouts",
             n,
-            mean("grader_timeouts", lambda share: share > watch.timeout_share),
-            f"the grader gave no verdict in time on more than {watch.timeout_share:.0%} of the "
-            "answers",
+            mean("grader_timeouts", lambda mean: mean > late),
+            f"the grader gave no verdict in time on more than {late:.0%} of the answers",
         ),
-        _Test(
+        (
             "runaway",
             2 * n,
             lambda window: _runs_away(window, watch),
@@ -132,7 +120,7 @@ def _tests(watch: Watch) -> list[_Test]:
     ]
 
 
-def _runs_away(window: Sequence[Row], watch: Watch) -> bool:
+def _runs_away(window: Window, watch: Watch) -> bool:
     """Whether the second half of `window`, of a run with a guide, shows the sign."""
 
     def rise(key: str) -> float:
@@ -145,15 +133,6 @@ def _runs_away(window: Sequence[Row], watch: Watch) -> bool:
     return (grows or longer) and rise("reward") <= -watch.reward_fall
 
 
-def _not_finite(window: Sequence[Row]) -> bool:
+def _not_finite(window: Window) -> bool:
     values = [window[0].get(key) for key in ("loss", "grad_norm")]
     return any(value is not None and not math.isfinite(value) for value in values)
-
-
-def _first(rows: Sequence[Row], start: int) -> int:
-    """The first step that row `start` tells of: a row can be logged for several steps."""
-    return _step(rows[start - 1]) + 1 if start else 1
-
-
-def _step(row: Row) -> int:
-    return int(row["step"])

@@ -26,7 +26,8 @@ from sage.problems.record import read_problems
 from sage.runtime.devices import see_one_device
 from sage.study import RL, Algorithm
 from sage.training.rl import build_trainer, grpo_config, shaping_of
-from sage.training.trainer import SageTrainer, Shaping
+from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 
 COLUMNS = ["algorithm", "round", "seconds", "completions", "tokens"]
 """A measurement a row: seconds for loss and gradient of `tokens` completion tokens."""
@@ -39,15 +40,9 @@ def one_micro_batch(settings: RL) -> RL:
     """`settings` for a single step that draws a micro-batch of the same size, in whole groups."""
     size = settings.prompts_per_step * settings.rollouts // settings.micro_batches
     prompts = max(1, size // settings.rollouts)
-    changes = {
-        "steps": 1,
-        "prompts_per_step": prompts,
-        "micro_batches": max(1, prompts * settings.rollouts // size),
-        "steps_per_generation": 1,
-        "iterations": 1,
-        "engine": "transformers",
-    }
-    return settings.model_copy(update=changes)
+    parts = max(1, prompts * settings.rollouts // size)
+    once = {"steps": 1, "steps_per_generation": 1, "iterations": 1, "engine": "transformers"}
+    return settings.model_copy(update=once | {"prompts_per_step": prompts, "micro_batches": parts})
 
 
 class Stopwatch(TrainerCallback):

@@ -3,26 +3,25 @@
 `SageTrainer` copies none of TRL's loss. It overrides the places where TRL hands something over,
 each once, and they stand below in the order of a step:
 
-1. A pass over the problems begins (`_run_epoch`): in the order of its number, also after a resume.
+1. `_run_epoch`: a pass over the problems begins, in the order of its number, also after a resume.
 2. `_generate_and_score_completions` makes a generation. TRL draws and scores completions, of which
-   a planner may ask for more (`sage.training.planning`); their advantages and masks are set.
-   Within TRL's part, `_generate_single_turn` draws with this project's samplers instead of TRL's
-   (`sage.training.drawing`), and `_calculate_rewards` adds what rewards without a verifier ask
-   for, and the strategies of completions (`sage.training.rewards`).
-3. `_prepare_inputs` hands out a micro-batch; for credit its rows are in order.
+   a planner may ask for more (`planning`); then their advantages and masks are set. Within TRL's
+   part `_generate_single_turn` draws with this project's samplers instead of TRL's (`drawing`), and
+   `_calculate_rewards` adds what rewards without a verifier ask for, and the strategies of
+   completions (`rewards`).
+3. `_prepare_inputs` hands out a micro-batch; where tokens get credit, its rows are in order.
 4. `_compute_loss` opens a `LossCall` around TRL's loss, and puts that right for rows that only fill
    up and for processes that share a micro-batch. Within it TRL asks for log-probs
-   (`_get_per_token_logps_and_entropies`), and reads what the loss is made of after that. So here
-   the reference becomes the anchor, k3 another divergence (`sage.training.anchoring`), advantages
-   those of tokens, and these are weighted by how far the sampler is from the trainer
-   (`sage.training.credit`). Padding is never read (`sage.training.trimming`).
-5. With the gradients of a step complete, choices learn that do; what they remember is in every
-   checkpoint (`sage.training.shaping`).
+   (`_get_per_token_logps_and_entropies`), and reads what the loss is made of after that. So there
+   the reference becomes the anchor, k3 another divergence (`anchoring`), advantages those of
+   tokens, weighted by how far the sampler is from the trainer (`credit`). Padding is never read
+   (`trimming`).
+5. `end_step`: with the gradients of a step complete, choices learn that do; what they remember is
+   in every checkpoint (`shaping`).
 
-These seven files and this one are all of a step; what a method's choices compute, as pure
-functions of tensors, is in `sage.method`.
-
-A `GenerationCall` is open during 2 and a `LossCall` during 4; nothing in them outlives them.
+These seven files and this one are all of a step; what a method's choices compute, as pure functions
+of tensors, is in `sage.method`. A `GenerationCall` is open during 2 and a `LossCall` during 4;
+nothing in them outlives them.
 
 In several processes each holds a slice of the completions of a generation. What is done does not
 depend on how many there are: noise is named by a completion's place in the whole generation, a
@@ -50,19 +49,10 @@ from sage.method.anchors import forward_kl_exact
 from sage.method.planners import Draw, Planner
 from sage.training import anchoring, credit, drawing, planning
 from sage.training.anchoring import REFERENCE, LossCall
-from sage.training.credit import SAMPLED, Correction, GapTally, correct
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
 from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
 from sage.training.shaping import Shaping
 from sage.training.trimming import trimmed, with_states
-
-__all__ = ["SageTrainer", "Shaping"]
-
-DRAWN = "drawn_tokens"
-"""Key of TRL's log: completion tokens drawn so far, those that are not trained on among them."""
-
-MEANS_OVER_COMPLETIONS = ("grpo", "sapo", "dr_grpo", "luspo")
-"""TRL's losses that divide by the number of completions; the others divide by that of tokens."""
 
 STATE = "choices.pt"
 """The file of a checkpoint that holds what the choices remember."""
@@ -98,32 +88,41 @@ class SageTrainer(GRPOTrainer):
 
     def __init__(
         self,
-        *args: Any,
+        model: Any,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        *others: Any,
         shaping: Shaping | None = None,
         reference: PreTrainedModel | None = None,
         stop_texts: Sequence[str] = (),
         micro_batches: int | None = None,
         make_drawer: MakeDrawer | None = None,
-        correction: Correction | None = None,
+        correction: credit.Correction | None = None,
         trims: bool = False,
-        **kwargs: Any,
+        **more: Any,
     ) -> None:
-        with _loading_no_reference((*args, *kwargs.values()) if reference is not None else ()):
-            super().__init__(*args, **kwargs)
-        self.beta = self.args.beta
+        beta = args.beta if args else 0.0
+        if args and reference is not None:  # TRL would load another, and hold it beside this one
+            args.beta = 0.0
+        try:
+            super().__init__(model, reward_funcs, args, *others, **more)
+        finally:
+            if args:
+                args.beta = beta
+        self.beta = beta
         if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
             set_seed(self.args.seed, device_specific=True)
         self.shaping, self.stop_texts = shaping or Shaping(), tuple(stop_texts)
-        self._correction, self._trims = correction or Correction(), trims
-        parts = micro_batches or self.args.gradient_accumulation_steps
+        self._correction, self._trims = correction or credit.Correction(), trims
         group, padding = int(self.num_generations or 1), cast(int, self._tokenizer.pad_token_id)
+        parts = micro_batches or self.args.gradient_accumulation_steps
         self._shares = drawing.Shares(self.accelerator, group, padding, parts)
         self._ends = drawing.Ends(self._tokenizer, self.stop_texts, self.eos_token_ids)
         make = partial(make_drawer, self) if make_drawer else None
         self._draws = drawing.NamedDraws(make, self.args.seed, padding) if make else None
-        self._guidance = anchoring.Guidance(self._shares, self.shaping.clamp, self.args.seed)
+        self._guidance = anchoring.Guidance(self._shares, self.args.seed)
         self._doses = anchoring.DoseTally(self.accelerator)
-        self._gaps = GapTally(self.accelerator)
+        self._gaps = anchoring.Tally(self.accelerator)
         self._generation: GenerationCall | None = None
         self._loss: LossCall | None = None
         self._check()
@@ -156,7 +155,7 @@ class SageTrainer(GRPOTrainer):
             columns = getattr(self.train_dataset, "column_names", None) or ()
             planning.check_planner(planner, columns, self.shaping.advantage is not None, self.args)
 
-    # A pass over the problems
+    # 1. A pass over the problems
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """A pass; none where training is over, as in a run resumed after its last step.
@@ -167,20 +166,15 @@ class SageTrainer(GRPOTrainer):
             drawing.wind_to(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
 
-    # A generation of rollouts
+    # 2. A generation of rollouts
 
     def _generate_and_score_completions(self, inputs: Examples) -> Rollouts:
         """The completions of a generation with rewards, advantages and masks: this process's."""
         training, planner = self.model_wrapped.training, self.shaping.planning
         log = self._metrics["train" if training else "eval"]
+        score, longest = super()._generate_and_score_completions, self.args.max_completion_length
         self._generation = call = GenerationCall(
-            super()._generate_and_score_completions,
-            self.shaping,
-            self._shares,
-            self._ends,
-            self.args.max_completion_length,
-            self.state,
-            log,
+            score, self.shaping, self._shares, self._ends, longest, self.state, log
         )
         try:
             if planner is not None and training:
@@ -195,10 +189,45 @@ class SageTrainer(GRPOTrainer):
         if self.shaping.token_rule is None:  # else the loss gets other advantages
             log["zero_advantages"].append(float(zeros))
         if training:
-            # The log is in every checkpoint, so a resumed run goes on counting.
-            logged = [entry[DRAWN] for entry in self.state.log_history if DRAWN in entry]
-            before = log[DRAWN] or logged or [0.0]  # not logged yet, or logged
-            log[DRAWN] = [before[-1] + call.tokens]
+            call.count()
+        return batch
+
+    def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
+        """The completions of all processes, drawn further as the planner says and chosen by it."""
+        shares, step = self._shares, self.state.global_step
+
+        def others(count: int, number: int) -> Examples:
+            return drawing.other_prompts(self.train_dataset, count, self.args.seed, step, number)
+
+        def draw(asked: Examples, wish: Draw) -> Rollouts:
+            if wish.more is None:
+                return shares.everyones(call.groups(shares.part(asked)))
+            batch, own = call.further(asked, wish.guided)
+            if wish.guided:
+                batch = self._under_own_prompts(batch, [example["prompt"] for example in own])
+            return drawing.take_rows(shares.everyones(batch), slice(len(asked)))
+
+        examples = gather_object(inputs)[:: shares.group]
+        rows = shares.everyones(call.groups(inputs))
+        generation = planning.Generation(examples, rows, shares.group)
+        chosen = planning.follow(planner, generation, self.accelerator.num_processes, others, draw)
+        for name, value in generation.counts(self.shaping.filter is not None).items():
+            call.log[name].append(value)
+        by_trl = Centred() if self.args.scale_rewards == "none" else GroupNormalised()
+        return planning.chosen_rows(generation, chosen, self.shaping.advantage or by_trl, shares)
+
+    def _under_own_prompts(self, batch: Rollouts, prompts: list[Any]) -> Rollouts:
+        """Guided completions with their prompts without guidance, and reference log-probs for it.
+
+        The old log-probs stay those of the policy that drew them: under guidance.
+        """
+        if OLD not in batch:
+            batch[OLD] = self._read(self.model, *drawing.texts_of(batch))
+        ids, multiple = self._tokenize_prompts(prompts)[0], self.args.pad_to_multiple_of
+        batch = planning.with_prompts(batch, ids, self._shares.padding, multiple)
+        if REFERENCE in batch:
+            with self._reference(self.model) as reference:
+                batch[REFERENCE] = self._read(reference, *drawing.texts_of(batch))
         return batch
 
     def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
@@ -228,53 +257,101 @@ class SageTrainer(GRPOTrainer):
             call.rewards = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
         return rewards
 
-    def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
-        """The completions of all processes, drawn further as the planner says and chosen by it."""
-        shares, step = self._shares, self.state.global_step
+    # 3. A micro-batch
 
-        def others(count: int, number: int) -> Examples:
-            return drawing.other_prompts(self.train_dataset, count, self.args.seed, step, number)
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """A micro-batch; where tokens get credit, the rows that TRL shuffled are in order again."""
+        inputs = super()._prepare_inputs(generation_batch)
+        if self.shaping.token_rule is None or not self.model.training:
+            return inputs
+        self._buffered_inputs = credit.ordered(self._buffered_inputs)
+        return self._buffered_inputs[self._step % len(self._buffered_inputs)]
 
-        def draw(asked: Examples, wish: Draw) -> Rollouts:
-            if wish.more is None:
-                return shares.everyones(call.groups(shares.part(asked)))
-            batch, own = call.further(asked, wish.guided)
-            if wish.guided:
-                batch = self._under_own_prompts(batch, [example["prompt"] for example in own])
-            return drawing.take_rows(shares.everyones(batch), slice(len(asked)))
+    # 4. Its loss
 
-        examples = gather_object(inputs)[:: shares.group]
-        rows = shares.everyones(call.groups(inputs))
-        generation = planning.Generation.of_groups(examples, rows, shares.group)
-        chosen = planning.follow(planner, generation, self.accelerator.num_processes, others, draw)
-        counts = generation.counts()
-        if self.shaping.filter is not None:
-            counts = {"refills": float(len(generation.parts) - 1)}
-        for name, value in counts.items():
-            call.log[name].append(value)
-        by_trl = Centred() if self.args.scale_rewards == "none" else GroupNormalised()
-        return planning.chosen_rows(generation, chosen, self.shaping.advantage or by_trl, shares)
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss of what `shaping` makes of the inputs, without what the seam adds to it."""
+        self._loss = call = LossCall(dict(inputs), self._moment(model))
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, call.inputs)
+        finally:
+            self._loss = None
+        kl = self._metrics[call.moment[0]].get("kl", [])
+        if call.replaced and kl[-1] != 0.0:  # TRL's mean over no token
+            kl[-1] -= anchoring.ADDED
+        if call.reward_kl is not None:
+            total, tokens = self.accelerator.reduce(call.reward_kl, reduction="sum").tolist()
+            kl[-1] = total / max(tokens, 1.0)
+        parts = self.current_gradient_accumulation_steps if call.training else 1.0
+        return anchoring.put_right(loss, call, self._shares, self.args, self.entropy_coef, parts)
 
-    def _under_own_prompts(self, batch: Rollouts, prompts: list[Any]) -> Rollouts:
-        """Guided completions with their prompts without guidance, and reference log-probs for it.
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
+        """Log-probs and entropies; in a loss they shape what TRL reads of its inputs after that."""
+        call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
+        plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
+        texts = (input_ids, attention_mask, logits_to_keep)
+        read = plain
+        if states is not None and getattr(rule, "hidden_states", False):
+            read = with_states(read, self.accelerator.unwrap_model(model), states)
+        if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number
+            read = trimmed(read, self.accelerator.num_processes, states)
+        output = read(model, *texts, **kwargs)
+        if call is None:
+            return output
+        call.take(output[0], output[1])
+        if getattr(shaping.guide, "entropy_of", "policy") == "reference":
+            with torch.no_grad(), self._reference(model) as network:
+                call.reference_entropies = plain(network, *texts, **kwargs)[1]
+        if shaping.guide is not None:
+            self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
+        if call.reference is not None and call.training:
+            generation = self._step // self.args.steps_per_generation
+            self._log(call, "sage", self._doses.add(call, self.beta, generation))
+        if shaping.exact_forward_kl:
+            call.replace_k3(self._forward_kl(model, *texts))
+        elif shaping.replaces_k3 and shaping.estimator is not None:
+            call.replace_k3(shaping.estimator.values(call.seen(self._shares)))
+        if rule is not None:
+            credit.give_credit(rule, call, shaping, self.beta, self._shares)
+        if credit.SAMPLED in call.inputs:
+            log = credit.correct(call, self._correction, self._gaps, self.loss_type)
+            self._log(call, "sampler", log)
+        return output
 
-        The old log-probs stay those of the policy that drew them: under guidance.
-        """
-        if OLD not in batch:
-            batch[OLD] = self._read_completions(self.model, batch)
-        ids, multiple = self._tokenize_prompts(prompts)[0], self.args.pad_to_multiple_of
-        batch = planning.with_prompts(batch, ids, self._shares.padding, multiple)
-        if REFERENCE in batch:
-            with self._reference(self.model) as reference:
-                batch[REFERENCE] = self._read_completions(reference, batch)
-        return batch
+    def _forward_kl(self, model: Any, ids: Any, mask: Any, length: int) -> torch.Tensor:
+        """KL(reference || policy) at the states of the last `length` tokens, `[B, T]`."""
 
-    def _read_completions(self, model: Any, batch: Rollouts) -> torch.Tensor:
-        """Log-probs of the completions in `batch` under `model`, `[B, T]`."""
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        # Rows that only fill up have no completion in their mask.
-        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-        return self._read(model, ids, mask, batch["completion_ids"].shape[1])
+        def logits(network: Any) -> torch.Tensor:
+            with self.accelerator.autocast():
+                output = network(ids, mask, logits_to_keep=length + 1)
+            return output.logits[:, :-1].float() / self.temperature
+
+        policy = logits(model)
+        with torch.no_grad(), self._reference(model) as network:
+            reference = logits(network)
+        return forward_kl_exact(policy, reference)
+
+    # 5. What is learnt and remembered
+
+    def end_step(self) -> None:
+        """Let the choices learn that do, from all micro-batches of the step."""
+        self.shaping.end_step(partial(self.accelerator.reduce, reduction="sum"))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        states = self.shaping.states()
+        if states and self.args.should_save:
+            torch.save(states, Path(output_dir) / STATE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.shaping.states():
+            file = Path(checkpoint) / STATE
+            self.shaping.load_states(torch.load(file, map_location="cpu", weights_only=True))
+
+    # What several of them need
 
     @torch.no_grad()
     def _read(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
@@ -297,100 +374,6 @@ class SageTrainer(GRPOTrainer):
         with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
             yield model
 
-    # A micro-batch and its loss
-
-    def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """A micro-batch; where tokens get credit, the rows that TRL shuffled are in order again."""
-        inputs = super()._prepare_inputs(generation_batch)
-        if self.shaping.token_rule is None or not self.model.training:
-            return inputs
-        self._buffered_inputs = credit.ordered(self._buffered_inputs)
-        return self._buffered_inputs[self._step % len(self._buffered_inputs)]
-
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss of what `shaping` makes of the inputs, without what the seam adds to it."""
-        self._loss = call = LossCall(dict(inputs), self._moment(model))
-        try:
-            loss: torch.Tensor = super()._compute_loss(model, call.inputs)
-        finally:
-            self._loss = None
-        parts = self.current_gradient_accumulation_steps if call.training else 1.0
-        kl = self._metrics[call.moment[0]].get("kl", [])
-        if self.shaping.replaces_k3:
-            ones = anchoring.mean_of_one(self.loss_type, inputs, self.args, call.training)
-            loss = loss - self.beta * anchoring.ADDED * (ones / parts)
-            if kl[-1] != 0.0:  # TRL's mean over no token
-                kl[-1] -= anchoring.ADDED
-        if "real_share" in inputs and self.loss_type in MEANS_OVER_COMPLETIONS:
-            # TRL's mean, but not its bonus, counts the rows that only fill up.
-            bonus = self._entropy_bonus(call) / self.current_gradient_accumulation_steps
-            loss = (loss + bonus) / inputs["real_share"] - bonus
-        if self._shares.sharing > 1 and call.training:
-            # TRL's means over tokens, of the whole loss or of its bonus, are this process's.
-            if self.loss_type == "bnpo":
-                loss = loss * self._shares.weight(call.mask.sum())
-            elif self.entropy_coef:
-                weight = self._shares.weight(call.mask.sum())
-                loss = loss - (weight - 1.0) * self._entropy_bonus(call)
-        if call.reward_kl is not None:
-            total, tokens = self.accelerator.reduce(call.reward_kl, reduction="sum").tolist()
-            kl[-1] = total / max(tokens, 1.0)
-        return loss
-
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
-    ) -> Any:
-        """Log-probs and entropies; in a loss they shape what TRL reads of its inputs after that."""
-        call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
-        plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
-        read = plain
-        if states is not None and getattr(rule, "hidden_states", False):
-            read = with_states(read, self.accelerator.unwrap_model(model), states)
-        if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number
-            read = trimmed(read, self.accelerator.num_processes, states)
-        output = read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
-        if call is None:
-            return output
-        call.take(output[0], output[1])
-        if getattr(shaping.guide, "entropy_of", "policy") == "reference":
-            with torch.no_grad(), self._reference(model) as network:
-                again = (network, input_ids, attention_mask, logits_to_keep)
-                call.reference_entropies = plain(*again, **kwargs)[1]
-        if shaping.guide is not None:
-            self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
-        if call.reference is not None and call.training:
-            generation = self._step // self.args.steps_per_generation
-            self._log(call, "sage", self._doses.add(call, self.beta, generation))
-        if shaping.exact_forward_kl:
-            call.replace_k3(self._forward_kl(model, input_ids, attention_mask, logits_to_keep))
-        elif shaping.divergence is not None:
-            call.diverge(shaping.divergence, self._shares)
-        if rule is not None:
-            credit.give_credit(rule, call, shaping, self.beta, self._shares)
-        if SAMPLED in call.inputs:
-            self._log(call, "sampler", correct(call, self._correction, self._gaps, self.loss_type))
-        return output
-
-    def _entropy_bonus(self, call: LossCall) -> torch.Tensor:
-        """What TRL takes off the loss of a step that is not accumulated."""
-        entropy = (call.entropies * call.mask).sum() / call.mask.sum().clamp(min=1)
-        return self.entropy_coef * entropy
-
-    def _forward_kl(
-        self, model: Any, input_ids: Any, attention_mask: Any, length: int
-    ) -> torch.Tensor:
-        """KL(reference || policy) at the states of the last `length` tokens, `[B, T]`."""
-
-        def logits(network: Any) -> torch.Tensor:
-            with self.accelerator.autocast():
-                output = network(input_ids, attention_mask, logits_to_keep=length + 1)
-            return output.logits[:, :-1].float() / self.temperature
-
-        policy = logits(model)
-        with torch.no_grad(), self._reference(model) as network:
-            reference = logits(network)
-        return forward_kl_exact(policy, reference)
-
     def _moment(self, model: Any) -> tuple[str, int]:
         """The mode and the optimizer step."""
         return ("train" if model.training else "eval", self.state.global_step)
@@ -399,24 +382,6 @@ class SageTrainer(GRPOTrainer):
         """Set what is logged of a moment; each call gives its numbers so far."""
         for name, value in values.items():
             self._metrics[call.moment[0]][f"{prefix}/{name}"] = [value]
-
-    # What is learnt and remembered
-
-    def end_step(self) -> None:
-        """Let the choices learn that do, from all micro-batches of the step."""
-        self.shaping.end_step(partial(self.accelerator.reduce, reduction="sum"))
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
-        states = self.shaping.states()
-        if states and self.args.should_save:
-            torch.save(states, Path(output_dir) / STATE)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None and self.shaping.states():
-            file = Path(checkpoint) / STATE
-            self.shaping.load_states(torch.load(file, map_location="cpu", weights_only=True))
 
 
 class _Learning(TrainerCallback):
@@ -427,19 +392,3 @@ class _Learning(TrainerCallback):
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self._trainer.end_step()
-
-
-@contextmanager
-def _loading_no_reference(arguments: Sequence[Any]) -> Iterator[None]:
-    """Keep GRPOTrainer with these `arguments` from loading a reference, as it does for a KL term.
-
-    It would be held beside the one that is given, also after that one has taken its place.
-    """
-    configs = [(each, each.beta) for each in arguments if isinstance(each, GRPOConfig)]
-    for config, _ in configs:
-        config.beta = 0.0
-    try:
-        yield
-    finally:
-        for config, beta in configs:
-            config.beta = beta

@@ -45,7 +45,8 @@ def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None
             output = read(
                 model, input_ids[rows, columns], attention_mask[rows, columns], longest, **kwargs
             )
-            outputs.append([_widened(part, logits_to_keep) for part in output])
+            missing = (0, logits_to_keep - longest)  # zeros, as TRL leaves padding
+            outputs.append([None if part is None else pad(part, missing) for part in output])
         back = order.argsort()
         if states:
             wide = [pad(part, (0, 0, 0, logits_to_keep - part.shape[1])) for part in states]
@@ -78,11 +79,6 @@ def with_states(read: Read, policy: Any, states: list[torch.Tensor]) -> Read:
             hook.remove()
 
     return noted
-
-
-def _widened(values: torch.Tensor | None, width: int) -> torch.Tensor | None:
-    """`values` `[B, T]` with zeros up to `width` columns, as TRL leaves padding."""
-    return None if values is None else pad(values, (0, width - values.shape[1]))
 
 
 def group_sizes(lengths: list[int], prompt: int, worth: float) -> list[int]:

@@ -30,27 +30,18 @@ class Watching(TrainerCallback):
     """
 
     def __init__(
-        self,
-        watch: Watch,
-        scratch: Path,
-        place: str | None = "rl.watch",
-        rows: Rows = history_rows,
+        self, watch: Watch, scratch: Path, place: str | None = "rl.watch", rows: Rows = history_rows
     ) -> None:
-        self._watch = watch
-        self._scratch = scratch
-        self._place = place
-        self._rows = rows
+        self._watch, self._scratch, self._place, self._rows = watch, scratch, place, rows
         self._seen: set[Sign] = set()
 
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Print each new sign. Raises TrainingStopped for one of `stop`."""
-        tail = self._rows(state.log_history[-4 * self._watch.patience :])
-        present = current(tail, self._watch)
-        new = [finding for finding in present if finding.sign not in self._seen]
-        self._seen = {finding.sign for finding in present}
-        for finding in new:
-            if rank() == 0:
+        present = current(self._rows(state.log_history[-4 * self._watch.patience :]), self._watch)
+        for finding in present:
+            if finding.sign not in self._seen and rank() == 0:
                 print(f"WARNING: {described(finding)} ({finding.sign})", flush=True)
+        self._seen = {finding.sign for finding in present}
         for finding in present:
             if finding.sign in self._watch.stop:
                 raise TrainingStopped(self._reason(finding))
