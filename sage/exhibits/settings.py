@@ -18,7 +18,7 @@ from sage.study import RL, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.tuning import LoRA
 
-_KL = "KL coefficient"
+_KL, _CLIPS = "KL coefficient", ("Clipping ε, low", "Clipping ε, high")
 _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
 
 
@@ -137,9 +137,9 @@ def _of_algorithms(study: ResolvedStudy, model: str, rl: RL) -> dict[str, str]:
             continue
         own: dict[str, object] = {
             "Learning rate": study.rl(model, name).learning_rate,
-            "Clipping ε, low": "none" if row.clip_low is None else row.clip_low,
-            "Clipping ε, high": "none" if row.clip_high is None else row.clip_high,
         }
+        for clip, width in zip(_CLIPS, (row.clip_low, row.clip_high), strict=True):
+            own[clip] = "none" if width is None else width
         if row.kl != "none":
             own[_KL] = row.kl_coefficient or rl.kl_coefficient
             own["KL term and estimator"] = f"{row.kl}, {row.estimator}"
