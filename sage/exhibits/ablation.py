@@ -157,10 +157,9 @@ class AblationTable(ShowsPassAtK):
             for value in across
             for k in dict.fromkeys(table["k"])
         ]
-        placed = table.assign(
-            down=[f"{value:g}" for value in table[first]],
-            at=[*zip(table[second[0]] if second else [0.0] * len(table), table["k"], strict=True)],
-        )
+        beside = table[second[0]] if second else [0.0] * len(table)
+        at: list[Any] = [*zip(beside, table["k"], strict=True)]
+        placed = table.assign(down=[f"{value:g}" for value in table[first]], at=at)
         rows = titled_by(placed, "at", "down")
         return table_of(first.replace("_", " ").capitalize(), columns, [("", rows)])
 

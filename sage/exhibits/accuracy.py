@@ -202,12 +202,13 @@ def _deltas(start: str, apart: pd.DataFrame, places: int) -> pd.DataFrame:
 
 
 def _of_methods(ends: Mapping[object, Sequence[float]]) -> pd.DataFrame:
-    return pd.DataFrame.from_dict(ends, orient="index", columns=PARTS).astype(float)
+    return pd.DataFrame.from_dict(dict(ends), orient="index", columns=PARTS).astype(float)
 
 
 def _delta_cell(start: str, record: Record) -> Cell:
     """The difference from the baseline; nothing for the baseline itself."""
-    return points_cell(*(record[f"{start} delta{end}"] for end in _ENDS), missing="")
+    value, low, high = (record[f"{start} delta{end}"] for end in _ENDS)
+    return points_cell(value, low, high, missing="")
 
 
 def _flat_cells(frame: pd.DataFrame, display: Display) -> str:

@@ -123,21 +123,13 @@ def _of_algorithms(study: ResolvedStudy, model: str, rl: RL) -> dict[str, str]:
 
     ``0.2; 0.28 (DAPO)``: the most common value, then the others with their methods.
     """
-    parameters = (
-        "Learning rate",
-        _KL,
-        "KL term and estimator",
-        "Clipping ε, low",
-        "Clipping ε, high",
-    )
-    collected: dict[str, dict[str, list[str]]] = {name: {} for name in parameters}
+    in_order = ("Learning rate", _KL, "KL term and estimator", *_CLIPS)
+    collected: dict[str, dict[str, list[str]]] = {name: {} for name in in_order}
     for name in study.trained(model):
         row = study.algorithms[name]
         if name in study.variants:
             continue
-        own: dict[str, object] = {
-            "Learning rate": study.rl(model, name).learning_rate,
-        }
+        own: dict[str, object] = {"Learning rate": study.rl(model, name).learning_rate}
         for clip, width in zip(_CLIPS, (row.clip_low, row.clip_high), strict=True):
             own[clip] = "none" if width is None else width
         if row.kl != "none":

@@ -78,7 +78,8 @@ def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
             dict(zip(row["train_seeds"], 100 * row["sign"] * np.array(row["by_run"]), strict=True))
             for row in rows.to_dict("records")
         ]
-        sides.append(ends.add_prefix(side).assign(**{f"{side}_runs": runs}))
+        of_runs = pd.Series(runs, rows.index, dtype=object, name=f"{side}_runs")
+        sides.append(ends.add_prefix(side).join(of_runs))
     return sides[0].join(sides[1], how="inner").reset_index()
 
 
@@ -107,9 +108,11 @@ def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float,
     baseline = display.baseline
     look = styles[baseline]
     axes.scatter([0], [0], marker=look.marker, s=62, color=look.hex, zorder=4)
+    places = [(0.0, 0.0), *zip(drawn["x"], drawn["y"], strict=True)]
+    names = [baseline, *drawn["algorithm"]]
     labels = [
-        ((row["x"], row["y"]), display.title(row["algorithm"]), styles[row["algorithm"]].hex)
-        for row in [{"x": 0.0, "y": 0.0, "algorithm": baseline}, *drawn.to_dict("records")]
+        (place, display.title(name), styles[name].hex)
+        for place, name in zip(places, names, strict=True)
     ]
     if far:
         text = "Base: {:+.1f}, {:+.1f}".format(*base[0]).replace("-", "−")

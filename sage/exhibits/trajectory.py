@@ -130,4 +130,4 @@ def _path(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
     text: dict[str, Any] = {"fontsize": 7, "color": look.hex, "bbox": box}
     for step, place in zip(run["step"], places, strict=True):
         if step in (trained_steps[:1] + trained_steps[-1:]):  # more labels would overlap
-            axes.annotate(f"{step}", place, (5, 4), textcoords="offset points", **text)
+            axes.annotate(f"{step}", tuple(place), (5, 4), textcoords="offset points", **text)

@@ -171,8 +171,8 @@ def _compared(
         # the difference of two methods is over the runs that both have
         before = level(BASE, k) if other == BASE else after - one.effect
         names = row_title(study, row), row_title(study, other)
-        numbers = float(p), percent(before), percent(after)
-        differences.append(_Difference(*names, k, one, *numbers))
+        texts = percent(before), percent(after)
+        differences.append(_Difference(*names, k, one, float(p), *texts))
     split = sum(other == BASE for _, other, _ in findings)
     titles, count = benchmark_titles(study), len(benchmarks)
     where = titles[benchmarks[0]] if count == 1 else f"mean of {count} benchmarks"
