@@ -14,12 +14,11 @@ from sage.exhibits import kind_of, load_study
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.accuracy import AccuracyTable
 from sage.exhibits.curves import CurvesFigure
-from sage.exhibits.gradient_norms import GradientTable
 from sage.exhibits.kind import Display
 from sage.exhibits.patterns import PatternTable
 from sage.exhibits.perplexity import PerplexityFigure
 from sage.exhibits.step_times import StepTimesTable
-from sage.exhibits.training import TrainingFigure
+from sage.exhibits.training import GradientTable, TrainingFigure
 from sage.exhibits.trajectory import TrajectoryFigure
 from sage.rendering.style import STYLE
 from sage.rendering.table import TableDocument

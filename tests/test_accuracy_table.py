@@ -10,8 +10,7 @@ from table_frames import accuracies
 
 from sage.exhibits.accuracy import column_groups
 from sage.exhibits.pass_at_k import PARTS
-from sage.rendering.documents import write_document
-from sage.rendering.latex import latex_table
+from sage.rendering.documents import latex_table, write_document
 
 
 def table1(metrics: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -262,7 +262,7 @@ class TestTradeoff:
         """Not even of the study with the most methods."""
         study = load_study("rivals", ROOT / "config")
         styles = line_styles(study)
-        assert len(styles) > 30
+        assert len(styles) > 25
         assert len({(look.colour, look.marker) for look in styles.values()}) == len(styles)
 
     def test_a_k_that_is_not_measured_is_refused(self) -> None:

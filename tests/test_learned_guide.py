@@ -18,7 +18,7 @@ from report_frames import ROWS, a_study, figure_of
 from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed, write_parent
 
 from sage.analysis.learned import COLUMNS, learned_curves
-from sage.exhibits.learned_guide import LearnedGuideFigure
+from sage.exhibits.training import LearnedGuideFigure
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.method.learned_guide import LEARNED, LearnedGuide, Network, inputs_of
 from sage.runtime.faults import Damaged

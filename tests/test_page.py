@@ -4,18 +4,23 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from pages import (
+    FILES,
     HOSTILE,
+    RESULTS,
     Markings,
+    a_content,
     a_page,
     a_page_with_claims,
     parsed,
     svgs,
     with_a_case,
+    with_findings,
     words_of,
 )
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
@@ -26,6 +31,7 @@ from sage.exhibits.making import write_table
 from sage.rendering.documents import read_document
 from sage.rendering.numbers import duration, grouped, p_text, points
 from sage.report import browser
+from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
 from sage.results import Results
 from sage.study.types import Paper
@@ -138,6 +144,25 @@ class TestPage:
         assert {words_of(row[-1]) for row in rows} == {"inconclusive"}
         assert [words_of(cell) for cell in rows[0][2:4]] == ["+1.0", "−1.0 to +3.0"]
 
+    def test_a_study_without_training_lists_no_claim_that_needs_it(self, tmp_path: Path) -> None:
+        study = with_a_case(a_study())
+        content = replace(a_content(study, tmp_path), policies={})
+        claims = with_findings(content.metrics["claims"])
+        first = claims["claim"].iloc[0]
+        claims["verdict"] = claims["verdict"].where(claims["claim"] == first, "not run")
+        content = replace(content, metrics={**content.metrics, "claims": claims})
+        update = {
+            "models": {"tiny": study.model("tiny").model_copy(update={"rl": None})},
+            "exhibits": {"table1": study.study.exhibits["table1"]},
+        }
+        bare = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        trained, untrained = (
+            render_page(one, content, FILES, RESULTS.page) for one in (study, bare)
+        )
+        assert 'class="untested"' in trained
+        assert 'class="untested"' not in untrained
+        assert f'id="claim-{first}"' in untrained
+
     def test_the_exhibit_that_leads_stands_before_the_claims(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
         lead = kind_class("tradeoff").model_validate(
@@ -192,7 +217,7 @@ class TestPage:
             with_a_case(study),
             tmp_path,
             tables={"estimators": table},
-            guide_effects={"estimators": effects},
+            guide_effects=effects,
         )
         assert page.count("Branch (k3, mean): own direction") == 1  # once for all sections
         assert "0 (rounding)" in page[page.index('id="theory"') :]

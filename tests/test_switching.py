@@ -21,7 +21,7 @@ from sage.analysis.switching import (
     of_template,
 )
 from sage.exhibits import load_study
-from sage.exhibits.reading_effects import OPEN
+from sage.exhibits.readings import OPEN
 from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.study import RL

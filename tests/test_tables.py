@@ -9,10 +9,10 @@ from table_frames import MeasuredFrames
 
 from sage.analysis.tails import tail_table
 from sage.exhibits import load_study
-from sage.exhibits.paper_reading import reading_table
+from sage.exhibits.accuracy import reading_table
 from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption, toy_table
-from sage.rendering.latex import latex_table
+from sage.rendering.documents import latex_table
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument
 from sage.theory.toy import toy_example

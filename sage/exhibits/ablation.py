@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -16,13 +17,44 @@ from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import ShowsPassAtK, estimates, numbers_of_runs, pooled, shown_ks
 from sage.fields import Name, about, nearest
 from sage.rendering.labels import interval_name, seeds_said
-from sage.rendering.table import Group, Head, Row, Table, TableDocument, share_cell
+from sage.rendering.table import (
+    Cell,
+    Column,
+    Record,
+    Table,
+    TableDocument,
+    share_cell,
+    table_of,
+    titled_by,
+)
 from sage.study import REGISTRIES, Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 
 
+def faults_of_varied(
+    around: Surroundings, name: str, key: str, settings: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Why the guide of the method `name`, written under `key`, cannot be varied: it has none, or
+    not one of `settings`, by the keys under which they are written."""
+    row = around.algorithms.get(name)
+    if row is not None and row.guide is None:
+        message = "has no guide, so no guide settings can be varied; name a method with a guide"
+        yield key, f"{name!r} {message}"
+    elif row is not None and row.guide is not None:
+        known = REGISTRIES["guide"].settings(row.guide.kind).model_fields
+        what = f"a setting of the guide {row.guide.kind!r}"
+        for written, setting in settings.items():
+            if setting not in known:
+                yield written, f"{setting!r} is not {what}{nearest(setting, known)}"
+
+
 class AblationTable(ShowsPassAtK):
-    """pass@1 and pass@k over a grid of one method's guide settings (Table 6)."""
+    """pass@1 and pass@k over a grid of one method's guide settings (Table 6).
+
+    Pass@1 and pass@K over the settings of one method's guide: a row for each cell and k, as shares
+    between 0 and 1 with 95 % intervals. `own` marks the method's own settings, which every other
+    table uses.
+    """
 
     kind: Literal["ablation"]
     algorithm: Annotated[Name, about("the method whose guide is varied")]
@@ -35,12 +67,6 @@ class AblationTable(ShowsPassAtK):
         ),
     ]
     benchmark: Annotated[Name, about("the problem set")]
-
-    contents: ClassVar[str] = (
-        "Pass@1 and pass@K over the settings of one method's guide: a row for each cell and "
-        "k, as shares between 0 and 1 with 95 % intervals. `own` marks the method's own "
-        "settings, which every other table uses."
-    )
 
     def cells(self) -> list[dict[str, float]]:
         """The settings of each cell; the last key changes fastest."""
@@ -80,23 +106,8 @@ class AblationTable(ShowsPassAtK):
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """A method without a guide, and settings that its guide does not have."""
-        row = around.algorithms.get(self.algorithm)
-        if row is None:
-            return
-        if row.guide is None:
-            yield (
-                "algorithm",
-                (
-                    f"{self.algorithm!r} has no guide, so no guide settings can be varied; name an "
-                    "method with a guide"
-                ),
-            )
-            return
-        known = REGISTRIES["guide"].settings(row.guide.kind).model_fields
-        for setting in self.grid:
-            if setting not in known:
-                what = f"a setting of the guide {row.guide.kind!r}"
-                yield f"grid.{setting}", f"{setting!r} is not {what}{nearest(setting, known)}"
+        settings = {f"grid.{setting}": setting for setting in self.grid}
+        yield from faults_of_varied(around, self.algorithm, "algorithm", settings)
 
     def table(self, display: Display) -> TableDocument:
         """The grid."""
@@ -140,14 +151,19 @@ class AblationTable(ShowsPassAtK):
     def _view(self, table: pd.DataFrame) -> Table:
         """The first setting in rows, the second in columns."""
         first, *second = self.grid
-        ks, rows = table["k"].nunique(), []
-        for down, of_row in table.groupby(first, sort=False):
-            cells = [
-                share_cell(cell["value"], cell["low"], cell["high"], "own" if cell["own"] else "")
-                for cell in of_row.to_dict("records")
-            ]
-            rows.append(Row(f"{down:g}", tuple(cells)))
-        columns = tuple(f"pass@{k}" for k in table["k"].iloc[:ks])
-        across = [f"{second[0]} {value:g}" for value in self.grid[second[0]]] if second else [""]
-        heads = tuple(Head(title, columns) for title in across)
-        return Table(first.replace("_", " ").capitalize(), heads, (Group("", tuple(rows)),))
+        across = self.grid[second[0]] if second else [0.0]
+        columns: list[Column] = [
+            (f"{second[0]} {value:g}" if second else "", f"pass@{k}", partial(_cell, (value, k)))
+            for value in across
+            for k in dict.fromkeys(table["k"])
+        ]
+        beside = table[second[0]] if second else [0.0] * len(table)
+        at: list[Any] = [*zip(beside, table["k"], strict=True)]
+        placed = table.assign(down=[f"{value:g}" for value in table[first]], at=at)
+        rows = titled_by(placed, "at", "down")
+        return table_of(first.replace("_", " ").capitalize(), columns, [("", rows)])
+
+
+def _cell(at: tuple[float, int], row: Record) -> Cell:
+    cell = row[at]
+    return share_cell(cell["value"], cell["low"], cell["high"], "own" if cell["own"] else "")

@@ -2,20 +2,20 @@
 
 They are built from pass@k metrics and from paired comparisons. Only the comparisons decide what is
 bold. The frame and the CSV file hold shares in [0, 1]; text for readers is in percent. A second
-table compares the unbiased estimate with the paper's way of computing pass@k from the same
-samples.
+table compares the unbiased estimate with the paper's way of computing pass@k from the same samples:
+pass@1 is the share of problems with a correct first sample, pass@n that of problems with any
+correct sample among n, both as mean and standard deviation over evaluation seeds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from functools import partial
+from typing import Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display
-from sage.exhibits.paper_reading import reading_table
 from sage.exhibits.pass_at_k import (
     PARTS,
     OnBenchmarks,
@@ -33,34 +33,42 @@ from sage.exhibits.pass_at_k import (
     sizes,
 )
 from sage.rendering.labels import AVERAGE, interval_name, problems_worth, seeds_said
-from sage.rendering.numbers import interval_of_points, listing, points
+from sage.rendering.numbers import NONE, listing, percent
 from sage.rendering.table import (
     Cell,
-    Head,
+    Column,
     Record,
-    Table,
     TableDocument,
-    algorithm_row,
-    algorithm_table,
+    points_cell,
+    share_cell,
+    table_of,
+    titled,
+    titled_by,
 )
+
+_ENDS = ("", " low", " high")
+
+READING = ["algorithm", "title", "benchmark", "k", "value", "low", "high"]
+READING += ["reading", "std", "n_eval_seeds"]
+"""Columns of the table of the paper's estimator."""
+
+_NOTHING = Cell(NONE, mark="nil")
 
 
 class AccuracyTable(OnBenchmarks, ShowsPassAtK):
-    """pass@1 and pass@k of every method on every benchmark, and their mean (Tables 1, 3, 4, 9)."""
+    """pass@1 and pass@k of every method on every benchmark, and their mean (Tables 1, 3, 4, 9).
+
+    Pass@1 and pass@K of every method: the unbiased estimate, pooled over training seeds, as shares
+    between 0 and 1. `low` and `high` bound the 95 % interval over problems (and over training runs,
+    if there are several). K is the study's primary k. `mark` is `best` if paired comparisons,
+    adjusted after Holm, put a method above every other; otherwise it is `tie` for the highest
+    method and for those not significantly different from it. `delta` is the paired difference from
+    the first method (from the base if there is one method), with its interval. In the table
+    `…_reading`, `reading` is the paper's estimator: pass@1 from the first sample, and pass@n from
+    all n samples of a seed. It is the mean over evaluation seeds, with standard deviation `std`.
+    """
 
     kind: Literal["accuracy"]
-
-    contents: ClassVar[str] = (
-        "Pass@1 and pass@K of every method: the unbiased estimate, pooled over training seeds, "
-        "as shares between 0 and 1. `low` and `high` bound the 95 % interval over problems (and "
-        "over training runs, if there are several). K is the study's primary k. `mark` is `best` "
-        "if paired comparisons, adjusted after Holm, put a method above every other; otherwise it "
-        "is `tie` for the highest method and for those not significantly different from it. "
-        "`delta` is the paired difference from the first method (from the base if there is one "
-        "method), with its interval. In the table `…_reading`, `reading` is the paper's estimator: "
-        "pass@1 from the first sample, and pass@n from all n samples of a seed. It is the mean "
-        "over evaluation seeds, with standard deviation `std`."
-    )
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
         """The accuracies, and the paper's estimator on the same samples."""
@@ -71,10 +79,15 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
         rows = pooled(display.frame("pass_at_k"), display)
         comparisons = display.frame("comparisons")
         frame = accuracy_frame(rows, comparisons, display)
+        columns: list[Column] = []
+        for benchmark, ks in column_groups(frame).items():
+            for k in ks:
+                title, start = display.titles[benchmark], f"{benchmark} pass@{k}"
+                columns.append((title, f"pass@{k}", partial(estimate_cell, start)))
+                columns.append((title, "Δ", partial(_delta_cell, start)))
+        table = table_of("Method", columns, [("", titled(frame))], display.study)
         caption = _caption(rows, compared(comparisons, display)["n_tests"], display)
-        return TableDocument(
-            frame, _view(frame, display), caption, flat=_flat_cells(frame, display)
-        )
+        return TableDocument(frame, table, caption, flat=_flat_cells(frame, display))
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         """pass@k by the paper's estimator, by benchmark, with its standard deviation over
@@ -107,27 +120,23 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Displ
     most = display.evaluation.primary_k
     adjusted = compared(comparisons, display)
     apart = differences(comparisons, display, display.baseline)
-    columns: dict[str, list[Any]] = {
-        "algorithm": display.rows,
-        "title": [display.title(row) for row in display.rows],
-    }
+    blocks: list[pd.DataFrame] = []
     for benchmark in display.benchmarks:
         for k in shown_ks(rows[rows["benchmark"] == benchmark], most):
-            measured = estimates(rows, benchmark, k, display.rows)
+            start, measured = f"{benchmark} pass@{k}", estimates(rows, benchmark, k, display.rows)
             here, own = (
                 frame[(frame["benchmark"] == benchmark) & (frame["k"] == k)]
                 for frame in (adjusted, apart)
             )
-            marks = marks_of(measured["value"], here)
-            columns |= estimate_columns(f"{benchmark} pass@{k}", measured, marks)
-            columns |= _delta_columns(f"{benchmark} pass@{k}", own, 1, display.rows)
-    if len(display.benchmarks) > 1:
+            blocks.append(estimate_columns(start, measured, marks_of(measured["value"], here)))
+            blocks.append(_deltas(start, own, 1))
+    if (places := len(display.benchmarks)) > 1:
         for k in shown_ks(rows, most):
-            averages = _averages(rows[rows["k"] == k], display.benchmarks, display.rows)
-            columns |= estimate_columns(f"{AVERAGE} pass@{k}", averages, [""] * len(display.rows))
-            places, own = len(display.benchmarks), apart[apart["k"] == k]
-            columns |= _delta_columns(f"{AVERAGE} pass@{k}", own, places, display.rows)
-    return pd.DataFrame(columns)
+            start, averages = f"{AVERAGE} pass@{k}", _averages(rows[rows["k"] == k], places)
+            averages = averages.reindex(display.rows)
+            blocks.append(estimate_columns(start, averages, [""] * len(averages)))
+            blocks.append(_deltas(start, apart[apart["k"] == k], places))
+    return display.by_method(blocks)
 
 
 def column_groups(table: pd.DataFrame) -> dict[str, list[int]]:
@@ -165,46 +174,41 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _view(frame: pd.DataFrame, display: Display) -> Table:
-    """An accuracy frame as a table in percent, with its marks."""
-    groups = column_groups(frame)
-    starts = [f"{name} pass@{k}" for name, ks in groups.items() for k in ks]
-    rows = []
-    for row in frame.to_dict("records"):
-        cells = [cell for at in starts for cell in (estimate_cell(row, at), _delta_cell(row, at))]
-        rows.append(algorithm_row(display.study, row["algorithm"], cells))
-    titles = display.titles
-    heads = [
-        Head(titles[name], tuple(column for k in ks for column in (f"pass@{k}", "Δ")))
-        for name, ks in groups.items()
-    ]
-    return algorithm_table(heads, rows)
+def _averages(rows: pd.DataFrame, places: int) -> pd.DataFrame:
+    """Means over `places` benchmarks of pooled rows of one k, by method, if it has all of them."""
+    from sage.evaluation.averages import average_share  # with scipy, which a study is read without
+
+    return _of_methods(
+        {
+            name: average_share(own.to_dict("records"))
+            for name, own in rows.groupby("algorithm")
+            if len(own) == places
+        }
+    )
 
 
-def _delta_columns(
-    start: str, apart: pd.DataFrame, places: int, algorithms: Sequence[str]
-) -> dict[str, list[float]]:
-    """Differences of methods with their intervals: means over `places` benchmarks, else NaN."""
+def _deltas(start: str, apart: pd.DataFrame, places: int) -> pd.DataFrame:
+    """Differences of methods with their intervals, by method: means over `places` benchmarks."""
     from sage.evaluation.averages import average  # with scipy, which a study is read without
 
-    ends: dict[str, tuple[float, ...]] = {}
-    for algorithm, of_method in apart.groupby("algorithm"):
-        if places == 1 == len(of_method):
-            ends[str(algorithm)] = tuple(of_method[list(PARTS)].iloc[0])
-        elif len(of_method) == places:
-            mean = average(of_method.to_dict("records"), of_method["sign"].tolist())
-            value, (low, high) = mean.value, mean.interval()
-            ends[str(algorithm)] = float(value[0]), float(low[0]), float(high[0])
-    nothing = (math.nan,) * len(PARTS)
-    columns = zip(*(ends.get(name, nothing) for name in algorithms), strict=True)
-    named = (f"{start} delta", f"{start} delta low", f"{start} delta high")
-    return {name: list(column) for name, column in zip(named, columns, strict=True)}
+    ends: dict[object, Sequence[float]] = {}
+    for name, own in apart.groupby("algorithm"):
+        if len(own) == places == 1:
+            ends[name] = own[PARTS].iloc[0].tolist()
+        elif len(own) == places:
+            mean = average(own.to_dict("records"), own["sign"].tolist())
+            ends[name] = [float(end[0]) for end in (mean.value, *mean.interval())]
+    return _of_methods(ends).set_axis([f"{start} delta{end}" for end in _ENDS], axis=1)
 
 
-def _delta_cell(record: Record, start: str) -> Cell:
+def _of_methods(ends: Mapping[object, Sequence[float]]) -> pd.DataFrame:
+    return pd.DataFrame.from_dict(dict(ends), orient="index", columns=PARTS).astype(float)
+
+
+def _delta_cell(start: str, record: Record) -> Cell:
     """The difference from the baseline; nothing for the baseline itself."""
-    value, low, high = (record[f"{start} delta{end}"] for end in ("", " low", " high"))
-    return Cell("" if math.isnan(value) else points(value), interval_of_points(low, high))
+    value, low, high = (record[f"{start} delta{end}"] for end in _ENDS)
+    return points_cell(value, low, high, missing="")
 
 
 def _flat_cells(frame: pd.DataFrame, display: Display) -> str:
@@ -220,17 +224,74 @@ def _flat_cells(frame: pd.DataFrame, display: Display) -> str:
     return f"{display.exhibit.title}: {', '.join(places)}" if places else ""
 
 
-def _averages(
-    rows: pd.DataFrame, benchmarks: Sequence[str], algorithms: Sequence[str]
-) -> pd.DataFrame:
-    """Means over `benchmarks` of pooled rows of one k, by method; NaN if a run is missing."""
-    from sage.evaluation.averages import average_share  # with scipy, which a study is read without
+def reading_table(display: Display) -> TableDocument:
+    """The paper's estimator on the same samples: a group of rows for each benchmark, both
+    estimators for each k."""
+    frame = _reading_frame(display)
+    columns: list[Column] = []
+    for k in sorted(set(frame["k"])):
+        columns.append((f"pass@{k}", "unbiased", partial(_unbiased, k)))
+        columns.append((f"pass@{k}", "as in the paper", partial(_as_read, k)))
+    groups = (
+        (display.titles[str(benchmark)], titled_by(rows, "k"))
+        for benchmark, rows in frame.groupby("benchmark", sort=False)
+    )
+    table = table_of("Method", columns, groups, display.study)
+    summary = "The paper’s estimator on the same samples"
+    return TableDocument(frame, table, _reading_caption(display), summary)
 
-    by_place = {(row["algorithm"], row["benchmark"]): row for row in rows.to_dict("records")}
-    averages: list[tuple[float, ...]] = []
-    for algorithm in algorithms:
-        ours = [by_place.get((algorithm, benchmark)) for benchmark in benchmarks]
-        present = [row for row in ours if row is not None]
-        complete = len(present) == len(benchmarks)
-        averages.append(average_share(present) if complete else (math.nan,) * len(PARTS))
-    return pd.DataFrame(averages, columns=list(PARTS), index=list(algorithms))
+
+def _reading_frame(display: Display) -> pd.DataFrame:
+    """READING, a row for each benchmark, algorithm and k of the accuracy table.
+
+    `value`, `low` and `high` are the unbiased estimate with its interval. `reading` and `std` are
+    the paper's estimate over `n_eval_seeds` evaluation seeds of all training runs (`std` is that
+    within a run, NaN if a run has one evaluation seed). Shares are in [0, 1], NaN if a run is
+    missing.
+    """
+    rows = pooled(display.frame("pass_at_k"), display)
+    read = pooled(display.frame("paper_reading"), display)
+    frames = []
+    for benchmark in display.benchmarks:
+        for k in shown_ks(rows[rows["benchmark"] == benchmark], display.evaluation.samples):
+            unbiased = estimates(rows, benchmark, k, display.rows)
+            parts = ["value", "std", "n_eval_seeds"]
+            theirs = estimates(read, benchmark, k, display.rows, parts)
+            joined = unbiased.join(theirs.rename(columns={"value": "reading"}))
+            joined = joined.rename_axis("algorithm").reset_index()
+            frames.append(joined.assign(benchmark=benchmark, k=k))
+    table = pd.concat(frames, ignore_index=True)
+    table["title"] = [display.title(row) for row in table["algorithm"]]
+    table["n_eval_seeds"] = table["n_eval_seeds"].fillna(0).astype(int)
+    return table[READING]
+
+
+def _reading_caption(display: Display) -> str:
+    """What the two estimators are."""
+    samples = display.evaluation.samples
+    spread = (
+        "as mean ± standard deviation over the evaluation seeds of a training run (not a standard "
+        "error, and not an interval over problems)"
+        if len(display.evaluation.seeds) > 1
+        else "from one evaluation seed, so without a standard deviation"
+    )
+    return (
+        f"{display.heading}: two estimators on the same samples, in percent. "
+        "Unbiased: expected value over all samples of a problem. As in the paper: pass@1 from "
+        f"the first sample only, pass@{samples} from all {samples} samples of a seed, {spread}."
+    )
+
+
+def _unbiased(k: int, row: Record) -> Cell:
+    own = row.get(k)
+    if own is None or pd.isna(own["value"]):
+        return _NOTHING
+    return share_cell(own["value"], own["low"], own["high"])
+
+
+def _as_read(k: int, row: Record) -> Cell:
+    own = row.get(k)
+    if own is None or pd.isna(own["value"]) or pd.isna(own["reading"]):
+        return _NOTHING
+    spread = "" if pd.isna(own["std"]) else f"± {percent(own['std'])}"
+    return Cell(percent(own["reading"]), spread)

@@ -14,16 +14,16 @@ CASE = "case.json"
 
 
 class CaseStudyText(ExhibitOfRows, Kind):
-    """One problem that all methods solve, their solutions side by side (App. H)."""
+    """One problem that all methods solve, their solutions side by side (App. H).
+
+    One problem that all methods solve, with the first correct solution of each.
+    """
 
     kind: Literal["case_study"]
     benchmark: Annotated[Name, about("the problem set")]
 
     needs: ClassVar[tuple[str, ...]] = ("samples", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.case_study",)
-    contents: ClassVar[str] = (
-        "One problem that all methods solve, with the first correct solution of each."
-    )
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {"algorithms": self.rows_of(study)}

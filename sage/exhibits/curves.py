@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
@@ -24,17 +24,16 @@ MANY = 4
 
 
 class CurvesFigure(OnBenchmarks, ShowsPassAtK):
-    """pass@k against k, one panel per benchmark (Figures 3, 4, 6)."""
+    """pass@k against k, one panel per benchmark (Figures 3, 4, 6).
+
+    Share of problems solved by at least one of k samples (unbiased estimate), one panel for each
+    benchmark. With more than four methods, each has a panel with the difference from the base in
+    points, paired by problem; the grey line is the first method’s. Bands are 95 % intervals, thin
+    lines single training runs. Below the base’s curve, or below 0, the policy solves fewer problems
+    than the base with the same number of samples.
+    """
 
     kind: Literal["curves"]
-
-    contents: ClassVar[str] = (
-        "Share of problems solved by at least one of k samples (unbiased estimate), one panel for "
-        "each benchmark. With more than four methods, each has a panel with the difference from "
-        "the base in points, paired by problem; the grey line is the first method’s. Bands are "
-        "95 % intervals, thin lines single training runs. Below the base’s curve, or below 0, the "
-        "policy solves fewer problems than the base with the same number of samples."
-    )
 
     def figure(self, display: Display) -> Figure:
         """pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
@@ -56,7 +55,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         from sage.rendering.style import add_legend, draw_lines, panels_of
 
         styles = line_styles(display.study)
-        titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
+        titles = {name: display.titles[name] for name in display.benchmarks}
         figure, panels = panels_of(titles, rows)
         several = runs.groupby("algorithm")["train_seed"].transform("nunique") > 1
         runs = runs[several].sort_values(["train_seed", "k"])
@@ -71,7 +70,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
             axes.set(xlabel="samples per problem, k", ylabel="pass@k")
             axes.set_ylim(*_share_limits(here))
-        add_legend(figure, names, styles, display.study, markers=True)
+        add_legend(figure, names, display.study, markers=True)
         return figure
 
     def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field
 
+from sage.exhibits.ablation import faults_of_varied
 from sage.exhibits.kind import Display, Files, Kind, Measuring
-from sage.fields import Name, PositiveFloat, about, nearest
+from sage.fields import Name, PositiveFloat, about
 from sage.rendering.lines import PALETTE
-from sage.rendering.numbers import interval_of_points, percent, points
+from sage.rendering.numbers import percent
 from sage.rendering.table import (
     Cell,
-    Columns,
-    Group,
-    Head,
+    Column,
     Record,
-    Row,
-    Table,
     TableDocument,
-    columns_table,
+    points_cell,
+    table_of,
+    titled,
+    titled_by,
 )
 from sage.results import Results
-from sage.study import REGISTRIES, Algorithm, ResolvedStudy
+from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 
 if TYPE_CHECKING:
@@ -33,10 +34,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKS = "osD^vP"
+_COLOURS = ("blue", "rust", "green", "plum", "ochre")
 
 
 class DoseFigure(Kind):
-    """What a guide changes in pass@1 and pass@k, over the dose that was measured in training."""
+    """What a guide changes in pass@1 and pass@k, over the dose that was measured in training.
+
+    For each weight of the KL term and strength of the guide: pass@1 and pass@k minus those of the
+    same method without a guide, with 95 % intervals, beside the dose that was measured in training.
+    """
 
     kind: Literal["dose"]
     algorithms: Annotated[
@@ -59,11 +65,6 @@ class DoseFigure(Kind):
     needs: ClassVar[tuple[str, ...]] = ("policies",)
     needs_rl: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dose",)
-    contents: ClassVar[str] = (
-        "For each weight of the KL term and strength of the guide: pass@1 and pass@k minus those "
-        "of the same method without a guide, with 95 % intervals, beside the dose that was "
-        "measured in training."
-    )
     caption: ClassVar[str] = (
         "Effect of the guide (same method and KL weight, with it minus without it) over its dose: "
         "the standard deviation of β log q within a group, in standard deviations of the "
@@ -95,31 +96,21 @@ class DoseFigure(Kind):
         for algorithm, beta, value in self._grid():
             parent = algorithms[algorithm]
             assert parent.guide is not None  # a fault otherwise
-            guide, words = None, f"β {beta:g}, no guide"
+            guide, words = None, "no guide"
             if value is not None:
                 settings = {**parent.guide.settings, self.setting: value}
                 guide = parent.guide.model_copy(update={"settings": settings, "clamp": self.clamp})
-                words = f"β {beta:g}, {self.setting} {value:g}"
-            rows[self._name(algorithm, beta, value)] = parent.model_copy(
-                update={
-                    "guide": guide,
-                    "kl_coefficient": beta,
-                    "title": f"{parent.title} ({words})",
-                }
-            )
+                words = f"{self.setting} {value:g}"
+            title = f"{parent.title} (β {beta:g}, {words})"
+            own = {"guide": guide, "kl_coefficient": beta, "title": title}
+            rows[self._name(algorithm, beta, value)] = parent.model_copy(update=own)
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """Methods without a guide, and a setting that a guide does not have."""
         for place, name in enumerate(self.algorithms):
-            row = around.algorithms.get(name)
-            if row is not None and row.guide is None:
-                yield f"algorithms[{place}]", f"{name!r} has no guide to be varied"
-            elif row is not None and row.guide is not None:
-                known = REGISTRIES["guide"].settings(row.guide.kind).model_fields
-                if self.setting not in known:
-                    what = f"a setting of the guide {row.guide.kind!r}"
-                    yield "setting", f"{self.setting!r} is not {what}{nearest(self.setting, known)}"
+            key = f"algorithms[{place}]"
+            yield from faults_of_varied(around, name, key, {"setting": self.setting})
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Histories of training, and counts."""
@@ -128,19 +119,16 @@ class DoseFigure(Kind):
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """The cells, and how they are compared."""
-        estimators = {
-            row: study.algorithms[self._name(row, self.kl_coefficients[0], None)].estimator
-            for row in self.algorithms
-        }
         cells = [
             {
-                "estimator": str(getattr(estimators[algorithm], "kind", "")),
+                "estimator": getattr(study.algorithms[plain].estimator, "kind", ""),
                 "kl_coefficient": beta,
                 "setting": value,
                 "guided": self._name(algorithm, beta, value),
-                "plain": self._name(algorithm, beta, None),
+                "plain": plain,
             }
             for algorithm, beta, value in self._grid()
+            for plain in [self._name(algorithm, beta, None)]
             if value is not None
         ]
         ks = [1, study.evaluation(self.model).primary_k]
@@ -166,7 +154,7 @@ class DoseFigure(Kind):
         job.write(effects=effects, slopes=slopes)
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each cell."""
+        """Estimators as groups, cells down, doses and both k across."""
         frame = display.frame("effects")
         counted = "with correct working" if frame["worked"].all() else "by answers"
         runs = sorted(set(frame["n_seeds"]))
@@ -176,26 +164,40 @@ class DoseFigure(Kind):
             f"its 95 % interval, over {' or '.join(map(str, runs))} training runs and problems. "
             "Doses are standard deviations within a group over that of the advantages."
         )
-        return TableDocument(frame, self._view(frame), caption)
+        columns: list[Column] = [
+            ("Dose", "guide", partial(_dose, "guide_dose")),
+            ("Dose", "KL term", partial(_dose, "kl_dose")),
+        ]
+        for k in sorted(frame["k"].unique()):
+            columns.append((f"pass@{k}", "no guide", partial(_without, k)))
+            columns.append((f"pass@{k}", "guide − none", partial(_effect, k)))
+        cells = frame.assign(
+            cell=[
+                f"β {beta:g}, {self.setting} {value:g}"
+                for beta, value in zip(frame["kl_coefficient"], frame["setting"], strict=True)
+            ]
+        )
+        groups = (
+            (f"KL as {estimator}", titled_by(rows, "k", "cell"))
+            for estimator, rows in cells.groupby("estimator", sort=False)
+        )
+        return TableDocument(frame, table_of("Cell", columns, groups), caption)
 
     def slopes(self, display: Display) -> TableDocument:
         """What ten times the dose adds, for each estimator and k."""
         frame = display.frame("slopes")
-        columns: Columns = {
-            "Cells": lambda row: str(row["n_cells"]),
-            "Ten times the dose, points": lambda row: Cell(
-                points(row["value"]), interval_of_points(row["low"], row["high"])
-            ),
-        }
-
-        def row(record: Record, cells: list[Cell]) -> Row:
-            return Row(f"KL as {record['estimator']}, pass@{record['k']}", tuple(cells))
-
+        columns: list[Column] = [
+            ("", "Cells", lambda row: str(row["n_cells"])),
+            ("", "Ten times the dose, points", _points),
+        ]
+        rows = [
+            (f"KL as {row['estimator']}, pass@{row['k']}", row) for _, row in titled(frame, "k")
+        ]
         caption = (
             f"{display.heading}: what ten times the dose adds to the guide's effect, the slope of "
             "the line through the cells over log10 of their doses, with its 95 % interval."
         )
-        return TableDocument(frame, columns_table("Slope", columns, [("", frame)], row), caption)
+        return TableDocument(frame, table_of("Slope", columns, [("", rows)]), caption)
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
         """The cells, and their slopes."""
@@ -210,10 +212,9 @@ class DoseFigure(Kind):
         frame = display.frame("effects")
         frame = frame[frame["guide_dose"] > 0]
         estimators, ks = list(frame["estimator"].unique()), sorted(frame["k"].unique())
-        figure = Figure(
-            figsize=(4.2 * max(1, len(estimators)), 2.5 * len(ks)), layout="constrained"
-        )
-        panels = figure.subplots(len(ks), max(1, len(estimators)), squeeze=False, sharex=True)
+        across = max(1, len(estimators))
+        figure = Figure(figsize=(4.2 * across, 2.5 * len(ks)), layout="constrained")
+        panels = figure.subplots(len(ks), across, squeeze=False, sharex=True)
         for row, k in zip(panels, ks, strict=True):
             for axes, estimator in zip(row, estimators, strict=False):
                 here = frame[(frame["k"] == k) & (frame["estimator"] == estimator)]
@@ -229,48 +230,40 @@ class DoseFigure(Kind):
 
     def _draw(self, axes: Axes, cells: pd.DataFrame) -> None:
         """The cells of one panel; colour and mark by the weight of the KL term."""
-        colours = [PALETTE[name][0] for name in ("blue", "rust", "green", "plum", "ochre")]
         for place, beta in enumerate(self.kl_coefficients):
             own = cells[cells["kl_coefficient"] == beta]
-            look: dict[str, Any] = {"color": colours[place % len(colours)], "lw": 0.9}
+            colour = PALETTE[_COLOURS[place % len(_COLOURS)]][0]
             for number, cell in enumerate(own.to_dict("records")):
+                below, above = cell["value"] - cell["low"], cell["high"] - cell["value"]
                 sure = cell["low"] > 0 or cell["high"] < 0
                 axes.errorbar(
                     cell["guide_dose"],
                     100 * cell["value"],
-                    yerr=[
-                        [100 * (cell["value"] - cell["low"])],
-                        [100 * (cell["high"] - cell["value"])],
-                    ],
+                    yerr=[[100 * below], [100 * above]],
                     marker=_MARKS[place % len(_MARKS)],
                     ms=5,
-                    mfc=look["color"] if sure else PALETTE["paper"][0],
+                    mfc=colour if sure else PALETTE["paper"][0],
                     label=f"{beta:g}" if number == 0 else None,
-                    **look,
+                    color=colour,
+                    lw=0.9,
                 )
-
-    def _view(self, frame: pd.DataFrame) -> Table:
-        """Estimators as groups, cells down, doses and both k across."""
-        ks = sorted(frame["k"].unique())
-        groups = []
-        for estimator, of_estimator in frame.groupby("estimator", sort=False):
-            rows = []
-            for (beta, value), cell in of_estimator.groupby(
-                ["kl_coefficient", "setting"], sort=False
-            ):
-                first = cell.iloc[0]
-                cells = [Cell(f"{first['guide_dose']:.3f}"), Cell(f"{first['kl_dose']:.3f}")]
-                for k in ks:
-                    at = cell[cell["k"] == k].iloc[0]
-                    cells.append(Cell(percent(at["without"])))
-                    bounds = interval_of_points(at["low"], at["high"])
-                    cells.append(Cell(points(at["value"]), bounds))
-                rows.append(Row(f"β {beta:g}, {self.setting} {value:g}", tuple(cells)))
-            groups.append(Group(f"KL as {estimator}", tuple(rows)))
-        heads = [Head("Dose", ("guide", "KL term"))]
-        heads += [Head(f"pass@{k}", ("no guide", "guide − none")) for k in ks]
-        return Table("Cell", tuple(heads), tuple(groups))
 
     def _name(self, algorithm: str, beta: float, value: float | None) -> str:
         end = "unguided" if value is None else f"{self.setting}{value:g}"
         return f"{algorithm}-kl{beta:g}-{end}"
+
+
+def _dose(name: str, row: Record) -> str:
+    return f"{next(iter(row.values()))[name]:.3f}"
+
+
+def _without(k: int, row: Record) -> str:
+    return percent(row[k]["without"])
+
+
+def _effect(k: int, row: Record) -> Cell:
+    return _points(row[k])
+
+
+def _points(row: Record) -> Cell:
+    return points_cell(row["value"], row["low"], row["high"])

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar, Literal
 
+import pandas as pd
+
 from sage.exhibits.kind import Display, Files, Kind, Measuring
+from sage.exhibits.pass_at_k import PARTS
 from sage.fields import Name, about
-from sage.rendering.numbers import interval_of_points, percent, points
-from sage.rendering.table import Cell, Head, TableDocument, algorithm_row, algorithm_table
+from sage.rendering.numbers import NONE, percent
+from sage.rendering.table import Column, Record, TableDocument, points_cell, table_of, titled
 from sage.results import Results
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
 
 class EqualAccuracyTable(ExhibitOfRows, Kind):
-    """pass@k of every method minus that of a mixture of base and baseline with the same pass@1."""
+    """pass@k of every method minus that of a mixture of base and baseline with the same pass@1.
+
+    pass@1 and pass@k of every method, and pass@k of a mixture of the base's completions and the
+    baseline's that has the same pass@1. A method keeps coverage only if it is above the mixture.
+    """
 
     kind: Literal["equal_accuracy"]
     baseline: Annotated[Name, about("the method that is mixed with the base")] = "grpo"
@@ -23,11 +29,6 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
 
     needs: ClassVar[tuple[str, ...]] = ()
     measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.mixtures",)
-    contents: ClassVar[str] = (
-        "pass@1 and pass@k of every method, and pass@k of a mixture of the base's completions and "
-        "the baseline's that has the same pass@1. A method keeps coverage only if it is above the "
-        "mixture."
-    )
 
     def named(self) -> list[str]:
         return [*super().named(), self.baseline]
@@ -63,18 +64,14 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
         """A row for each method."""
         frame = display.ordered(display.frame("equal_accuracy"))
         k = int(frame["k"].iloc[0])
-        rows = []
-        for record in frame.to_dict("records"):
-            none = math.isnan(record["value"])
-            bounds = "" if none else interval_of_points(record["low"], record["high"])
-            cells = [
-                Cell(percent(record["accuracy"])),
-                Cell(percent(record["coverage"])),
-                Cell("–") if none else Cell(percent(record["base_share"])),
-                Cell("–") if none else Cell(percent(record["mixture"])),
-                Cell("–") if none else Cell(points(record["value"]), bounds),
-            ]
-            rows.append(algorithm_row(display.study, record["algorithm"], cells))
+        columns: list[Column] = [
+            ("", "pass@1", lambda row: percent(row["accuracy"])),
+            ("", f"pass@{k}", lambda row: percent(row["coverage"])),
+            ("Mixture", "from the base", lambda row: _mixed("base_share", row)),
+            ("Mixture", f"pass@{k}", lambda row: _mixed("mixture", row)),
+            ("", "method − mixture", lambda row: points_cell(*(row[end] for end in PARTS))),
+        ]
+        table = table_of("Method", columns, [("", titled(frame))], display.study)
         counted = "correct working" if frame["worked"].all() else "correct answers"
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@1 and pass@{k} of "
@@ -84,9 +81,9 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             "no training of its own. No mixture is as accurate as a method that is more accurate "
             f"than {display.title(self.baseline)} (–)."
         )
-        heads = [
-            Head("", ("pass@1", f"pass@{k}")),
-            Head("Mixture", ("from the base", f"pass@{k}")),
-            Head("", ("method − mixture",)),
-        ]
-        return TableDocument(frame, algorithm_table(heads, rows), caption)
+        return TableDocument(frame, table, caption)
+
+
+def _mixed(name: str, row: Record) -> str:
+    """A share of the mixture, where there is one."""
+    return NONE if pd.isna(row["value"]) else percent(row[name])

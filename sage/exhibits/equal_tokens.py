@@ -7,7 +7,8 @@ draws more than others, as dynamic sampling does, gets no more of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
@@ -30,15 +31,7 @@ from sage.exhibits.pass_at_k import (
 from sage.fields import Name, Positive, about
 from sage.rendering.labels import interval_name, problems_worth, seeds_said
 from sage.rendering.numbers import NONE
-from sage.rendering.table import (
-    Cell,
-    Head,
-    Record,
-    Table,
-    TableDocument,
-    algorithm_row,
-    algorithm_table,
-)
+from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
@@ -46,11 +39,20 @@ MOMENTS = {"steps": "", "tokens": "tokens/"}
 """The final policies, and the snapshots at the same number of drawn tokens; where their frames
 are."""
 
-_COUNTS = ("steps", "tokens", "step", "step_tokens")
+_COUNTS = {"steps": ("steps", "tokens"), "tokens": ("step", "step_tokens")}
+"""Columns of steps and of tokens, by moment."""
 
 
 class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
-    """pass@1 and pass@k of every method at equal optimizer steps and at equal drawn tokens."""
+    """pass@1 and pass@k of every method at equal optimizer steps and at equal drawn tokens.
+
+    Pass@1 and pass@k of every method at equal optimizer steps (`steps`: the final policy) and at
+    equal drawn tokens (`tokens`: the snapshot nearest to `budget`, the largest number of completion
+    tokens that every run has drawn), as shares between 0 and 1, pooled over training seeds, with 95
+    % intervals. `steps` and `tokens` are those of the whole run, `step` and `step_tokens` those of
+    the snapshot: means over training seeds, with the smallest and the largest. `mark` as in tables
+    of accuracy.
+    """
 
     kind: Literal["equal_tokens"]
     benchmark: Annotated[Name, about("the problem set")]
@@ -67,14 +69,6 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
     draws: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("samples", "base", "policies", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.equal_tokens",)
-    contents: ClassVar[str] = (
-        "Pass@1 and pass@k of every method at equal optimizer steps (`steps`: the final policy) "
-        "and at equal drawn tokens (`tokens`: the snapshot nearest to `budget`, the largest "
-        "number of completion tokens that every run has drawn), as shares between 0 and 1, "
-        "pooled over training seeds, with 95 % intervals. `steps` and `tokens` are those of the "
-        "whole run, `step` and `step_tokens` those of the snapshot: means over training seeds, "
-        "with the smallest and the largest. `mark` as in tables of accuracy."
-    )
 
     def snapshots_kept(self) -> int:
         return self.snapshots
@@ -98,19 +92,39 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         job.write_manifest(tokens)
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each method, at both moments."""
-        rows = {
-            moment: pooled(display.frame(f"{place}pass_at_k"), display)
-            for moment, place in MOMENTS.items()
-        }
-        ks = {moment: self._ks(rows[moment], display) for moment in MOMENTS}
-        moments = display.frame("moments")
-        frame = _frame(rows, ks, moments, display)
-        table = _view(frame, ks["steps"], display.study)
-        return TableDocument(frame, table, self._caption(rows["steps"], moments, display))
+        """A row for each method, at both moments.
 
-    def _ks(self, rows: pd.DataFrame, display: Display) -> list[int]:
-        return sorted({1, self.k or shown_ks(rows, display.evaluation.primary_k)[-1]})
+        Columns: `algorithm`, `title`; for each of MOMENTS and each k (1 and the exhibit's)
+        ``{moment} pass@{k} value``, ``… low``, ``… high`` (shares; NaN if a run is missing) and
+        ``… mark``; for `steps`, `tokens`, `step` and `step_tokens` the mean over training seeds,
+        ``… low`` and ``… high`` the smallest and the largest; and `budget` (tokens). The base has
+        no such numbers: NaN.
+        """
+        blocks: list[pd.DataFrame] = []
+        columns: list[Column] = []
+        for moment, place in MOMENTS.items():
+            rows = pooled(display.frame(f"{place}pass_at_k"), display)
+            comparisons = compared(display.frame(f"{place}comparisons"), display)
+            head = f"Equal {moment}"
+            for k in sorted({1, self.k or shown_ks(rows, display.evaluation.primary_k)[-1]}):
+                start, measured = (
+                    f"{moment} pass@{k}",
+                    estimates(rows, self.benchmark, k, display.rows),
+                )
+                marks = marks_of(measured["value"], comparisons[comparisons["k"] == k])
+                blocks.append(estimate_columns(start, measured, marks))
+                columns.append((head, f"pass@{k}", partial(estimate_cell, start)))
+            step, tokens = _COUNTS[moment]
+            columns.append((head, "step", partial(_range_cell, step, "{:.0f}".format)))
+            columns.append((head, "tokens (M)", partial(_range_cell, tokens, _millions)))
+        moments = display.frame("moments")
+        runs = moments.groupby("algorithm")[[name for names in _COUNTS.values() for name in names]]
+        for ending, counts in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):
+            blocks.append(counts.astype(float).add_suffix(ending))
+        frame = display.by_method(blocks).assign(budget=float(moments["budget"].iloc[0]))
+        table = table_of("Method", columns, [("", titled(frame))], display.study)
+        of_end = pooled(display.frame("pass_at_k"), display)
+        return TableDocument(frame, table, self._caption(of_end, moments, display))
 
     def _caption(self, rows: pd.DataFrame, moments: pd.DataFrame, display: Display) -> str:
         """The budget, how near the snapshots are to it, intervals and marks."""
@@ -134,53 +148,7 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         )
 
 
-def _frame(
-    rows: Mapping[str, pd.DataFrame],
-    ks: Mapping[str, Sequence[int]],
-    moments: pd.DataFrame,
-    display: Display,
-) -> pd.DataFrame:
-    """A row for each method, in the exhibit's order.
-
-    `rows` are pooled pass@k by moment, `moments` as `sage.analysis.equal_tokens` writes them.
-    Columns: `algorithm`, `title`; for each of MOMENTS and each k (1 and the exhibit's)
-    ``{moment} pass@{k} value``, ``… low``, ``… high`` (shares; NaN if a run is missing) and
-    ``… mark``; for `steps`, `tokens`, `step` and `step_tokens` the mean over training seeds,
-    ``… low`` and ``… high`` the smallest and the largest; and `budget` (tokens). The base has no
-    such numbers: NaN.
-    """
-    columns: dict[str, Any] = {
-        "algorithm": display.rows,
-        "title": [display.title(row) for row in display.rows],
-    }
-    for moment, place in MOMENTS.items():
-        comparisons = compared(display.frame(f"{place}comparisons"), display)
-        for k in ks[moment]:
-            measured = estimates(rows[moment], display.benchmarks[0], k, display.rows)
-            marks = marks_of(measured["value"], comparisons[comparisons["k"] == k])
-            columns |= estimate_columns(f"{moment} pass@{k}", measured, marks)
-    runs = moments.groupby("algorithm")[list(_COUNTS)]
-    for ending, counts in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):
-        counts = counts.reindex(display.rows)
-        columns |= {f"{name}{ending}": counts[name].astype(float).tolist() for name in _COUNTS}
-    return pd.DataFrame(columns).assign(budget=float(moments["budget"].iloc[0]))
-
-
-def _view(frame: pd.DataFrame, ks: Sequence[int], study: ResolvedStudy) -> Table:
-    """The frame as a table in percent, with steps, and tokens in millions."""
-    rows = []
-    for row in frame.to_dict("records"):
-        cells = []
-        for moment, step, tokens in zip(MOMENTS, _COUNTS[::2], _COUNTS[1::2], strict=True):
-            cells += [estimate_cell(row, f"{moment} pass@{k}") for k in ks]
-            cells.append(_range_cell(row, step, lambda steps: f"{steps:.0f}"))
-            cells.append(_range_cell(row, tokens, _millions))
-        rows.append(algorithm_row(study, row["algorithm"], cells))
-    columns = *(f"pass@{k}" for k in ks), "step", "tokens (M)"
-    return algorithm_table([Head(f"Equal {moment}", columns) for moment in MOMENTS], rows)
-
-
-def _range_cell(row: Record, name: str, text: Callable[[float], str]) -> Cell:
+def _range_cell(name: str, text: Callable[[float], str], row: Record) -> Cell:
     """A mean over seeds with the smallest and the largest below, where they differ."""
     mean, low, high = (float(row[f"{name}{ending}"]) for ending in ("", " low", " high"))
     if pd.isna(mean):

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from sage.exhibits.equal_accuracy import EqualAccuracyTable
 from sage.exhibits.kind import Display, Files, Measuring
+from sage.exhibits.pass_at_k import PARTS
 from sage.fields import Positive, PositiveFloat, about
 from sage.rendering.lines import PALETTE, line_styles
-from sage.rendering.numbers import interval_of_points, percent, points
-from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument
+from sage.rendering.numbers import percent
+from sage.rendering.table import Column, TableDocument, points_cell, table_of, titled
 from sage.results import Results
 from sage.study import BASE, ResolvedStudy
 
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 
 class FreeRivals(EqualAccuracyTable):
-    """The baseline stopped early and sampled at other temperatures, beside methods and mixtures."""
+    """The baseline stopped early and sampled at other temperatures, beside methods and mixtures.
+
+    pass@k over pass@1 of what needs no training beyond the baseline's: mixtures of its completions
+    with the base's, the baseline stopped early, and the baseline sampled at other temperatures;
+    beside them the methods. Up and to the right is better: a method keeps coverage only above all
+    three lines.
+    """
 
     kind: Literal["free_rivals"]  # type: ignore[assignment]
     snapshots: Annotated[
@@ -40,12 +47,6 @@ class FreeRivals(EqualAccuracyTable):
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.mixtures",
         "sage.evaluation.free_rivals",
-    )
-    contents: ClassVar[str] = (
-        "pass@k over pass@1 of what needs no training beyond the baseline's: mixtures of its "
-        "completions with the base's, the baseline stopped early, and the baseline sampled at "
-        "other temperatures; beside them the methods. Up and to the right is better: a method "
-        "keeps coverage only above all three lines."
     )
 
     def snapshots_kept(self) -> int:
@@ -90,13 +91,12 @@ class FreeRivals(EqualAccuracyTable):
         """A row for each rival: what it is worth beside a mixture that is as accurate."""
         frame = display.frame("free_rivals")
         titles, k = self._titles(frame, display), int(frame["k"].iloc[0])
-        rows = []
-        for record in frame[frame["algorithm"].isin(titles)].to_dict("records"):
-            none = pd.isna(record["value"])
-            bounds = "" if none else interval_of_points(record["low"], record["high"])
-            apart = Cell("–") if none else Cell(points(record["value"]), bounds)
-            shares = [Cell(percent(record[key])) for key in ("accuracy", "coverage")]
-            rows.append(Row(titles[record["algorithm"]], (*shares, apart)))
+        columns: list[Column] = [
+            ("", "pass@1", lambda row: percent(row["accuracy"])),
+            ("", f"pass@{k}", lambda row: percent(row["coverage"])),
+            ("", "rival − mixture", lambda row: points_cell(*(row[end] for end in PARTS))),
+        ]
+        rows = [(titles[name], row) for name, row in titled(frame) if name in titles]
         first = display.title(self.baseline)
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: {first} stopped early and "
@@ -105,8 +105,7 @@ class FreeRivals(EqualAccuracyTable):
             "completions with the base's that is as accurate, in points with its 95 % interval "
             "(– where no mixture is)."
         )
-        heads = (Head("", ("pass@1", f"pass@{k}", "rival − mixture")),)
-        return TableDocument(frame, Table("Rival", heads, (Group("", tuple(rows)),)), caption)
+        return TableDocument(frame, table_of("Rival", columns, [("", rows)]), caption)
 
     def figure(self, display: Display) -> Figure:
         """pass@k over pass@1: a line for each rival, a mark for each method."""
@@ -126,13 +125,8 @@ class FreeRivals(EqualAccuracyTable):
         for number, (label, (line, dash)) in enumerate(lines.items()):
             axes.plot(line["accuracy"], line["coverage"], dash, color=PALETTE["ink"][0], lw=1.2)
             end = line.iloc[[len(line) // 2, len(line) // 2, -1][number]]
-            axes.annotate(
-                label,
-                (end["accuracy"], end["coverage"]),
-                xytext=(4, 4),
-                textcoords="offset points",
-                fontsize=7,
-            )
+            place = (end["accuracy"], end["coverage"])
+            axes.annotate(label, place, (4, 4), textcoords="offset points", fontsize=7)
         for name in names:
             own = mixtures.tail(1) if name == BASE else frame[frame["algorithm"] == name]
             look = styles[name]
@@ -143,7 +137,7 @@ class FreeRivals(EqualAccuracyTable):
         axes.yaxis.set_major_formatter(share)
         axes.set(xlabel="pass@1", ylabel=f"pass@{int(frame['k'].iloc[0])}")
         axes.margins(0.08)
-        add_legend(figure, names, styles, display.study, markers=True)
+        add_legend(figure, names, display.study, markers=True)
         return figure
 
     def _titles(self, frame: pd.DataFrame, display: Display) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ are imported inside the methods that need them, so reading a study stays fast.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,6 +143,15 @@ class Display:
         paths = [folder / f"{name}.parquet" for folder in self.measured]
         return read_frames([path for path in paths if path.exists()] or paths[:1])
 
+    def by_method(self, blocks: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """The columns of frames indexed by method, after `algorithm` and `title`: a row for each of
+        its methods, NaN where a frame has none."""
+        import pandas as pd
+
+        frame = pd.concat([block.reindex(self.rows) for block in blocks], axis=1)
+        frame.insert(0, "title", [self.title(row) for row in self.rows])
+        return frame.rename_axis("algorithm").reset_index()
+
     def rows_in(self, frame: pd.DataFrame) -> list[str]:
         """Its methods that `frame` has, by column `algorithm`."""
         there = set(frame["algorithm"])
@@ -152,15 +162,16 @@ class Display:
 
         Raises ValueError if there is none.
         """
-        order = {name: place for place, name in enumerate(self.rows)}
-        rows = frame[frame["algorithm"].isin(list(order))]
+        rows = frame[frame["algorithm"].isin(self.rows)].drop(columns="title", errors="ignore")
         if rows.empty:
             there = listed(sorted(map(str, set(frame["algorithm"]))) or ["nothing"])
-            asked = ", ".join(order)
+            asked = ", ".join(self.rows)
             raise ValueError(f"{self.name}: rows {asked} are asked for, but there is {there}")
-        rows = rows.sort_values("algorithm", key=lambda names: names.map(order), kind="stable")
-        titles = [self.title(row) for row in rows["algorithm"]]
-        rows = rows.drop(columns="title", errors="ignore").reset_index(drop=True)
+        place = {name: place for place, name in enumerate(self.rows)}
+        rows = rows.sort_values(
+            "algorithm", key=lambda names: names.map(place), kind="stable", ignore_index=True
+        )
+        titles = rows["algorithm"].map(self.title)
         rows.insert([*rows.columns].index("algorithm") + 1, "title", titles)
         return rows
 
@@ -172,10 +183,6 @@ class Shows:
     with several tables or figures overrides `tables` or `figures` instead.
     """
 
-    contents: ClassVar[str]
-    """What its files contain, in a few sentences: the caption in `snakemake --report`, and of its
-    figures on the page."""
-
     caption: ClassVar[str] = ""
     """The caption of its figures on the page, where `contents` says more than they show."""
 
@@ -184,6 +191,12 @@ class Shows:
 
     with_model: ClassVar[bool] = False
     """Whether measuring needs a model, and so the resources in that model's `job`."""
+
+    @property
+    def contents(self) -> str:
+        """What its files contain, in a few sentences, which its docstring ends with: the caption in
+        `snakemake --report`, and of its figures on the page."""
+        return " ".join((inspect.getdoc(type(self)) or "").split("\n\n")[-1].split())
 
     @property
     def measures(self) -> bool:

@@ -6,6 +6,7 @@ The rules and the partial report call the same functions, so both show the same 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,5 @@ def write_figure(
     """Draw one figure of an exhibit as the SVG file `output`, with a PDF beside it."""
     from sage.rendering.style import draw_figure
 
-    draw, display = (
-        shows(study, exhibit).figures()[suffix],
-        Display(study, exhibit, measured, paper),
-    )
-    draw_figure(lambda: draw(display), output)
+    display = Display(study, exhibit, measured, paper)
+    draw_figure(partial(shows(study, exhibit).figures()[suffix], display), output)

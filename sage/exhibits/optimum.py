@@ -7,14 +7,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive, about
-from sage.rendering.numbers import percent
-from sage.rendering.table import Columns, TableDocument, columns_of_algorithms
+from sage.rendering.numbers import NONE, percent
+from sage.rendering.table import Column, TableDocument, table_of, titled
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 
 class OptimumTable(ExhibitOfRows, Kind):
-    """The optimum of each method's KL-regularised objective (Eq. 2, Eq. 4), from base samples."""
+    """The optimum of each method's KL-regularised objective (Eq. 2, Eq. 4), from base samples.
+
+    The optimum of Eq. 4 (Eq. 2 without a guide) by importance weights of the base's samples: on
+    which problems it can be told, how accurate it is there, its KL divergence from the base beside
+    the one that training reached, and which share of the mass of right completions a guide moves.
+    """
 
     kind: Literal["optimum"]
     benchmark: Annotated[Name, about("the problem set")]
@@ -29,12 +34,6 @@ class OptimumTable(ExhibitOfRows, Kind):
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "policies", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.optimum",)
-    contents: ClassVar[str] = (
-        "The optimum of Eq. 4 (Eq. 2 without a guide) by importance weights of the base's samples: "
-        "on which problems it can be told, how accurate it is there, its KL divergence from the "
-        "base beside the one that training reached, and which share of the mass of right "
-        "completions a guide moves."
-    )
 
     def faults(self, around: Surroundings) -> Any:
         """More responses than are drawn."""
@@ -74,14 +73,14 @@ class OptimumTable(ExhibitOfRows, Kind):
         """A row for each method."""
         frame = display.ordered(display.frame("optimum"))
         first = frame.iloc[0]
-        columns: Columns = {
-            "Accuracy": lambda row: percent(row["accuracy"]),
-            "KL, optimum": lambda row: _number(row["kl_optimum"], 2),
-            "KL, reached": lambda row: _number(row["kl_reached"], 2),
-            "Moved": lambda row: percent(row["moved"]),
-            "log q gap": lambda row: _number(row["log_q_gap"], 3),
-            "Samples": lambda row: _number(row["effective"], 1),
-        }
+        columns: list[Column] = [
+            ("", "Accuracy", lambda row: percent(row["accuracy"])),
+            ("", "KL, optimum", lambda row: _number(row["kl_optimum"], 2)),
+            ("", "KL, reached", lambda row: _number(row["kl_reached"], 2)),
+            ("", "Moved", lambda row: percent(row["moved"])),
+            ("", "log q gap", lambda row: _number(row["log_q_gap"], 3)),
+            ("", "Samples", lambda row: _number(row["effective"], 1)),
+        ]
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: what the objective with the "
             "KL term would lead to, from the base's samples with weights q exp(r/β). The base was "
@@ -94,10 +93,9 @@ class OptimumTable(ExhibitOfRows, Kind):
             "minus wrong completions of a problem. Samples: effective sample size. A guide is "
             "taken with the base's entropies, which training changes."
         )
-        return TableDocument(
-            frame, columns_of_algorithms(display.study, columns, [("", frame)]), caption
-        )
+        table = table_of("Method", columns, [("", titled(frame))], display.study)
+        return TableDocument(frame, table, caption)
 
 
 def _number(value: float, digits: int) -> str:
-    return "–" if math.isnan(value) else f"{value:.{digits}f}"
+    return NONE if math.isnan(value) else f"{value:.{digits}f}"

@@ -25,7 +25,7 @@ from sage.exhibits.ablation import AblationTable
 from sage.exhibits.kind import Display, Kind
 from sage.fields import Name, Strict
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
-from sage.rendering.table import Cell, Columns, Record, Table, TableDocument, columns_of_algorithms
+from sage.rendering.table import Cell, Column, Record, Table, TableDocument, table_of, titled
 from sage.study import ResolvedStudy
 from sage.study.reading import read_as
 
@@ -167,17 +167,17 @@ def _beside(frame: pd.DataFrame, display: Display, in_percent: bool) -> Table:
         words = quantity.replace("_", " ")
         return f"{display.titles[benchmark]}, {words}" if benchmark else words.capitalize()
 
-    columns: Columns = {
-        "Paper": lambda row: cell(row["value"], row["std"]),
-        "Measured": lambda row: cell(row["measured"], row["measured_std"]),
-        "Measured − paper": difference,
-        "Paper’s value inside": lambda row: _INSIDE[row["inside"]],
-    }
+    columns: list[Column] = [
+        ("", "Paper", lambda row: cell(row["value"], row["std"])),
+        ("", "Measured", lambda row: cell(row["measured"], row["measured_std"])),
+        ("", "Measured − paper", difference),
+        ("", "Paper’s value inside", lambda row: _INSIDE[row["inside"]]),
+    ]
     groups = (
-        (heading(str(benchmark), str(quantity)), rows)
+        (heading(str(benchmark), str(quantity)), titled(rows))
         for (benchmark, quantity), rows in frame.groupby(["benchmark", "quantity"], sort=False)
     )
-    return columns_of_algorithms(display.study, columns, groups)
+    return table_of("Method", columns, groups, display.study)
 
 
 def _of_cells(frame: pd.DataFrame, model: str, study: ResolvedStudy) -> pd.DataFrame:

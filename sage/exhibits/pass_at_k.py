@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import pandas as pd
 from pydantic import Field
@@ -21,7 +21,7 @@ LEVEL = 0.05
 BEST, TIE = "best", "tie"
 """Marks: significantly above every other method; not significantly different from the highest."""
 
-PARTS = ("value", "low", "high")
+PARTS = ["value", "low", "high"]
 
 
 class ShowsPassAtK(Kind):
@@ -149,31 +149,24 @@ def marks_of(values: pd.Series, compared: pd.DataFrame) -> list[str]:
     if len(present) < 2:
         return [""] * len(values)
     leader = str(present.idxmax())
-    told = {
-        str(row["other"] if ahead else row["algorithm"])
-        for row in compared.to_dict("records")
-        if row["p_holm"] < LEVEL
-        for ahead in (row["algorithm"] == leader,)
-        if leader in (row["algorithm"], row["other"]) and (row["value"] > 0) == ahead
+    clear = compared[compared["p_holm"] < LEVEL]
+    below = {
+        *clear.loc[(clear["algorithm"] == leader) & (clear["value"] > 0), "other"],
+        *clear.loc[(clear["other"] == leader) & ~(clear["value"] > 0), "algorithm"],
     }
-    rivals = set(present.index) - {leader} - told
-    if not rivals:
-        return [BEST if name == leader else "" for name in values.index]
-    return [TIE if name == leader or name in rivals else "" for name in values.index]
+    rivals = {*present.index} - {leader} - below
+    tied = {leader, *rivals} if rivals else set()
+    return [TIE if name in tied else BEST if name == leader else "" for name in values.index]
 
 
-def estimate_columns(
-    start: str, measured: pd.DataFrame, marks: Sequence[str]
-) -> dict[str, list[Any]]:
-    """Columns ``{start} value``, ``… low``, ``… high`` and ``… mark`` of a table of estimates."""
-    columns: dict[str, list[Any]] = {f"{start} {part}": measured[part].tolist() for part in PARTS}
-    return columns | {f"{start} mark": list(marks)}
+def estimate_columns(start: str, measured: pd.DataFrame, marks: Sequence[str]) -> pd.DataFrame:
+    """Columns ``{start} value``, ``… low``, ``… high`` and ``… mark`` of estimates."""
+    return measured.add_prefix(f"{start} ").assign(**{f"{start} mark": marks})
 
 
-def estimate_cell(record: Record, start: str) -> Cell:
+def estimate_cell(start: str, record: Record) -> Cell:
     """The cell of such columns."""
-    value, low, high = (record[f"{start} {part}"] for part in PARTS)
-    return share_cell(value, low, high, record[f"{start} mark"])
+    return share_cell(*(record[f"{start} {part}"] for part in (*PARTS, "mark")))
 
 
 def sizes(rows: pd.DataFrame, display: Display) -> dict[str, int]:

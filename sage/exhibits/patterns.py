@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,23 +14,29 @@ from sage.fields import Name, Positive, about
 from sage.rendering.numbers import grouped
 from sage.rendering.table import (
     Cell,
-    Head,
-    Table,
+    Column,
+    Record,
     TableDocument,
-    algorithm_row,
-    algorithm_table,
     share_cell,
+    table_of,
+    titled_by,
 )
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 COLUMNS = ["algorithm", "title", "pattern", "pattern_title", "pooled", "low", "high"]
-COLUMNS += ["per_problem", "per_problem_low", "per_problem_high", "n_correct", "n_problems"]
+_PER_PROBLEM = ("per_problem", "per_problem_low", "per_problem_high")
+COLUMNS += [*_PER_PROBLEM, "n_correct", "n_problems"]
 
 
 class PatternTable(ExhibitOfRows, Kind):
-    """Reasoning patterns among correct solutions (Table 2)."""
+    """Reasoning patterns among correct solutions (Table 2).
+
+    How often correct solutions show a reasoning pattern, as shares between 0 and 1: `pooled` over
+    all correct solutions, and `per_problem`, the mean of the problems' shares. A pattern is
+    detected by phrase lists.
+    """
 
     kind: Literal["patterns"]
     benchmark: Annotated[Name, about("the problem set")]
@@ -51,11 +58,6 @@ class PatternTable(ExhibitOfRows, Kind):
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.patterns",)
     evidence: ClassVar[str] = "patterns"
-    contents: ClassVar[str] = (
-        "How often correct solutions show a reasoning pattern, as shares between 0 and 1: "
-        "`pooled` over all correct solutions, and `per_problem`, the mean of the problems' "
-        "shares. A pattern is detected by phrase lists."
-    )
 
     def samples_shown(self, study: ResolvedStudy) -> int:
         drawn = study.evaluation(self.model).samples
@@ -96,7 +98,15 @@ class PatternTable(ExhibitOfRows, Kind):
             "Below each value: its 95 % interval. Patterns are detected by phrase lists, so "
             "compare the numbers within this study only."
         )
-        return TableDocument(frame, _view(frame, display.study), caption)
+        columns: list[Column] = []
+        for pattern, title in dict(
+            zip(frame["pattern"], frame["pattern_title"], strict=True)
+        ).items():
+            columns.append((title, "all", partial(_share, pattern, ("pooled", "low", "high"))))
+            columns.append((title, "per problem", partial(_share, pattern, _PER_PROBLEM)))
+        columns.append(("", "Correct solutions", _correct))
+        table = table_of("Method", columns, [("", titled_by(frame, "pattern"))], display.study)
+        return TableDocument(frame, table, caption)
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         """Pooled shares by pattern."""
@@ -104,19 +114,9 @@ class PatternTable(ExhibitOfRows, Kind):
         return self.table(display).frame.rename(columns=named).assign(benchmark=self.benchmark)
 
 
-def _view(frame: pd.DataFrame, study: ResolvedStudy) -> Table:
-    """Both estimates of every pattern, with their intervals."""
-    titles = dict(zip(frame["pattern"], frame["pattern_title"], strict=True))
-    estimates = (("pooled", "low", "high"), ("per_problem", "per_problem_low", "per_problem_high"))
-    rows = []
-    for algorithm, of_row in frame.groupby("algorithm", sort=False):
-        shares = of_row.set_index("pattern").to_dict("index")
-        cells = [
-            share_cell(*(shares[name][column] for column in columns))
-            for name in titles
-            for columns in estimates
-        ]
-        cells.append(Cell(grouped(int(of_row["n_correct"].iloc[0]))))
-        rows.append(algorithm_row(study, str(algorithm), cells))
-    heads = [Head(str(title), ("all", "per problem")) for title in titles.values()]
-    return algorithm_table([*heads, Head("", ("Correct solutions",))], rows)
+def _share(pattern: str, ends: tuple[str, ...], row: Record) -> Cell:
+    return share_cell(*(row[pattern][end] for end in ends))
+
+
+def _correct(row: Record) -> str:
+    return grouped(next(iter(row.values()))["n_correct"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -13,7 +12,7 @@ from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive, about
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
-from sage.rendering.table import Columns, TableDocument, columns_of_algorithms
+from sage.rendering.table import Column, TableDocument, table_of, titled
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Rows, Surroundings
 
@@ -24,11 +23,16 @@ if TYPE_CHECKING:
 TAIL = 0.95
 """The quantile of the base's perplexities that a panel marks and the table of tails reports."""
 
-_TAIL_LABEL = f"{100 * TAIL:.0f}th percentile of the base"
-
 
 class PerplexityFigure(ExhibitOfRows, Kind):
-    """Perplexity of responses under the policy before RL (Figure 7)."""
+    """Perplexity of responses under the policy before RL (Figure 7).
+
+    Perplexity, under the base policy, of every method's responses to each problem. In the figure a
+    dot is a response, filled if it is correct. Boxes show the middle half, lines the middle 90
+    percent. The dashed line is the base's 95th percentile. The table has the median, the 95th
+    percentile (`upper`), and the share of a method's responses above the base's 95th percentile
+    (`tail_share`).
+    """
 
     kind: Literal["perplexity"]
     benchmark: Annotated[Name, about("the problem set")]
@@ -56,13 +60,6 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
     evidence: ClassVar[str] = "perplexities"
-    contents: ClassVar[str] = (
-        "Perplexity, under the base policy, of every method's responses to each problem. In the "
-        "figure a dot is a response, filled if it is correct. Boxes show the middle half, lines "
-        "the middle 90 percent. The dashed line is the base's 95th percentile. The table has the "
-        "median, the 95th percentile (`upper`), and the share of a method's responses above the "
-        "base's 95th percentile (`tail_share`)."
-    )
     caption: ClassVar[str] = (
         "Each mark is a response, placed at its perplexity under the policy before RL. Further "
         "right means less likely under that policy."
@@ -113,17 +110,17 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             f"responses above the 95th percentile of {base}. The results hold for these problems "
             "only."
         )
-        columns: Columns = {
-            "Median": lambda row: f"{row['median']:.3g}",
-            "Upper": lambda row: f"{row['upper']:.3g}",
-            "Above the base": lambda row: percent(row["tail_share"]),
-            "Responses": lambda row: str(row["n"]),
-        }
+        columns: list[Column] = [
+            ("", "Median", lambda row: f"{row['median']:.3g}"),
+            ("", "Upper", lambda row: f"{row['upper']:.3g}"),
+            ("", "Above the base", lambda row: percent(row["tail_share"])),
+            ("", "Responses", lambda row: str(row["n"])),
+        ]
         groups = [
-            (f"Problem {number} ({problem})", rows)
+            (f"Problem {number} ({problem})", titled(rows))
             for number, (problem, rows) in enumerate(frame.groupby("problem_id", sort=False), 1)
         ]
-        return TableDocument(frame, columns_of_algorithms(display.study, columns, groups), caption)
+        return TableDocument(frame, table_of("Method", columns, groups, display.study), caption)
 
     def figure(self, display: Display) -> Figure:
         """Perplexities under the base, a panel for each problem, a row for each method.
@@ -141,14 +138,12 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         names, problems = display.rows_in(responses), list(dict.fromkeys(responses["problem_id"]))
         if not names:
             asked = ", ".join(display.rows)
-            raise ValueError(
-                f"{display.name}: no perplexities of {asked}; measure the exhibit first"
-            )
-        styles, grey = line_styles(display.study), PALETTE["grey"][0]
-        dashed: dict[str, Any] = {"color": grey, "lw": 0.9, "ls": (0, (4, 2))}
-        figure = Figure(
-            figsize=(4.6 * len(problems), 0.55 * len(names) + 1.9), layout="constrained"
-        )
+            message = f"{display.name}: no perplexities of {asked}; measure the exhibit first"
+            raise ValueError(message)
+        styles = line_styles(display.study)
+        dashed: dict[str, Any] = {"color": PALETTE["grey"][0], "lw": 0.9, "ls": (0, (4, 2))}
+        size = (4.6 * len(problems), 0.55 * len(names) + 1.9)
+        figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(problems), squeeze=False, sharey=True)[0]
         for number, (axes, problem) in enumerate(zip(panels, problems, strict=True), start=1):
             here = responses[responses["problem_id"] == problem]
@@ -158,23 +153,22 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             of_base = here.loc[here["algorithm"] == BASE, "perplexity"]
             if len(of_base):
                 axes.axvline(of_base.quantile(TAIL), **dashed)
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(FixedLocator(_log_ticks(here["perplexity"])))
+            limits = _with_margins(here["perplexity"])
+            axes.set(xscale="log", xlim=limits)
+            axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
+            axes.xaxis.set_major_locator(FixedLocator(_log_ticks(here["perplexity"], *limits)))
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.set_xlim(*_with_margins(here["perplexity"]))
             axes.grid(visible=False, axis="y")
-            axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
             axes.set_ylabel("")
             axes.tick_params(labelleft=True)  # the page shows each panel by itself
         panels[0].set_yticks(range(len(names)), [display.title(name) for name in names])
         panels[0].set_ylim(len(names) - 0.4, -0.5)
-        colour = PALETTE["slate"][0]
-        dot: dict[str, Any] = {"color": colour, "ls": "", "marker": "o", "markersize": 4}
+        dot: dict[str, Any] = {"color": PALETTE["slate"][0], "ls": "", "marker": "o"}
         handles = [
-            Line2D([], [], **dot, label="correct"),
-            Line2D([], [], **dot, markerfacecolor="none", label="not correct"),
-            Line2D([], [], **dashed, label=_TAIL_LABEL),
+            Line2D([], [], **dot, markersize=4, label="correct"),
+            Line2D([], [], **dot, markersize=4, markerfacecolor="none", label="not correct"),
+            Line2D([], [], **dashed, label=f"{100 * TAIL:.0f}th percentile of the base"),
         ]
         figure.legend(handles=handles, loc="outside lower center")
         return figure
@@ -184,29 +178,23 @@ def _boxes(
     axes: Axes, rows: pd.DataFrame, names: list[str], styles: Mapping[str, LineStyle]
 ) -> None:
     """A box of each method's perplexities, from the first name down."""
-    import seaborn
-    from matplotlib import MatplotlibDeprecationWarning
-
-    with warnings.catch_warnings():  # seaborn 0.13 still says `vert` to matplotlib
-        warnings.simplefilter("ignore", MatplotlibDeprecationWarning)
-        seaborn.boxplot(
-            rows,
-            x="perplexity",
-            y="algorithm",
-            hue="algorithm",
-            order=names,
-            hue_order=names,
-            palette={name: styles[name].hex for name in names},
-            whis=(5, 95),
-            width=0.3,
-            fliersize=0,
-            saturation=1,
-            linecolor=PALETTE["ink"][0],
-            linewidth=0.8,
-            boxprops={"alpha": 0.45},
-            legend=False,
-            ax=axes,
-        )
+    line: dict[str, Any] = {"color": PALETTE["ink"][0], "linewidth": 0.8}
+    drawn = axes.boxplot(
+        [rows.loc[rows["algorithm"] == name, "perplexity"] for name in names],
+        positions=range(len(names)),
+        orientation="horizontal",
+        widths=0.3,
+        whis=(5, 95),
+        showfliers=False,
+        patch_artist=True,
+        manage_ticks=False,
+        boxprops={"edgecolor": line["color"], "linewidth": 0.8, "alpha": 0.45},
+        medianprops={**line, "solid_capstyle": "butt"},
+        whiskerprops={**line, "solid_capstyle": "butt"},
+        capprops=line,
+    )
+    for box, name in zip(drawn["boxes"], names, strict=True):
+        box.set_facecolor(styles[name].hex)
 
 
 def _dots(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
@@ -232,19 +220,18 @@ def _dots(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
         )
 
 
-def _log_ticks(values: pd.Series) -> list[float]:
-    """About five round numbers over the range of `values`, for a logarithmic axis."""
-    import numpy as np
+def _log_ticks(values: pd.Series, first: float, last: float) -> list[float]:
+    """About five round numbers from `first` to `last`, the limits of `values` on a logarithmic
+    axis."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = float(values.min()), float(values.max())
     if high < 3 * low:
-        ticks = np.asarray(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high))
+        ticks = [*MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
     else:
         steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = np.array([step * 10.0**power for power in powers for step in steps])
-    first, last = _with_margins(values)
+        ticks = [step * 10.0**power for power in powers for step in steps]
     return [float(tick) for tick in ticks if first <= tick <= last]
 
 

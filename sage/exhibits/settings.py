@@ -6,8 +6,7 @@ setting that differs between methods names those methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
 
 import pandas as pd
 
@@ -15,17 +14,16 @@ from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
-from sage.study import RL, SFT, Algorithm, Model, ResolvedStudy
+from sage.study import RL, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.tuning import LoRA
 
+_KL, _CLIPS = "KL coefficient", ("Clipping ε, low", "Clipping ε, high")
 _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
 
 
 class SFTSettings(Shows):
-    """Table 7: the settings of SFT as they were used."""
-
-    contents: ClassVar[str] = "Settings of supervised fine-tuning as used, a column for each model."
+    """Settings of supervised fine-tuning as used, a column for each model."""
 
     def table(self, display: Display) -> TableDocument:
         """A row for each setting."""
@@ -34,47 +32,40 @@ class SFTSettings(Shows):
 
 
 class RLSettings(Shows):
-    """Table 8: the settings of RL as they were used."""
-
-    contents: ClassVar[str] = "Settings of reinforcement learning as used, a column for each model."
+    """Settings of reinforcement learning as used, a column for each model."""
 
     def table(self, display: Display) -> TableDocument:
         """A row for each setting."""
-        caption = "Settings of reinforcement learning, as used; "
-        caption += "where methods differ, they are named."
-        return _document(rl_settings(display.study), caption, display)
+        text = "Settings of reinforcement learning, as used; where methods differ, they are named."
+        return _document(rl_settings(display.study), text, display)
 
 
 def sft_settings(study: ResolvedStudy) -> pd.DataFrame:
     """Table 7: column `parameter`, then one for each model; NONE for models without SFT."""
-    rows: dict[str, Callable[[Model, SFT], object]] = {
-        "Data": lambda model, sft: sft.data or "worked solutions of the base's corpus",
-        "Examples": lambda model, sft: sft.examples or "all",
-        "LoRA": lambda model, sft: _lora(sft.lora),
-        "Max sequence length (tokens)": lambda model, sft: sft.max_tokens,
-        "May take half of it": lambda model, sft: f"the {sft.length}",
-        "Longer than the maximum": lambda model, sft: sft.too_long.replace("_", " "),
-        "Loss on": lambda model, sft: {"text": "the whole text"}.get(sft.loss, "the completion"),
-        "Chat template": lambda model, sft: {"own": "the model's own"}.get(
-            sft.template, "Unsloth's"
-        ),
-        "Epochs": lambda model, sft: sft.epochs,
-        "Batch size": lambda model, sft: sft.batch_size,
-        "Learning rate": lambda model, sft: _number(sft.learning_rate),
-        "Optimizer": lambda model, sft: _OPTIMIZERS[sft.optimizer],
-        "Precision": lambda model, sft: sft.precision,
-        "Weight decay": lambda model, sft: _number(sft.weight_decay),
-        "LR schedule": lambda model, sft: "linear",
-        "Warm-up steps": lambda model, sft: sft.warmup_steps,
-        "Random seed": lambda model, sft: sft.seed,
-    }
-    models = study.study.models
-    table: dict[str, list[str]] = {"parameter": ["Base model", *rows]}
-    for name, model in models.items():
-        sft = model.sft
-        values = [NONE if sft is None else str(read(model, sft)) for read in rows.values()]
-        table[name] = [_base(study, model), *values]
-    return pd.DataFrame(table)
+    table: dict[str, dict[str, object]] = {}
+    for name, model in study.study.models.items():
+        table[name] = {"Base model": _base(study, model)}
+        if sft := model.sft:
+            table[name] |= {
+                "Data": sft.data or "worked solutions of the base's corpus",
+                "Examples": sft.examples or "all",
+                "LoRA": _lora(sft.lora),
+                "Max sequence length (tokens)": sft.max_tokens,
+                "May take half of it": f"the {sft.length}",
+                "Longer than the maximum": sft.too_long.replace("_", " "),
+                "Loss on": "the whole text" if sft.loss == "text" else "the completion",
+                "Chat template": "the model's own" if sft.template == "own" else "Unsloth's",
+                "Epochs": sft.epochs,
+                "Batch size": sft.batch_size,
+                "Learning rate": sft.learning_rate,
+                "Optimizer": _OPTIMIZERS[sft.optimizer],
+                "Precision": sft.precision,
+                "Weight decay": sft.weight_decay,
+                "LR schedule": "linear",
+                "Warm-up steps": sft.warmup_steps,
+                "Random seed": sft.seed,
+            }
+    return _by_parameter(table)
 
 
 def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
@@ -84,34 +75,42 @@ def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
     methods that the model is trained with. Cells of an ablation are left out: their own table
     shows their settings.
     """
-    rows: dict[str, Callable[[RL], object]] = {
-        "Training data": lambda rl: study.study.problems[rl.problems].title,
-        "RL steps": lambda rl: rl.steps,
-        "Prompts per step": lambda rl: rl.prompts_per_step,
-        "Rollouts per prompt": lambda rl: rl.rollouts,
-        "Optimizer steps per generation": lambda rl: rl.steps_per_generation * rl.iterations,
-        "Temperature": lambda rl: _number(rl.sampling.temperature),
-        "Min-p": lambda rl: _number(rl.sampling.min_p),
-        "Top-p": lambda rl: _number(rl.sampling.top_p),
-        "Top-k": lambda rl: rl.sampling.top_k or "off",
-        "Max completion length (tokens)": lambda rl: rl.sampling.max_tokens,
-        "Trained weights": lambda rl: _lora(rl.lora),
-        "LR schedule": lambda rl: rl.schedule,
-        "Warm-up ratio": lambda rl: _number(rl.warmup_ratio),
-        "Weight decay": lambda rl: _number(rl.weight_decay),
-        "Max gradient norm": lambda rl: _number(rl.max_grad_norm),
-        "Optimizer": lambda rl: _OPTIMIZERS[rl.optimizer],
-        "Precision": lambda rl: rl.precision,
-    }
-    of_models = {name: _of_algorithms(study, name) for name in study.study.models}
-    more = list(dict.fromkeys(key for settings in of_models.values() for key in settings))
-    table: dict[str, list[str]] = {"parameter": [*rows, *more, "Random seed"]}
+    table: dict[str, dict[str, object]] = {}
     for name, model in study.study.models.items():
-        rl = model.rl
-        values = [NONE if rl is None else str(read(rl)) for read in rows.values()]
-        values += [of_models[name].get(key, NONE) for key in more]
-        table[name] = [*values, study.seeds_text(name) if rl else NONE]
-    return pd.DataFrame(table)
+        table[name] = {}
+        if rl := model.rl:
+            table[name] = {
+                "Training data": study.study.problems[rl.problems].title,
+                "RL steps": rl.steps,
+                "Prompts per step": rl.prompts_per_step,
+                "Rollouts per prompt": rl.rollouts,
+                "Optimizer steps per generation": rl.steps_per_generation * rl.iterations,
+                "Temperature": rl.sampling.temperature,
+                "Min-p": rl.sampling.min_p,
+                "Top-p": rl.sampling.top_p,
+                "Top-k": rl.sampling.top_k or "off",
+                "Max completion length (tokens)": rl.sampling.max_tokens,
+                "Trained weights": _lora(rl.lora),
+                "LR schedule": rl.schedule,
+                "Warm-up ratio": rl.warmup_ratio,
+                "Weight decay": rl.weight_decay,
+                "Max gradient norm": rl.max_grad_norm,
+                "Optimizer": _OPTIMIZERS[rl.optimizer],
+                "Precision": rl.precision,
+                **_of_algorithms(study, name, rl),
+                "Random seed": study.seeds_text(name),
+            }
+    return _by_parameter(table)
+
+
+def _by_parameter(table: Mapping[str, Mapping[str, object]]) -> pd.DataFrame:
+    """A row for each parameter of any model, as text; the random seed is the last."""
+    names = dict.fromkeys(name for settings in table.values() for name in settings)
+    names["Random seed"] = names.pop("Random seed", None)
+    columns = {
+        model: [_text(own.get(name, NONE)) for name in names] for model, own in table.items()
+    }
+    return pd.DataFrame({"parameter": list(names), **columns})
 
 
 def _document(frame: pd.DataFrame, caption: str, display: Display) -> TableDocument:
@@ -119,59 +118,36 @@ def _document(frame: pd.DataFrame, caption: str, display: Display) -> TableDocum
     return TableDocument(frame, plain_table(frame, "Setting", titles), caption)
 
 
-def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
-    """Settings that methods decide, by parameter, collected over the model's methods."""
-    trained = [name for name in study.trained(model) if name not in study.variants]
-    rows = {name: study.algorithms[name] for name in trained}
-    with_kl = {name: row for name, row in rows.items() if row.kl != "none"}
-    settings = {
-        "Learning rate": _by_value(
-            study, {name: _number(study.rl(model, name).learning_rate) for name in rows}
-        ),
-        "KL coefficient": _by_value(
-            study,
-            {
-                n: _number(a.kl_coefficient or study.rl(model).kl_coefficient)
-                for n, a in with_kl.items()
-            },
-        ),
-        "KL term and estimator": _by_value(
-            study, {name: f"{row.kl}, {row.estimator}" for name, row in with_kl.items()}
-        ),
-        "Clipping ε, low": _by_value(study, {n: _clip(a.clip_low) for n, a in rows.items()}),
-        "Clipping ε, high": _by_value(study, {n: _clip(a.clip_high) for n, a in rows.items()}),
-    }
-    guides: dict[str, dict[str, str]] = {}
-    for name, row in rows.items():
-        for key, value in _guide(row).items():
-            guides.setdefault(key, {})[name] = value
-    settings |= {key: _by_value(study, values) for key, values in guides.items()}
-    return {key: value for key, value in settings.items() if value}
+def _of_algorithms(study: ResolvedStudy, model: str, rl: RL) -> dict[str, str]:
+    """Settings that methods decide, by parameter, collected over the model's methods.
 
-
-def _clip(width: float | None) -> str:
-    return "none" if width is None else _number(width)
-
-
-def _guide(row: Algorithm) -> dict[str, str]:
-    if row.guide is None:
-        return {}
-    kind = row.guide.kind
-    settings = {
-        f"Guide {kind}: {key}": value if isinstance(value, str) else _number(value)
-        for key, value in row.guide.settings.items()
-    }
-    low, high = row.guide.clamp
-    return settings | {f"Guide {kind}: clamp": f"{_number(low)} to {_number(high)}"}
-
-
-def _by_value(study: ResolvedStudy, values: Mapping[str, str]) -> str:
-    """``0.2; 0.28 (DAPO)``: the most common value, then the others with their methods."""
-    groups: dict[str, list[str]] = {}
-    for name, value in values.items():
-        groups.setdefault(value, []).append(row_title(study, name))
-    (first, _), *others = sorted(groups.items(), key=lambda group: -len(group[1])) or [("", [])]
-    return "; ".join([first, *(f"{value} ({', '.join(rows)})" for value, rows in others)])
+    ``0.2; 0.28 (DAPO)``: the most common value, then the others with their methods.
+    """
+    in_order = ("Learning rate", _KL, "KL term and estimator", *_CLIPS)
+    collected: dict[str, dict[str, list[str]]] = {name: {} for name in in_order}
+    for name in study.trained(model):
+        row = study.algorithms[name]
+        if name in study.variants:
+            continue
+        own: dict[str, object] = {"Learning rate": study.rl(model, name).learning_rate}
+        for clip, width in zip(_CLIPS, (row.clip_low, row.clip_high), strict=True):
+            own[clip] = "none" if width is None else width
+        if row.kl != "none":
+            own[_KL] = row.kl_coefficient or rl.kl_coefficient
+            own["KL term and estimator"] = f"{row.kl}, {row.estimator}"
+        if guide := row.guide:
+            low, high = guide.clamp
+            of_guide = {**guide.settings, "clamp": f"{low:g} to {high:g}"}
+            own |= {f"Guide {guide.kind}: {key}": value for key, value in of_guide.items()}
+        for parameter, value in own.items():
+            rows = collected.setdefault(parameter, {}).setdefault(_text(value), [])
+            rows.append(row_title(study, name))
+    settings = {}
+    for parameter, values in collected.items():
+        (first, _), *others = sorted(values.items(), key=lambda one: -len(one[1])) or [("", [])]
+        more = (f"{value} ({', '.join(rows)})" for value, rows in others)
+        settings[parameter] = "; ".join([first, *more])
+    return {parameter: text for parameter, text in settings.items() if text}
 
 
 def _base(study: ResolvedStudy, model: Model) -> str:
@@ -191,5 +167,5 @@ def _lora(lora: LoRA | None) -> str:
     return f"LoRA, rank {lora.rank}, alpha {lora.alpha}, attention & MLP projections"
 
 
-def _number(value: float) -> str:
-    return f"{value:g}"
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

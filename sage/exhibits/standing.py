@@ -6,9 +6,8 @@ They show all models and benchmarks of the study, and need no settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
 
 import pandas as pd
 
@@ -19,13 +18,12 @@ from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, grouped, percent
 from sage.rendering.table import (
     Cell,
-    Columns,
+    Column,
     Record,
-    Row,
     TableDocument,
-    columns_of_algorithms,
-    columns_table,
     share_cell,
+    table_of,
+    titled,
 )
 from sage.study import ResolvedStudy
 
@@ -63,60 +61,47 @@ class OfWholeStudy(Shows):
         self,
         display: Display,
         frame: pd.DataFrame,
-        columns: Columns,
+        columns: Sequence[tuple[str, Callable[[Record], Cell | str]]],
         caption: str,
         summary: str = "",
     ) -> TableDocument:
         """A table with a group of rows for each model and benchmark of `frame`."""
         titles, study = benchmark_titles(display.study), display.study
-        several = frame["model"].nunique() > 1
         keys = ["model", "benchmark", *(["stratum"] if "stratum" in frame else [])]
-        groups = [
-            (
-                f"{study.model(str(model)).title}, " * several
-                + ", ".join([titles[str(benchmark)], *filter(None, map(str, stratum))]),
-                rows,
-            )
-            for (model, benchmark, *stratum), rows in frame.groupby(keys, sort=False)
-        ]
-        table = columns_of_algorithms(study, columns, groups)
-        return TableDocument(frame, table, caption, summary=summary)
+        groups = []
+        for (model, *place), rows in frame.groupby(keys, sort=False):
+            names = [study.model(str(model)).title] if frame["model"].nunique() > 1 else []
+            names += [titles[str(place[0])], *filter(None, map(str, place[1:]))]
+            groups.append((", ".join(names), titled(rows)))
+        alone: list[Column] = [("", title, read) for title, read in columns]
+        return TableDocument(frame, table_of("Method", alone, groups, study), caption, summary)
 
 
 class GradingTable(OfWholeStudy):
-    """Statuses of every method's completions."""
-
-    contents: ClassVar[str] = (
-        "Share of each method's completions by grading status, pooled over training seeds. "
-        "`truncated` ones also have another status."
-    )
+    """Share of each method's completions by grading status, pooled over training seeds. `truncated`
+    ones also have another status."""
 
     def table(self, display: Display) -> TableDocument:
         """In percent, without columns of zeros."""
         frame = grading_table(display.frame("rates"))
         statuses = [name for name in STATUSES if name in _ALWAYS or frame[name].any()]
-        columns: Columns = {_STATUS_TITLES[name]: partial(_share, name) for name in statuses}
+        columns = [(_STATUS_TITLES[name], partial(_share, name)) for name in statuses]
         caption = (
             "Percentage of a method’s completions by status, pooled over training seeds. "
             "Unparsed: no answer could be extracted. Timeout: the comparison with the reference "
             "answer took too long. Truncated: cut off at the token limit; a truncated completion "
             "also has one of the other statuses."
         )
-        counted = {"Completions": lambda row: grouped(row["n_samples"])}
+        counted = ("Completions", partial(_count, "n_samples"))
         summary = "Statuses of every method’s completions"
-        return self.document(display, frame, {**columns, **counted}, caption, summary)
+        return self.document(display, frame, [*columns, counted], caption, summary)
 
 
 class ChanceTable(OfWholeStudy):
-    """What of pass@k is luck, and what of it has correct working."""
-
-    contents: ClassVar[str] = (
-        "For each method and benchmark: pass@k at the primary k (`value`), the same "
-        "against the answers of other problems (`chance`), and counting correct working only "
-        "(`worked`, with its 95 % interval `low` to `high`), pooled over training seeds; "
-        "`reliable` is the share of problems solved in at least half of the samples. `stratum` is "
-        "empty for all problems of a benchmark."
-    )
+    """For each method and benchmark: pass@k at the primary k (`value`), the same against the
+    answers of other problems (`chance`), and counting correct working only (`worked`, with its 95 %
+    interval `low` to `high`), pooled over training seeds; `reliable` is the share of problems
+    solved in at least half of the samples. `stratum` is empty for all problems of a benchmark."""
 
     def table(self, display: Display) -> TableDocument:
         """Pooled rows of the controls, at the primary k; empty columns are left out."""
@@ -127,15 +112,13 @@ class ChanceTable(OfWholeStudy):
             for model, k in zip(rows["model"], rows["k"], strict=True)
         ]
         frame = rows[primary].reset_index(drop=True)
-        columns: dict[str, Callable[[Record], Cell | str]] = {
-            "k": lambda row: str(row["k"]),
-            "pass@k": lambda row: percent(row["value"]),
-            "Other problems’ answers": _chance,
-            "Correct working": _worked,
-            "Solved in 50 %": lambda row: percent(row["reliable"]),
-        }
-        if not frame["worked"].notna().any():
-            del columns["Correct working"]
+        columns: list[tuple[str, Callable[[Record], Cell | str]]] = [
+            ("k", lambda row: str(row["k"])),
+            ("pass@k", lambda row: percent(row["value"])),
+            ("Other problems’ answers", _chance),
+            *([("Correct working", _worked)] if frame["worked"].notna().any() else []),
+            ("Solved in 50 %", lambda row: percent(row["reliable"])),
+        ]
         caption = (
             "What stands behind pass@k, in percent, pooled over training seeds, at the primary "
             "k; where the problem set has strata, for each of them too. Other problems’ "
@@ -151,19 +134,15 @@ class ChanceTable(OfWholeStudy):
 
 
 class SupportTable(OfWholeStudy):
-    """Problems gained and lost compared with the base."""
-
-    contents: ClassVar[str] = (
-        "Problems solved by any sample before and after RL, added over training seeds, and "
-        "support scores with their 95 % intervals (arXiv 2507.14843)."
-    )
+    """Problems solved by any sample before and after RL, added over training seeds, and support
+    scores with their 95 % intervals (arXiv 2507.14843)."""
 
     def table(self, display: Display) -> TableDocument:
         """Pooled rows of the support metrics."""
         support = display.frame("support")
         frame = support[support["train_seed"] == POOLED].reset_index(drop=True)
-        columns: Columns = {title: partial(_count, name) for name, title in _COUNTS.items()}
-        columns = {**columns, **{title: partial(_score, name) for name, title in _SHARES.items()}}
+        columns = [(title, partial(_count, name)) for name, title in _COUNTS.items()]
+        columns += [(title, partial(_score, name)) for name, title in _SHARES.items()]
         epsilon = ", ".join(f"{value:.2g}" for value in sorted(set(frame["epsilon"])))
         caption = (
             "Problems solved by any sample before and after RL, added over training seeds. "
@@ -177,12 +156,8 @@ class SupportTable(OfWholeStudy):
 
 
 class ContaminationTable(Shows):
-    """Training problems that also occur in benchmarks."""
-
-    contents: ClassVar[str] = (
-        "Benchmark problems that also occur in the RL training set: with the same text (`exact`) "
-        "or sharing most of their sequences of words (`ngram`)."
-    )
+    """Benchmark problems that also occur in the RL training set: with the same text (`exact`) or
+    sharing most of their sequences of words (`ngram`)."""
 
     @property
     def measures(self) -> bool:
@@ -194,24 +169,22 @@ class ContaminationTable(Shows):
         rule, titles = display.study.study.contamination, benchmark_titles(display.study)
         frame = display.frame("contamination")
 
-        def title(name: object) -> str:
-            return titles.get(str(name), str(name))
-
-        def row(record: Record, cells: list[Cell]) -> Row:
-            return Row(title(record["benchmark"]), tuple(cells))
-
-        def cell(text: str, value: float) -> Cell:
-            return Cell(text, mark="" if value else "nil")
-
-        columns: Columns = {
-            "Problems": lambda row: grouped(row["problems"]),
-            "Same text": lambda row: cell(grouped(row["exact"]), row["exact"]),
-            "Near": lambda row: cell(grouped(row["ngram"]), row["ngram"]),
-            "Share (%)": lambda row: cell(percent(row["share"]), row["share"]),
-            "In training": lambda row: grouped(row["training_overlapping"]),
-        }
+        columns: list[Column] = [
+            ("", "Problems", partial(_count, "problems")),
+            ("", "Same text", lambda row: _or_nil(grouped(row["exact"]), row["exact"])),
+            ("", "Near", lambda row: _or_nil(grouped(row["ngram"]), row["ngram"])),
+            ("", "Share (%)", lambda row: _or_nil(percent(row["share"]), row["share"])),
+            ("", "In training", partial(_count, "training_overlapping")),
+        ]
         groups = (
-            (f"{title(name)} ({grouped(rows['training_problems'].iloc[0])} problems)", rows)
+            (
+                f"{titles.get(str(name), name)} ({grouped(rows['training_problems'].iloc[0])} "
+                "problems)",
+                [
+                    (titles.get(benchmark, benchmark), row)
+                    for benchmark, row in titled(rows, "benchmark")
+                ],
+            )
             for name, rows in frame.groupby("training", sort=False)
         )
         caption = (
@@ -221,7 +194,7 @@ class ContaminationTable(Shows):
             f"{'Overlapping training problems were' if rule.drop else 'No training problem was'} "
             "dropped."
         )
-        return TableDocument(frame, columns_table("Benchmark", columns, groups, row), caption)
+        return TableDocument(frame, table_of("Benchmark", columns, groups), caption)
 
 
 def grading_table(rates: pd.DataFrame) -> pd.DataFrame:
@@ -254,8 +227,12 @@ def _worked(row: Record) -> Cell:
 
 
 def _share(status: str, row: Record) -> Cell:
-    text = percent(row[status])
-    return Cell(text, mark="nil" if text == "0.0" else "")
+    return _or_nil(percent(row[status]), percent(row[status]) != "0.0")
+
+
+def _or_nil(text: str, value: float) -> Cell:
+    """A cell that is pale where its value is 0."""
+    return Cell(text, mark="" if value else "nil")
 
 
 def _count(name: str, row: Record) -> str:

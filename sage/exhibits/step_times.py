@@ -11,8 +11,7 @@ from pydantic import Field
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.fields import Name, about
-from sage.rendering.numbers import NONE, interval_of_points, points
-from sage.rendering.table import Cell, Columns, Record, TableDocument, columns_of_algorithms
+from sage.rendering.table import Column, TableDocument, points_cell, table_of, titled
 from sage.results import Results
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
@@ -21,7 +20,12 @@ _COLUMNS = ["algorithm", "seconds", "excess", "low", "high", "rounds"]
 
 
 class StepTimesTable(ExhibitOfRows, Kind):
-    """What a guide costs: the time of learning from the same completions (section 4.3)."""
+    """What a guide costs: the time of learning from the same completions (section 4.3).
+
+    Time for loss and gradient of the same completions, for each method in turn on one machine.
+    `seconds` is the median. `excess` is the overhead: the median over rounds of the ratio to the
+    first method, minus one, with its 95 % interval.
+    """
 
     kind: Literal["step_times"]
     algorithms: Annotated[
@@ -38,11 +42,6 @@ class StepTimesTable(ExhibitOfRows, Kind):
     with_model: ClassVar[bool] = True
     measured_by: ClassVar[tuple[str, ...]] = ("sage.training.stopwatch",)
     evidence: ClassVar[str] = "times"
-    contents: ClassVar[str] = (
-        "Time for loss and gradient of the same completions, for each method in turn on one "
-        "machine. `seconds` is the median. `excess` is the overhead: the median over rounds of "
-        "the ratio to the first method, minus one, with its 95 % interval."
-    )
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """Methods that differ in more than their guide."""
@@ -54,11 +53,8 @@ class StepTimesTable(ExhibitOfRows, Kind):
         first = next(iter(plain), "")
         for name, settings in plain.items():
             if differing := [k for k, value in settings.items() if value != plain[first][k]]:
-                yield (
-                    "algorithms",
-                    f"{name!r} and {first!r} differ in {', '.join(differing)}; name methods that "
-                    "differ in their guide alone",
-                )
+                both = f"{name!r} and {first!r} differ in {', '.join(differing)}"
+                yield "algorithms", f"{both}; name methods that differ in their guide alone"
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """See `Kind`. It is timed on the policy before RL, which is not updated."""
@@ -117,15 +113,9 @@ class StepTimesTable(ExhibitOfRows, Kind):
             f"over rounds of the ratio to {display.title(first)}, minus one, in percent with its "
             "95 % interval. Sampling the completions takes more time, the same for all methods."
         )
-        columns: Columns = {
-            "Seconds": lambda row: f"{row['seconds']:.3f}",
-            "Overhead (%)": _overhead,
-        }
-        table = columns_of_algorithms(display.study, columns, [("", frame)])
+        columns: list[Column] = [
+            ("", "Seconds", lambda row: f"{row['seconds']:.3f}"),
+            ("", "Overhead (%)", lambda row: points_cell(row["excess"], row["low"], row["high"])),
+        ]
+        table = table_of("Method", columns, [("", titled(frame))], display.study)
         return TableDocument(frame, table, caption)
-
-
-def _overhead(row: Record) -> Cell:
-    if math.isnan(row["excess"]):
-        return Cell(NONE)
-    return Cell(points(row["excess"]), interval_of_points(row["low"], row["high"]))

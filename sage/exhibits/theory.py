@@ -1,4 +1,4 @@
-"""Exhibits that need no run: Figures 1 and 5, and the toy example of Appendix C.
+"""Exhibits that need no run: Figures 1 and 5, the toy example of Appendix C, exact gradients.
 
 `sage.theory` computes them with the guide functions and the pseudo-KL of training. This module
 only draws them, in the colours of the methods.
@@ -7,7 +7,8 @@ only draws them, in the colours of the methods.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,9 @@ import pandas as pd
 
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.lines import GUIDES, KL, PALETTE
-from sage.rendering.table import TableDocument, plain_table
+from sage.rendering.numbers import NONE
+from sage.rendering.table import Record, TableDocument, plain_table, table_of, titled_by
+from sage.study import Algorithm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,16 +41,79 @@ _TITLES = {
 }
 
 
-class GuidedAnchorsFigure(Shows):
-    """Figure 1: how each guide reshapes an anchor."""
+ESTIMATORS = "estimators"
+"""The name under which every report has the table of guides and estimators."""
+
+MEANS = ("grpo", "sapo")
+"""Losses that take the mean over each completion's tokens; the others add them up."""
+
+_EFFECTS = {
+    "own": "own direction",
+    "other beta": "changes β only",
+    "none": "none: it cancels",
+    "depends on the tree": "depends on the tree",
+    "no guide": NONE,
+}
+
+_CAPTION = (
+    "What each guide does under each estimator of the KL term: exact expected gradients, on "
+    "policy, on {trees} random trees of completions of one to three tokens; the median over "
+    "trees, the quartiles in brackets. Sum: losses that add up the tokens of a batch and divide "
+    "by a constant (dr_grpo; bnpo, dapo and the others as far as the number of tokens of a batch "
+    "is constant). Mean: losses that take the mean over each completion (grpo, sapo), scaled here "
+    "to the same size. Distance: of the expected gradient from that of the paper’s objective (Eq. "
+    "4) with the same guide, relative to the latter. Direction: the cosine of what the guide "
+    "alone changes with what it changes in Eq. 4. Opposed: the share of trees where that cosine "
+    "is negative. Share: the size of the guide’s change, relative to that in Eq. 4. Only with the "
+    "KL in the reward (k1_reward) and a sum is Eq. 4 what is followed. Under a mean a token "
+    "weighs one over the length of its completion. This weight is what turns the branch guide "
+    "against Eq. 4: with a sum it cancels (k2, k3_corrected) or has no fixed direction (k3). "
+    "Lengths vary much in these trees; where they are alike, a mean acts as a sum."
+)
+
+
+def _distance(row: Record) -> str:
+    value = row["relative_distance"]
+    return "0 (rounding)" if value < 1e-10 else f"{value:.3f}"
+
+
+def _spread(row: Record, name: str) -> str:
+    """The median, and the quartiles in brackets where they differ from it."""
+    value, low, high = (row[name + end] for end in ("", "_low", "_high"))
+    if math.isnan(value):
+        return NONE
+    if value < 1e-10 and abs(high) < 1e-10 and abs(low) < 1e-10:
+        return "0"
+    text = f"{value:.2f}"
+    if high - low >= 0.005:
+        text += f" ({low:.2f} to {high:.2f})"
+    return text.replace("-", "\u2212")
+
+
+def _opposed(row: Record) -> str:
+    return NONE if math.isnan(row["opposed"]) else f"{100 * row['opposed']:.0f} %"
+
+
+_COLUMNS: dict[str, Callable[[Record], str]] = {
+    "Distance from Eq. 4": _distance,
+    "Share": lambda row: _spread(row, "guide_norm"),
+    "Direction": lambda row: _spread(row, "guide_cosine"),
+    "Opposed": _opposed,
+    "Guide’s effect": lambda row: _EFFECTS[row["effect"]],
+}
+
+
+class OfTheory(Shows):
+    """Shows what is computed, not measured."""
 
     category: ClassVar[str] = "Theory"
-    contents: ClassVar[str] = (
-        "How each guide reshapes an anchor. Shown are the completions of a small token tree, "
-        "most likely first: their probability under the reference and under each anchor, and the "
-        "factor that the guide gives each. Computed with the functions used in training; the "
-        "numbers are this project's."
-    )
+
+
+class GuidedAnchorsFigure(OfTheory):
+    """How each guide reshapes an anchor. Shown are the completions of a small token tree, most
+    likely first: their probability under the reference and under each anchor, and the factor that
+    the guide gives each. Computed with the functions used in training; the numbers are this
+    project's."""
 
     def figure(self, display: Display) -> Figure:
         """The anchor of each guide, a column for each; see `anchors_figure`."""
@@ -56,15 +122,10 @@ class GuidedAnchorsFigure(Shows):
         return anchors_figure(guided_anchors())
 
 
-class ModesFigure(Shows):
-    """Figure 5: the policy that minimises each of three divergences."""
-
-    category: ClassVar[str] = "Theory"
-    contents: ClassVar[str] = (
-        "One normal policy fitted to a distribution with two modes: by reverse KL, which seeks "
-        "one mode; by forward KL, which covers both; and by the reverse KL to SAGE's anchor, "
-        "which amplifies the rarer mode. The curves are computed; the numbers are this project's."
-    )
+class ModesFigure(OfTheory):
+    """One normal policy fitted to a distribution with two modes: by reverse KL, which seeks one
+    mode; by forward KL, which covers both; and by the reverse KL to SAGE's anchor, which amplifies
+    the rarer mode. The curves are computed; the numbers are this project's."""
 
     def figure(self, display: Display) -> Figure:
         """The mixture and the three policies fitted to it; see `modes_figure`."""
@@ -73,15 +134,10 @@ class ModesFigure(Shows):
         return modes_figure(mode_fits())
 
 
-class ToyTable(Shows):
-    """The toy example of Appendix C: both completions, and both sides of Theorem 4.3."""
-
-    category: ClassVar[str] = "Theory"
-    contents: ClassVar[str] = (
-        "The toy example of Appendix C with numbers of this project: entropies and guide factors "
-        "of the tokens of a frequent and of a rare valid completion, and their probabilities "
-        "under the reference, under RLVR and under SAGE."
-    )
+class ToyTable(OfTheory):
+    """The toy example of Appendix C with numbers of this project: entropies and guide factors of
+    the tokens of a frequent and of a rare valid completion, and their probabilities under the
+    reference, under RLVR and under SAGE."""
 
     def table(self, display: Display) -> TableDocument:
         """A row for each quantity, a column for each completion."""
@@ -91,6 +147,60 @@ class ToyTable(Shows):
         frame = toy_table(example)
         titles = {"frequent": "Frequent completion", "rare": "Rare completion"}
         return TableDocument(frame, plain_table(frame, "Quantity", titles), toy_caption(example))
+
+
+class EstimatorsTable(OfTheory):
+    """The exact expected gradient of each guide under each estimator on random token trees, beside
+    the gradient of the paper's objective (Eq. 4): medians over the trees. `cosine` and
+    `relative_distance` compare the two; `guide_norm` and `guide_cosine`, with quartiles, compare
+    what the guide alone changes; `opposed` is the share of trees where it points away from Eq. 4;
+    `effect` says whether the guide has a direction of its own. `loss` is `sum` for losses that add
+    up tokens and `mean` for means over each completion."""
+
+    def table(self, display: Display) -> TableDocument:
+        """A group of rows per guide, a row per estimator, a group of columns per kind of loss."""
+        from sage.theory.credit import over_trees, summary
+
+        frame = summary(over_trees())
+        columns = [
+            (loss.capitalize(), title, partial(_of_loss, loss, read))
+            for loss in dict.fromkeys(frame["loss"])
+            for title, read in _COLUMNS.items()
+        ]
+        groups = (
+            (
+                "No guide" if guide == "none" else f"Guide {guide}",
+                titled_by(rows, "loss", "estimator"),
+            )
+            for guide, rows in frame.groupby("guide", sort=False)
+        )
+        caption = _CAPTION.format(trees=frame["trees"].max())
+        return TableDocument(frame, table_of("Estimator", columns, groups), caption)
+
+
+def _of_loss(loss: str, read: Callable[[Record], str], row: Record) -> str:
+    return read(row[loss])
+
+
+def guide_effects(rows: Mapping[str, Algorithm], effects: pd.DataFrame | None) -> list[str]:
+    """What the guides of some methods do under their own estimator and loss: a text per effect.
+
+    `effects` is the exhibit's frame; without it nothing is said. Methods with the same effect share
+    a text. Methods without a guide, and guides or estimators that it does not have, are left out.
+    """
+    if effects is None:
+        return []
+    effect_of = effects.set_index(["guide", "estimator", "loss"])["effect"]
+    titles: dict[str, list[str]] = {}
+    for algorithm in rows.values():
+        if not (algorithm.guide and algorithm.estimator):
+            continue
+        loss = "mean" if algorithm.loss in MEANS else "sum"
+        effect = effect_of.get((algorithm.guide.kind, algorithm.estimator.kind, loss))
+        if effect is not None:
+            text = f"({algorithm.estimator.kind}, {loss}): {_EFFECTS[effect]}"
+            titles.setdefault(text, []).append(algorithm.title)
+    return [f"{', '.join(names)} {text}" for text, names in titles.items()]
 
 
 def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
@@ -151,9 +261,17 @@ def modes_figure(data: ModeFits) -> Figure:
     }
     figure = Figure(figsize=(10.4, 2.9), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]
+    shade: dict[str, Any] = {"color": _GREY, "alpha": 0.25, "lw": 0, "label": "reference"}
+    dashed: dict[str, Any] = {"lw": 1.1, "ls": (0, (4, 2)), "label": "anchor q · ref"}
     for axes, (title, (fit, colour)) in zip(row, panels.items(), strict=True):
-        _fit(axes, data, fit, PALETTE[colour][0])
+        guided = fit is data.guided
+        axes.fill_between(data.grid, data.reference, **shade)
+        if guided:
+            axes.plot(data.grid, data.anchor, color=_INK, **dashed)
+        axes.plot(data.grid, fit.density, color=PALETTE[colour][0], lw=2.0, label="policy")
+        axes.set(xlim=(-8, 8), ylim=(0, 1.08 * data.anchor.max()), xlabel="response")
         axes.set(title=title, ylabel="density")
+        axes.legend(loc="upper left" if guided else "upper right")
         axes.tick_params(labelleft=True)
     return figure
 
@@ -167,17 +285,6 @@ def _dots(
     axes.scatter(
         ranks[part], values[part], s=12, facecolors=faces, edgecolors=colour, lw=0.7, zorder=3
     )
-
-
-def _fit(axes: Axes, data: ModeFits, fit: Fit, colour: str) -> None:
-    guided = fit is data.guided
-    axes.fill_between(data.grid, data.reference, color=_GREY, alpha=0.25, lw=0, label="reference")
-    if guided:
-        dashes = (0, (4, 2))
-        axes.plot(data.grid, data.anchor, color=_INK, lw=1.1, ls=dashes, label="anchor q · ref")
-    axes.plot(data.grid, fit.density, color=colour, lw=2.0, label="policy")
-    axes.set(xlim=(-8, 8), ylim=(0, 1.08 * data.anchor.max()), xlabel="response")
-    axes.legend(loc="upper left" if guided else "upper right")
 
 
 def toy_table(example: ToyExample) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -36,16 +37,16 @@ _LETTER, _LINE = 4.6, 9.5
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
-    """Differences of pass@1 and pass@k from the first method, one panel per benchmark."""
+    """Differences of pass@1 and pass@k from the first method, one panel per benchmark.
+
+    Differences from the first method, which is where the lines cross: pass@1 across, pass@k up, in
+    points, paired by problem; one panel per benchmark. Large marks are methods, lines their 95 %
+    intervals (up to 14 methods), small marks single training runs. Right and below: more accuracy
+    and less coverage. An arrow points to the base if it is far away.
+    """
 
     kind: Literal["tradeoff"]
     leads: ClassVar[bool] = True
-    contents: ClassVar[str] = (
-        "Differences from the first method, which is where the lines cross: pass@1 across, pass@k "
-        "up, in points, paired by problem; one panel per benchmark. Large marks are methods, lines "
-        "their 95 % intervals (up to 14 methods), small marks single training runs. Right and "
-        "below: more accuracy and less coverage. An arrow points to the base if it is far away."
-    )
 
     def figure(self, display: Display) -> Figure:
         """Each method at its differences of pass@1 and pass@k, pooled and by training run."""
@@ -55,7 +56,7 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
         apart = differences(display.frame("comparisons"), display, display.baseline)
         names = display.rows_in(rows)
         size = (4.4, 3.9) if len(names) <= MANY else (6.6, 6.0)
-        titles = {benchmark: display.titles[benchmark] for benchmark in display.benchmarks}
+        titles = {name: display.titles[name] for name in display.benchmarks}
         figure, panels = panels_of(titles, rows, size, columns=2)
         for axes, here in panels:
             k = self.k or shown_ks(here, display.evaluation.primary_k)[-1]
@@ -69,19 +70,17 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
 
 def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
     """In points, by method: x, y, the ends of their intervals, and both by training run."""
-    sides = {}
+    sides = []
     for side, wanted in (("x", 1), ("y", k)):
         rows = apart[apart["k"] == wanted].set_index("algorithm")
         ends = 100 * rows[["value", "low", "high"]].set_axis(["", "_low", "_high"], axis=1)
         runs = [
-            {seed: 100 * sign * value for seed, value in zip(seeds, values, strict=True)}
-            for seeds, values, sign in zip(
-                rows["train_seeds"], rows["by_run"], rows["sign"], strict=True
-            )
+            dict(zip(row["train_seeds"], 100 * row["sign"] * np.array(row["by_run"]), strict=True))
+            for row in rows.to_dict("records")
         ]
-        sides[side] = ends.add_prefix(side)
-        sides[side][f"{side}_runs"] = pd.Series(runs, rows.index, dtype=object)
-    return sides["x"].join(sides["y"], how="inner").reset_index()
+        of_runs = pd.Series(runs, rows.index, dtype=object, name=f"{side}_runs")
+        sides.append(ends.add_prefix(side).join(of_runs))
+    return sides[0].join(sides[1], how="inner").reset_index()
 
 
 def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float, float]) -> None:
@@ -103,21 +102,22 @@ def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float,
     if len(base) and not far:
         limits = [_limits(np.append(b, ends)) for b, ends in zip(base[0], limits, strict=True)]
     axes.set(xlim=limits[0], ylim=limits[1])
-    shown = points[points["algorithm"] != BASE] if far else points
-    for row in shown.to_dict("records"):
+    drawn = ends if far else points
+    for row in drawn.to_dict("records"):
         _draw_method(axes, row, styles[row["algorithm"]], few)
     baseline = display.baseline
     look = styles[baseline]
     axes.scatter([0], [0], marker=look.marker, s=62, color=look.hex, zorder=4)
-    places = [(0.0, 0.0), *zip(shown["x"], shown["y"], strict=True)]
-    titles = [display.title(name) for name in (baseline, *shown["algorithm"])]
-    colours = [styles[name].hex for name in (baseline, *shown["algorithm"])]
+    places = [(0.0, 0.0), *zip(drawn["x"], drawn["y"], strict=True)]
+    names = [baseline, *drawn["algorithm"]]
+    labels = [
+        (place, display.title(name), styles[name].hex)
+        for place, name in zip(places, names, strict=True)
+    ]
     if far:
-        places.append(_point_to(axes, base[0], limits))
-        titles.append("Base: {:+.1f}, {:+.1f}".format(*base[0]).replace("-", "−"))
-        colours.append(styles[BASE].hex)
-    room = np.array([size[0] - 0.8, size[1] - 0.9]) * 72
-    _label(axes, places, titles, colours, room)
+        text = "Base: {:+.1f}, {:+.1f}".format(*base[0]).replace("-", "−")
+        labels.append((_point_to(axes, base[0], limits), text, styles[BASE].hex))
+    _label(axes, labels, np.array([size[0] - 0.8, size[1] - 0.9]) * 72)
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}".replace("-", "−")))
 
@@ -145,37 +145,31 @@ def _draw_method(axes: Axes, row: dict[Any, Any], look: LineStyle, interval: boo
 
 
 def _label(
-    axes: Axes,
-    places: Sequence[tuple[float, float]],
-    titles: Sequence[str],
-    colours: Sequence[str],
-    room: np.ndarray,
+    axes: Axes, labels: Sequence[tuple[tuple[float, float], str, str]], room: np.ndarray
 ) -> None:
-    """A title beside each of `places`, where it covers no mark and no other title.
+    """Labels (place, title, colour) where they cover no mark and no other title.
 
     `room` is about the size of the axes in points; distances are judged in it.
     """
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
-    marks = (np.array(places) - limits[:, 0]) / np.ptp(limits, axis=1) * room
+    places = np.array([place for place, _, _ in labels])
+    marks = (places - limits[:, 0]) / np.ptp(limits, axis=1) * room
     taken = [np.array([*mark - 5, *mark + 5]) for mark in marks]
-    for mark, place, title, colour in zip(marks, places, titles, colours, strict=True):
-        size = np.array([_LETTER * len(title), _LINE])
-        boxes = [
-            (away, np.array([*(mark + offset - size / 2), *(mark + offset + size / 2)]))
-            for away in range(0, 160, 6)
-            for turn in np.linspace(0, 2 * math.pi, 16, endpoint=False)
-            for offset in (np.array([math.cos(turn), math.sin(turn)]) * (size / 2 + 7 + away),)
-        ]
-        away, box = next(
-            (one for one in boxes if _inside(one[1], room) and not _covers(one[1], taken)), boxes[0]
-        )
+    turns = np.linspace(0, 2 * math.pi, 16, endpoint=False)
+    for mark, (place, title, colour) in zip(marks, labels, strict=True):
+        half = np.array([_LETTER * len(title), _LINE]) / 2
+        boxes = []
+        for away, turn in itertools.product(range(0, 160, 6), turns):
+            middle = mark + np.array([math.cos(turn), math.sin(turn)]) * (half + 7 + away)
+            boxes.append((away, np.array([*(middle - half), *(middle + half)])))
+        free = (one for one in boxes if _inside(one[1], room) and not _covers(one[1], taken))
+        away, box = next(free, boxes[0])
         taken.append(box)
-        middle = (box[:2] + box[2:]) / 2 - mark
         leader = {"arrowstyle": "-", "color": colour, "lw": 0.5, "shrinkB": 4}
         axes.annotate(
             title,
             place,
-            xytext=tuple(middle),
+            xytext=tuple((box[:2] + box[2:]) / 2 - mark),
             textcoords="offset points",
             ha="center",
             va="center",

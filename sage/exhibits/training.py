@@ -1,14 +1,23 @@
-"""Training curves: reward, KL, entropy, gradient norm, completion length, guide factor."""
+"""Of training: gradient norms (Table 5), curves, and what a learned guide has learned."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
+from pydantic import Field
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.rendering.lines import line_styles
-from sage.study.exhibit import ExhibitOfRows
+from sage.fields import Name, about
+from sage.rendering.labels import listed
+from sage.rendering.lines import PALETTE, line_styles
+from sage.rendering.numbers import NONE
+from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled_by
+from sage.study import ResolvedStudy
+from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,23 +50,78 @@ POINTS = 60
 _ROUNDING = 1e-4
 """Below this the sampler's and the trainer's log-probabilities differ by rounding alone."""
 
+_PANELS = {
+    "entropy": "entropy of the state (nats)",
+    "surprisal": "surprisal of the token (nats)",
+    "position": "position in the completion",
+}
 
-class TrainingFigure(ExhibitOfRows, Kind):
-    """Reward, KL, entropy, gradient norm and lengths over training."""
 
-    kind: Literal["training"]
+class OfTraining(ExhibitOfRows, Kind):
+    """An exhibit of trained policies alone; the base has no training."""
 
     of_training: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("policies",)
+
+
+class GradientTable(OfTraining):
+    """Mean gradient norm in each third of training (Table 5).
+
+    Mean gradient norm before clipping in each third of training. With several training seeds, `low`
+    and `high` are the smallest and the largest run; `coverage` is the probability that this range
+    contains the median run.
+    """
+
+    kind: Literal["gradient_norms"]
+
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
-    contents: ClassVar[str] = (
-        "Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the "
-        "gap between the sampler's and the trainer's log-probabilities (its mean, its largest, and "
-        "the share of tokens above the cap of weights) where it is more than rounding, over "
-        "training. Lines are means over training seeds, bands the range from the lowest to the "
-        "highest seed (of the first method alone, where there are more than four), both running "
-        "means over a twentieth of the steps."
-    )
+
+    def measure(self, job: Measuring) -> None:
+        """Write `stages`."""
+        from sage.analysis.dynamics import gradient_norm_table, read_histories
+
+        job.write(stages=gradient_norm_table(read_histories(job.files["policies"])))
+
+    def table(self, display: Display) -> TableDocument:
+        """A row for each method and third of training; see `sage.analysis.dynamics`."""
+        from sage.analysis.dynamics import STAGES
+
+        frame = display.ordered(display.frame("stages"))
+        covered = {int(n): p for n, p in zip(frame["n_seeds"], frame["coverage"], strict=True)}
+        once = covered.pop(1, None) is not None
+        each = [f"{p:g} with {n} runs" for n, p in sorted(covered.items())]
+        range_ = (
+            "Beneath a value is the range of its training runs; it contains the median run with "
+            f"probability {listed(each)}. " + "Methods trained once have no range." * once
+            if each
+            else "Each method was trained once, so the variation between training runs is unknown."
+        ).strip()
+        caption = (
+            f"{display.heading}: norm of the gradient before clipping, mean over each third of "
+            f"training. {range_}"
+        )
+        columns: list[Column] = [("", one.capitalize(), partial(_norm, one)) for one in STAGES]
+        table = table_of("Method", columns, [("", titled_by(frame, "stage"))], display.study)
+        return TableDocument(frame, table, caption)
+
+    def as_in_paper(self, display: Display) -> pd.DataFrame:
+        """Norms by third of training."""
+        return self.table(display).frame.rename(columns={"stage": "quantity"}).assign(benchmark="")
+
+
+class TrainingFigure(OfTraining):
+    """Reward, KL, entropy, gradient norm and lengths over training.
+
+    Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the gap
+    between the sampler's and the trainer's log-probabilities (its mean, its largest, and the share
+    of tokens above the cap of weights) where it is more than rounding, over training. Lines are
+    means over training seeds, bands the range from the lowest to the highest seed (of the first
+    method alone, where there are more than four), both running means over a twentieth of the steps.
+    """
+
+    kind: Literal["training"]
+
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
 
     def measure(self, job: Measuring) -> None:
         """Write `histories`: the recorded values, a row for each run and step."""
@@ -96,8 +160,71 @@ class TrainingFigure(ExhibitOfRows, Kind):
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
             _widen_if_flat(axes, drawn["mean"])
-        add_legend(figure, names, styles, display.study, markers=False)
+        add_legend(figure, names, display.study, markers=False)
         return figure
+
+
+class LearnedGuideFigure(OfTraining):
+    """q of the learned guide at the end of training, against each signal that it sees.
+
+    Factor q of the learned guide at the end of training, within its clamp, against entropy,
+    surprisal and position. The two other signals are at their mean over the tokens of training.
+    Thin lines are training seeds, thick lines their mean. At the start q is 1.
+    """
+
+    kind: Literal["learned_guide"]
+    algorithms: Annotated[
+        list[Name], Field(min_length=1), about("methods whose guide is `learned`, in order")
+    ]
+
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.learned",)
+
+    def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
+        """Methods whose guide does not learn."""
+        for name in self.algorithms:
+            row = around.algorithms.get(name)
+            kind = row.guide.kind if row and row.guide else None
+            if row and kind != "learned":
+                yield "algorithms", f"{name!r} has {kind or 'no guide'}, not the guide 'learned'"
+
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        guides = {row: study.algorithms[row].guide for row in self.algorithms}
+        return {"clamps": {row: guide.clamp for row, guide in guides.items() if guide}}
+
+    def measure(self, job: Measuring) -> None:
+        """Write `curves`."""
+        from sage.analysis.learned import learned_curves
+
+        job.write(curves=learned_curves(job.files["policies"], job.settings["clamps"]))
+
+    def figure(self, display: Display) -> Figure:
+        """q against each signal, a panel for each."""
+        from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
+
+        curves = display.frame("curves")
+        names, styles = display.rows_in(curves), line_styles(display.study)
+        figure, panels = grid_of_panels(len(_PANELS))
+        for axes, (signal, label) in zip(panels, _PANELS.items(), strict=True):
+            known = curves[curves["signal"] == signal]
+            axes.set(title=signal.capitalize(), xlabel=label, ylabel="q")
+            if known.empty:
+                say(axes, "no learned guide")
+                continue
+            axes.axhline(1.0, color=PALETTE["grey"][0], lw=0.8, ls=":")
+            for (name, _), run in known.groupby(["algorithm", "seed"], sort=False):
+                axes.plot(run["value"], run["q"], color=styles[str(name)].hex, lw=0.5, alpha=0.4)
+            mean = known.groupby(["algorithm", "place"], sort=False)[["value", "q"]].mean()
+            draw_lines(axes, mean.reset_index(), "value", "q", names, styles, markers=False)
+        add_legend(figure, names, display.study, markers=False)
+        return figure
+
+
+def _norm(stage: str, row: Record) -> Cell:
+    """A norm with the range of runs, if it has one."""
+    if stage not in row:
+        return Cell(NONE, mark="nil")
+    value, low, high = (row[stage][end] for end in ("value", "low", "high"))
+    return Cell(f"{value:.3f}", "" if math.isnan(low + high) else f"{low:.3f}–{high:.3f}")
 
 
 def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 
 class TrajectoryFigure(ExhibitOfRows, Kind):
-    """Training reward against test accuracy at moments of training (Figure 2)."""
+    """Training reward against test accuracy at moments of training (Figure 2).
+
+    Training reward against test accuracy at moments of training. Crosses are the base, numbers are
+    optimizer steps, vertical bars are 95 % intervals. Moving right but not up: reward rises without
+    accuracy.
+    """
 
     kind: Literal["trajectory"]
     benchmark: Annotated[Name, about("the problem set whose accuracy is shown")]
@@ -34,11 +39,6 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.trajectory",
         "sage.analysis.dynamics",
-    )
-    contents: ClassVar[str] = (
-        "Training reward against test accuracy at moments of training. Crosses are the base, "
-        "numbers are optimizer steps, vertical bars are 95 % intervals. Moving right but not up: "
-        "reward rises without accuracy."
     )
 
     def snapshots_kept(self) -> int:
@@ -99,13 +99,13 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
             for _, run in points[points["algorithm"] == name].groupby("train_seed"):
                 _path(axes, run, styles[name])
         starts, look = points[points["step"] == 0], styles[BASE]
-        edge: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "linewidth": 0.8}
+        cross: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.8, "zorder": 4}
         places = starts["reward"], starts["accuracy"]
-        axes.scatter(*places, marker=look.marker, s=60, color=look.hex, zorder=4, **edge)
+        axes.scatter(*places, marker=look.marker, s=60, color=look.hex, **cross)
         axes.set(xlabel="training reward", ylabel="test accuracy (pass@1)")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         axes.margins(0.09)
-        add_legend(figure, [BASE, *names], styles, display.study, markers=True)
+        add_legend(figure, [BASE, *names], display.study, markers=True)
         return figure
 
 
@@ -118,27 +118,16 @@ def _path(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
     run = run.sort_values("step")
     if {"low", "high"} <= set(run):
         trained = run[run["step"] > 0]
-        axes.vlines(
-            trained["reward"], trained["low"], trained["high"], color=look.hex, alpha=0.25, lw=1
-        )
+        ends = trained["low"], trained["high"]
+        axes.vlines(trained["reward"], *ends, color=look.hex, alpha=0.25, lw=1)
     axes.plot(run["reward"], run["accuracy"], **line_look(look, True) | {"linewidth": 1.5})
     places = run[["reward", "accuracy"]].to_numpy()
     if len(places) > 1 and not np.array_equal(places[-2], places[-1]):
-        axes.annotate(
-            "",
-            xy=tuple(places[-1]),
-            xytext=tuple(places[-2]),
-            arrowprops={"arrowstyle": "-|>", "color": look.hex, "shrinkA": 0, "shrinkB": 4},
-        )
+        arrow = {"arrowstyle": "-|>", "color": look.hex, "shrinkA": 0, "shrinkB": 4}
+        axes.annotate("", tuple(places[-1]), tuple(places[-2]), arrowprops=arrow)
     trained_steps = [step for step in run["step"] if step > 0]
-    for step, (reward, accuracy) in zip(run["step"], places, strict=True):
+    box = {"facecolor": PALETTE["paper"][0], "alpha": 0.75, "pad": 0.5, "lw": 0}
+    text: dict[str, Any] = {"fontsize": 7, "color": look.hex, "bbox": box}
+    for step, place in zip(run["step"], places, strict=True):
         if step in (trained_steps[:1] + trained_steps[-1:]):  # more labels would overlap
-            axes.annotate(
-                f"{step}",
-                (reward, accuracy),
-                xytext=(5, 4),
-                textcoords="offset points",
-                fontsize=7,
-                color=look.hex,
-                bbox={"facecolor": PALETTE["paper"][0], "alpha": 0.75, "pad": 0.5, "lw": 0},
-            )
+            axes.annotate(f"{step}", tuple(place), (5, 4), textcoords="offset points", **text)

@@ -8,11 +8,10 @@ drawing library is needed, so tables can show the line styles too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from sage.study import BASE, Algorithm, ResolvedStudy
+from sage.study import BASE, ResolvedStudy
 
 PALETTE: dict[str, tuple[str, str]] = {
     "paper": ("#ffffff", "#16191d"),
@@ -74,26 +73,27 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
     The plainest come first, variants that exhibits add last, so that they change no other style.
     """
     styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
-    unknown = sorted({_guide(a) for a in study.algorithms.values()} - {"", *GUIDES})
+    guides = {name: row.guide.kind if row.guide else "" for name, row in study.algorithms.items()}
+    unknown = sorted({*guides.values()} - {"", *GUIDES})
     colours = GUIDES | {kind: _SPARE[i % len(_SPARE)] for i, kind in enumerate(unknown)}
     in_order = sorted(study.algorithms, key=lambda name: _plainness(study, name))
     plainest: dict[tuple[str, ...], str] = {}
     for name in in_order:
-        algorithm = study.algorithms[name]
-        plainest.setdefault((_guide(algorithm), algorithm.kl, algorithm.loss), name)
-    others = [name for name in in_order if name not in plainest.values()]
-    for name in [*plainest.values(), *others]:
-        algorithm = study.algorithms[name]
-        choice = [colours.get(_guide(algorithm)) or KL.get(algorithm.kl, "slate")]
+        row = study.algorithms[name]
+        plainest.setdefault((guides[name], row.kl, row.loss), name)
+    for name in dict.fromkeys([*plainest.values(), *in_order]):
+        row = study.algorithms[name]
+        choice = [colours.get(guides[name]) or KL.get(row.kl, "slate")]
         if name not in plainest.values():
             uses = Counter(style.colour for style in styles.values())
             choice = sorted(_CHOICE, key=lambda colour: uses[colour])
-        first = _LOSSES.index(algorithm.loss) if algorithm.loss in _LOSSES else 0
+        first = _LOSSES.index(row.loss) if row.loss in _LOSSES else 0
+        places = [*range(first, len(_DASHES)), *range(first)]
         looks = [
-            LineStyle(colour, dashes, _MARKERS[(place + shift) % len(_MARKERS)])
+            LineStyle(colour, _DASHES[place], _MARKERS[(place + shift) % len(_MARKERS)])
             for shift in range(len(_MARKERS))
             for colour in choice
-            for place, dashes in _rotated(_DASHES, first)
+            for place in places
         ]
         free = [look for look in looks if look not in styles.values()]
         styles[name] = next((look for look in free if _free(look, styles.values())), free[0])
@@ -110,13 +110,3 @@ def _free(look: LineStyle, taken: Collection[LineStyle]) -> bool:
     """Whether neither the line nor the mark is that of another method."""
     same = [style for style in taken if style.colour == look.colour]
     return not any(look.dashes == style.dashes or look.marker == style.marker for style in same)
-
-
-def _rotated(looks: Sequence[Any], first: int) -> list[tuple[int, Any]]:
-    """`looks` with their places, starting at place `first` and wrapping around."""
-    placed = list(enumerate(looks))
-    return placed[first:] + placed[:first]
-
-
-def _guide(algorithm: Algorithm) -> str:
-    return algorithm.guide.kind if algorithm.guide else ""

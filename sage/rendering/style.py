@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sage.rendering.labels import row_title
-from sage.rendering.lines import PALETTE, LineStyle
+from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.study import ResolvedStudy
 
@@ -187,23 +187,17 @@ def line_look(style: LineStyle, markers: bool) -> dict[str, Any]:
     }
 
 
-def add_legend(
-    figure: Figure,
-    names: Sequence[str],
-    styles: Mapping[str, LineStyle],
-    study: ResolvedStudy,
-    markers: bool,
-) -> None:
+def add_legend(figure: Figure, names: Sequence[str], study: ResolvedStudy, markers: bool) -> None:
     """A legend of the methods in `names`, below the panels, in as many columns as fit, up to 4."""
-    handles = [Line2D([], [], **line_look(styles[name], markers)) for name in names]
-    if not handles:
+    styles, labels = line_styles(study), [row_title(study, name) for name in names]
+    if not names:
         return
-    labels = [row_title(study, name) for name in names]
     width, height = figure.get_size_inches()
     fitting = int(width / (_ENTRY_INCHES + _LETTER_INCHES * max(map(len, labels))))
     columns = max(1, min(4, len(names), fitting))
     more = _LINE_INCHES * math.ceil(len(names) / columns) + 0.1
     figure.set_size_inches(width, height + more)
+    handles = [Line2D([], [], **line_look(styles[name], markers)) for name in names]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 

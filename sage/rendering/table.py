@@ -6,14 +6,23 @@ Cells are text for readers; the renderer escapes it. A table with its frame and 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sage.rendering.labels import row_title
 from sage.rendering.lines import LineStyle, line_styles
-from sage.rendering.numbers import interval, percent, plain_text
+from sage.rendering.numbers import (
+    NONE,
+    interval,
+    interval_of_points,
+    percent,
+    plain_text,
+    points,
+)
 from sage.study import BASE, ResolvedStudy
 
 if TYPE_CHECKING:
@@ -104,10 +113,10 @@ class TableDocument:
 
 
 Record = Mapping[Any, Any]
-"""A row of a frame, by column."""
+"""What a row's cells are made of: a row of a frame, by column, or several of them by a key."""
 
-Columns = Mapping[str, Callable[[Record], Cell | str]]
-"""The function that makes a cell of a row, by the column's title."""
+Column = tuple[str, str, Callable[[Record], Cell | str]]
+"""The title of its group of columns (empty if it stands alone), its own, and what makes a cell."""
 
 
 def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:
@@ -117,62 +126,56 @@ def share_cell(value: float, low: float, high: float, mark: str = "") -> Cell:
     return Cell(percent(value), interval(low, high), mark)
 
 
-def algorithm_row(study: ResolvedStudy, algorithm: str, cells: Sequence[Cell]) -> Row:
-    """A row with its method's title and line style."""
-    key = line_styles(study)[algorithm]
-    return Row(row_title(study, algorithm), tuple(cells), key, algorithm == BASE)
+def points_cell(value: float, low: float, high: float, missing: str = NONE) -> Cell:
+    """A difference of shares in points with its interval."""
+    return Cell(missing if math.isnan(value) else points(value), interval_of_points(low, high))
 
 
-def algorithm_table(heads: Iterable[Head], rows: Iterable[Row]) -> Table:
-    """A table of methods in one group."""
-    return Table("Method", tuple(heads), (Group("", tuple(rows)),))
+def titled(frame: pd.DataFrame, key: str = "algorithm") -> list[tuple[str, Record]]:
+    """The rows of a frame by their value of `key`."""
+    return [(str(row[key]), row) for row in frame.to_dict("records")]
 
 
-def single_heads(titles: Iterable[str]) -> tuple[Head, ...]:
-    """Columns that stand alone."""
-    return tuple(Head("", (title,)) for title in titles)
+def titled_by(frame: pd.DataFrame, key: str, row: str = "algorithm") -> list[tuple[str, Record]]:
+    """For each value of `row`, its rows of the frame by their value of `key`."""
+    groups = frame.groupby(row, sort=False)
+    return [(str(name), rows.set_index(key).to_dict("index")) for name, rows in groups]
 
 
-def columns_table(
+def table_of(
     first: str,
-    columns: Columns,
-    groups: Iterable[tuple[str, pd.DataFrame]],
-    row: Callable[[Record, list[Cell]], Row],
+    columns: Sequence[Column],
+    groups: Iterable[tuple[str, Iterable[tuple[str, Record]]]],
+    study: ResolvedStudy | None = None,
     words: bool = False,
 ) -> Table:
-    """A table with a group for each heading and frame, and a row for each of the frame's rows.
+    """A table with a group of rows for each heading, and a row for each title and record.
 
-    `row` puts a row's cells under its title.
+    `first` heads the titles. With `study` they are methods, shown by their title and line style.
     """
+    styles = line_styles(study) if study else {}
     made = []
-    for heading, frame in groups:
+    for heading, records in groups:
         rows = []
-        for record in frame.to_dict("records"):
-            cells = [read(record) for read in columns.values()]
-            rows.append(row(record, [Cell(c) if isinstance(c, str) else c for c in cells]))
+        for name, record in records:
+            texts = [read(record) for _, _, read in columns]
+            cells = tuple(Cell(text) if isinstance(text, str) else text for text in texts)
+            title = row_title(study, name) if study else name
+            rows.append(Row(title, cells, styles.get(name), study is not None and name == BASE))
         made.append(Group(heading, tuple(rows)))
-    return Table(first, single_heads(columns), tuple(made), words)
+    heads = [
+        Head(title, tuple(column for _, column, _ in group))
+        for title, group in itertools.groupby(columns, key=lambda column: column[0])
+    ]
+    return Table(first, tuple(heads), tuple(made), words)
 
 
-def columns_of_algorithms(
-    study: ResolvedStudy,
-    columns: Columns,
-    groups: Iterable[tuple[str, pd.DataFrame]],
-) -> Table:
-    """The same for frames with a column `algorithm`, which gives each row its title and style."""
-
-    def row(record: Record, cells: list[Cell]) -> Row:
-        return algorithm_row(study, record["algorithm"], cells)
-
-    return columns_table("Method", columns, groups, row)
-
-
-def plain_table(frame: Any, first: str, titles: dict[str, str] | None = None) -> Table:
+def plain_table(frame: pd.DataFrame, first: str, titles: Mapping[str, str] | None = None) -> Table:
     """A small frame as a table: the first column has the row titles, numbers have three digits."""
-    columns = [str(name) for name in frame.columns[1:]]
-    rows = tuple(
-        Row(str(values[0]), tuple(Cell(plain_text(value)) for value in values[1:]))
-        for values in frame.itertuples(index=False, name=None)
-    )
-    heads = (Head("", tuple((titles or {}).get(name, name) for name in columns)),)
-    return Table(first, heads, (Group("", rows),), words=True)
+    key, *names = map(str, frame.columns)
+    columns = [("", (titles or {}).get(name, name), partial(_plain, name)) for name in names]
+    return table_of(first, columns, [("", titled(frame, key))], words=True)
+
+
+def _plain(name: str, row: Record) -> str:
+    return plain_text(row[name])

@@ -44,25 +44,22 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     """
     records = {name: read_problems(path) for name, path in problems.items()}
     light = {path: candidates(read_frame(path, columns=_LIGHT)) for path in samples}
-    by_benchmark = {path.stem: len(records.get(path.stem, ())) for path in samples}
-    for quota, most in plans(by_benchmark):
-        picked = {name: spread(records[name], most) for name in by_benchmark if name in records}
-        asked = {path: [p.problem_id for p in picked.get(path.stem, ())] for path in light}
-        chosen = {path: choose(rows, asked[path], quota) for path, rows in light.items()}
-        if estimated_bytes(np.concatenate([rows["n_tokens"] for rows in chosen.values()])) > BUDGET:
+    sizes = {path.stem: len(records.get(path.stem, ())) for path in samples}
+    for quota, most in plans(sizes):
+        picked = {name: spread(records[name], most) for name in sizes if name in records}
+        ids = {name: [problem.problem_id for problem in of_set] for name, of_set in picked.items()}
+        chosen = {path: choose(rows, ids.get(path.stem, []), quota) for path, rows in light.items()}
+        if sum(estimated_bytes(rows["n_tokens"]) for rows in chosen.values()) > BUDGET:
             continue
         texts = {path: read_texts(path, rows.index) for path, rows in chosen.items()}
-        text = json.dumps(
-            excerpts(chosen, texts, picked), ensure_ascii=False, separators=(",", ":")
-        )
+        text = _compact(excerpts(chosen, texts, picked))
         if len(text.encode()) <= BUDGET:
-            break
-    else:
-        raise ValueError(
-            f"the excerpts of {len(samples)} sample files do not fit {BUDGET} bytes, even with "
-            "one problem per benchmark; name fewer models, methods or benchmarks in the study"
-        )
-    write_text_atomic(output, text)
+            write_text_atomic(output, text)
+            return
+    raise ValueError(
+        f"the excerpts of {len(samples)} sample files do not fit {BUDGET} bytes, even with one "
+        "problem per benchmark; name fewer models, methods or benchmarks in the study"
+    )
 
 
 def plans(sizes: Mapping[str, int]) -> Iterable[tuple[tuple[int, int, int], int]]:
@@ -110,10 +107,9 @@ def choose(
     return rows[early & rows["problem_id"].isin(problems)]
 
 
-def estimated_bytes(tokens: np.ndarray) -> int:
+def estimated_bytes(tokens: pd.Series) -> int:
     """A conservative estimate of the size of texts with that many tokens."""
-    characters = np.minimum(_CHARACTERS_PER_TOKEN * tokens, LONGEST)
-    return int(characters.sum()) + 40 * len(tokens)
+    return int((_CHARACTERS_PER_TOKEN * tokens).clip(upper=LONGEST).sum()) + 40 * len(tokens)
 
 
 def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:
@@ -148,35 +144,34 @@ def excerpts(
     text, answer, tokens, evaluation seed, index, truncated, cut].
     """
     places = {
-        benchmark: {problem.problem_id: place for place, problem in enumerate(listed)}
-        for benchmark, listed in problems.items()
+        benchmark: {problem.problem_id: str(place) for place, problem in enumerate(of_set)}
+        for benchmark, of_set in problems.items()
     }
     runs = []
     for path, rows in chosen.items():
         model, algorithm, seed, benchmark = run_of(path)
         cells: dict[str, dict[str, Any]] = {}
-        for row, (completion, answer) in zip(rows.to_dict("records"), texts[path], strict=True):
-            said = row["status"], completion[:LONGEST], None if answer is None else answer[:200]
-            numbers = row["n_tokens"], row["eval_seed"], row["sample_index"]
-            cut = row["finish_reason"] == "length", len(completion) > LONGEST
+        for row, (text, answer) in zip(rows.to_dict("records"), texts[path], strict=True):
             counts = {"correct": row["correct"], "drawn": row["drawn"], "shown": []}
-            cell = cells.setdefault(str(places[benchmark][row["problem_id"]]), counts)
-            cell["shown"].append([*said, *map(int, numbers + cut)])
+            cell = cells.setdefault(places[benchmark][row["problem_id"]], counts)
+            numbers = row["n_tokens"], row["eval_seed"], row["sample_index"]
+            cut = row["finish_reason"] == "length", len(text) > LONGEST
+            answer = None if answer is None else answer[:200]
+            cell["shown"].append([row["status"], text[:LONGEST], answer, *map(int, numbers + cut)])
         run = {"model": model, "algorithm": algorithm, "seed": seed, "benchmark": benchmark}
         runs.append({**run, "cells": cells})
-    shown_problems = {
-        name: list(map(_problem, problems_of_set)) for name, problems_of_set in problems.items()
+    described = {
+        name: [
+            {
+                "id": problem.problem_id,
+                "text": problem.problem[:LONGEST],
+                "answer": readable_gold(problem.answer, problem.kind)[:LONGEST],
+            }
+            for problem in of_set
+        ]
+        for name, of_set in problems.items()
     }
-    return {"problems": shown_problems, "runs": runs}
-
-
-def _problem(problem: Problem) -> dict[str, str]:
-    answer = readable_gold(problem.answer, problem.kind)
-    return {
-        "id": problem.problem_id,
-        "text": problem.problem[:LONGEST],
-        "answer": answer[:LONGEST],
-    }
+    return {"problems": described, "runs": runs}
 
 
 def with_titles(text: str, study: ResolvedStudy) -> str:
@@ -192,4 +187,8 @@ def with_titles(text: str, study: ResolvedStudy) -> str:
         "algorithms": {name: row_title(study, name) for name in rows},
         "benchmarks": {name: titles[name] for name in content["problems"]},
     }
-    return json.dumps(named | content, ensure_ascii=False, separators=(",", ":"))
+    return _compact(named | content)
+
+
+def _compact(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,10 +25,11 @@ from sage.evaluation.intervals import holm
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits.pass_at_k import LEVEL
 from sage.rendering import markup
-from sage.rendering.forest import Forest, Line, forest
-from sage.rendering.numbers import interval_of_points, p_text, percent, points
-from sage.rendering.table import Cell, Group, Row, Table, single_heads
+from sage.rendering.forest import Forest, forest
+from sage.rendering.numbers import p_text, percent, points
+from sage.rendering.table import Column, Table, points_cell, table_of, titled
 from sage.report.loader import read_sources
+from sage.report.opening import difference_line
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.report.warnings import changes
 from sage.results import Results
@@ -58,14 +58,12 @@ def write_comparison(
     table = differences(counts[0], counts[1], draws)
     settings = [_settings(folder) for folder in (one, two)]
     names, sources = (one.name, two.name), read_sources(reports)
-    ks = sorted(set(table["k"]))
-    sentence = _sentence(table, names)
-    script = sources.get(SCRIPTS[0], "")
+    sentence, script = _sentence(table, names), sources.get(SCRIPTS[0], "")
     template = environment_of(sources, page).get_template(TEMPLATE)
     text = template.render(
         names=names,
         sentence=sentence,
-        forests=[(k, _forest(table[table["k"] == k])) for k in ks],
+        forests=[(k, _forest(table[table["k"] == k])) for k in sorted(set(table["k"]))],
         table=_table(table, names),
         changed=_changed(*settings),
         only=[sorted(set(mine) - set(other)) for mine, other in (settings, settings[::-1])],
@@ -151,68 +149,47 @@ def _left_out(counts: Sequence[pd.DataFrame], table: pd.DataFrame) -> list[str]:
 def _sentence(table: pd.DataFrame, names: tuple[str, str]) -> str:
     """How many differences are significant, and the largest."""
     clear = table[table["p_holm"] < LEVEL]
-    largest = (clear if len(clear) else table).sort_values("value", key=lambda v: -v.abs()).iloc[0]
-    ends = f"{percent(largest['first'])} to {percent(largest['second'])} %"
-    named = (
-        f"{largest['algorithm']} in pass@{largest['k']} on {largest['benchmark']} ({ends}, "
-        f"{points(largest['value'])} points)"
-    )
     count = f"{len(clear)} of" if len(clear) else "None of"
+    largest = (clear if len(clear) else table).sort_values("value", key=lambda v: -v.abs()).iloc[0]
     return (
         f"{count} {len(table)} differences between {names[0]} and {names[1]} "
-        f"{'is' if len(clear) < 2 else 'are'} significant after Holm; the largest is {named}."
+        f"{'is' if len(clear) < 2 else 'are'} significant after Holm; the largest is "
+        f"{largest['algorithm']} in pass@{largest['k']} on {largest['benchmark']} "
+        f"({percent(largest['first'])} to {percent(largest['second'])} %, "
+        f"{points(largest['value'])} points)."
     )
 
 
 def _forest(rows: pd.DataFrame) -> Forest | None:
     several = rows["model"].nunique() > 1
     lines = [
-        Line(
-            title="Base" if row["algorithm"] == BASE else row["algorithm"],
-            note=f"{row['model']}, " * several + row["benchmark"],
-            effect=row["value"],
-            low=row["low"],
-            high=row["high"],
-            verdict=_p(row["p_holm"]),
-            kind=_kind(row),
-            hollow=row["n_seeds"] == 1,
+        difference_line(
+            "Base" if row["algorithm"] == BASE else row["algorithm"],
+            f"{row['model']}, " * several + row["benchmark"],
+            {"effect": row["value"], **row},
+            row["p_holm"],
+            row["n_seeds"],
         )
         for row in rows.to_dict("records")
     ]
     return forest(lines)
 
 
-def _kind(row: Mapping[Any, Any]) -> str:
-    if not row["p_holm"] < LEVEL:
-        return "inconclusive"
-    return "higher" if row["value"] > 0 else "lower"
-
-
-def _p(value: float) -> str:
-    return "" if math.isnan(value) else f"p {'' if value < 0.001 else '= '}{p_text(value)}"
-
-
 def _table(table: pd.DataFrame, names: tuple[str, str]) -> Table:
     """Every difference, in a group for each model and benchmark."""
-    groups = []
-    for (model, benchmark), rows in table.groupby(["model", "benchmark"], sort=False):
-        made = [
-            Row(
-                str(row["algorithm"]),
-                (
-                    Cell(str(row["k"])),
-                    Cell(percent(row["first"])),
-                    Cell(percent(row["second"])),
-                    Cell(points(row["value"]), interval_of_points(row["low"], row["high"])),
-                    Cell(p_text(row["p_holm"])),
-                    Cell(str(row["n_seeds"])),
-                ),
-            )
-            for row in rows.to_dict("records")
-        ]
-        groups.append(Group(f"{model}, {benchmark}", tuple(made)))
-    heads = ("k", names[0], names[1], "Δ", "p after Holm", "Runs")
-    return Table("Method", single_heads(heads), tuple(groups))
+    columns: list[Column] = [
+        ("", "k", lambda row: str(row["k"])),
+        ("", names[0], lambda row: percent(row["first"])),
+        ("", names[1], lambda row: percent(row["second"])),
+        ("", "Δ", lambda row: points_cell(row["value"], row["low"], row["high"])),
+        ("", "p after Holm", lambda row: p_text(row["p_holm"])),
+        ("", "Runs", lambda row: str(row["n_seeds"])),
+    ]
+    groups = (
+        (f"{model}, {benchmark}", titled(rows))
+        for (model, benchmark), rows in table.groupby(["model", "benchmark"], sort=False)
+    )
+    return table_of("Method", columns, groups)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from sage.analysis.case_study import CaseStudy, read_case
 from sage.claims.registration import Entry, read_entries
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE
-from sage.exhibits.estimators import NAME as ESTIMATORS
+from sage.exhibits.theory import ESTIMATORS
 from sage.problems.record import Problem, read_problems
 from sage.rendering.documents import read_document
 from sage.rendering.table import PageTable
@@ -60,17 +60,17 @@ class PageFiles:
 
     def parents(self, study: ResolvedStudy) -> dict[tuple[str, str], Path]:
         """Manifests of the stages before RL, by (model, stage)."""
-        manifests = {}
+        folders = {}
         for name, model in study.study.models.items():
             if model.base.source != "model":
-                manifests[name, "pretrained"] = self.results.pretrained(name) / "manifest.json"
-            manifests[name, BASE] = self.results.parent(name) / "manifest.json"
-        return manifests
+                folders[name, "pretrained"] = self.results.pretrained(name)
+            folders[name, BASE] = self.results.parent(name)
+        return _manifests(folders)
 
     def policies(self, study: ResolvedStudy) -> dict[Run, Path]:
         """Manifests of trained policies."""
         runs = [run for model in study.study.models for run in study.trained_runs(model)]
-        return {run: self.results.policy(run) / "manifest.json" for run in runs}
+        return _manifests({run: self.results.policy(run) for run in runs})
 
     def evaluations(self, study: ResolvedStudy) -> dict[tuple[Run, str], Path]:
         """Manifests of samples, by policy and benchmark."""
@@ -79,23 +79,19 @@ class PageFiles:
 
     def measurements(self, study: ResolvedStudy) -> dict[str, Path]:
         """Manifests of exhibits measured with a model, by exhibit."""
-        return {
-            name: self.results.measured(name) / "manifest.json"
-            for name in study.study.exhibits
-            if kind_of(study, name).with_model
-        }
+        names = [name for name in study.study.exhibits if kind_of(study, name).with_model]
+        return _manifests({name: self.results.measured(name) for name in names})
 
 
 @dataclass(frozen=True)
 class PageContent:
     """The content of a page's files. Frames have the columns of their files; figures are SVG text.
 
-    `guide_effects` has the numbers of the exhibit `estimators` under its name.
-    `cases` maps exhibits to their case, or to None if no problem is solved by all methods.
-    `excerpts` is the text of the sample browser's JSON, empty if there is none. `registered` are
-    the entries of the registration (`sage.claims.registration`), `repository` the address in
-    CITATION.cff, if there is one. `sources` are the page's
-    templates, style and script by file name.
+    `guide_effects` has the numbers of the exhibit `estimators`. `cases` maps exhibits to their
+    case, or to None if no problem is solved by all methods. `excerpts` is the text of the sample
+    browser's JSON, empty if there is none. `registered` are the entries of the registration
+    (`sage.claims.registration`), `repository` the address in CITATION.cff, if there is one.
+    `sources` are the page's templates, style and script by file name.
     """
 
     metrics: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -108,25 +104,29 @@ class PageContent:
     policies: Mapping[Run, Manifest] = field(default_factory=dict)
     evaluations: Mapping[tuple[Run, str], Manifest] = field(default_factory=dict)
     measurements: Mapping[str, Manifest] = field(default_factory=dict)
-    guide_effects: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    guide_effects: pd.DataFrame | None = None
     registered: Sequence[Entry] = ()
     repository: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def manifests(self) -> list[Manifest]:
+        """Those of all jobs."""
+        kinds = (self.parents, self.policies, self.evaluations, self.measurements)
+        return [manifest for of_kind in kinds for manifest in of_kind.values()]
+
 
 def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     """Read all files that exist; the templates must exist."""
-    made, exhibits = files.made, [*study.study.exhibits, *STANDING]
-    tables = [table for name in exhibits for table in tables_of(study, name, files.paper)]
-    figures = [figure for name in exhibits for figure in figures_of(study, name)]
+    made, own = files.made, [*study.study.exhibits]
+    tables = [table for name in [*own, *STANDING] for table in tables_of(study, name, files.paper)]
+    figures = [figure for name in [*own, *STANDING] for figure in figures_of(study, name)]
     return PageContent(
         metrics=_read({name: made.metrics(name) for name in METRICS}, read_frame),
         tables=_read({name: made.table(name, "json") for name in tables}, read_document),
         figures=_read({name: made.figure(name) for name in figures}, _read_text),
-        cases=_read(
-            {name: files.measured(study, name) / CASE for name in study.study.exhibits}, read_case
-        ),
-        excerpts=_read_text(made.excerpts) if made.excerpts.is_file() else "",
+        cases=_read({name: files.measured(study, name) / CASE for name in own}, read_case),
+        excerpts=_read({0: made.excerpts}, _read_text).get(0, ""),
         problems=_read(
             {name: files.results.problems(name) for name in study.problem_sets()}, read_problems
         ),
@@ -135,10 +135,14 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
         evaluations=_read(files.evaluations(study), _read_manifest),
         measurements=_read(files.measurements(study), _read_manifest),
         registered=_read({0: files.results.registered}, read_entries).get(0, ()),
-        guide_effects=_read({ESTIMATORS: made.table(ESTIMATORS)}, pd.read_csv),
+        guide_effects=_read({ESTIMATORS: made.table(ESTIMATORS)}, pd.read_csv).get(ESTIMATORS),
         repository=_repository(files.reports.parent / "CITATION.cff"),
         sources=read_sources(files.reports),
     )
+
+
+def _manifests(folders: Mapping[Key, Path]) -> dict[Key, Path]:
+    return {key: folder / "manifest.json" for key, folder in folders.items()}
 
 
 def read_sources(folder: Path) -> dict[str, str]:

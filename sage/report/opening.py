@@ -7,9 +7,9 @@ contrasts. In every other study it has the study's own comparisons, adjusted aft
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,58 +39,38 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class _Contrasts:
-    """Differences of a model's methods, as means over `benchmarks`."""
+class _Difference:
+    """A method minus another in pass@k. `p` is adjusted after Holm; `before` and `after` are pass@k
+    of the other and of the method, in percent."""
 
-    study: ResolvedStudy
-    model: str
-    methods: Sequence[str]
-    benchmarks: Sequence[str]
-    comparisons: pd.DataFrame
-    pass_at_k: pd.DataFrame
-
-    @cached_property
-    def pairs(self) -> dict[tuple[object, ...], dict[object, object]]:
-        """Rows of the comparisons."""
-        return by_pair(self.comparisons)
+    title: str
+    other: str
+    k: int
+    finding: Finding
+    p: float
+    before: str
+    after: str
 
     @property
-    def first(self) -> str:
-        """The method that others are compared with."""
-        return self.methods[0]
+    def change(self) -> str:
+        """The difference in points."""
+        return f"{points(self.finding.effect)} points"
 
     @property
-    def ks(self) -> tuple[int, int]:
-        """1 and the primary k."""
-        return 1, self.study.evaluation(self.model).primary_k
+    def named(self) -> str:
+        """``PKPO in pass@128 (47.6 to 50.6 %, +3.0 points)``."""
+        return f"{self.title} in pass@{self.k} ({self.before} to {self.after} %, {self.change})"
 
-    def between(self, row: str, other: str, k: int) -> Finding | None:
-        """The difference of two methods, of all bases of the model if there are several."""
-        for name in (self.study.bases(self.model)[0], self.model):
-            if ones := of_pass_at_k(self.pairs, name, self.benchmarks, row, other, k):
-                return ones[0]
-        return None
 
-    def level(self, row: str, k: int) -> float:
-        """Mean pass@k over benchmarks, and over bases if there are several; NaN if not run."""
-        rows = self.pass_at_k
-        chosen = rows[
-            rows["model"].isin(self.study.bases(self.model)[1])
-            & rows["benchmark"].isin(list(self.benchmarks))
-            & (rows["algorithm"] == row)
-            & (rows["k"] == k)
-            & (rows["metric"] == "pass@k")
-        ]
-        pooled = chosen[chosen["train_seed"] == POOLED]
-        return float((chosen if pooled.empty else pooled)["value"].mean())
+@dataclass(frozen=True)
+class _Compared:
+    """Differences of a study's first method from the base, and of its others from the first."""
 
-    @property
-    def where(self) -> str:
-        """The benchmarks in words."""
-        titles = benchmark_titles(self.study)
-        if len(self.benchmarks) == 1:
-            return titles[self.benchmarks[0]]
-        return f"mean of {len(self.benchmarks)} benchmarks"
+    first: str
+    where: str
+    primary_k: int
+    of_first: Sequence[_Difference]
+    of_others: Sequence[_Difference]
 
 
 def opening(
@@ -105,10 +85,10 @@ def opening(
     `claims` are the lines of claims that may open it, and `untold` counts tested ones that cannot
     be drawn with them.
     """
-    contrasts = None
+    compared = None
     if comparisons is not None and pass_at_k is not None:
-        contrasts = _contrasts(study, comparisons, pass_at_k)
-    sentences, lines = _said(contrasts) if contrasts else ((), [])
+        compared = _compared(study, comparisons, pass_at_k)
+    sentences = _sentences(compared) if compared else ()
     if claims:
         caption = (
             "Primary contrasts of the paper’s claims. The wash is the side that the paper claims, "
@@ -117,124 +97,137 @@ def opening(
         )
         note = f"{untold} more are in section Claims, in other units." if untold else ""
         return Opening(sentences, forest(claims), caption, note)
-    if not contrasts:
+    if not compared:
         return Opening()
+    ones = compared.of_others or compared.of_first
+    lines = [
+        difference_line(
+            f"{one.title} − {one.other}", "", vars(one.finding), one.p, one.finding.runs
+        )
+        for one in ones
+        if one.k == compared.primary_k
+    ]
     largest = sorted(lines, key=lambda line: -abs(line.effect))[:MOST]
-    kept = [line for line in lines if line in largest]
     caption = (
-        f"Differences of pass@{contrasts.ks[1]} from {row_title(study, contrasts.first)}, "
-        f"{contrasts.where}, paired by problem. p is adjusted after Holm for all methods and both "
-        "pass@1 and pass@k."
+        f"Differences of pass@{compared.primary_k} from {compared.first}, {compared.where}, paired "
+        "by problem. p is adjusted after Holm for all methods and both pass@1 and pass@k."
     )
-    note = f"The {MOST} largest of {len(lines)} differences." if len(lines) > len(kept) else ""
-    return Opening(sentences, forest(kept), caption, note)
+    note = f"The {MOST} largest of {len(lines)} differences." if len(lines) > MOST else ""
+    return Opening(sentences, forest([line for line in lines if line in largest]), caption, note)
 
 
-def _contrasts(
+def difference_line(
+    title: str, note: str, ends: Mapping[Any, Any], p: float, runs: int | None
+) -> Line:
+    """A line of a forest: a difference with its 95 % interval (`ends`: effect, low and high) and
+    its adjusted p."""
+    effect, low, high = (float(ends[end]) for end in ("effect", "low", "high"))
+    clear = p < LEVEL and not math.isnan(low)
+    kind = "inconclusive" if not clear else "higher" if effect > 0 else "lower"
+    verdict = "" if math.isnan(p) else f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}"
+    return Line(title, note, effect, low, high, verdict, kind, hollow=runs == 1)
+
+
+def _compared(
     study: ResolvedStudy, comparisons: pd.DataFrame, pass_at_k: pd.DataFrame
-) -> _Contrasts | None:
-    """Of the exhibit that leads, or else of the first that shows pass@k; None without runs."""
-    names = [
-        name for name in study.study.exhibits if isinstance(kind_of(study, name), ShowsPassAtK)
-    ]
-    names.sort(key=lambda name: not kind_of(study, name).leads)
-    for name in names:
-        exhibit = kind_of(study, name)
-        there = pass_at_k[pass_at_k["model"].isin(study.bases(exhibit.model)[1])]
-        methods = [
-            row for row in exhibit.rows_of(study) if row != BASE and row in set(there["algorithm"])
-        ]
-        benchmarks = [b for b in exhibit.benchmarks_of(study) if b in set(there["benchmark"])]
-        if methods and benchmarks:
-            return _Contrasts(study, exhibit.model, methods, benchmarks, comparisons, pass_at_k)
-    return None
+) -> _Compared | None:
+    """Of the exhibit that leads, or else of the first that shows pass@k; None without runs.
+
+    Differences are means over the exhibit's benchmarks, of all bases of its model if there are
+    several.
+    """
+    exhibits = [kind_of(study, name) for name in study.study.exhibits]
+    for exhibit in sorted(exhibits, key=lambda exhibit: not exhibit.leads):
+        group, models = study.bases(exhibit.model)
+        there = pass_at_k[pass_at_k["model"].isin(models)]
+        rows, sets = set(there["algorithm"]), set(there["benchmark"])
+        methods = [row for row in exhibit.rows_of(study) if row != BASE and row in rows]
+        benchmarks = [name for name in exhibit.benchmarks_of(study) if name in sets]
+        if isinstance(exhibit, ShowsPassAtK) and methods and benchmarks:
+            break
+    else:
+        return None
+    pairs, first = by_pair(comparisons), methods[0]
+    ks = (1, study.evaluation(exhibit.model).primary_k)
+    asked = [(first, BASE, k) for k in ks] + [(row, first, k) for row in methods[1:] for k in ks]
+    findings = {}
+    for pair in asked:
+        of_models = (
+            of_pass_at_k(pairs, name, benchmarks, *pair) for name in (group, exhibit.model)
+        )
+        if one := next((ones[0] for ones in of_models if ones), None):
+            findings[pair] = one
+    there = there[(there["metric"] == "pass@k") & there["benchmark"].isin(benchmarks)]
+
+    def level(row: str, k: int) -> float:
+        chosen = there[(there["algorithm"] == row) & (there["k"] == k)]
+        pooled = chosen[chosen["train_seed"] == POOLED]
+        return float((chosen if pooled.empty else pooled)["value"].mean())
+
+    differences = []
+    adjusted = holm(np.array([one.p for one in findings.values()]))
+    for ((row, other, k), one), p in zip(findings.items(), adjusted, strict=True):
+        after = level(row, k)
+        # the difference of two methods is over the runs that both have
+        before = level(BASE, k) if other == BASE else after - one.effect
+        names = row_title(study, row), row_title(study, other)
+        texts = percent(before), percent(after)
+        differences.append(_Difference(*names, k, one, float(p), *texts))
+    split = sum(other == BASE for _, other, _ in findings)
+    titles, count = benchmark_titles(study), len(benchmarks)
+    where = titles[benchmarks[0]] if count == 1 else f"mean of {count} benchmarks"
+    own = differences[:split], differences[split:]
+    return _Compared(row_title(study, first), where, ks[1], *own)
 
 
-def _said(contrasts: _Contrasts) -> tuple[tuple[str, ...], list[Line]]:
-    """The sentences about the comparisons, and their lines at the primary k."""
-    study, first = contrasts.study, contrasts.first
-    asked = [(first, BASE, k) for k in contrasts.ks]
-    asked += [(row, first, k) for row in contrasts.methods[1:] for k in contrasts.ks]
-    measured = [(pair, one) for pair in asked if (one := contrasts.between(*pair))]
-    adjusted = holm(np.array([one.p for _, one in measured]))
-    sentences, lines = [], []
-    parts = [
-        _change(contrasts, one, k, float(p))
-        for ((row, _, k), one), p in zip(measured, adjusted, strict=True)
-        if row == first
-    ]
-    if parts:
-        title = row_title(study, first)
-        sentences.append(f"{title} {listed(parts)}, {contrasts.where}.")
-    others = [
-        (row, k, one, float(p))
-        for ((row, _, k), one), p in zip(measured, adjusted, strict=True)
-        if row != first
-    ]
-    if others:
-        sentences.append(_of_others(contrasts, others))
-    if measured and all(one.runs == 1 for _, one in measured):
+def _sentences(compared: _Compared) -> tuple[str, ...]:
+    """What the first method changes, which others differ from it, and whether each ran once."""
+    sentences = []
+    if compared.of_first:
+        changes = listed([_change(one) for one in compared.of_first])
+        sentences.append(f"{compared.first} {changes}, {compared.where}.")
+    if compared.of_others:
+        sentences.append(_of_others(compared.first, compared.of_others))
+    measured = [*compared.of_first, *compared.of_others]
+    if measured and all(one.finding.runs == 1 for one in measured):
         sentences.append("Each method was trained once, so this is true of these runs alone.")
-    for ((row, other, k), one), p in zip(measured, adjusted, strict=True):
-        if k == contrasts.ks[1] and (row != first or not others):
-            lines.append(_line(study, row, other, one, float(p)))
-    return tuple(sentences), lines
+    return tuple(sentences)
 
 
-def _change(contrasts: _Contrasts, one: Finding, k: int, p: float) -> str:
+def _change(one: _Difference) -> str:
     """``raises pass@1 from 9.8 to 16.4 % (+6.6 points, 95 % interval …)``."""
-    before, after = (percent(contrasts.level(row, k)) for row in (BASE, contrasts.first))
-    known = f"{points(one.effect)} points"
-    if limits := interval_of_points(one.low, one.high):
-        known += f", 95 % interval {limits}"
-    if math.isnan(p) or p >= LEVEL:
-        return f"does not change pass@{k} significantly ({before} to {after} %: {known})"
-    verb = "raises" if one.effect > 0 else "lowers"
-    return f"{verb} pass@{k} of the base from {before} to {after} % ({known})"
+    limits = interval_of_points(one.finding.low, one.finding.high)
+    known = f"{one.change}, 95 % interval {limits}" if limits else one.change
+    if not one.p < LEVEL:
+        return (
+            f"does not change pass@{one.k} significantly ({one.before} to {one.after} %: {known})"
+        )
+    verb = "raises" if one.finding.effect > 0 else "lowers"
+    return f"{verb} pass@{one.k} of the base from {one.before} to {one.after} % ({known})"
 
 
-def _of_others(contrasts: _Contrasts, others: Sequence[tuple[str, int, Finding, float]]) -> str:
+def _of_others(first: str, others: Sequence[_Difference]) -> str:
     """Which other methods differ significantly from the first, and the largest differences."""
-    first = row_title(contrasts.study, contrasts.first)
-    clear = [one for one in others if one[3] < LEVEL]
+    clear = [one for one in others if one.p < LEVEL]
+    count, differing = (len({one.title for one in ones}) for ones in (others, clear))
     if not clear:
-        largest = _named(contrasts, *max(others, key=lambda one: abs(one[2].effect)))
-        if len({row for row, *_ in others}) == 1:
+        largest = max(others, key=lambda one: abs(one.finding.effect)).named
+        if count == 1:
             return f"The other method does not differ significantly from {first}: {largest}."
         return (
-            f"None of {len({row for row, *_ in others})} other methods differs significantly from "
-            f"{first} after Holm; the largest difference is {largest}."
+            f"None of {count} other methods differs significantly from {first} after Holm; the "
+            f"largest difference is {largest}."
         )
-    gains = [one for one in clear if one[2].effect > 0]
-    losses = [one for one in clear if one[2].effect < 0]
+    ends = {
+        "gain": max(clear, key=lambda one: one.finding.effect),
+        "loss": min(clear, key=lambda one: one.finding.effect),
+    }
     named = [
-        f"the largest {kind} is {_named(contrasts, *max(ones, key=lambda one: abs(one[2].effect)))}"
-        for kind, ones in (("gain", gains), ("loss", losses))
-        if ones
+        f"the largest {kind} is {one.named}"
+        for kind, one in ends.items()
+        if (one.finding.effect > 0) == (kind == "gain") and one.finding.effect
     ]
-    differing, count = (len({row for row, *_ in ones}) for ones in (clear, others))
-    which = "The other method differs" if count == 1 else f"{differing} of {count} other methods"
-    verb = "" if count == 1 else " differs" if differing == 1 else " differ"
-    return f"{which}{verb} significantly from {first} after Holm: {listed(named)}."
-
-
-def _named(contrasts: _Contrasts, row: str, k: int, one: Finding, p: float) -> str:
-    """``PKPO in pass@128 (47.6 to 50.6 %, +3.0 points)``."""
-    level = contrasts.level(row, k)  # the difference is over the runs that both have
-    before, after = percent(level - one.effect), percent(level)
-    title = row_title(contrasts.study, row)
-    return f"{title} in pass@{k} ({before} to {after} %, {points(one.effect)} points)"
-
-
-def _line(study: ResolvedStudy, row: str, other: str, one: Finding, p: float) -> Line:
-    clear = p < LEVEL and one.low == one.low
-    return Line(
-        title=f"{row_title(study, row)} − {row_title(study, other)}",
-        note="",
-        effect=one.effect,
-        low=one.low,
-        high=one.high,
-        verdict=f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}",
-        kind=("higher" if one.effect > 0 else "lower") if clear else "inconclusive",
-        hollow=one.runs == 1,
-    )
+    which = f"{differing} of {count} other methods differ" + "s" * (differing == 1)
+    if count == 1:
+        which = "The other method differs"
+    return f"{which} significantly from {first} after Holm: {listed(named)}."

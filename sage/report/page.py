@@ -68,15 +68,15 @@ def render_page(
     }
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
     script = "\n".join(content.sources.get(name, "") for name in SCRIPTS[: 2 if excerpts else 1])
-    asked = registration(
-        content.registered,
-        [str(manifest["started"]) for manifest in content.policies.values()],
-    )
+    started = [str(manifest["started"]) for manifest in content.policies.values()]
+    asked = registration(content.registered, started)
     ledger = content.metrics.get("claims")
     claims = ledger_view(ledger, study, asked)
     tested = [claim for claim in claims if claim.verdict != "not run"]
-    early = [claim for claim in tested if not claim.exploratory]
-    early.sort(key=lambda claim: not claim.headline)
+    trains = any(model.rl for model in study.study.models.values())
+    early = sorted(
+        (claim for claim in tested if not claim.exploratory), key=lambda claim: not claim.headline
+    )
     contrasts = {} if ledger is None else lines_of(ledger, study, tested)
     opens = [] if ledger is None else _opening_lines(ledger, study, early)
     lead, exhibits = exhibit_sections(study, content, files)
@@ -94,9 +94,10 @@ def render_page(
         palette=Markup(markup.palette_css()),
         script=Markup(script),
         excerpts=json_block(excerpts) if excerpts else None,
-        claims=claims,
+        trains=trains,
+        claims=claims if trains else tested,
         tested=tested,
-        counted=counted(claims) if claims else "",
+        counted=counted(claims if trains else tested),
         opening=opening(
             study,
             content.metrics.get("comparisons"),

@@ -59,17 +59,16 @@ def comparable(samples: Iterable[Path]) -> list[Path]:
     For each model and benchmark this is the seed that most methods have. Methods without it are
     left out.
     """
-    groups: dict[tuple[str, str], list[Path]] = {}
+    groups: dict[tuple[str, str], dict[Path, tuple[str, int]]] = {}
     for path in samples:
-        model, _, _, benchmark = run_of(path)
-        groups.setdefault((model, benchmark), []).append(path)
+        model, row, seed, benchmark = run_of(path)
+        groups.setdefault((model, benchmark), {})[path] = row, seed
     kept = []
-    for paths in groups.values():
-        runs = {path: run_of(path) for path in paths}
-        seeds = Counter(seed for _, row, seed, _ in runs.values() if row != BASE)
+    for runs in groups.values():
+        seeds = Counter(seed for row, seed in runs.values() if row != BASE)
         common = min(seeds, key=lambda seed: (-seeds[seed], seed)) if seeds else 0
-        rows = {row for _, row, seed, _ in runs.values() if seed == common or row == BASE}
-        kept += [path for path, run in runs.items() if run[1] in rows]
+        rows = {row for row, seed in runs.values() if seed == common or row == BASE}
+        kept += [path for path, (row, _) in runs.items() if row in rows]
     return kept
 
 
@@ -80,19 +79,16 @@ def _samples(study: ResolvedStudy, results: Results) -> list[Path]:
 
 def _metrics(study: ResolvedStudy, samples: Sequence[Path], files: PageFiles) -> None:
     """Metrics of each model on each benchmark, and of the whole study."""
-    made = files.made
-    draws = study.study.evaluation.bootstrap
+    made, draws = files.made, study.study.evaluation.bootstrap
     groups: dict[Path, list[Path]] = {}
     for path in samples:
         model, _, _, benchmark = run_of(path)
         groups.setdefault(made.evaluated(model, benchmark), []).append(path)
     for folder, paths in groups.items():
-        problems = files.results.problems(folder.name)
-        write_metrics(paths, draws, folder, problems=problems)
+        write_metrics(paths, draws, folder, problems=files.results.problems(folder.name))
     if groups:
-        join_metrics(
-            [*groups], {name: made.metrics(name) for name in TABLES}, study.study.bases, draws
-        )
+        tables = {name: made.metrics(name) for name in TABLES}
+        join_metrics([*groups], tables, study.study.bases, draws)
 
 
 def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
@@ -126,12 +122,11 @@ def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     measured = [folder for folder in wanted if folder.is_dir()]
     if wanted and not measured:
         return
-    for table, suffix in tables_of(study, name, paper).items():
-        output = files.made.table(table)
-        _attempt(table, partial(write_table, part, name, suffix, measured, paper, output))
-    for figure, suffix in figures_of(study, name).items():
-        output = files.made.figure(figure)
-        _attempt(figure, partial(write_figure, part, name, suffix, measured, paper, output))
+    jobs = [(files.made.table, write_table, tables_of(study, name, paper))]
+    jobs += [(files.made.figure, write_figure, figures_of(study, name))]
+    for path, write, pieces in jobs:
+        for piece, suffix in pieces.items():
+            _attempt(piece, partial(write, part, name, suffix, measured, paper, path(piece)))
 
 
 def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
@@ -147,23 +142,28 @@ def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
 
 
 def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
-    comparisons, chance = (files.made.metrics(name) for name in ("comparisons", "chance"))
+    exhibits = {name: kind_of(study, name).evidence for name in study.study.exhibits}
     frames = {
-        name: files.measured(study, name) / f"{kind_of(study, name).evidence}.parquet"
-        for name in study.study.exhibits
-        if kind_of(study, name).evidence
+        name: files.measured(study, name) / f"{frame}.parquet"
+        for name, frame in exhibits.items()
+        if frame
     }
     runs = [run for model in study.study.models for run in study.trained_runs(model)]
+    made = files.made
+    comparisons, chance = (
+        path if path.is_file() else None
+        for path in (made.metrics("comparisons"), made.metrics("chance"))
+    )
     write_ledger(
         study,
         claims,
-        comparisons if comparisons.is_file() else None,
-        chance if chance.is_file() else None,
+        comparisons,
+        chance,
         {name: path for name, path in frames.items() if path.is_file()},
         [files.results.policy(run) for run in runs if files.results.history(run).is_file()],
-        files.made.metrics("claims"),
+        made.metrics("claims"),
     )
-    write_contrasts(files.made.metrics("claims"), study, files.made.figure(CONTRASTS))
+    write_contrasts(made.metrics("claims"), study, made.figure(CONTRASTS))
 
 
 def _attempt(name: str, make: Callable[[], None]) -> None:

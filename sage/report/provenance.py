@@ -5,14 +5,15 @@ Everything comes from the resolved study, the problem files and the manifests of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from sage.problems.record import Problem
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.rendering.markup import yaml_text
 from sage.rendering.numbers import NONE, duration, grouped
-from sage.rendering.table import Cell, Group, Row, Table, single_heads
+from sage.rendering.table import Cell, Column, Record, Table, table_of
 from sage.report.loader import Manifest, PageContent, PageFiles
 from sage.results import Results, Run
 from sage.study import BASE, ResolvedStudy
@@ -21,6 +22,7 @@ from sage.study.types import Paper
 _Job = tuple[str, str, Path, Manifest | None]
 """Its title, where it stands, the path of its manifest, and what that has."""
 
+_MEMORY = "peak_memory_gib"
 _STAGES = {"pretrained": "Base model", BASE: "Parent of RL"}
 
 
@@ -43,8 +45,7 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
 def made_from(content: PageContent) -> tuple[str, str]:
     """The day of the last job and the commit of all, each empty if no job has it; commits that
     differ are counted."""
-    kinds = (content.parents, content.policies, content.evaluations, content.measurements)
-    manifests = [manifest for of_kind in kinds for manifest in of_kind.values()]
+    manifests = content.manifests
     ends = [str(manifest.get("ended") or manifest.get("started") or "") for manifest in manifests]
     commits = {commit for one in manifests if (commit := one.get("git_commit"))}
     named = short_commit(commits.pop()) if len(commits) == 1 else f"{len(commits)} commits"
@@ -80,48 +81,47 @@ def problem_sets(
     study: ResolvedStudy, problems: Mapping[str, Sequence[Problem]], results: Results
 ) -> Table:
     """Every problem set used: its purpose, size and source."""
-    trained, tested = study.training_sets(), study.benchmark_sets()
-    rows = []
-    for name in study.problem_sets():
-        settings, records = study.study.problems[name], problems.get(name, ())
-        uses = [text for text, names in (("RL", trained), ("benchmark", tested)) if name in names]
-        origins = sorted({f"{record.source} ({record.revision})" for record in records})
-        more = [f"and {len(origins) - 3} more"] if len(origins) > 3 else []
-        count = grouped(len(records)) if name in problems else "not made yet"
-        cells = (
-            Cell(" and ".join(uses)),
-            Cell(count, mark="" if records else "nil"),
-            Cell("; ".join([*origins[:3], *more]) or settings.source),
-            Cell(results.problems(name).as_posix(), mark="path"),
-        )
-        rows.append(Row(settings.title, cells))
-    heads = single_heads(("Use", "Problems", "Source (revision)", "File"))
-    return Table("Problem set", heads, (Group("", tuple(rows)),), words=True)
+    uses = {"RL": study.training_sets(), "benchmark": study.benchmark_sets()}
+    columns: list[Column] = [
+        ("", "Use", lambda row: " and ".join(use for use in uses if row["name"] in uses[use])),
+        ("", "Problems", lambda row: _count(problems.get(row["name"]))),
+        ("", "Source (revision)", lambda row: _origins(problems, row["name"]) or row["source"]),
+        ("", "File", lambda row: Cell(results.problems(row["name"]).as_posix(), mark="path")),
+    ]
+    sets = {name: study.study.problems[name] for name in study.problem_sets()}
+    rows = [(one.title, {"name": name, "source": one.source}) for name, one in sets.items()]
+    return table_of("Problem set", columns, [("", rows)], words=True)
+
+
+def _count(records: Sequence[Problem] | None) -> Cell:
+    text = "not made yet" if records is None else grouped(len(records))
+    return Cell(text, mark="" if records else "nil")
+
+
+def _origins(problems: Mapping[str, Sequence[Problem]], name: str) -> str:
+    origins = sorted({f"{one.source} ({one.revision})" for one in problems.get(name, ())})
+    return "; ".join([*origins[:3], *([f"and {len(origins) - 3} more"] if origins[3:] else [])])
 
 
 def run_tables(
     study: ResolvedStudy, content: PageContent, files: PageFiles
 ) -> list[tuple[str, str, Table]]:
     """The cost of training and sampling, as (heading, sum, table); a row for each manifest."""
-    titles = benchmark_titles(study)
-    models = {name: model.title for name, model in study.study.models.items()}
-    training = [
-        (_STAGES[stage], models[model], path, content.parents.get((model, stage)))
+    titles, models = benchmark_titles(study), study.study.models
+    training: list[_Job] = [
+        (_STAGES[stage], models[model].title, path, content.parents.get((model, stage)))
         for (model, stage), path in files.parents(study).items()
-    ] + [
-        (run_title(study, run), models[run.model], path, content.policies.get(run))
+    ]
+    training += [
+        (run_title(study, run), models[run.model].title, path, content.policies.get(run))
         for run, path in files.policies(study).items()
     ]
-    sampling = [
-        (
-            run_title(study, run),
-            f"{models[run.model]}, {titles[benchmark]}",
-            path,
-            content.evaluations.get((run, benchmark)),
-        )
-        for (run, benchmark), path in files.evaluations(study).items()
-    ]
-    further = [
+    sampling: list[_Job] = []
+    for (run, benchmark), path in files.evaluations(study).items():
+        place = f"{models[run.model].title}, {titles[benchmark]}"
+        manifest = content.evaluations.get((run, benchmark))
+        sampling.append((run_title(study, run), place, path, manifest))
+    further: list[_Job] = [
         (study.study.exhibits[name].title, "with a model", path, content.measurements.get(name))
         for name, path in files.measurements(study).items()
     ]
@@ -137,35 +137,36 @@ def run_title(study: ResolvedStudy, run: Run) -> str:
 
 def recorded(content: PageContent, key: str) -> list[tuple[str, list[str]]]:
     """Every value under `key` in any manifest, by name; for versions, Python comes first."""
-    kinds = (content.parents, content.policies, content.evaluations, content.measurements)
     seen: dict[str, dict[str, None]] = {}
-    for manifest in (manifest for of_kind in kinds for manifest in of_kind.values()):
+    for manifest in content.manifests:
         for name, value in (manifest.get(key) or {}).items():
             seen.setdefault(str(name), {})["none" if value is None else str(value)] = None
     names = sorted(seen, key=lambda name: (name != "python", name))
     return [(name, list(seen[name])) for name in names]
 
 
+_COST: dict[str, Callable[[Manifest], str]] = {
+    "Commit": lambda job: short_commit(job.get("git_commit")),
+    "Wall time": lambda job: duration(job.get("wall_seconds")),
+    "Tokens": lambda job: NONE if job.get("tokens") is None else grouped(job["tokens"]),
+    "Peak memory": lambda job: NONE if job.get(_MEMORY) is None else f"{job[_MEMORY]:.2f} GiB",
+}
+
+
 def _table(jobs: Sequence[_Job]) -> Table:
-    groups: dict[str, list[Row]] = {}
+    columns: list[Column] = [("", title, partial(_cost, title)) for title in _COST]
+    columns.append(("", "Manifest", lambda row: Cell(row["path"], mark="path")))
+    groups: dict[str, list[tuple[str, Record]]] = {}
     for title, place, path, manifest in jobs:
-        cells = (*_cost(manifest), Cell(path.as_posix(), mark="path"))
-        groups.setdefault(place, []).append(Row(title, cells))
-    heads = single_heads(("Commit", "Wall time", "Tokens", "Peak memory", "Manifest"))
-    made = tuple(Group(place, tuple(rows)) for place, rows in groups.items())
-    return Table("Run", heads, made, words=True)
+        record = {"path": path.as_posix(), "manifest": manifest}
+        groups.setdefault(place, []).append((title, record))
+    return table_of("Run", columns, groups.items(), words=True)
 
 
-def _cost(manifest: Manifest | None) -> tuple[Cell, ...]:
-    if manifest is None:
-        return (Cell("not run", mark="nil"), *(Cell(NONE, mark="nil") for _ in range(3)))
-    tokens, memory = manifest.get("tokens"), manifest.get("peak_memory_gib")
-    return (
-        Cell(short_commit(manifest.get("git_commit"))),
-        Cell(duration(manifest.get("wall_seconds"))),
-        Cell(NONE if tokens is None else grouped(tokens)),
-        Cell(NONE if memory is None else f"{memory:.2f} GiB"),
-    )
+def _cost(title: str, row: Record) -> Cell:
+    if row["manifest"] is None:
+        return Cell("not run" if title == "Commit" else NONE, mark="nil")
+    return Cell(_COST[title](row["manifest"]))
 
 
 def _sum(jobs: Sequence[_Job]) -> str:

@@ -7,6 +7,7 @@ files are missing is marked “not run”, with the command that makes it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -14,8 +15,7 @@ from markupsafe import Markup
 from sage.analysis.case_study import CaseStudy
 from sage.exhibits import figures_of, kind_of, shows, tables_of
 from sage.exhibits.case_study import CASE
-from sage.exhibits.estimators import NAME as ESTIMATORS
-from sage.exhibits.estimators import guide_effects
+from sage.exhibits.theory import ESTIMATORS, guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
 from sage.rendering.lines import line_styles
 from sage.rendering.markup import figure_html
@@ -25,15 +25,18 @@ from sage.report.loader import PageContent, PageFiles
 from sage.study import BASE, ResolvedStudy
 
 STUDY_SECTIONS = {
-    "theory": ("Theory", "theory", ("figure1", "figure5", "appendix_c", "estimators")),
-    "hyperparameters": ("Hyperparameters", "table7 table8 readings", ()),
-    "contamination": ("Contamination", "contamination", ()),
-    "chance": ("Luck and working behind pass@k", "chance", ()),
-    "grading": ("Grading", "grading", ()),
-    "support": ("Support: problems kept, lost and new", "support", ()),
+    "theory": ("Theory", "theory", ["figure1", "figure5", "appendix_c", "estimators"]),
+    "hyperparameters": (
+        "Hyperparameters",
+        "table7 table8 readings",
+        ["table7", "table8", "readings"],
+    ),
+    "contamination": ("Contamination", "contamination", ["contamination"]),
+    "chance": ("Luck and working behind pass@k", "chance", ["chance"]),
+    "grading": ("Grading", "grading", ["grading"]),
+    "support": ("Support: problems kept, lost and new", "support", ["support"]),
 }
-"""Sections of every report: title, target and exhibits by anchor; no exhibits are those of the
-target."""
+"""Sections of every report: title, target and exhibits by anchor."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,9 @@ class Section:
     label: str
     title: str
     target: str
-    behind: tuple[tuple[str, str], ...] = ()
-    parts: tuple[Part, ...] = ()
-    missing: tuple[str, ...] = ()
+    behind: Sequence[tuple[str, str]] = ()
+    parts: Sequence[Part] = ()
+    missing: Sequence[str] = ()
     case: CaseStudy | None = None
     case_path: str = ""
     note: str = ""
@@ -72,10 +75,8 @@ def exhibit_sections(
     """The section that opens the page, if the study has an exhibit for it, and the others."""
     names = list(study.study.exhibits)
     sections = [exhibit_section(study, name, content, files) for name in names]
-    for place, name in enumerate(names):
-        if kind_of(study, name).leads:
-            return sections.pop(place), sections
-    return None, sections
+    leading = [place for place, name in enumerate(names) if kind_of(study, name).leads]
+    return sections.pop(leading[0]) if leading else None, sections
 
 
 def exhibit_section(
@@ -92,13 +93,13 @@ def exhibit_section(
     if name in content.cases and case is None:
         note = "No problem was solved by every method, so there is no case to show."
     elif not parts and not missing and case is None:
-        missing = (case_path,)  # an exhibit without tables and figures has a case
+        missing = [case_path]  # an exhibit without tables and figures has a case
     return Section(
         anchor=f"exhibit-{name}",
         label=label,
         title=title,
         target=name,
-        behind=tuple(behind(study, name, content)),
+        behind=behind(study, name, content),
         parts=parts,
         missing=missing,
         case=case,
@@ -115,7 +116,7 @@ def parts_of(
     heading: str,
     label: str,
     table_heading: str = "",
-) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+) -> tuple[list[Part], list[str]]:
     """Figures and tables of an exhibit, folded ones last, and the missing files.
 
     Captions of figures start with `heading`, captions of tables with `table_heading`; `label` is
@@ -123,8 +124,8 @@ def parts_of(
     """
     parts, missing = [], []
     keys = {row_title(study, row): style for row, style in line_styles(study).items()}
-    shown = shows(study, name)
-    caption = heading + (shown.caption or shown.contents)
+    exhibit = shows(study, name)
+    caption = heading + (exhibit.caption or exhibit.contents)
     for figure in figures_of(study, name):
         path = files.made.figure(figure).as_posix()
         if svg := content.figures.get(figure):
@@ -135,18 +136,20 @@ def parts_of(
     for table in tables_of(study, name, files.paper):
         path = files.made.table(table).as_posix()
         if document := content.tables.get(table):
-            said, summary = table_heading + document.caption, document.summary
-            parts.append(Part(f"table-{table}", said, path, name, document.table, summary=summary))
+            text, summary = table_heading + document.caption, document.summary
+            parts.append(Part(f"table-{table}", text, path, name, document.table, None, summary))
         else:
             missing.append(path)
-    return tuple(sorted(parts, key=lambda part: bool(part.summary))), tuple(missing)
+    return sorted(parts, key=lambda part: bool(part.summary)), missing
 
 
 def label_of(exhibit: str) -> str:
     """``Table 1`` for `table1`, ``Figure 6 (3b)`` for `figure6_3b`; empty for other names."""
+    if exhibit == "appendix_c":
+        return "Appendix C"
     match = re.fullmatch(r"(table|figure)(\d+)(?:_(.+))?", exhibit)
     if not match:
-        return "Appendix C" if exhibit == "appendix_c" else ""
+        return ""
     part = f" ({match[3].replace('_', '.')})" if match[3] else ""
     return f"{match[1].capitalize()} {match[2]}{part}"
 
@@ -155,57 +158,45 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
     """Settings, and the numbers of problems, samples and runs behind an exhibit."""
     exhibit = kind_of(study, name)
     model, evaluation = study.model(exhibit.model), study.evaluation(exhibit.model)
-    facts = [("Model", model.title)]
     sets, own = exhibit.problem_sets(study), exhibit.facts(study)
+    titles, known = benchmark_titles(study), content.problems
+    facts = [("Model", model.title)]
     if sets:
-        titles, known = benchmark_titles(study), content.problems
-        counts = {b: f": {grouped(len(known[b]))}" if b in known else "" for b in sets}
-        facts.append(("Problems", "; ".join(titles[b] + count for b, count in counts.items())))
+        counts = (titles[b] + (f": {grouped(len(known[b]))}" if b in known else "") for b in sets)
+        facts.append(("Problems", "; ".join(counts)))
     facts += own
     if sets and not own:
-        seeds = len(evaluation.seeds)
-        text = f"{exhibit.samples_shown(study)} per problem"
-        facts.append(("Samples", text + (f" × {seeds} seeds" if seeds > 1 else "")))
+        seeds = f" × {n} seeds" if (n := len(evaluation.seeds)) > 1 else ""
+        facts.append(("Samples", f"{exhibit.samples_shown(study)} per problem{seeds}"))
     if sets:
         sampling = evaluation.sampling
         text = f"temperature {sampling.temperature:g}, ≤ {sampling.max_tokens} tokens"
         facts.append(("Sampling", text))
     elif not own and model.rl:
         facts.append(("Steps", grouped(model.rl.steps)))
-    methods = [row for row in exhibit.rows_of(study) if row != BASE]
     if exhibit.of_policies and (wanted := exhibit.runs(study)):
+        methods = [row for row in exhibit.rows_of(study) if row != BASE]
         have = sum(run in content.policies for run in wanted)
         runs = str(have) if have == len(wanted) else f"{have} of {len(wanted)}"
-        seeds_of_rows = study.seeds_text(exhibit.model, methods)
-        facts += [("Training seeds", seeds_of_rows), ("Training runs", runs)]
+        facts.append(("Training seeds", study.seeds_text(exhibit.model, methods)))
+        facts.append(("Training runs", runs))
     return facts
 
 
 def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
     """Sections that every report has, made of standing exhibits: STUDY_SECTIONS, in order."""
+    own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
+    effects = "; ".join(guide_effects(own, content.guide_effects))
     sections = []
     for anchor, (title, target, names) in STUDY_SECTIONS.items():
         parts: list[Part] = []
         missing: list[str] = []
-        for name in names or target.split():
+        for name in names:
             heading = f"{label_of(name)}. " if label_of(name) else ""
             label = shows(study, name).contents
             made, lacking = parts_of(study, name, content, files, heading, label, heading)
             parts += made
             missing += lacking
-        named = {
-            row: study.algorithms[row] for row in study.algorithms if row not in study.variants
-        }
-        effects = guide_effects(named, content.guide_effects.get(ESTIMATORS))
-        said = f"Of this study’s methods: {'; '.join(effects)}." if effects else ""
-        section = Section(
-            anchor,
-            "",
-            title,
-            target,
-            parts=tuple(parts),
-            missing=tuple(missing),
-            note=said if ESTIMATORS in names else "",
-        )
-        sections.append(section)
+        note = f"Of this study’s methods: {effects}." if effects and ESTIMATORS in names else ""
+        sections.append(Section(anchor, "", title, target, [], parts, missing, note=note))
     return sections

@@ -7,11 +7,12 @@ or unparsed completions, intervals without width, and uncommitted code.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from pydantic_core import to_jsonable_python
 
 from sage.evaluation.curves import POOLED
 from sage.exhibits.standing import grading_table
@@ -23,10 +24,21 @@ from sage.results import Run
 from sage.study import BASE, ResolvedStudy
 from sage.study.models import UNCOUNTED
 
-TRUNCATED_LIMIT = 0.05
-"""Above this share of truncated completions, pass@k also measures the token limit."""
-UNPARSED_LIMIT = 0.20
-"""Above this share of unparsed completions, pass@k also measures the answer format."""
+_LIMITS = {
+    "truncated": (
+        0.05,
+        "more than {} of the completions are truncated; pass@k then also measures the token limit",
+    ),
+    "unparsed": (
+        0.20,
+        "more than {} of the completions are unparsed; pass@k then also measures the answer format",
+    ),
+    "gold_unparsed": (
+        0.0,
+        "some reference answers cannot be parsed; no completion of these problems can be correct",
+    ),
+}
+"""Shares of completions by status above which there is a warning, and the warning."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +65,17 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
             "the study)."
         )
         notices.append(Notice(text, []))
-    rates = content.metrics.get("rates")
-    if rates is not None:
-        for model, grading in grading_table(rates).groupby("model", sort=False):
-            notices += grading_notices(grading, study, str(model))
-    flat = [table.flat for table in content.tables.values() if table.flat]
-    pass_at_k = content.metrics.get("pass_at_k")
-    if pass_at_k is not None:
-        notices += twin_notices(pass_at_k, study)
-    if flat:
-        text = (
-            "If all problems have the same result, the interval has no width, but the "
-            "uncertainty is not zero."
-        )
-        notices.append(Notice(text, flat))
+    if "rates" in content.metrics:
+        grading = grading_table(content.metrics["rates"])
+        for model, of_model in grading.groupby("model", sort=False):
+            notices += grading_notices(of_model, study, str(model))
+    if "pass_at_k" in content.metrics:
+        notices += twin_notices(content.metrics["pass_at_k"], study)
+    text = (
+        "If all problems have the same result, the interval has no width, but the uncertainty is "
+        "not zero."
+    )
+    notices += _if_any(text, (table.flat for table in content.tables.values() if table.flat))
     return [*notices, *commit_notices(manifests)]
 
 
@@ -88,7 +97,7 @@ def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
         "These methods have the same numbers everywhere: in this study they are the same "
         "computation and count as one piece of evidence."
     )
-    return [Notice(text, lines)] if lines else []
+    return _if_any(text, lines)
 
 
 def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Notice]:
@@ -106,64 +115,58 @@ def missing_runs(study: ResolvedStudy, content: PageContent) -> list[Notice]:
             for run, benchmark in study.evaluated_runs(model)
             if (run, benchmark) not in content.evaluations
         ]
-    notices = []
-    if untrained:
-        notices.append(Notice(f"Not trained yet: {len(untrained)} runs.", _by_place(untrained)))
-    if unseen:
-        notices.append(Notice(f"Not sampled yet: {len(unseen)} evaluations.", _by_place(unseen)))
-    return notices
+    return [
+        *_if_any(f"Not trained yet: {len(untrained)} runs.", _by_place(untrained)),
+        *_if_any(f"Not sampled yet: {len(unseen)} evaluations.", _by_place(unseen)),
+    ]
 
 
 def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     """Results made with other settings than the study's, by their manifests."""
-    stale = []
-    for model, stage in content.parents:
-        settings = study.model(model)
-        if stage == BASE and settings.sft:
-            now = {"sft": settings.sft.model_dump(mode="json")}
-        elif stage != BASE:
-            now = {"base": settings.base.model_dump(mode="json")}
-        else:
-            continue
-        stale += _stale(f"{model}/{stage}", content.parents[model, stage], now)
+    settings: list[tuple[str, Mapping[str, Any], dict[str, Any]]] = []
+    for (model, stage), manifest in content.parents.items():
+        made = study.model(model).sft if stage == BASE else study.model(model).base
+        key = "sft" if stage == BASE else "base"
+        settings.append((f"{model}/{stage}", manifest, {key: made} if made else {}))
     for run, manifest in content.policies.items():
         now = {
-            "rl": study.rl(run.model, run.algorithm).model_dump(mode="json"),
-            "algorithm": study.algorithms[run.algorithm].model_dump(mode="json"),
+            "rl": study.rl(run.model, run.algorithm),
+            "algorithm": study.algorithms[run.algorithm],
         }
-        stale += _stale(run_name(run), manifest, now)
+        settings.append((run_name(run), manifest, now))
     for (run, benchmark), manifest in content.evaluations.items():
-        evaluation = study.evaluation(run.model).decisive()
-        stale += _stale(run_name(run, benchmark), manifest, {"evaluation": evaluation})
-    if not stale:
-        return []
+        evaluation = {"evaluation": study.evaluation(run.model).decisive()}
+        settings.append((run_name(run, benchmark), manifest, evaluation))
+    stale = []
+    for name, manifest, now in settings:
+        then = manifest.get("settings") or {}
+        current = {key: to_jsonable_python(now[key]) for key in now if key in then}
+        if differing := changes({key: then[key] for key in current}, current):
+            stale.append(f"{name}: {listing(differing, most=4)}")
     text = (
         "Some results were made with settings that differ from the study’s current settings (old "
         "→ new)."
     )
-    return [Notice(text, [*stale[:20], *([f"and {len(stale) - 20} more"] if stale[20:] else [])])]
+    return _if_any(text, [*stale[:20], *([f"and {len(stale) - 20} more"] if stale[20:] else [])])
 
 
 def training_notices(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     """Runs of RL whose histories show signs that training went wrong, by their manifests."""
     lines = []
     for run, manifest in content.policies.items():
-        signs: dict[str, list[Mapping[str, Any]]] = {}
-        for one in manifest.get("signs") or ():
-            signs.setdefault(str(one["text"]), []).append(one)
-        for text, of_sign in signs.items():
-            steps = [
-                str(one["first"])
-                if one["first"] == one["last"]
-                else f"{one['first']}–{one['last']}"
-                for one in of_sign
-            ]
-            lines.append(f"{run_name(run)}: {text} (steps {listing(steps, most=4)})")
+        steps: dict[str, list[str]] = {}
+        for sign in manifest.get("signs") or ():
+            span = dict.fromkeys((str(sign["first"]), str(sign["last"])))
+            steps.setdefault(str(sign["text"]), []).append("–".join(span))
+        lines += [
+            f"{run_name(run)}: {text} (steps {listing(spans, most=4)})"
+            for text, spans in steps.items()
+        ]
     text = (
         "In some runs training went wrong in these steps; read their results with care. The limits "
         "are in `rl.watch` of the model."
     )
-    return [Notice(text, lines)] if lines else []
+    return _if_any(text, lines)
 
 
 def changes(then: Any, now: Any, place: str = "") -> list[str]:
@@ -182,35 +185,15 @@ def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> 
     """Shares above their limits in a grading table: truncated, unparsed, unparsed reference."""
     titles, name = benchmark_titles(study), study.model(model).title
     notices = []
-    for status, limit, what, consequence in (
-        (
-            "truncated",
-            TRUNCATED_LIMIT,
-            f"More than {100 * TRUNCATED_LIMIT:.0f}\u202f% of the completions are truncated",
-            "pass@k then also measures the token limit",
-        ),
-        (
-            "unparsed",
-            UNPARSED_LIMIT,
-            f"More than {100 * UNPARSED_LIMIT:.0f}\u202f% of the completions are unparsed",
-            "pass@k then also measures the answer format",
-        ),
-        (
-            "gold_unparsed",
-            0.0,
-            "Some reference answers cannot be parsed",
-            "no completion of these problems can be correct",
-        ),
-    ):
+    for status, (limit, what) in _LIMITS.items():
+        over = grading[grading[status] > limit]
         runs = [
-            (titles[benchmark], f"{row_title(study, algorithm)} {percent(share)}\u202f%")
-            for benchmark, algorithm, share in zip(
-                grading["benchmark"], grading["algorithm"], grading[status], strict=True
-            )
-            if share > limit
+            (titles[row["benchmark"]], f"{row_title(study, row['algorithm'])} {share}\u202f%")
+            for row in over.to_dict("records")
+            for share in [percent(row[status])]
         ]
-        if runs:
-            notices.append(Notice(f"{name}: {what.lower()}; {consequence}.", _by_place(runs)))
+        text = what.format(f"{100 * limit:.0f}\u202f%")
+        notices += _if_any(f"{name}: {text}.", _by_place(runs))
     return notices
 
 
@@ -219,13 +202,12 @@ def commit_notices(manifests: Mapping[str, Mapping[str, Any]]) -> list[Notice]:
     commits = {run: str(manifest.get("git_commit") or "") for run, manifest in manifests.items()}
     known = {commit.partition("+")[0] for commit in commits.values()} - {"", "unknown"}
     changed = sorted(run for run, commit in commits.items() if "+" in commit)
-    notices = []
-    if len(known) > 1:
-        notices.append(Notice("Runs were made from different commits.", [", ".join(sorted(known))]))
-    if changed:
-        text = f"Runs made with uncommitted changes in the code: {len(changed)}."
-        notices.append(Notice(text, [listing(changed, most=8)]))
-    return notices
+    differ = [", ".join(sorted(known))] if len(known) > 1 else []
+    text = f"Runs made with uncommitted changes in the code: {len(changed)}."
+    return [
+        *_if_any("Runs were made from different commits.", differ),
+        *_if_any(text, [listing(changed, most=8)] if changed else []),
+    ]
 
 
 def run_name(run: Run, *benchmark: str) -> str:
@@ -233,12 +215,10 @@ def run_name(run: Run, *benchmark: str) -> str:
     return "/".join([run.model, run.algorithm, f"seed{run.seed}", *benchmark])
 
 
-def _stale(name: str, manifest: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line about a result made with other settings than `now`; none if nothing is recorded."""
-    then = manifest.get("settings") or {}
-    recorded = {key: then[key] for key in now if key in then}
-    differing = changes(recorded, {key: json.loads(json.dumps(now[key])) for key in recorded})
-    return [f"{name}: {listing(differing, most=4)}"] if differing else []
+def _if_any(text: str, lines: Iterable[str]) -> list[Notice]:
+    """A warning, if it has lines."""
+    named = list(lines)
+    return [Notice(text, named)] if named else []
 
 
 def _short(value: Any) -> str:
@@ -248,7 +228,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def _by_place(runs: list[tuple[str, str]]) -> list[str]:
+def _by_place(runs: Iterable[tuple[str, str]]) -> list[str]:
     """One line for each place, from (place, run)."""
     lines: dict[str, list[str]] = {}
     for place, run in runs:

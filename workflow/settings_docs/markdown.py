@@ -17,6 +17,7 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from sage.exhibits.kind import Kind
 from sage.fields import NAME
 from sage.study.faults import is_model
 from workflow.settings_docs.sections import (
@@ -77,7 +78,9 @@ def _block(file: File) -> str:
     for section in described:
         level = "##" if section.kind is file.kind else "###"
         parts.append(f"{level} {_heading(file, section)}")
-        parts.append(inspect.getdoc(section.kind) or "")
+        about = inspect.getdoc(section.kind) or ""
+        # what files of an exhibit contain is their caption
+        parts.append(about.partition("\n\n")[0] if issubclass(section.kind, Kind) else about)
         parts.append(table(section, links) if section.kind.model_fields else "")
     return "\n\n".join([*filter(None, parts), _END])
 
