@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -178,23 +179,29 @@ def _boxes(
     axes: Axes, rows: pd.DataFrame, names: list[str], styles: Mapping[str, LineStyle]
 ) -> None:
     """A box of each method's perplexities, from the first name down."""
-    line: dict[str, Any] = {"color": PALETTE["ink"][0], "linewidth": 0.8}
-    drawn = axes.boxplot(
-        [rows.loc[rows["algorithm"] == name, "perplexity"] for name in names],
-        positions=range(len(names)),
-        orientation="horizontal",
-        widths=0.3,
-        whis=(5, 95),
-        showfliers=False,
-        patch_artist=True,
-        manage_ticks=False,
-        boxprops={"edgecolor": line["color"], "linewidth": 0.8, "alpha": 0.45},
-        medianprops={**line, "solid_capstyle": "butt"},
-        whiskerprops={**line, "solid_capstyle": "butt"},
-        capprops=line,
-    )
-    for box, name in zip(drawn["boxes"], names, strict=True):
-        box.set_facecolor(styles[name].hex)
+    import seaborn
+    from matplotlib import MatplotlibDeprecationWarning
+
+    with warnings.catch_warnings():  # seaborn 0.13 still says `vert` to matplotlib
+        warnings.simplefilter("ignore", MatplotlibDeprecationWarning)
+        seaborn.boxplot(
+            rows,
+            x="perplexity",
+            y="algorithm",
+            hue="algorithm",
+            order=names,
+            hue_order=names,
+            palette={name: styles[name].hex for name in names},
+            whis=(5, 95),
+            width=0.3,
+            fliersize=0,
+            saturation=1,
+            linecolor=PALETTE["ink"][0],
+            linewidth=0.8,
+            boxprops={"alpha": 0.45},
+            legend=False,
+            ax=axes,
+        )
 
 
 def _dots(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
