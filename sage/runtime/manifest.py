@@ -118,13 +118,17 @@ def _gib(size: int | None) -> float | None:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect results."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    installed = {package: version(package) for package in PACKAGES}
+    known = {package: each for package, each in installed.items() if each != "unknown"}
+    return {"python": platform.python_version(), **known}
+
+
+def version(package: str) -> str:
+    """The version of an installed package; `unknown` for another."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def git_commit() -> str:
