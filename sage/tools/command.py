@@ -38,7 +38,11 @@ TARGETS = {
 }
 """Commands that are Snakemake's targets, with what they do."""
 
-MODULES = {"watch": "how far a running study is", "new": "write a study of your own"}
+MODULES = {
+    "watch": "how far a running study is",
+    "new": "write a study of your own",
+    "grade": "grade completions from files, whoever drew them",
+}
 """Commands that are a module beside this one: they start no jobs."""
 
 _VERBOSE = ("--logger", "--quiet", "-q", "--list", "--lint", "--help", "-h", "--version")

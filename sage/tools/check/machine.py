@@ -25,7 +25,7 @@ from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
 from sage.tools.check.findings import Finding, need
 from sage.tools.check.gpu_memory import asleep, gpu_memory
 from sage.tools.plan import plan
-from sage.tools.slurm import offered_gpus, slurm_findings
+from sage.tools.slurm import offered_gpus, partitions
 
 PYTHON = (3, 11)
 SPARE_BYTES = 1e9
@@ -99,7 +99,7 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> Iterator[Finding
         yield from asleep(study, machine.results)
     yield _disk(study, machine.results)
     if machine.is_cluster:
-        yield from slurm_findings(study)
+        yield from _slurm(study)
 
 
 def _torch(gpus: int, machine: Machine) -> Finding:
@@ -259,3 +259,29 @@ def _disk(study: ResolvedStudy, results: Results) -> Finding:
         free >= needed,
         "free disk space, or set `results` in config/config.yaml to a folder on a larger disk",
     )
+
+
+def _slurm(study: ResolvedStudy) -> Iterator[Finding]:
+    """What submits jobs, and whether a partition takes those of each model."""
+    plugin = version("snakemake-executor-plugin-slurm")
+    sbatch = "sbatch" if shutil.which("sbatch") else "no sbatch"
+    yield need(
+        "SLURM",
+        "sbatch and the plugin",
+        f"{sbatch}, " + ("no plugin" if plugin == "unknown" else f"plugin {plugin}"),
+        sbatch == "sbatch" and plugin != "unknown",
+        "run Snakemake on a node that can submit jobs, in an environment with the plugin: "
+        "`python3 workflow/install.py .venv --extra slurm`",
+    )
+    offered = partitions()
+    for name, model in study.study.models.items() if offered else ():
+        job = model.job
+        taken = [each for each in offered if each.takes(job.gpus, job.host_memory_gb, job.hours)]
+        yield need(
+            f"partition, {name}",
+            f"{job.gpus} GPUs, {job.host_memory_gb} GB, {job.hours} h",
+            ", ".join(map(str, taken or offered)),
+            bool(taken),
+            "lower gpus, memory_gb or hours in the model's job section; a job that is cut short "
+            "goes on from its checkpoint when it is tried again",
+        )
