@@ -37,40 +37,21 @@ SWITCH = "SAGE_SHARED_IMPORTS"
 """The environment variable that, set to `off`, has every job make its own imports."""
 
 _ALL = (
-    "snakemake.io",
-    "snakemake.iocontainers",
-    "snakemake.logging",
-    "psutil",
-    "yaml",
-    "pydantic.json_schema",
-    "pydantic.type_adapter",
-    "pandas",
-    "pyarrow.parquet",
-    "pyarrow.pandas_compat",
+    "snakemake.io snakemake.iocontainers snakemake.logging psutil yaml pydantic.json_schema "
+    "pydantic.type_adapter pandas pyarrow.parquet pyarrow.pandas_compat"
 )
 
 EXHIBITS = (
-    *_ALL,
-    "scipy.special",
-    "scipy.stats",
-    "matplotlib.backends.backend_pdf",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.figure",
-)
+    f"{_ALL} scipy.special scipy.stats matplotlib.backends.backend_pdf "
+    "matplotlib.backends.backend_svg matplotlib.figure"
+).split()
 """What jobs import that measure exhibits without a model, or show them."""
 
 MODELS = (
-    *_ALL,
-    "torch",
-    "transformers",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.qwen2.modeling_qwen2",
-    "transformers.models.qwen2.tokenization_qwen2",
-    "peft",
-    "datasets",
-    "trl.trainer.grpo_trainer",
-)
+    f"{_ALL} torch transformers transformers.models.auto.modeling_auto "
+    "transformers.models.auto.tokenization_auto transformers.models.qwen2.modeling_qwen2 "
+    "transformers.models.qwen2.tokenization_qwen2 peft datasets trl.trainer.grpo_trainer"
+).split()
 """What jobs with a model import."""
 
 # A fork is safe without a second thread, which pyarrow's allocator would have, and without a GPU.

@@ -33,13 +33,10 @@ vLLM keeps them in pinned blocks, which torch rounds up to powers of two.
 
 def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Iterator[Finding]:
     """Findings for each model with something known; `totals` are bytes, one for each GPU."""
-    if not totals:
-        return
-    total = min(totals)
-    stages = plan(study, results)
-    for name, model in study.study.models.items():
-        peaks = [s.used_gpu_gb or 0.0 for s in stages if s.model == name]
-        if used := max(peaks) * 1e9:
+    stages, total = plan(study, results), min(totals, default=0)
+    for name, model in study.study.models.items() if totals else ():
+        used = 1e9 * max(stage.used_gpu_gb or 0.0 for stage in stages if stage.model == name)
+        if used:
             yield need(
                 f"GPU memory, {name}",
                 f"{_gb(used)}, the most used so far",
