@@ -95,7 +95,7 @@ def test_the_plan_names_the_partitions_that_take_each_models_jobs(tools: Path) -
     assert "SLURM" not in render_plan(study, plan(study, Results(Path("none"))))
     put(tools)
     said = render_plan(study, plan(study, Results(Path("none")))).splitlines()[-1]
-    assert said.startswith("SLURM, jobs of qwen_math_7b (1 GPUs, ")
+    assert said.startswith("SLURM, jobs of qwen_math_7b (1 GPU, ")
     assert said.endswith(": gpu (gpu:a100:4, gpu:h100:8, 1031 GB, 48 h)")
 
 

@@ -59,7 +59,7 @@ def serve(listener: socket.socket, snakemake: int) -> Request | bool:
     parent, forks = os.pidfd_open(snakemake), dict[int, tuple[int, socket.socket]]()
     while True:
         connections = [connection for _, connection in forks.values()]
-        watched = [listener, parent, *forks, *connections]
+        watched: list[Any] = [listener, parent, *forks, *connections]
         ready = select.select(watched, [], [], IDLE_SECONDS)[0]
         if parent in ready or not (ready or forks):
             break

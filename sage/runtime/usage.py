@@ -89,7 +89,7 @@ def gpu_state(devices: Sequence[str]) -> list[tuple[int, float | None]] | None:
     """Bytes in use and utilisation (0 to 1) of each device now; None if unknown."""
     lines = queried("memory.used,utilization.gpu", f"--id={','.join(devices)}")
     states = [re.fullmatch(r"(\d+) MiB, (?:(\d+) %|.*)", line) for line in lines]
-    known = [(int(one[1]) * 2**20, one[2] and int(one[2]) / 100) for one in states if one]
+    known = [(int(one[1]) * 2**20, int(one[2]) / 100 if one[2] else None) for one in states if one]
     return known if known and len(known) == len(lines) else None
 
 

@@ -141,6 +141,6 @@ def places(jobs: Mapping[str, tuple[int, float, float]], offered: Iterable[Parti
     lines = []
     for name, (gpus, memory, hours) in jobs.items():
         here = ", ".join(str(each) for each in offered if each.takes(gpus, memory, hours))
-        asked = f"{gpus} GPUs, {memory:g} GB, {hours:g} h"
+        asked = f"{gpus} GPU{'s' * (gpus != 1)}, {memory:g} GB, {hours:g} h"
         lines.append(f"SLURM, jobs of {name} ({asked}): {here or 'no partition takes them'}")
     return lines
