@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -27,7 +27,11 @@ from sage.problems.record import DataError, Kind
 from sage.prompting import last_boxed, solution_text
 from sage.runtime.files import atomic_file
 
-ANSWERS = {"tags": solution_text, "boxed": last_boxed, "whole": str}
+ANSWERS: dict[str, Callable[[str], str | None]] = {
+    "tags": solution_text,
+    "boxed": last_boxed,
+    "whole": str,
+}
 """Where a completion has its answer: in the last solution block, in \\boxed{}, or it is it."""
 
 
@@ -59,7 +63,7 @@ def graded(
     return rows.assign(
         correct=[verdict.status == "correct" for verdict in verdicts],
         status=[verdict.status for verdict in verdicts],
-        extracted=[verdict.answer for verdict in verdicts],
+        extracted=pd.Series([verdict.answer for verdict in verdicts], rows.index, dtype=object),
     )
 
 

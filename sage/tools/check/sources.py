@@ -44,14 +44,12 @@ def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]
 
 def _pins(study: ResolvedStudy) -> Iterator[Finding]:
     """Whether every source on the hub is named by its commit, and every file by its checksum."""
-    named = [model.base for model in study.study.models.values()]
-    named += [study.study.problems[name] for name in _problem_sets(study)]
-    revisions = {
+    sets = [study.study.problems[name] for name in _problem_sets(study)]
+    revisions: dict[str, object | None] = {
         each.repository: _COMMIT.fullmatch(each.revision)
-        for each in named
+        for each in (*(model.base for model in study.study.models.values()), *sets)
         if isinstance(each, HubBase | HubSet)
     }
-    sets = [study.study.problems[name] for name in _problem_sets(study)]
     entries = [one.benchmark for one in sets if one.source == "benchmark"]
     entries += [m.sft.data for m in study.study.models.values() if m.sft and m.sft.data]
     hubs = [hub for name in dict.fromkeys(entries) for hub in study.benchmarks[name].hub]
