@@ -64,7 +64,19 @@ class Faults(ValueError):
         super().__init__("; ".join(message.removeprefix(": ") for message in self.messages))
 
 
-ALSO_CALLED = {"gpu": "cuda"}
+ALSO_CALLED = {
+    "gpu": "cuda",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "huggingface": "hub",
+    "hf": "hub",
+    "local": "folder",
+    "csv": "file",
+    "json": "file",
+    "r": "rank",
+    "lr": "learning_rate",
+}
 """What people write for one of our words that is spelt in another way."""
 
 

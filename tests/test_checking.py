@@ -331,13 +331,20 @@ def test_memory_is_asked_for_each_gpu_of_a_job() -> None:
 
 
 def test_on_a_cluster_its_nodes_count(bare: Path, tmp_path: Path) -> None:
-    tool(bare, "sinfo", "#!/bin/sh\necho '(null)'\necho gpu:h100:8\n")
+    nodes = "'cpu*|up|infinite|64|256000|(null)' 'h|up|3-00:00:00|64|900000|gpu:h100:8(S:0-1)'"
+    tool(bare, "sinfo", f"#!/bin/sh\nprintf '%s\\n' {nodes}\n")
     findings = found(study_of("paper", memory_gb=10**6), tmp_path, executor="slurm")
     assert findings["GPUs"].state == "ok"
     assert findings["GPUs"].here.endswith("SLURM offers gpu:h100:8")
     assert "memory" not in findings  # left to SLURM
     assert findings["memory for vLLM's sleep, qwen_math_7b"].here == "1000000 GB a job"
     assert findings["SLURM"].state == "failed"  # no sbatch
+    assert findings["partition, qwen_math_7b"].here == (
+        "cpu (256 GB, no limit), h (gpu:h100:8, 900 GB, 72 h)"
+    )
+    assert findings["partition, qwen_math_7b"].state == "failed"  # of a million GB
+    fits = found(study_of("paper", memory_gb=64), tmp_path, executor="slurm")
+    assert fits["partition, qwen_math_7b"].here == "h (gpu:h100:8, 900 GB, 72 h)"
 
 
 def test_the_hub_is_asked_once_and_only_for_what_no_copy_is_held_of(

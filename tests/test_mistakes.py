@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import copy_project, snakemake_in
-from study_edits import ALGORITHMS, ROOT, STUDY, edit, message_of
+from study_edits import ALGORITHMS, DROPPED, ROOT, STUDY, edit, message_of
 
 from sage.exhibits import load_study
 from sage.study import load_settings
+from sage.tools import command
 
 WRAPPERS = re.compile(r"Traceback|WorkflowError|MissingRuleException|common\.smk|, line \d+, in <")
 
@@ -38,6 +39,23 @@ def text(old: str, new: str, file: str = STUDY) -> Edit:
         content = (config / file).read_text()
         assert old in content
         (config / file).write_text(content.replace(old, new, 1))
+
+    return change
+
+
+def whole(content: str | bytes) -> Edit:
+    """A study's file of nothing but this."""
+    data = content if isinstance(content, bytes) else content.encode()
+    return lambda config: (config / STUDY).write_bytes(data)
+
+
+def with_csv(content: str) -> Edit:
+    """A set of problems in a file of one's own."""
+
+    def change(config: Path) -> None:
+        (config / "studies/mine.csv").write_text(content)
+        own = {"source": "file", "title": "Mine", "file": "mine.csv"}
+        edit(config / STUDY, "problems.harder", own)
 
     return change
 
@@ -118,6 +136,186 @@ MISTAKES: list[tuple[str, Edit, tuple[str, ...]]] = [
         text("grpo_no_kl, ", "grpo_nokl, "),
         ("models.tiny.algorithms[1]: 'grpo_nokl'", "did you mean 'grpo_no_kl'", "(line "),
     ),
+    ("an empty file", whole(""), ("must be a mapping of keys to values, not empty",)),
+    ("a list of settings", whole("- a\n"), ("must be a mapping of keys to values, not ['a']",)),
+    (
+        "a file in another encoding",
+        whole("title: größe\n".encode("latin-1")),
+        ("smoke.yaml: not valid YAML: byte 10 is not UTF-8; save the file as UTF-8",),
+    ),
+    (
+        "a bracket that is not closed",
+        text("seeds: [3407]", "seeds: [3407"),
+        ("smoke.yaml, line ", "a bracket is not closed, here or a line above"),
+    ),
+    (
+        "a quote that is not closed",
+        text("title: Smoke study", "title: 'Smoke study"),
+        ("smoke.yaml, line ", "or a quote above is not closed"),
+    ),
+    (
+        "a key that occurs twice",
+        text("title: Smoke study", "title: Smoke study\ntitle: again"),
+        ("smoke.yaml, line 4, column 1", "key 'title' occurs twice"),
+    ),
+    (
+        "another indentation",
+        text("  arithmetic:\n    source", "  arithmetic:\n      source"),
+        ("smoke.yaml, line ", "indented in another way than those it belongs to"),
+    ),
+    ("no title", value("title", DROPPED), ("smoke.yaml: 1 fault", "title: missing")),
+    (
+        "a negative number of steps",
+        value("models.tiny.rl.steps", -1),
+        ("models.tiny.rl.steps: must be at least 1, not -1 (line ",),
+    ),
+    (
+        "half a step",
+        value("models.tiny.rl.steps", 2.5),
+        ("models.tiny.rl.steps: must be an integer, not 2.5 (line ",),
+    ),
+    (
+        "nothing behind a key",
+        value("models.tiny.rl.steps", None),
+        ("models.tiny.rl.steps: must be an integer, not empty (line ",),
+    ),
+    (
+        "a group of one rollout",
+        value("models.tiny.rl.rollouts", 1),
+        ("models.tiny.rl.rollouts: must be at least 2, not 1 (line ",),
+    ),
+    (
+        "a learning rate that is no number",
+        value("models.tiny.rl.learning_rate", float("nan")),
+        ("models.tiny.rl.learning_rate: must be a finite number, not nan (line ",),
+    ),
+    (
+        "TRL's name of a setting",
+        value("models.tiny.rl.beta", 0.05),
+        ("models.tiny.rl.beta: unknown key; did you mean 'kl_coefficient'?", "(line "),
+    ),
+    (
+        "PEFT's name of the rank",
+        value("models.tiny.rl.lora", {"r": 8, "alpha": 16}),
+        ("models.tiny.rl.lora.r: unknown key; did you mean 'rank'?", "(line "),
+    ),
+    (
+        "a unit behind a number",
+        value("models.tiny.job", {"memory_gb": "64GB"}),
+        ("models.tiny.job.memory_gb: must be an integer, not '64GB'", "alone, 64: ", "(line "),
+    ),
+    (
+        "micro-batches that do not divide a step",
+        value("models.tiny.rl.micro_batches", 7),
+        ("micro_batches 7 must divide", "prompts_per_step x rollouts = 32", "(line "),
+    ),
+    (
+        "half a name of a precision",
+        value("evaluation.dtype", "bf16"),
+        ("evaluation.dtype: 'bf16' is not allowed; did you mean 'bfloat16'?", "(line "),
+    ),
+    (
+        "a misspelt engine",
+        value("evaluation.engine", "vlm"),
+        ("evaluation.engine: 'vlm' is not allowed; did you mean 'vllm'?", "(line "),
+    ),
+    (
+        "a temperature of 0",
+        value("evaluation.sampling.temperature", 0),
+        ("evaluation.sampling.temperature: must be above 0.0, not 0 (line ",),
+    ),
+    (
+        "a k of more than half of the samples",
+        value("evaluation.primary_k", 8),
+        ("primary_k 8 needs at least 8 samples", "16 in all; here they are 4 and 4", "(line "),
+    ),
+    (
+        "completions longer than the model's room",
+        value("evaluation.sampling.max_tokens", 10**6),
+        ("leaves no room for a prompt in the max_positions 256", "lower it, or raise", "(line "),
+    ),
+    ("a seed twice", value("seeds", [1, 1]), ("seeds[1]: 1 occurs twice (line ",)),
+    ("a seed that is no list", value("seeds", 3), ("seeds: must be a list, not 3 (line ",)),
+    (
+        "a benchmark that is no list",
+        value("models.tiny.benchmarks", "arithmetic"),
+        ("models.tiny.benchmarks: must be a list, not 'arithmetic' (line ",),
+    ),
+    (
+        "a misspelt problem set",
+        value("models.tiny.rl.problems", "arithmetic_trian"),
+        ("'arithmetic_trian' is not a problem set of this study; did you mean", "(line "),
+    ),
+    (
+        "a misspelt public benchmark",
+        value("problems.harder", {"source": "benchmark", "benchmark": "math5000", "title": "x"}),
+        ("'math5000' is not a benchmark of ", "did you mean 'math500'?", "(line "),
+    ),
+    (
+        "the hub under another name",
+        value("models.tiny.base", {"source": "huggingface", "repository": "a/b"}),
+        ("models.tiny.base.source: 'huggingface' is not allowed; did you mean 'hub'?", "(line "),
+    ),
+    (
+        "a base without its source",
+        value("models.tiny.base", {"repository": "a/b"}),
+        ("models.tiny.base.source: missing; allowed: folder, hub, ", "(line "),
+    ),
+    (
+        "a file of problems that is not there",
+        value("problems.harder", {"source": "file", "title": "x", "file": "mine.csv"}),
+        ("problems.harder.file: ", "mine.csv does not exist; give its path from", "(line "),
+    ),
+    (
+        "a file of problems in a format of its own",
+        value("problems.harder", {"source": "file", "title": "x", "file": "mine.txt"}),
+        ("mine.txt: must end in .csv, .jsonl, .parquet; convert it (line ",),
+    ),
+    (
+        "a file with other columns",
+        with_csv("q,a\n1,2\n"),
+        ("has no column 'problem'; its columns: q, a", "`fields: {problem: q}`", "(line "),
+    ),
+    (
+        "a file without an answer",
+        with_csv("problem,answer\n1+1,\n"),
+        ("mine.csv, row 1: no answer under answer", "(line "),
+    ),
+    (
+        "a study to extend that is not there",
+        text("title: Smoke", "extends: nowhere.yaml\ntitle: Smoke"),
+        ("extends: 'nowhere.yaml' is neither a YAML file in", "allowed: bases, ", "(line "),
+    ),
+    (
+        "a study that extends itself",
+        text("title: Smoke", "extends: smoke.yaml\ntitle: Smoke"),
+        ("extends: a circle, which must be broken: ", "(line "),
+    ),
+    (
+        "an exhibit of a model that is not there",
+        value("exhibits.table1.model", "tinny"),
+        ("'tinny' is not a model of this study; did you mean 'tiny'?", "(line "),
+    ),
+    (
+        "a misspelt kind of exhibit",
+        value("exhibits.table1.kind", "acuracy"),
+        ("exhibits.table1.kind: 'acuracy' is not allowed; did you mean 'accuracy'?", "(line "),
+    ),
+    (
+        "a guide without the term that it shapes",
+        value("grpo_branch.kl", "none", ALGORITHMS),
+        ("algorithms.yaml: 1 fault", "a guide shapes the anchor of the KL term, but kl is 'none'"),
+    ),
+    (
+        "a misspelt setting of a guide",
+        value("grpo_branch.guide.settings", {"ration": 0.5}, ALGORITHMS),
+        ("grpo_branch.guide.settings.ration: unknown key; did you mean 'ratio'?", "(line "),
+    ),
+    (
+        "a class of one's own that is not there",
+        value("grpo_branch.guide", {"kind": "mine:Guide"}, ALGORITHMS),
+        ("'mine:Guide' cannot be imported", "the module a file beside the Snakefile", "(line "),
+    ),
     (
         "a number that YAML reads as text",
         text("learning_rate: 1.0e-3", "learning_rate: 1e-3"),
@@ -189,6 +387,38 @@ def test_a_mistake_in_the_machines_settings_is_named(content: dict[str, object],
     message = message_of(lambda: load_settings(content))
     assert said in message
     assert message.startswith("config/config.yaml, or --config: 1 fault")
+
+
+COMMANDS = [
+    ("pln smoke", "no command 'pln'; did you mean 'plan'?"),
+    ("run smoke --set rl.steps", "--set rl.steps: must be KEY=VALUE, such as --set rl.steps=10"),
+    ("run --config study = smoke", "--config study: must be KEY=VALUE without spaces"),
+    ("run --config rl.steps=10", "rl.steps is a setting of the study; write --set rl.steps=10"),
+    ("watch smok", "did you mean 'smoke'?"),
+    ("new --model none --data d.csv", "--model: none does not exist"),
+    ("new --model a/b --data d.csv", "d.csv does not exist; give its path"),
+    ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
+    ("new --model a/b --data c/d --out x.txt", "--out x.txt: must end in .yaml"),
+    ("grade none.jsonl", "none.jsonl: must be a file .csv, .jsonl, .parquet that is there"),
+    ("grade LICENSE", "LICENSE: must be a file .csv, .jsonl, .parquet that is there"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), COMMANDS, ids=[line for line, _ in COMMANDS])
+def test_a_mistake_in_a_command_is_answered_before_anything_starts(
+    line: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert command.main(line.split()) in (1, 2)
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert "Traceback" not in printed.err
+    assert len(printed.err.splitlines()) <= 3
+
+
+def test_at_least_seventy_eight_mistakes_have_a_good_message() -> None:
+    """The eight and four are those in the two tests that name them in place."""
+    assert len(MISTAKES) + len(MACHINE) + len(COMMANDS) + len(RUNS) + 8 + 4 >= 78
 
 
 RUNS = [

@@ -19,12 +19,10 @@ from sage.exhibits import load_study
 from sage.problems.record import Problem, write_problems
 from sage.results import Results, Run
 from sage.runtime.files import file_sum
-from sage.tools.publish import upload
-from sage.tools.publish.cards import cell, dataset_card, model_card
-from sage.tools.publish.evaluations import documents, model_name
-from sage.tools.publish.logbook import FOLDER, outcome, pages
+from sage.tools.publish.evaluations import documents
 from sage.tools.publish.material import Material
-from sage.tools.publish.writing import write_publication
+from sage.tools.publish.sending import NoToken, upload, write_publication
+from sage.tools.publish.texts import FOLDER, cell, dataset_card, model_card, outcome, pages
 
 REFERENCE = ROOT / "reports/kept/mini"
 RUN = Run("sums", "grpo_branch", 1)
@@ -116,7 +114,7 @@ def test_a_page_for_each_claim_has_its_outcome_and_every_test(material: Material
     ],
 )
 def test_verdicts_in_the_words_of_logbooks(verdict: str, toy: bool, said: str) -> None:
-    assert outcome(pd.DataFrame([{"verdict": verdict}]), toy) == said
+    assert outcome(verdict, toy) == said
 
 
 def test_a_study_of_published_models_is_no_toy(material: Material) -> None:
@@ -126,7 +124,7 @@ def test_a_study_of_published_models_is_no_toy(material: Material) -> None:
 
 
 def test_documents_hold_every_score_of_every_policy(material: Material) -> None:
-    found = dict(documents(material, "me"))
+    found = {path: content for path, _, content in documents(material, "me")}
     scores = material.scores
     single = scores[(scores["train_seed"] >= 0) & (scores["metric"] == "pass@k")]
     results = [entry for content in found.values() for entry in content["evaluation_results"]]
@@ -137,7 +135,7 @@ def test_documents_hold_every_score_of_every_policy(material: Material) -> None:
             details = entry["score_details"]
             between = details["uncertainty"]["confidence_interval"]
             assert 0 <= between["lower"] <= details["score"] <= between["upper"] <= 1
-    assert found == dict(documents(material, "me"))
+    assert list(found.items()) == [(p, content) for p, _, content in documents(material, "me")]
 
 
 def test_the_checkers_of_others_accept_what_is_written(material: Material, tmp_path: Path) -> None:
@@ -203,12 +201,12 @@ def test_an_upload_sends_each_adapter_with_its_card_to_a_private_repository(
 ) -> None:
     hub, results = Recorder(), Results(tmp_path / "mini")
     write_publication(material, results.published, "me")
-    upload.upload(material, results, results.published, "me", hub)
+    upload(material, results, results.published, "me", hub)
     made = [options for name, options in hub.calls if name == "create_repo"]
     assert len(made) == len(material.runs()) + 1
     assert all(options["private"] for options in made)
     cards = {o["repo_id"]: Path(o["path_or_fileobj"]) for n, o in hub.calls if n == "upload_file"}
-    assert cards[f"me/{model_name(material, RUN)}"].read_text() == model_card(material, RUN)
+    assert cards[f"me/{material.model_name(RUN)}"].read_text() == model_card(material, RUN)
     assert cards["me/sage-mini-samples"].name == "samples.md"
     folders = [o["folder_path"] for n, o in hub.calls if n == "upload_folder"]
     assert str(results.policy(RUN)) in folders
@@ -218,8 +216,8 @@ def test_an_upload_without_a_token_says_what_to_set(
     material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    with pytest.raises(upload.NoToken, match="HF_TOKEN is not set"):
-        upload.upload(material, Results(tmp_path), tmp_path, "me")
+    with pytest.raises(NoToken, match="HF_TOKEN is not set"):
+        upload(material, Results(tmp_path), tmp_path, "me")
 
 
 def test_text_cannot_end_a_cell() -> None:

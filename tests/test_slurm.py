@@ -29,6 +29,8 @@ import slurm_cluster
 import yaml
 from conftest import ROOT, copy_project, snakemake_in
 
+from sage.tools.slurm import LARGEST, PARTITION_FILE
+
 NO_PLUGIN = "snakemake-executor-plugin-slurm is not installed: make test-slurm"
 ABSENT = slurm_cluster.missing() if find_spec("snakemake_executor_plugin_slurm") else NO_PLUGIN
 
@@ -247,6 +249,8 @@ def test_snakemake_as_a_job_sees_its_jobs_end_and_gives_a_killed_one_more_memory
     output = tmp_path / f"logs/slurm/rule_hungry/{killed.slurm_id}.log"
     assert "exceeded memory limit" in output.read_text()
     assert (again.state, again.memory) == ("COMPLETED", 2 * killed.memory)
+    (partition,) = yaml.safe_load((tmp_path / PARTITION_FILE).read_text())["partitions"].values()
+    assert partition["max_gpu"] == 2
     kept = re.findall("^SLURM_.*", (tmp_path / "here").read_text(), re.M)
     assert kept == ["SLURM_CONF=/etc/slurm/slurm.conf"]
 
@@ -256,7 +260,8 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Jobs]:
     """What the profile asks for in the paper's study: jobs by rule, for the attempts 1 and 3."""
     folder = copy_project(tmp_path_factory.mktemp("planned") / "sage")
     # Without the plugin Snakemake knows neither the executor nor its options.
-    kept = {key: value for key, value in PROFILE.items() if not key.startswith("slurm-")}
+    ours = (key for key in PROFILE if not key.startswith(("slurm-", "?if")))
+    kept = {key: PROFILE[key] for key in ours}
     (folder / "profiles/slurm/profile.yaml").write_text(yaml.safe_dump(kept))
     plan = ["-n", "--executor", "dryrun", "--workflow-profile", "profiles/slurm"]
     found: dict[int, Jobs] = {}
@@ -284,7 +289,7 @@ def test_the_papers_jobs_ask_for_what_they_need(planned: dict[int, Jobs]) -> Non
             assert int(job["mem_mb"]) >= 16_000
             assert int(job["runtime"]) >= 60
     for job in chain.from_iterable(jobs.values()):
-        assert job["slurm_partition"] == PROFILE["default-resources"]["slurm_partition"]
+        assert "slurm_partition" not in job  # the plugin chooses
         assert job["nodes"] == "1"
 
 
@@ -293,7 +298,7 @@ def test_the_papers_jobs_ask_for_what_they_need(planned: dict[int, Jobs]) -> Non
 def test_a_third_attempt_asks_for_more_up_to_the_limit(
     planned: dict[int, Jobs], resource: str
 ) -> None:
-    limit = PROFILE["resources"][resource]
+    limit = LARGEST[resource]  # without a cluster
     cut = 0
     for rule in planned[1]:
         for first, third in zip(planned[1][rule], planned[3][rule], strict=True):

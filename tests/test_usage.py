@@ -28,8 +28,8 @@ sys.stdin.read()
 SMI = """#!/bin/sh
 echo "$*" >> {calls}
 case $(wc -l < {calls}) in
-1) echo "1000, 50"; echo "3000, 100" ;;
-2) echo "5000, [N/A]"; echo "100, 0" ;;
+1) echo "1000 MiB, 50 %"; echo "3000 MiB, 100 %" ;;
+2) echo "5000 MiB, [N/A]"; echo "100 MiB, 0 %" ;;
 *) echo "Unable to determine the device handle"; exit 15 ;;
 esac
 """

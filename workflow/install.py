@@ -57,10 +57,10 @@ def say(text: str) -> None:
 
 def has_nvidia_gpu() -> bool:
     try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
+        said = subprocess.check_output(["nvidia-smi", "-L"], text=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
         return False
-    return done.returncode == 0 and "GPU " in done.stdout
+    return "GPU " in said
 
 
 def torch_build(system: str, gpu: bool, environ: Mapping[str, str]) -> str:
@@ -71,13 +71,12 @@ def torch_build(system: str, gpu: bool, environ: Mapping[str, str]) -> str:
 
 def read_stamp(venv: Path) -> Stamp | None:
     """The environment's stamp, or None if it is unfinished, unreadable, or without its Python."""
-    if (venv / MARKER).exists() or not (venv / "bin" / "python").exists():
-        return None
     try:
         stamp = json.loads((venv / STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return stamp if isinstance(stamp, dict) else None
+    whole = isinstance(stamp, dict) and (venv / "bin" / "python").exists()
+    return stamp if whole and not (venv / MARKER).exists() else None
 
 
 def joined(wanted: Stamp, earlier: Stamp | None) -> Stamp:

@@ -184,13 +184,18 @@ def compare(
     problems, or without a training run in common.
     """
     joined = pd.concat(counts.values(), ignore_index=True)
-    curves = pass_at_k_table(joined, draws)
     differences = adjusted(comparisons_table(joined, draws))
     least = [
         detectable(row["low"], row["high"], row["value"], float(average([row]).df[0]))
         for row in differences.to_dict("records")
     ]
-    return curves[curves["train_seed"] == POOLED], differences.assign(detectable=least)
+    return pooled(joined, draws), differences.assign(detectable=least)
+
+
+def pooled(counts: pd.DataFrame, draws: int = 10_000) -> pd.DataFrame:
+    """pass@k of each method over its runs, with 95 % intervals."""
+    curves = pass_at_k_table(counts, draws)
+    return curves[curves["train_seed"] == POOLED]
 
 
 def lines(curves: pd.DataFrame, differences: pd.DataFrame, k: int | None = None) -> Iterator[str]:

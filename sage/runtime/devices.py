@@ -39,18 +39,6 @@ class Device:
     key: str
 
 
-@dataclass(frozen=True)
-class _Gpu:
-    index: str
-    uuid: str
-    parts: tuple[str, ...]
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The devices that jobs can use: itself, or its MIG parts. CUDA takes the first part."""
-        return self.parts or (self.uuid,)
-
-
 def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]:
     """The devices that `environment` lets a process use; all of the machine if it names none.
 
@@ -60,7 +48,11 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]
     present = _present()
     named = environment.get(VISIBLE)
     if named is None:
-        return [Device(key if gpu.parts else gpu.index, key) for gpu in present for key in gpu.keys]
+        return [
+            Device(part or index, part or uuid)
+            for (index, uuid), parts in present.items()
+            for part in parts or ("",)
+        ]
     devices: dict[str, Device] = {}
     for name in map(str.strip, named.split(",")):
         key = _key(name, present)
@@ -100,8 +92,13 @@ def driver_for(cuda: str) -> int:
 
 def driver_version() -> str | None:
     """The version of the NVIDIA driver, such as ``580.65.06``; None if nvidia-smi does not say."""
-    lines = printed_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or ""
-    return next(iter(lines.split()), None)
+    return next(iter(queried("driver_version")), None)
+
+
+def queried(keys: str, *more: str) -> list[str]:
+    """What nvidia-smi says of each GPU under `keys`; empty if it does not answer."""
+    asked = ("nvidia-smi", f"--query-gpu={keys}", "--format=csv,noheader", *more)
+    return (printed_by(*asked) or "").strip().splitlines()
 
 
 def printed_by(*command: str) -> str | None:
@@ -115,27 +112,27 @@ def printed_by(*command: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _present() -> list[_Gpu]:
-    gpus: list[_Gpu] = []
+def _present() -> dict[tuple[str, str], list[str]]:
+    """The MIG parts of each GPU, by its index and UUID."""
+    gpus: dict[tuple[str, str], list[str]] = {}
     for line in (printed_by("nvidia-smi", "-L") or "").splitlines():
         match = _LINE.match(line)
         if match and match["index"]:
-            gpus.append(_Gpu(match["index"], match["uuid"], ()))
+            gpus[match["index"], match["uuid"]] = []
         elif match and gpus:
-            gpu = gpus[-1]
-            gpus[-1] = _Gpu(gpu.index, gpu.uuid, (*gpu.parts, match["uuid"]))
+            gpus[[*gpus][-1]].append(match["uuid"])
     return gpus
 
 
-def _key(name: str, present: Sequence[_Gpu]) -> str | None:
+def _key(name: str, present: Mapping[tuple[str, str], Sequence[str]]) -> str | None:
     """The key of the device that CUDA_VISIBLE_DEVICES calls `name`; None if there is no such
-    device."""
+    device. Of a GPU in MIG parts CUDA takes the first."""
     if not re.fullmatch(r"\d+|(GPU|MIG)-.+", name):
         return None
     if not present:
         return name
     if name.startswith("MIG-"):
-        parts = [part for gpu in present for part in gpu.parts if part.startswith(name)]
+        parts = [part for parts in present.values() for part in parts if part.startswith(name)]
         return parts[0] if len(parts) == 1 else name
-    of_gpu = [gpu for gpu in present if name == gpu.index or gpu.uuid.startswith(name)]
-    return of_gpu[0].keys[0] if len(of_gpu) == 1 else None
+    named = [gpu for gpu in present if name == gpu[0] or gpu[1].startswith(name)]
+    return next(iter(present[named[0]]), named[0][1]) if len(named) == 1 else None

@@ -15,15 +15,8 @@ from pathlib import Path
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a disk, a quota or a size limit that is reached."""
 
-NO_ACCESS = (
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.EIO,
-    errno.ESTALE,
-)
+_REFUSALS = "EACCES EPERM EROFS EISDIR ENOTDIR EIO ESTALE"
+NO_ACCESS = [getattr(errno, name) for name in _REFUSALS.split()]
 """Error numbers of what cannot be read or written where it is."""
 
 WRITING = "while writing "
@@ -66,8 +59,9 @@ def explained(error: BaseException, folder: Path) -> str | None:
                 f"written; {_AGAIN}"
             )
         if isinstance(one, MemoryError) or type(one).__name__ == "OutOfMemoryError":
+            said = next(iter(str(one).strip().splitlines()), "no more can be had")
             return (
-                f"memory is short ({_first_line(one) or 'no more can be had'}); run fewer jobs at "
+                f"memory is short ({said}); run fewer jobs at "
                 "once (--cores), or on a cluster raise `memory_gb` in the `job` section of the "
                 f"model; {_AGAIN}. If one job alone needs too much, raise `micro_batches` of "
                 "training, after which all runs of that model train again, or lower `batch_size` "
@@ -79,11 +73,10 @@ def explained(error: BaseException, folder: Path) -> str | None:
 def _no_space(chain: list[BaseException], folder: Path) -> str:
     notes = [note for one in chain for note in getattr(one, "__notes__", ())]
     written = [note.removeprefix(WRITING) for note in notes if note.startswith(WRITING)]
-    path = next(iter(written), str(folder))
     return (
-        f"{path}: cannot be written: the disk or quota is full, or the file is larger than `ulimit "
-        f"-f` allows ({_free(folder) / 2**20:.0f} MiB are free). Free some space, or set `results` "
-        f"in config/config.yaml to another disk; {_AGAIN}"
+        f"{next(iter(written), folder)}: cannot be written: the disk or quota is full, or the file "
+        f"is larger than `ulimit -f` allows ({_free(folder) / 2**20:.0f} MiB are free). Free some "
+        f"space, or set `results` in config/config.yaml to another disk; {_AGAIN}"
     )
 
 
@@ -122,7 +115,3 @@ def _free(folder: Path) -> float:
         except OSError:
             continue
     return float("inf")
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), "")

@@ -7,12 +7,11 @@ is safe because the server has one thread and no GPU. It ends with its Snakemake
     python -P fork_server.py SOCKET SNAKEMAKE LOCK MODULE...
     (a path, a process id, a descriptor that is closed once the socket listens)
 
-A job's process connects and sends one message: what to run, as JSON, and its standard streams. For
-each the server forks a process that stays between the two: it forks again for the job, sends the
-process id of that, later its exit code (negative: the signal that ended it), and hands on each byte
-that it gets as a signal. If the job's process goes away, it kills the fork and all processes that
-the fork started, which are in its process group; if it is killed itself, or the server is, the
-kernel kills the fork.
+A job's process connects and sends one message: what to run, as JSON, and its standard streams. The
+server forks, sends the fork's process id, later its exit code (negative: the signal that ended it),
+and hands on each byte that it gets as a signal. If the job's process goes away, the server kills
+the fork and all that the fork started, which is in its process group; if the server is killed, the
+kernel kills the forks.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 FORKED = "SAGE_FORKED"
 """The environment variable of a fork with its process id and that of its Snakemake."""
@@ -43,112 +41,110 @@ IDLE_SECONDS = 600.0
 LEAVING_SECONDS = 5.0
 """How long forks may take to end by themselves after the end of their Snakemake."""
 
+REQUEST_SECONDS = 10.0
+"""How long a job that has connected may take to send its request."""
+
 _LONGEST_MESSAGE = 1 << 20
 _PR_SET_PDEATHSIG = 1
 
-
-@dataclass(frozen=True)
-class Request:
-    """What a fork is to run."""
-
-    content: dict[str, Any]
-    streams: list[int]
+Request = tuple[dict[str, Any], list[int]]
+"""What a fork is to run, and its standard streams."""
 
 
-class Server:
-    """Serves on `listener`, which it owns, until the process `snakemake` ends."""
+def serve(listener: socket.socket, snakemake: int) -> Request | bool:
+    """Serve on `listener` until the process `snakemake` ends, or idly for IDLE_SECONDS.
 
-    def __init__(self, listener: socket.socket, snakemake: int) -> None:
-        self._listener, self._pid = listener, os.getpid()
-        self._snakemake = os.pidfd_open(snakemake)
-        self._forks: set[int] = set()
-        self.is_leaving = False
-        """Whether Snakemake has ended."""
-
-    def serve(self) -> Request | None:
-        """Returns None at the server's end, and in every fork what it is to run."""
-        calls = self._listener.fileno()
-        while not self.is_leaving:
-            wait = 1.0 if self._forks else IDLE_SECONDS
-            ready, _, _ = select.select([calls, self._snakemake], [], [], wait)
-            self._reap()
-            self.is_leaving = self._snakemake in ready
-            if not ready and wait == IDLE_SECONDS:
-                return None
-            if calls in ready and (request := self._fork(self._listener.accept()[0])):
+    Returns in every fork what it is to run; in the server whether Snakemake has ended.
+    """
+    parent, forks = os.pidfd_open(snakemake), dict[int, tuple[int, socket.socket]]()
+    while True:
+        connections = [connection for _, connection in forks.values()]
+        watched: list[Any] = [listener, parent, *forks, *connections]
+        ready = select.select(watched, [], [], IDLE_SECONDS)[0]
+        if parent in ready or not (ready or forks):
+            break
+        for end, (pid, connection) in list(forks.items()):
+            if end in ready:
+                _tell_end(*forks.pop(end))
+                os.close(end)
+            elif connection in ready:
+                _hand_on(connection, pid)
+        if listener in ready:
+            connection = listener.accept()[0]
+            request = _request(connection)
+            pid = _fork() if request else -1
+            if pid == 0 and request:
+                for descriptor in (parent, *forks):
+                    os.close(descriptor)
+                for other in (listener, connection, *connections):
+                    other.close()
                 return request
-        deadline = time.monotonic() + LEAVING_SECONDS
-        while self._forks and time.monotonic() < deadline:
-            time.sleep(0.1)
-            self._reap()
-        for pid in self._forks:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-        return None
-
-    def _fork(self, connection: socket.socket) -> Request | None:
-        """Fork for a job that has connected; the request, but in its own fork only."""
-        pid = None
-        with contextlib.suppress(OSError):  # too little memory, or too many processes
-            pid = None if unfit() else os.fork()
-        if pid == 0:
-            self._listener.close()
-            os.close(self._snakemake)
-            return stand_between(connection, self._pid)
-        if pid:
-            self._forks.add(pid)
-        connection.close()  # without a fork, the job runs by itself
-        return None
-
-    def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while pid := os.waitpid(-1, os.WNOHANG)[0]:
-                self._forks.discard(pid)
+            for stream in request[1] if request else ():
+                os.close(stream)
+            if pid < 0:
+                connection.close()  # without a fork, the job runs by itself
+                continue
+            forks[os.pidfd_open(pid)] = pid, connection
+            with contextlib.suppress(OSError):
+                connection.send(str(pid).encode())
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while forks and (left := deadline - time.monotonic()) > 0:
+        for end in select.select([*forks], [], [], left)[0]:
+            del forks[end]
+    for pid, _ in forks.values():
+        _kill(pid)
+    return parent in ready
 
 
-def stand_between(connection: socket.socket, server: int) -> Request:
-    """Fork for the job that sends its request; returns that in the fork alone.
-
-    This process stays between the fork and the job's process, and ends with either.
-    """
-    _die_with(server)
-    os.setpgid(0, 0)
-    own = os.getpid()
-    try:
-        message, streams, *_ = socket.recv_fds(connection, _LONGEST_MESSAGE, 3)
-        if not message or len(streams) < 3:
-            raise OSError
-        request = Request(json.loads(message), streams)
-        pid = os.fork()
-    except OSError:  # the job is gone, or it runs by itself
-        os._exit(1)
-    if pid == 0:
-        _die_with(own)
-        connection.close()
-        return request
-    for stream in streams:
-        os.close(stream)
-    _attend(connection, pid)
-
-
-def _attend(connection: socket.socket, pid: int) -> NoReturn:
-    """Hand signals on to the fork `pid` and its end to the job's process; then kill what is left.
-
-    That is what the fork has started and, if the job's process is gone, the fork.
-    """
-    end, messages = os.pidfd_open(pid), connection.fileno()
+def _request(connection: socket.socket) -> Request | None:
+    """What a job that has connected sends; None if it is gone."""
+    connection.settimeout(REQUEST_SECONDS)
     with contextlib.suppress(OSError):
-        connection.send(str(pid).encode())
-        while end not in select.select([messages, end], [], [])[0]:
-            if not (signals := connection.recv(64)):
-                break
-            for number in signals:
-                os.kill(pid, number)
-        else:
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            connection.send(str(code).encode())
-    os.killpg(0, signal.SIGKILL)
-    raise SystemExit  # not reached: it is in that group
+        message, streams, *_ = socket.recv_fds(connection, _LONGEST_MESSAGE, 3)
+        if message and len(streams) == 3:
+            return json.loads(message), streams
+    return None
+
+
+def _fork() -> int:
+    """0 in a fork that ends with its server, its process id in the server, -1 without a fork."""
+    server = os.getpid()
+    if unfit():
+        return -1
+    try:
+        pid = os.fork()
+    except OSError:  # too little memory, or too many processes
+        return -1
+    if pid == 0:
+        os.setpgid(0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:  # it went before it could be watched
+            os._exit(1)
+    return pid
+
+
+def _tell_end(pid: int, connection: socket.socket) -> None:
+    """Tell a job how its fork has ended, and end what the fork has started."""
+    _kill(pid)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with connection, contextlib.suppress(OSError):
+        connection.send(str(code).encode())
+
+
+def _hand_on(connection: socket.socket, pid: int) -> None:
+    """Hand a job's signals on to its fork; kill that if the job is gone."""
+    signals = b""
+    with contextlib.suppress(OSError):
+        signals = connection.recv(64)
+    if not signals:
+        _kill(pid)
+    for number in signals:
+        os.kill(pid, number)
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def unfit() -> str:
@@ -158,12 +154,12 @@ def unfit() -> str:
     return "it has imported sage" if "sage" in sys.modules else ""
 
 
-def become(request: Request, snakemake: int) -> str:
+def become(request: Request, snakemake: str) -> str:
     """Make this fork the job's process, as if it had been started as such; returns its script."""
-    for number, stream in enumerate(request.streams):
+    content, streams = request
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    content = request.content
     os.chdir(content["folder"])
     os.environ.clear()
     os.environ.update(content["environment"])
@@ -177,12 +173,6 @@ def become(request: Request, snakemake: int) -> str:
     if torch := sys.modules.get("torch"):
         torch.default_generator.seed()
     return sys.argv[0]
-
-
-def _die_with(parent: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before it could be watched
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:
@@ -199,13 +189,12 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen(64)
-        server = Server(listener, int(snakemake))
         os.close(int(lock))
         os.dup2(2, 1)  # closes the pipe on whose end the starter waits
-        request = server.serve()
-    if request:
-        runpy.run_path(become(request, int(snakemake)), run_name="__main__")
-    elif server.is_leaving:
+        request = serve(listener, int(snakemake))
+    if isinstance(request, tuple):
+        runpy.run_path(become(request, snakemake), run_name="__main__")
+    elif request:
         shutil.rmtree(Path(address).parent, ignore_errors=True)
     else:
         Path(address).unlink(missing_ok=True)

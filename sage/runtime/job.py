@@ -57,6 +57,7 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
     os.environ["MPLBACKEND"] = "agg"
     log = Path(snakemake.log[0])
     settings = {name: _plain(value) for name, value in snakemake.params.items()}
+    seed = snakemake.wildcards.get("seed")
     notice = run_in_fork(imports) if imports and _can_share(snakemake, settings) else None
     with _output_to(log):
         if notice:
@@ -74,7 +75,7 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
                     threads=snakemake.threads,
                     started=time.time(),
                     inputs=inputs,
-                    seed=_seed(snakemake),
+                    seed=None if seed is None else int(seed),
                 )
         except BaseException as error:
             with suppress(OSError):  # of a disk that has no room for it
@@ -126,11 +127,9 @@ def leased(count: int, job: str) -> Iterator[list[Device]]:
     Nothing is changed on a machine without GPUs. If SLURM gives exactly as many as asked for, its
     choice stands; jobs inside a larger allocation lease their part of it.
     """
+    devices = visible_devices() if count else []
     if not count:
         os.environ[VISIBLE] = ""
-        yield []
-        return
-    devices = visible_devices()
     if not devices:
         yield []
         return
@@ -151,10 +150,7 @@ def _await_leaving(devices: Sequence[Device]) -> None:
     deadline, said = time.monotonic() + LEAVING_SECONDS, False
     while others := "; ".join(occupants(devices)):
         if time.monotonic() >= deadline:
-            print(
-                f"Continuing although processes without a lease use the GPUs: {others}",
-                flush=True,
-            )
+            print(f"Continuing although processes without a lease use the GPUs: {others}")
             return
         if not said:
             print(f"Waiting for processes to leave the GPUs: {others}", flush=True)
@@ -186,20 +182,17 @@ def device_of(setting: str) -> str:
 
 def unseen(devices: Sequence[str], torch: Any) -> str:
     """Why `torch` sees none of the GPUs that this process has, as far as it can be known."""
-    build = f"torch {torch.__version__}"
-    here = f"GPU {', '.join(devices)} is there, but torch does not see it"
-    cpu = "use `--config device=cpu` to run on the CPU on purpose"
-    if torch.version.cuda is None:
-        return (
-            f"{here}: {build} is a build without CUDA; install the CUDA build (remove .venv and "
-            "run `make` on a machine with a GPU, or with ALLOW_CUDA_BUILD=1 on any machine), or "
-            f"{cpu}"
-        )
-    driver = driver_version() or "unknown (nvidia-smi does not say)"
+    cuda, driver = torch.version.cuda, driver_version() or "unknown (nvidia-smi does not say)"
+    why = (
+        "without CUDA; install the CUDA build (remove .venv and run `make` on a machine with a "
+        "GPU, or with ALLOW_CUDA_BUILD=1 on any machine)"
+        if cuda is None
+        else f"for CUDA {cuda} and needs NVIDIA driver {driver_for(cuda)} or newer, the driver "
+        f"here is {driver}; {newer_driver(find_spec('vllm') is not None)}"
+    )
     return (
-        f"{here}: {build} is a build for CUDA {torch.version.cuda} and needs NVIDIA driver "
-        f"{driver_for(torch.version.cuda)} or newer, the driver here is {driver}; "
-        f"{newer_driver(find_spec('vllm') is not None)}, or {cpu}"
+        f"GPU {', '.join(devices)} is there, but torch does not see it: torch {torch.__version__} "
+        f"is a build {why}, or use `--config device=cpu` to run on the CPU on purpose"
     )
 
 
@@ -230,11 +223,6 @@ def _output_to(path: Path) -> Iterator[None]:
         for descriptor, original in zip((1, 2), saved, strict=True):
             os.dup2(original, descriptor)
             os.close(original)
-
-
-def _seed(snakemake: Any) -> int | None:
-    seed = snakemake.wildcards.get("seed")
-    return None if seed is None else int(seed)
 
 
 def _plain(value: Any) -> Any:

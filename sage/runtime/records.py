@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sage.runtime.files import file_sum, write_json_atomic
-from sage.runtime.manifest import git_commit, hardware, settings_sum, stamp, versions
+from sage.runtime.manifest import circumstances, settings_sum
 
 FOLDER = "SAGE_RESULTS"
 """The environment variable with the results folder of the study; without it nothing is recorded."""
@@ -51,26 +51,17 @@ def recorded(snakemake: Any, settings: Mapping[str, Any]) -> Iterator[dict[str, 
     code = {path: file_sum(Path(path)) for name, path in named if name in CODE}
     yield inputs
     outputs = {path: _note(Path(path), folder) for _, path in _paths(snakemake.output)}
-    logs = folder / "logs"
-    log = Path(snakemake.log[0])
+    log, logs = Path(snakemake.log[0]), folder / "logs"
     name = log.relative_to(logs) if log.is_relative_to(logs) else Path(log.name)
-    write_json_atomic(
-        (jobs_folder(folder) / name).with_suffix(".json"),
-        {
-            "rule": snakemake.rule,
-            "wildcards": dict(snakemake.wildcards.items()),
-            "settings": settings,
-            "settings_sha256": settings_sum(settings),
-            "inputs": inputs,
-            "code_sha256": settings_sum(code),
-            "outputs": outputs,
-            "started": stamp(started),
-            "ended": stamp(time.time()),
-            "versions": versions(),
-            "git_commit": git_commit(),
-            "hardware": {**hardware(), "threads": snakemake.threads},
-        },
-    )
+    record = {
+        "rule": snakemake.rule,
+        "wildcards": dict(snakemake.wildcards.items()),
+        "inputs": inputs,
+        "code_sha256": settings_sum(code),
+        "outputs": outputs,
+        **circumstances(settings, started, snakemake.threads),
+    }
+    write_json_atomic((jobs_folder(folder) / name).with_suffix(".json"), record)
 
 
 def sum_of(path: Path, folder: Path | None = None) -> str:
@@ -93,7 +84,7 @@ def total(sums: Mapping[str, Mapping[str, Any]]) -> str:
     return str(plain[""]) if list(plain) == [""] else settings_sum(plain)
 
 
-def sums_file(path: Path, folder: Path) -> Path | None:
+def _sums_file(path: Path, folder: Path) -> Path | None:
     """Where the sums of `path` are noted; None for what is not among the results."""
     if not path.is_relative_to(folder):
         return None
@@ -103,14 +94,14 @@ def sums_file(path: Path, folder: Path) -> Path | None:
 
 def _note(path: Path, folder: Path) -> str:
     sums = sums_of(path)
-    if file := sums_file(path, folder):
+    if file := _sums_file(path, folder):
         write_json_atomic(file, sums)
     return total(sums)
 
 
 def _noted(path: Path, folder: Path) -> Sums | None:
     """The sums noted for `path` if its files have the noted sizes and times."""
-    file = sums_file(path, folder)
+    file = _sums_file(path, folder)
     try:
         noted: Sums = json.loads(file.read_text(encoding="utf-8")) if file else {}
         now = {name: _stat(each) for name, each in _files(path).items()}
@@ -121,16 +112,17 @@ def _noted(path: Path, folder: Path) -> Sums | None:
 
 
 def _files(path: Path) -> dict[str, Path]:
+    """The files in a folder that are not hidden, by their sorted names; or the file itself."""
     if not path.is_dir():
         return {"": path}
-    present = {
-        file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()
-    }
-    return {
-        name: present[name]
-        for name in sorted(present)
-        if not any(part.startswith(".") for part in name.split("/"))
-    }
+    inside = {file.relative_to(path): file for file in path.rglob("*") if file.is_file()}
+    names = sorted(name.as_posix() for name in inside if not is_hidden(name))
+    return {name: path / name for name in names}
+
+
+def is_hidden(inside: Path) -> bool:
+    """Whether a path inside a folder, or a folder above it, is hidden: such files do not count."""
+    return any(part.startswith(".") for part in inside.parts)
 
 
 def _stat(path: Path) -> dict[str, int]:

@@ -23,10 +23,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -38,53 +37,27 @@ SWITCH = "SAGE_SHARED_IMPORTS"
 """The environment variable that, set to `off`, has every job make its own imports."""
 
 _ALL = (
-    "snakemake.io",
-    "snakemake.iocontainers",
-    "snakemake.logging",
-    "psutil",
-    "yaml",
-    "pydantic.json_schema",
-    "pydantic.type_adapter",
-    "pandas",
-    "pyarrow.parquet",
-    "pyarrow.pandas_compat",
+    "snakemake.io snakemake.iocontainers snakemake.logging psutil yaml pydantic.json_schema "
+    "pydantic.type_adapter pandas pyarrow.parquet pyarrow.pandas_compat"
 )
 
 EXHIBITS = (
-    *_ALL,
-    "scipy.special",
-    "scipy.stats",
-    "matplotlib.backends.backend_pdf",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.figure",
-)
+    f"{_ALL} scipy.special scipy.stats matplotlib.backends.backend_pdf "
+    "matplotlib.backends.backend_svg matplotlib.figure"
+).split()
 """What jobs import that measure exhibits without a model, or show them."""
 
 MODELS = (
-    *_ALL,
-    "torch",
-    "transformers",
-    "transformers.models.auto.modeling_auto",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.qwen2.modeling_qwen2",
-    "transformers.models.qwen2.tokenization_qwen2",
-    "peft",
-    "datasets",
-    "trl.trainer.grpo_trainer",
-)
+    f"{_ALL} torch transformers transformers.models.auto.modeling_auto "
+    "transformers.models.auto.tokenization_auto transformers.models.qwen2.modeling_qwen2 "
+    "transformers.models.qwen2.tokenization_qwen2 peft datasets trl.trainer.grpo_trainer"
+).split()
 """What jobs with a model import."""
 
 # A fork is safe without a second thread, which pyarrow's allocator would have, and without a GPU.
 _OF_SERVER = {"CUDA_VISIBLE_DEVICES": "", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
-_SIGNALS = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
 class Unavailable(RuntimeError):
@@ -102,24 +75,20 @@ def run_in_fork(modules: Sequence[str]) -> str | None:
     snakemake = snakemake_above()
     if snakemake is None or "SLURM_JOB_ID" in os.environ:  # one job is all that would share
         return None
-    try:
-        connection = _connect(snakemake, modules)
-        _request(connection)
-    except (OSError, Unavailable) as error:
-        return f"This job makes its own imports, because none could be shared: {error}"
-    sys.exit(_wait(connection))
-
-
-def _request(connection: socket.socket) -> None:
-    content: dict[str, Any] = {
+    content = {
         "arguments": sys.argv,
         "path": sys.path,
         "folder": os.getcwd(),
         "environment": dict(os.environ),
     }
-    socket.send_fds(connection, [json.dumps(content).encode()], [0, 1, 2])
-    if not connection.recv(64):
-        raise Unavailable("the process that shares them has refused or ended")
+    try:
+        connection = _connect(snakemake, modules)
+        socket.send_fds(connection, [json.dumps(content).encode()], [0, 1, 2])
+        if not connection.recv(64):
+            raise Unavailable("the process that shares them has refused or ended")
+    except (OSError, Unavailable) as error:
+        return f"This job makes its own imports, because none could be shared: {error}"
+    sys.exit(_wait(connection))
 
 
 def _wait(connection: socket.socket) -> int:
@@ -149,38 +118,35 @@ def _connect(snakemake: psutil.Process, modules: Sequence[str]) -> socket.socket
     """
     folder = _private_folder(snakemake)
     kind = [sys.executable, list(sys.flags), sys.path, sorted(os.environ.items()), list(modules)]
-    name = text_sum(json.dumps(kind))[:12]
-    address, failed = folder / f"{name}.socket", folder / f"{name}.failed"
-    with suppress(FileNotFoundError, ConnectionRefusedError):
-        return _connected(address)
-    with _locked(folder) as lock:
-        with suppress(FileNotFoundError, ConnectionRefusedError):
-            return _connected(address)
-        if failed.exists():
-            raise Unavailable(failed.read_text(encoding="utf-8"))
-        log = folder / f"{name}.log"
-        _start(address, log, snakemake.pid, lock, modules)
-        try:
-            return _connected(address)
-        except OSError as error:
-            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            failed.write_text(said[-1] if said else str(error), encoding="utf-8")
-            raise Unavailable(failed.read_text(encoding="utf-8")) from error
-
-
-def _connected(address: Path) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = folder / text_sum(json.dumps(kind))[:12]
+    failed = server.with_suffix(".failed")
+    lock = os.open(folder, os.O_RDONLY)
     try:
-        connection.connect(str(address))
-    except OSError:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with suppress(FileNotFoundError, ConnectionRefusedError):
+            connection.connect(str(server))
+            return connection
+        if not failed.exists():
+            said = _start(server, snakemake.pid, lock, modules)
+            try:
+                connection.connect(str(server))
+                return connection
+            except OSError as error:
+                failed.write_text(said or str(error), encoding="utf-8")
         connection.close()
-        raise
-    return connection
+        raise Unavailable(failed.read_text(encoding="utf-8"))
+    finally:
+        os.close(lock)
 
 
-def _start(address: Path, log: Path, snakemake: int, lock: int, modules: Sequence[str]) -> None:
-    """Start a server and wait until it listens or has failed; until then it holds the lock too."""
+def _start(address: Path, snakemake: int, lock: int, modules: Sequence[str]) -> str:
+    """Start a server and wait until it listens or has failed; until then it holds the lock too.
+
+    Returns the last line that it has printed.
+    """
     command = [sys.executable, "-P", fork_server.__file__, address, snakemake, lock, *modules]
+    log = address.with_suffix(".log")
     with open(log, "wb") as output:
         server = subprocess.Popen(
             [str(word) for word in command],
@@ -193,13 +159,13 @@ def _start(address: Path, log: Path, snakemake: int, lock: int, modules: Sequenc
         )
     assert server.stdout is not None
     server.stdout.read()
+    return "".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:])
 
 
 def _private_folder(snakemake: psutil.Process) -> Path:
     """The folder of a Snakemake's servers, which no other user can enter."""
-    start = Path(f"/proc/{snakemake.pid}/stat").read_text().rpartition(")")[2].split()[19]
     place, prefix = Path(tempfile.gettempdir()), f"sage-imports-{os.getuid()}-"
-    folder = place / f"{prefix}{snakemake.pid}-{start}"
+    folder = place / f"{prefix}{snakemake.pid}-{int(100 * snakemake.create_time())}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
         for other in place.glob(f"{prefix}*"):  # of servers that were killed
@@ -209,13 +175,3 @@ def _private_folder(snakemake: psutil.Process) -> Path:
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
         raise Unavailable(f"{folder} is not a private folder")
     return folder
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[int]:
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield lock
-    finally:
-        os.close(lock)

@@ -31,6 +31,9 @@ COMMAND = "sage.tools.command"
 POLL_SECONDS = 1.0
 """How often a job looks whether its Snakemake is there."""
 
+OWNER = ".snakemake/owner.json"
+"""The file with host and process that worked in a folder last."""
+
 JOBS_LEAVE_SECONDS = 60.0
 """How long a new run waits for the jobs of a killed one."""
 
@@ -73,40 +76,41 @@ def is_fork() -> bool:
 def note_owner(folder: Path) -> None:
     """Note which process, on which machine, works in `folder`; Snakemake calls it at its start."""
     owner = {"host": socket.gethostname(), "pid": os.getpid()}
-    write_text_atomic(_owner_file(folder), json.dumps(owner) + "\n")
+    write_text_atomic(folder / OWNER, json.dumps(owner) + "\n")
 
 
 def release_stale_lock(folder: Path) -> bool:
     """Remove Snakemake's lock from `folder` if whoever held it is gone; whether there was one.
 
-    Raises Locked if a Snakemake works here, on this machine or, for all that is known, on another.
+    Waits for jobs of a killed Snakemake, which end by themselves. Raises Locked if a Snakemake
+    works here, on this machine or, for all that is known, on another.
     """
     locks = folder / ".snakemake" / "locks"
     if not locks.is_dir() or not any(locks.iterdir()):
         return False
-    host, pid = _owner(folder)
-    if host not in ("", socket.gethostname()):
+    owner = {"host": socket.gethostname(), "pid": 0}
+    with contextlib.suppress(OSError, ValueError):
+        owner = json.loads((folder / OWNER).read_text(encoding="utf-8"))
+    if owner["host"] != socket.gethostname():
         raise Locked(
-            f"{folder} is locked by process {pid} on {host}. If Snakemake is not running there, "
-            f"run `{Path(sys.executable).with_name('snakemake')} --cores 1 --unlock`, then the "
-            "same command again"
+            f"{folder} is locked by process {owner['pid']} on {owner['host']}. If Snakemake is not "
+            f"running there, run `{Path(sys.executable).with_name('snakemake')} --cores 1 "
+            "--unlock`, then the same command again"
         )
-    if alive := [process.pid for process in psutil.process_iter() if _works_in(process, folder)]:
-        raise Locked(
-            f"Snakemake (process {alive[0]}) is running in {folder}; wait for its end, or stop it"
-        )
-    _await_jobs(folder)
-    shutil.rmtree(locks)
-    return True
-
-
-def _await_jobs(folder: Path) -> None:
-    """Wait for jobs of a killed Snakemake, which end by themselves."""
+    others = (process for process in psutil.process_iter() if process.pid != os.getpid())
+    for process in filter(_is_snakemake, others):
+        if _is_in(process, folder):
+            raise Locked(
+                f"Snakemake (process {process.pid}) is running in {folder}; wait for its end, or "
+                "stop it"
+            )
     deadline = time.monotonic() + JOBS_LEAVE_SECONDS
     while jobs := [process.pid for process in psutil.process_iter() if _is_job(process, folder)]:
         if time.monotonic() > deadline:
             raise Locked(f"a job of a killed Snakemake (process {jobs[0]}) still runs; stop it")
         time.sleep(POLL_SECONDS / 4)
+    shutil.rmtree(locks)
+    return True
 
 
 def _watch(parent: psutil.Process, done: threading.Event) -> None:
@@ -127,12 +131,6 @@ def _is_snakemake(process: psutil.Process) -> bool:
         or words[1:3] in (["-m", "snakemake"], ["-m", COMMAND])
         or ("sage-rlvr" in named and "watch" not in words)
     )
-
-
-def _works_in(process: psutil.Process, folder: Path) -> bool:
-    """Whether it is a Snakemake of this folder, other than the one that asks."""
-    others = process.pid != os.getpid()
-    return others and _is_snakemake(process) and _is_in(process, folder)
 
 
 def _is_job(process: psutil.Process, folder: Path) -> bool:
@@ -156,16 +154,3 @@ def _command(process: psutil.Process) -> list[str]:
         return [] if process.status() == psutil.STATUS_ZOMBIE else process.cmdline()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return []
-
-
-def _owner_file(folder: Path) -> Path:
-    return folder / ".snakemake" / "owner.json"
-
-
-def _owner(folder: Path) -> tuple[str, int]:
-    """Host and process that worked here last; empty and 0 where none was noted."""
-    try:
-        owner = json.loads(_owner_file(folder).read_text(encoding="utf-8"))
-        return str(owner["host"]), int(owner["pid"])
-    except (OSError, ValueError, KeyError):
-        return "", 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from sage.runtime.devices import printed_by
+from sage.runtime.devices import queried
 
 FILE = "SAGE_USAGE"
 """The environment variable with the path of the file of peaks."""
@@ -86,22 +87,10 @@ def memory_of_processes(pid: int) -> int:
 
 def gpu_state(devices: Sequence[str]) -> list[tuple[int, float | None]] | None:
     """Bytes in use and utilisation (0 to 1) of each device now; None if unknown."""
-    text = printed_by(
-        "nvidia-smi",
-        "--query-gpu=memory.used,utilization.gpu",
-        "--format=csv,noheader,nounits",
-        f"--id={','.join(devices)}",
-    )
-    try:
-        return [_state(line) for line in (text or "").splitlines() if line.strip()] or None
-    except ValueError:
-        return None
-
-
-def _state(line: str) -> tuple[int, float | None]:
-    """One line of ``memory.used [MiB], utilization.gpu [%]``; the second may be unknown."""
-    memory, busy = (word.strip() for word in line.split(","))
-    return int(memory) * 2**20, float(busy) / 100 if busy.isdigit() else None
+    lines = queried("memory.used,utilization.gpu", f"--id={','.join(devices)}")
+    states = [re.fullmatch(r"(\d+) MiB, (?:(\d+) %|.*)", line) for line in lines]
+    known = [(int(one[1]) * 2**20, int(one[2]) / 100 if one[2] else None) for one in states if one]
+    return known if known and len(known) == len(lines) else None
 
 
 def _watch(file: Path, devices: Sequence[str], over: threading.Event) -> None:

@@ -47,6 +47,7 @@ _PATTERNS = {
 
 _TAGS = ("source", "kind", "test")  # the keys that tell the members of a union apart
 _NUMBER = re.compile(r"([+-]?\d+)(\.\d*)?(?:[eE]([+-]?\d+))?")
+_WITH_UNIT = re.compile(r"(\d+(?:\.\d+)?) ?(?!e\d)[A-Za-z]+")
 _LONGEST_VALUE = 60
 
 
@@ -107,7 +108,7 @@ def _fault(detail: Any, kind: Any, top: str) -> str:
     reason, value, facts = detail["type"], detail["input"], detail.get("ctx", {})
     key = _key([top, *path] if top else path)
     if reason in ("extra_forbidden", "invalid_key") and owner:
-        return f"{key}: unknown key{nearest(str(path[-1]), owner.model_fields)}"
+        return f"{key}: unknown key{nearest(_renamed(str(path[-1]), owner), owner.model_fields)}"
     if reason.startswith("union_tag"):
         tag = facts["discriminator"].strip("'")
         key, value = f"{key}.{tag}", value.get(tag)
@@ -126,13 +127,24 @@ def _fault(detail: Any, kind: Any, top: str) -> str:
     return f"{key}: {wanted}, not {as_written(value)}{_rewritten(reason, value)}"
 
 
+def _renamed(word: str, owner: type[BaseModel]) -> str:
+    """Our name of a setting that is written under TRL's; other words as they are."""
+    extras = {name: field.json_schema_extra for name, field in owner.model_fields.items()}
+    ours = (name for name, extra in extras.items() if mapping(extra).get("trl") == word)
+    return next(ours, word)
+
+
 def _rewritten(reason: str, value: Any) -> str:
     """How to write what YAML reads in another way: ``1e-3`` wants a point, a date quotes."""
     if reason == "string_type" and value is not None and not isinstance(value, list | dict):
         kind = "a date" if isinstance(value, datetime.date) else "a number, or true or false"
         return f", which YAML reads as {kind}; put it in quotes: '{as_written(value)}'"
-    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-    if match is None or reason not in ("int_type", "float_type"):
+    if not isinstance(value, str) or reason not in ("int_type", "float_type"):
+        return ""
+    if with_unit := _WITH_UNIT.fullmatch(value):
+        return f"; write the number alone, {with_unit[1]}: config/README.md has the unit"
+    match = _NUMBER.fullmatch(value)
+    if match is None:
         return ""
     whole, decimals, exponent = match.groups()
     if reason == "int_type":

@@ -366,7 +366,9 @@ _IN_WORDS = {
     "found character '\\t'": "a tab; YAML is indented with spaces",
     "found character that cannot start any": "{rest!r} cannot begin a value; put it in quotes",
     "did not find expected key": "this line is indented in another way than those it belongs to, "
-    "or the colon behind its key is missing",
+    "the colon behind its key is missing, or a quote above is not closed",
+    "did not find expected ',' or": "a bracket is not closed, here or a line above, or a comma is "
+    "missing",
     "could not find expected ':'": "the colon behind a key is missing, here or a line above",
 }
 """What the parser of YAML says, and what people can do about it."""
@@ -375,7 +377,9 @@ _IN_WORDS = {
 def _not_yaml(file: str, text: bytes, error: Exception) -> StudyError:
     mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
     if mark is None:
-        return StudyError(f"{file}: not valid YAML: {error}")
+        if isinstance(error, yaml.reader.ReaderError):
+            said = f"byte {error.position} is not UTF-8; save the file as UTF-8"
+        return StudyError(f"{file}: not valid YAML: {said}")
     lines = text.decode(errors="replace").splitlines()
     rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
     word = re.match(r"\*?([\w.-]*)", rest)

@@ -18,7 +18,7 @@ from typing import Any
 from sage.rendering.markup import yaml_text
 from sage.runtime.faults import Fault
 from sage.runtime.files import atomic_file, file_sum, text_sum
-from sage.runtime.records import jobs_folder
+from sage.runtime.records import is_hidden, jobs_folder
 from sage.study import ResolvedStudy
 
 SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY")
@@ -53,16 +53,20 @@ def write_archive(study: ResolvedStudy, results: Path, workflow: Path, output: P
     has no records.
     """
     files = {**workflow_files(workflow), **result_files(results)}
-    if secret := _secret(files):
-        raise Fault(
-            f"{secret[1]}: it holds the value of {secret[0]}; remove it there, and take the value "
-            "out of service, before the study is archived"
-        )
+    secrets = {name: os.environ.get(name, "").encode() for name in SECRETS}
+    for path in files.values():
+        content = path.read_bytes()
+        for name, value in secrets.items():
+            if len(value) >= 8 and value in content:
+                raise Fault(
+                    f"{path}: it holds the value of {name}; remove it there, and take the value "
+                    "out of service, before the study is archived"
+                )
     written = {
         "study.yaml": yaml_text(study.model_dump(mode="json")),
         "left_out.json": _json({p.as_posix(): file_sum(p) for p in weights_left_out(results)}),
     }
-    crate = metadata(study, results, files, written, run_of(results), workflow / _TEMPLATE)
+    crate = _metadata(study, results, files, written, workflow / _TEMPLATE)
     with atomic_file(output) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, text in {_METADATA: _json(crate), **written}.items():
             archive.writestr(_entry(name), text)
@@ -85,11 +89,12 @@ def workflow_files(folder: Path) -> dict[str, Path]:
 
 def result_files(results: Path) -> dict[str, Path]:
     """The archived files of a study by their names in the crate, which begin with `results`."""
-    left_out = set(weights_left_out(results))
+    weights = weights_left_out(results)
+    inside = {path.relative_to(results): path for path in results.rglob("*") if path.is_file()}
     return {
-        f"results/{results.name}/{path.relative_to(results).as_posix()}": path
-        for path in _visible(results)
-        if path.relative_to(results).parts[0] not in LEFT_OUT and path not in left_out
+        f"results/{results.name}/{name.as_posix()}": path
+        for name, path in sorted(inside.items())
+        if name.parts[0] not in LEFT_OUT and path not in weights and not is_hidden(name)
     }
 
 
@@ -102,59 +107,46 @@ def weights_left_out(results: Path) -> list[Path]:
     ]
 
 
-def run_of(results: Path) -> dict[str, str]:
-    """Start and end of the study's run, first and last of its jobs, as ISO 8601."""
-    records = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(jobs_folder(results).rglob("*.json"))
-    ]
-    if not records:
-        raise FileNotFoundError(
-            f"{results}: no records of jobs in provenance/; run the study before it is archived"
-        )
-    last = max(records, key=lambda record: str(record["ended"]))
-    return {
-        "start": min(str(record["started"]) for record in records),
-        "end": str(last["ended"]),
-        "commit": str(last["git_commit"]),
-        "snakemake": str(last["versions"].get("snakemake", "")),
-    }
-
-
-def metadata(
+def _metadata(
     study: ResolvedStudy,
     results: Path,
     files: Mapping[str, Path],
     written: Mapping[str, str],
-    run: Mapping[str, str],
     template: Path,
 ) -> dict[str, Any]:
     """The JSON-LD of a crate with `files`, and the texts `written` for it.
 
     `template` has what is the same in every crate, by `@id`; `{page}` stands for the report's path.
+    Start and end of the run are those of its first and last job.
     """
+    records = [json.loads(path.read_bytes()) for path in jobs_folder(results).rglob("*.json")]
+    if not records:
+        raise FileNotFoundError(
+            f"{results}: no records of jobs in provenance/; run the study before it is archived"
+        )
+    last = max(records, key=lambda record: str(record["ended"]))
     page = f"results/{results.name}/report/index.html"
     crate: dict[str, Any] = json.loads(template.read_text("utf-8").replace("{page}", page))
     same: dict[str, Entity] = {one["@id"]: one for one in crate["@graph"]}
     parts = [_file(name, path.read_bytes()) for name, path in sorted(files.items())]
     parts += [_file(name, text.encode()) for name, text in written.items()]
     described: dict[str, Entity] = {one["@id"]: one | same.get(one["@id"], {}) for one in parts}
-    described["Snakefile"]["version"] = run["commit"]
+    described["Snakefile"]["version"] = str(last["git_commit"])
     described[page]["name"] = study.study.title
     same["./"] |= {
         "name": study.study.title,
         "description": study.study.notice,
-        "datePublished": run["end"],
+        "datePublished": last["ended"],
         "hasPart": [{"@id": name} for name in described],
     }
     same["#run"] |= {
         "name": f"Run of the study {study.name}",
         "description": f"All jobs of the study {study.name}; each has a record in provenance/jobs",
         "result": [{"@id": name} for name in sorted(files) if name.startswith("results/")],
-        "startTime": run["start"],
-        "endTime": run["end"],
+        "startTime": min(str(record["started"]) for record in records),
+        "endTime": last["ended"],
     }
-    same[_SNAKEMAKE]["version"] = run["snakemake"]
+    same[_SNAKEMAKE]["version"] = str(last["versions"].get("snakemake", ""))
     about = [one for name, one in same.items() if name not in described]
     return crate | {"@graph": [*about, *described.values()]}
 
@@ -169,26 +161,6 @@ def _file(name: str, content: bytes) -> Entity:
         "sha256": text_sum(content),
         "encodingFormat": kind,
     }
-
-
-def _secret(files: Mapping[str, Path]) -> tuple[str, Path] | None:
-    """The variable and the file that holds its value, if one does."""
-    values = {name: os.environ.get(name, "").encode() for name in SECRETS}
-    for path in files.values():
-        content = path.read_bytes()
-        for name, value in values.items():
-            if len(value) >= 8 and value in content:
-                return name, path
-    return None
-
-
-def _visible(folder: Path) -> list[Path]:
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    ]
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

@@ -15,7 +15,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
@@ -38,10 +37,14 @@ TARGETS = {
 }
 """Commands that are Snakemake's targets, with what they do."""
 
-MODULES = {"watch": "how far a running study is", "new": "write a study of your own"}
+MODULES = {
+    "watch": "how far a running study is",
+    "new": "write a study of your own",
+    "grade": "grade completions from files, whoever drew them",
+}
 """Commands that are a module beside this one: they start no jobs."""
 
-_VERBOSE = ("--logger", "--quiet", "-q", "--list", "--lint", "--help", "-h", "--version")
+_VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _CORES = re.compile(r"(--cores|-c\d*|--jobs|-j\d*|--profile|--workflow-profile)(=.*)?|-[cj]\d+")
 
 
@@ -49,35 +52,35 @@ class Usage(Exception):
     """A command line that cannot be understood; the message says what to write."""
 
 
-@dataclass
-class Call:
-    """A command line, sorted: what goes to `--config`, values that are set, and the rest."""
+def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool]:
+    """The arguments of Snakemake for a command line of ours, and whether its output is wanted.
 
-    config: list[str] = field(default_factory=list)
-    overrides: list[str] = field(default_factory=list)
-    rest: list[str] = field(default_factory=list)
-    verbose: bool = False
-
-
-def read(words: Sequence[str]) -> Call:
-    """The words after the command and the study. Raises Usage."""
-    call, waiting = Call(), list(words)
+    Raises Usage.
+    """
+    waiting, config, overrides, rest = [*words], list[str](), list[str](), list[str]()
+    for key in ("study", "kept") if command == "compare" else ("study",):
+        if waiting and not waiting[0].startswith("-"):
+            config.append(f"{key}={waiting.pop(0)}")
     while waiting:
         word = waiting.pop(0)
-        if word == "--verbose":
-            call.verbose = True
-        elif word == "--set" or word.startswith("--set="):
+        if word == "--set" or word.startswith("--set="):
             value = word.partition("=")[2] or (waiting.pop(0) if waiting else "")
             if "=" not in value:
                 raise Usage(f"--set {value}: must be KEY=VALUE, such as --set rl.steps=10")
-            call.overrides.append(value)
+            overrides.append(value)
         elif word in ("--config", "-C"):
             while waiting and not waiting[0].startswith("-"):
-                call.config.append(_config(waiting.pop(0)))
+                config.append(_config(waiting.pop(0)))
         else:
-            call.rest.append(word)
-            call.verbose |= word.startswith(_VERBOSE)
-    return call
+            rest.append(word)
+    if overrides:
+        config.append(f"set={json.dumps(overrides, ensure_ascii=False)}")
+    verbose = any(map(_VERBOSE.match, rest))
+    rest = [word for word in rest if word != "--verbose"]
+    arguments = [] if command == "run" else [command]
+    if not any(_CORES.fullmatch(word) for word in rest):
+        arguments += ["--cores", "all" if command in ("run", "report") else "1"]
+    return [*arguments, *rest, *(["--config", *config] if config else [])], verbose
 
 
 def _config(word: str) -> str:
@@ -90,25 +93,6 @@ def _config(word: str) -> str:
     if "." in key:
         raise Usage(f"--config {word}: {key} is a setting of the study; write --set {word}")
     return word
-
-
-def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool]:
-    """The arguments of Snakemake for a command line of ours, and whether its output is wanted."""
-    places = []
-    for word in words[: 2 if command == "compare" else 1]:
-        if word.startswith("-"):
-            break
-        places.append(word)
-    call = read(words[len(places) :])
-    config = [f"{key}={place}" for key, place in zip(("study", "kept"), places, strict=False)]
-    config += call.config
-    if call.overrides:
-        config.append(f"set={json.dumps(call.overrides, ensure_ascii=False)}")
-    arguments = [] if command == "run" else [command]
-    if not any(_CORES.fullmatch(word) for word in call.rest):
-        arguments += ["--cores", "all" if command in ("run", "report") else "1"]
-    arguments += call.rest
-    return arguments + (["--config", *config] if config else []), call.verbose
 
 
 def usage() -> str:

@@ -10,7 +10,6 @@ below 0.05.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +75,16 @@ def read_kept(path: Path) -> pd.DataFrame:
     return table
 
 
+def compare(metrics: Path, kept: Path, table: Path) -> tuple[str, bool]:
+    """Compare a study's metrics/pass_at_k.parquet with such a file, and write the table.
+
+    Returns what was found as text, and whether the run agrees.
+    """
+    compared = compared_with_kept(read_frame(metrics), read_kept(kept))
+    write_text_atomic(table, compared.to_csv(index=False, lineterminator="\n"))
+    return summary(compared)
+
+
 def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     """COLUMNS: a row for each pass@k that both have, at k = 1 and the largest k they share.
 
@@ -85,77 +94,55 @@ def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     one run and nothing is known of how runs differ. Raises ValueError if nothing is in common, or
     if a benchmark has other problems.
     """
-    ours, theirs = _by_run(run), _by_run(kept)
-    common = [key for key in theirs if key in ours]
-    for key in common:
-        if (here := ours[key][1]) != (there := theirs[key][1]):
-            raise ValueError(
-                f"the kept run is of another study: benchmark {key[2]!r} has {there} problems "
-                f"there and {here} here; compare with a run of this study"
-            )
-    largest: dict[tuple[Any, ...], int] = {}
-    for *row, k in common:
-        largest[tuple(row)] = max(largest.get(tuple(row), 1), k)
-    rows = [
-        {**dict(zip(KEYS, key, strict=True)), **_row(*ours[key], theirs[key][0])}
-        for key in common
-        if key[-1] in (1, largest[key[:-1]])
-    ]
-    if not rows:
+    both = _by_run(kept).join(_by_run(run), how="inner", lsuffix="_kept")
+    if both.empty:
         raise ValueError("the run and the kept run share no model, algorithm, benchmark and k")
+    others = both[both["problems"] != both["problems_kept"]].reset_index()
+    for one in others.head(1).to_dict("records"):
+        raise ValueError(
+            f"the kept run is of another study: benchmark {one['benchmark']!r} has "
+            f"{one['problems_kept']} problems there and {one['problems']} here; compare with a run "
+            "of this study"
+        )
+    both = both.reset_index()
+    largest = both.groupby(KEYS[:-1])["k"].transform("max")
+    rows = [
+        {key: row[key] for key in KEYS} | _row(row["values"], row["problems"], row["values_kept"])
+        for row in both[(both["k"] == 1) | (both["k"] == largest)].to_dict("records")
+    ]
     table = pd.DataFrame(rows)
     return table.assign(p_holm=holm(table["p"].to_numpy(dtype=float)))[COLUMNS]
 
 
-def passes(table: pd.DataFrame) -> bool:
-    """Whether no row differs from the kept run by more than chance allows."""
-    return not bool((table["p_holm"] < LEVEL).any())
-
-
-def summary(table: pd.DataFrame) -> str:
-    """The comparison as text: what lies outside, and how many rows lie where."""
-    counts = table["place"].value_counts().to_dict()
+def summary(table: pd.DataFrame) -> tuple[str, bool]:
+    """What lies outside, how many rows lie where, as text, and whether the run agrees: no row
+    differs by more than chance allows."""
+    places = table["place"].value_counts().reindex(["inside", "outside", "unknown"], fill_value=0)
+    agrees = not (table["p_holm"] < LEVEL).any()
     lines = [
-        "{} {} {} pass@{}: {:.1f}, expected {:.1f} to {:.1f}{}".format(
-            *(row[key] for key in KEYS),
-            *(100 * row[name] for name in ("value", "low", "high")),
-            "" if row["p_holm"] < LEVEL else " (may be chance, among so many)",
-        )
+        f"{row['model']} {row['algorithm']} {row['benchmark']} pass@{row['k']}: "
+        f"{100 * row['value']:.1f}, expected {100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        + ("" if row["p_holm"] < LEVEL else " (may be chance, among so many)")
         for row in table[table["place"] == "outside"].to_dict("records")
     ]
-    places = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("inside", "outside", "unknown"))
-    judged = len(table) - counts.get("unknown", 0)
-    verdict = "the run agrees with the kept run" if passes(table) else "the run differs from it"
-    if not judged:
-        same = int((table["value"] == table["kept"]).sum())
+    verdict = "the run agrees with the kept run" if agrees else "the run differs from it"
+    if places["unknown"] == len(table):
         verdict = (
-            f"{same} of {len(table)} are equal, and more cannot be said: with one training run on "
-            "both sides nothing is known of how runs differ"
+            f"{(table['value'] == table['kept']).sum()} of {len(table)} are equal, and more cannot "
+            "be said: with one training run on both sides nothing is known of how runs differ"
         )
-    return "\n".join([*lines, f"{places}: {verdict}."])
+    counts = ", ".join(f"{count} {place}" for place, count in places.items())
+    return "\n".join([*lines, f"{counts}: {verdict}."]), agrees
 
 
-def compare(metrics: Path, kept: Path, table: Path) -> tuple[str, bool]:
-    """Compare a study's metrics/pass_at_k.parquet with such a file, and write the table.
-
-    Returns what was found as text, and whether the run agrees.
-    """
-    compared = compared_with_kept(read_frame(metrics), read_kept(kept))
-    write_text_atomic(table, compared.to_csv(index=False, lineterminator="\n"))
-    return summary(compared), passes(compared)
-
-
-def _by_run(metrics: pd.DataFrame) -> dict[tuple[Any, ...], tuple[np.ndarray, int]]:
-    """Values of runs `[S]` and the number of problems, by KEYS."""
+def _by_run(metrics: pd.DataFrame) -> pd.DataFrame:
+    """`values` of runs `[S]` and the number of `problems`, by KEYS."""
     runs = metrics[(metrics["metric"] == "pass@k") & (metrics["train_seed"] != POOLED)]
-    return {
-        (*map(str, key[:-1]), int(str(key[-1]))): (rows["value"].to_numpy(float), problems)
-        for key, rows in runs.groupby(KEYS, sort=False)
-        for problems in [int(rows["n_problems"].iloc[0])]
-    }
+    groups = runs.groupby(KEYS, sort=False)
+    return groups.agg(values=("value", np.array), problems=("n_problems", "first"))
 
 
-def _row(ours: np.ndarray, problems: int, theirs: np.ndarray) -> Mapping[str, Any]:
+def _row(ours: np.ndarray, problems: int, theirs: np.ndarray) -> dict[str, Any]:
     value, kept = float(ours.mean()), float(theirs.mean())
     known = {"kept": kept, "kept_runs": len(theirs), "value": value, "runs": len(ours)}
     several = theirs if len(theirs) > 1 else ours

@@ -31,53 +31,8 @@ GUESSES = {
 LONGEST = 512
 """Tokens of a completion, where the model has room for twice as many."""
 
-TEXT = """\
-# A study of your own. Every key is explained in config/README.md.
-#   sage-rlvr plan {file}     what it costs
-#   sage-rlvr run {file}      runs it; results and the page are in results/{name}
-title: {title}
-notice: ""  # what the numbers do and do not show; stands at the top of the page
-
-problems:
-  own: {problems}
-  # train: {train}  # better: other problems
-
-models:
-  own:
-    title: {model}
-    base: {base}
-    benchmarks: [own]
-    # job: {{gpus: 1}}  # for each job of this model
-    # To train it as well, take away the # of the lines below, of `train` above and of `seeds`. The
-    # methods are those of config/algorithms.yaml.
-    # algorithms: [grpo, grpo_branch]
-    # rl:
-    #   problems: train
-    #   steps: 100
-    #   prompts_per_step: 8
-    #   rollouts: 8
-    #   sampling: {{temperature: 1.0, max_tokens: {tokens}}}
-    #   learning_rate: 1.0e-5
-    #   schedule: linear
-    #   warmup_ratio: 0.1
-    #   weight_decay: 0.01
-    #   kl_coefficient: 0.05
-    #   lora: {{rank: 16, alpha: 32}}
-# seeds: [1, 2, 3]  # of training: one run of each method for each
-
-evaluation:
-  samples: 16  # of each problem
-  seeds: [0]
-  primary_k: 8  # pass@8 stands beside pass@1 in tables; at most half of the samples
-  sampling: {{temperature: 1.0, max_tokens: {tokens}}}
-  batch_size: 64  # sampled together; lower it where memory is short
-  # dtype: bfloat16  # on a GPU
-  # engine: vllm  # faster on a GPU; needs the extra vllm
-
-exhibits:
-  accuracy: {{kind: accuracy, title: Accuracy and coverage, model: own}}
-  coverage: {{kind: curves, title: Coverage over k, model: own}}
-"""
+TEXT = Path(__file__).resolve().parents[2] / "reports" / "new_study.yaml"
+"""The study, with what differs in braces."""
 
 
 def main(arguments: list[str]) -> int:
@@ -93,11 +48,10 @@ def main(arguments: list[str]) -> int:
         text = study_text(given.model, given.data, given.problem, given.answer, given.out)
         with open(given.out, "x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        print(f"{given.out} exists already; name another file with --out", file=sys.stderr)
-        return 1
     except (DataError, ValueError, OSError) as error:
-        print(f"sage-rlvr new: {error}", file=sys.stderr)
+        exists = f"{given.out} exists already; name another file with --out"
+        said = exists if isinstance(error, FileExistsError) else error
+        print(f"sage-rlvr new: {said}", file=sys.stderr)
         return 1
     print(f"{given.out} is written. Run it: sage-rlvr run {given.out}")
     return 0
@@ -116,7 +70,7 @@ def study_text(model: str, data: str, problem: str | None, answer: str | None, o
     base, room = _base(model, out.parent)
     problems = _problems(data, problem, answer, out.parent)
     title, name = Path(data).stem, Path(model).resolve().name
-    return TEXT.format(
+    return TEXT.read_text(encoding="utf-8").format(
         file=out,
         name=out.stem,
         title=_inline(f"{name} on {title}"),
@@ -143,28 +97,26 @@ def _base(model: str, folder: Path) -> tuple[dict[str, str], int]:
 def _problems(data: str, problem: str | None, answer: str | None, folder: Path) -> dict[str, Any]:
     """The problem set of a file or of the hub, with its columns."""
     asked = {"problem": problem, "answer": answer}
-    is_file = data.endswith(FORMATS) or Path(data).exists()
-    if not is_file and re.fullmatch(REPOSITORY, data):
-        fields = {key: column for key, column in asked.items() if column}
-        return {"source": "hub", "repository": data, **({"fields": fields} if fields else {})}
+    fields = {key: column for key, column in asked.items() if column}
     if not data.endswith(FORMATS):
-        raise ValueError(
-            f"--data {data}: must end in {', '.join(FORMATS)}, or be OWNER/NAME of the hub"
-        )
+        if Path(data).exists() or not re.fullmatch(REPOSITORY, data):
+            raise ValueError(
+                f"--data {data}: must end in {', '.join(FORMATS)}, or be OWNER/NAME of the hub"
+            )
+        return {"source": "hub", "repository": data, **({"fields": fields} if fields else {})}
     named = FileSet(source="file", title="", file=data)
     columns = [*(named.rows().rows or [{}])[0]]
     lower = {column.lower(): column for column in columns}
-    fields = {}
-    for key, column in asked.items():
-        guess = next((lower[name] for name in GUESSES[key] if name in lower), None)
-        if not (chosen := column or guess):
+    for key, guesses in GUESSES.items():
+        guess = next((lower[name] for name in guesses if name in lower), None)
+        if not (column := fields.get(key, guess)):
             raise ValueError(
                 f"{data}: which column is the {key}? Its columns: {', '.join(columns) or 'none'}; "
                 f"name it with --{key} COLUMN"
             )
-        fields[key] = chosen
-    chosen_fields = {key: [column] for key, column in fields.items()}
-    named.model_copy(update={"fields": OwnFields(**chosen_fields)}).problems("own")
+        fields[key] = column
+    chosen = OwnFields(problem=[fields["problem"]], answer=[fields["answer"]])
+    named.model_copy(update={"fields": chosen}).problems("own")
     return {"source": "file", "file": _from(folder, data), "fields": fields}
 
 

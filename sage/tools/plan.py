@@ -4,14 +4,15 @@ The stages are SFT, RL and sampling. Pretraining and exhibits that need a model 
 comparison and not counted. Tokens are upper bounds: every completion has the longest allowed
 length. Times come from manifests of runs on disk, else from the throughput in the model's `job`
 section, else from the run of that study in benchmarks/{study}_time.json. If none is there, the plan
-says so and does not guess. It also shows the memory that jobs ask for and what runs have used.
+says so and does not guess. It also shows the memory that jobs ask for and what runs have used, and
+on a cluster which partitions take them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from sage.rendering.labels import listed
 from sage.rendering.numbers import duration
 from sage.results import Results
 from sage.study import ResolvedStudy
+from sage.tools.slurm import partitions, places
 
 BYTES_PER_TOKEN = 8.0
 """Bytes on disk per completion token, before compression: its text, and its id as four bytes."""
@@ -28,6 +30,9 @@ BYTES_PER_TOKEN = 8.0
 GENEROUS, TIGHT = 2.0, 1.2
 """Limits of a memory request as a multiple of the measured peak: above the first it is wasteful,
 below the second risky."""
+
+ROOM = 1.5
+"""A good memory request, as a multiple of the measured peak."""
 
 FEW_COMPLETIONS = 8
 """A GPU with fewer completions of a step than this reads its weights for little work."""
@@ -38,22 +43,14 @@ LONG_HOURS, MANY_TOKENS = 24 * 365.0, 1e13
 TIMES = Path("benchmarks")
 """The folder with measured runs of studies, beside the Snakefile."""
 
-ROOM = 1.5
-"""A good memory request, as a multiple of the measured peak."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What runs have used: tokens per second over all, and peaks of memory in GB."""
-
-    tokens_per_second: float | None = None
-    memory_gb: float | None = None
-    gpu_memory_gb: float | None = None
-
 
 @dataclass(frozen=True)
 class Stage:
-    """One kind of job for one model; `None` means unknown."""
+    """One kind of job for one model; `None` means unknown.
+
+    `tokens` are of all jobs, `memory_gb` is asked for by each; `used_gb` and `used_gpu_gb` are the
+    most that a run has used. `source` says where the speed is from.
+    """
 
     name: str
     model: str
@@ -61,10 +58,16 @@ class Stage:
     tokens: int | None
     tokens_per_second: float | None
     gpus: int
-    disk_bytes: float | None
     memory_gb: int
-    measured: Measured
+    used_gb: float | None
+    used_gpu_gb: float | None
     source: str = ""
+
+    @property
+    def disk_bytes(self) -> float | None:
+        """What samples take on disk."""
+        counts = self.name == "sample" and self.tokens is not None
+        return BYTES_PER_TOKEN * (self.tokens or 0) if counts else None
 
     @property
     def hours(self) -> float | None:
@@ -76,51 +79,134 @@ class Stage:
 
 def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
     """The stages of a study in the order in which they run; `results` are its files."""
-    return [
-        stage
-        for model in study.study.models
-        for stage in (
-            *_sft(study, model, results),
-            *_rl(study, model, results),
-            _sampling(study, model, results),
-        )
-    ]
+    stages = []
+    for name, model in study.study.models.items():
+        if sft := model.sft:
+            tokens = sft.examples and sft.examples * sft.epochs * sft.max_tokens
+            manifests = [results.parent(name) / "manifest.json"]
+            stages.append(_stage(study, "sft", name, 1, tokens, manifests))
+        if rl := model.rl:
+            runs = study.trained_runs(name)
+            completions = rl.steps * rl.prompts_per_step * rl.rollouts
+            tokens = len(runs) * completions * rl.sampling.max_tokens
+            manifests = [results.policy(run) / "manifest.json" for run in runs]
+            stages.append(_stage(study, "rl", name, len(runs), tokens, manifests))
+        drawn, pairs = study.evaluation(name), study.evaluated_runs(name)
+        sizes = [_problems(study, benchmark, results) for _, benchmark in pairs]
+        each = drawn.samples * len(drawn.seeds) * drawn.sampling.max_tokens
+        tokens = None if None in sizes else each * sum(size or 0 for size in sizes)
+        manifests = [results.sample_manifest(*pair) for pair in pairs]
+        stages.append(_stage(study, "sample", name, len(pairs), tokens, manifests))
+    return stages
 
 
-def render_plan(study: ResolvedStudy, stages: Iterable[Stage], gpu_limit: int = 0) -> str:
+def _stage(
+    study: ResolvedStudy,
+    name: str,
+    model: str,
+    jobs: int,
+    tokens: int | None,
+    manifests: Iterable[Path],
+) -> Stage:
+    """A stage with what runs with a manifest have used, and the best known speed."""
+    contents = [json.loads(p.read_text(encoding="utf-8")) for p in manifests if p.is_file()]
+    timed = [c for c in contents if c.get("tokens") and c.get("wall_seconds")]
+    seconds = sum(content["wall_seconds"] for content in timed)
+
+    def peak(key: str) -> float | None:
+        gib = max((content.get(key) or 0.0 for content in contents), default=0.0)
+        return gib * 2**30 / 1e9 or None
+
+    asked = study.model(model).job
+    speeds = {
+        "of runs on disk": sum(c["tokens"] for c in timed) / seconds if seconds else None,
+        "from the study's job sections": asked.sampling if name == "sample" else asked.training,
+        **_kept_speed(study, name),
+    }
+    source, speed = next(((s, v) for s, v in speeds.items() if v), ("", None))
+    used = peak("peak_memory_gib"), peak("peak_gpu_memory_gib")
+    return Stage(name, model, jobs, tokens, speed, asked.gpus, asked.host_memory_gb, *used, source)
+
+
+def _kept_speed(study: ResolvedStudy, stage: str) -> dict[str, float | None]:
+    """Planned tokens per second of a stage in the kept run of this study, by where that is said.
+
+    A study with values set on the command line has the speed of the study as it is written.
+    """
+    file = TIMES / f"{Path(study.option.split()[0]).stem}_time.json"
+    if not file.is_file():
+        return {}
+    run = json.loads(file.read_text(encoding="utf-8"))
+    tokens, seconds = run["planned_tokens"].get(stage), sum(run["job_seconds"].get(stage, ()))
+    machine = f"measured on {run['hardware']['cores']} cores of an {run['hardware']['cpu']}"
+    return {f"{machine} ({file})": tokens / seconds if tokens and seconds else None}
+
+
+def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
+    """Size of a problem set: of its file if it is there, else the most that the study names."""
+    file = results.problems(name)
+    if file.is_file():
+        return len(read_problems(file))
+    settings = study.study.problems[name]
+    whole = study.benchmarks[settings.benchmark].kept if settings.source == "benchmark" else None
+    return min(filter(None, (settings.size(), whole)), default=None)
+
+
+def render_plan(study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 0) -> str:
     """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
-    rows = list(stages)
-    names = ("stage", "model", "jobs", "tokens", "tokens/s", "time", "GPUs", "GB", "used", "GPU")
-    widths = ("10", "26", ">5", ">9", ">9", ">10", ">5", ">5", ">6", ">6")
-    head = " ".join(f"{name:{width}}" for name, width in zip(names, widths, strict=True))
-    lines = [f"Study {study.name}: {study.study.title}", head]
-    for row in rows:
-        lines.append(
-            f"{row.name:10} {row.model:26} {row.jobs:5d} {_large(row.tokens):>9} "
-            f"{_large(row.tokens_per_second):>9} {_time(row.hours):>10} {row.gpus:5d} "
-            f"{row.memory_gb:5d} {_gb(row.measured.memory_gb):>6} "
-            f"{_gb(row.measured.gpu_memory_gb):>6}"
+    head = ("stage", "model", "jobs", "tokens", "tokens/s", "time", "GPUs", "GB", "used", "GPU")
+    cells = [
+        (
+            row.name,
+            row.model,
+            row.jobs,
+            _large(row.tokens),
+            _large(row.tokens_per_second),
+            _time(row.hours),
+            row.gpus,
+            row.memory_gb,
+            *("?" if size is None else f"{size:.1f}" for size in (row.used_gb, row.used_gpu_gb)),
         )
-    lines.append(
+        for row in stages
+    ]
+    form = "{:10} {:26} {:>5} {:>9} {:>9} {:>10} {:>5} {:>5} {:>6} {:>6}"
+    lines = [
+        f"Study {study.name}: {study.study.title}",
+        *(form.format(*row) for row in (head, *cells)),
         "GB: host memory that a job asks for (`memory_gb`). used: the most that a job has used "
-        "so far. GPU: the most device memory used so far, in GB."
-    )
-    lines.append(f"Total: {total(rows)}.")
-    if sources := sorted({row.source for row in rows if row.source}):
+        "so far. GPU: the most device memory used so far, in GB.",
+        f"Total: {total(stages)}.",
+    ]
+    if sources := sorted({row.source for row in stages if row.source}):
         lines.append(f"Speeds: {'; '.join(sources)}.")
-    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in rows)
+    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in stages)
     if gpu_limit > 1 and gpu_hours:
         lines.append(
             f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
             f"{_time(gpu_hours / gpu_limit)}."
         )
-    if unknown := [f"{row.name} of {row.model}" for row in rows if row.hours is None]:
+    if unknown := [f"{row.name} of {row.model}" for row in stages if row.hours is None]:
         lines.append(
             f"The time does not include {', '.join(unknown)}: speed unknown. Run one job, or set "
             "training and sampling in the model's job section."
         )
-    return "\n".join(
-        [*lines, *uncounted(study), *questions(rows), *memory_hints(rows), *gpu_hints(study)]
+    asked = {name: model.job for name, model in study.study.models.items()}
+    jobs = {name: (job.gpus, job.host_memory_gb, job.hours) for name, job in asked.items()}
+    lines += [*uncounted(study), *questions(stages), *memory_hints(stages), *_gpu_hints(study)]
+    return "\n".join([*lines, *(places(jobs, offered) if (offered := partitions()) else ())])
+
+
+def total(stages: Sequence[Stage]) -> str:
+    """Jobs, tokens, hours and disk of all stages together, as far as they are known."""
+    known = [(row.hours, row.gpus) for row in stages if row.hours is not None]
+    time = f"{_time(sum(hours for hours, _ in known))} of jobs one after another"
+    on_gpus = f"{_time(sum(hours * gpus for hours, gpus in known))} on GPUs, "
+    return (
+        f"{sum(row.jobs for row in stages)} jobs, at most "
+        f"{_large(sum(row.tokens or 0 for row in stages))} tokens, "
+        f"{time if known else 'time unknown'}, "
+        f"{on_gpus if any(row.gpus for row in stages) else ''}"
+        f"{sum(row.disk_bytes or 0.0 for row in stages) / 1e9:.1f} GB of samples"
     )
 
 
@@ -135,65 +221,31 @@ def questions(stages: Iterable[Stage]) -> list[str]:
     ]
 
 
-def total(stages: Iterable[Stage]) -> str:
-    """Jobs, tokens, hours and disk of all stages together, as far as they are known."""
-    rows = list(stages)
-    known = [row for row in rows if row.hours is not None]
-    hours = sum(row.hours or 0.0 for row in known) if known else None
-    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in known)
-    on_gpus = f"{_time(gpu_hours)} on GPUs, " if any(row.gpus for row in rows) else ""
-    disk = sum(row.disk_bytes or 0.0 for row in rows)
-    return (
-        f"{sum(row.jobs for row in rows)} jobs, at most "
-        f"{_large(sum(row.tokens or 0 for row in rows))} tokens, "
-        f"{'time unknown' if hours is None else f'{_time(hours)} of jobs one after another'}, "
-        f"{on_gpus}{disk / 1e9:.1f} GB of samples"
-    )
-
-
 def uncounted(study: ResolvedStudy) -> list[str]:
-    """Lines that say which tokens the plan does not know."""
-    rows = {
-        row: study.algorithms[row] for name in study.study.models for row in study.trained(name)
-    }
-    again = [row for row, settings in rows.items() if settings.filter or settings.planner]
+    """A line that says which tokens the plan does not know, if there are any."""
+    methods = dict.fromkeys(one for model in study.study.models for one in study.trained(model))
+    again = [
+        name for name in methods if study.algorithms[name].filter or study.algorithms[name].planner
+    ]
     drawing = [name for name in study.study.exhibits if kind_of(study, name).draws]
-    parts = (
-        [f"completions that the filters and planners of {listed(again)} may draw again"]
-        if again
-        else []
-    )
-    parts += [f"samples drawn for {listed(drawing)} alone"] if drawing else []
+    parts = []
+    if again:
+        parts.append(f"completions that the filters and planners of {listed(again)} may draw again")
+    if drawing:
+        parts.append(f"samples drawn for {listed(drawing)} alone")
     return [f"Not counted: {listed(parts)}."] if parts else []
-
-
-def gpu_hints(study: ResolvedStudy) -> list[str]:
-    """A line for each model whose RL shares out fewer completions than keep a GPU busy."""
-    hints = []
-    for name, model in study.study.models.items():
-        if not (rl := model.rl):
-            continue
-        step, gpus = rl.prompts_per_step * rl.rollouts, model.job.gpus
-        if gpus > 1 and step < FEW_COMPLETIONS * gpus:
-            runs = len(study.trained_runs(name))
-            hints.append(
-                f"{name}: a step's {step} completions are {step // gpus or 'less than 1'} for each "
-                f"of {gpus} GPUs, which will mostly wait: set gpus: 1, and {min(gpus, runs)} of "
-                f"its {runs} runs train side by side."
-            )
-    return hints
 
 
 def memory_hints(stages: Iterable[Stage]) -> list[str]:
     """A line for each model with a `memory_gb` far from the most that its jobs used."""
-    highest: dict[str, Stage] = {}
+    highest: dict[str, tuple[float, Stage]] = {}
     for stage in stages:
-        held = highest.get(stage.model)
-        if _peak(stage) > (_peak(held) if held else 0.0):
-            highest[stage.model] = stage
+        peak = stage.used_gb or 0.0
+        if peak > highest.get(stage.model, (0.0, stage))[0]:
+            highest[stage.model] = peak, stage
     hints = []
-    for model, stage in highest.items():
-        peak, asked, each = _peak(stage), stage.memory_gb, max(1, stage.gpus)
+    for model, (peak, stage) in highest.items():
+        asked, each = stage.memory_gb, max(1, stage.gpus)
         better = math.ceil(ROOM * peak / each)
         usage = (
             f"{model}: its jobs ask for {asked} GB; {stage.name} has used at most {peak:.1f} GB "
@@ -206,104 +258,19 @@ def memory_hints(stages: Iterable[Stage]) -> list[str]:
     return hints
 
 
-def _peak(stage: Stage) -> float:
-    return stage.measured.memory_gb or 0.0
-
-
-def _sft(study: ResolvedStudy, model: str, results: Results) -> list[Stage]:
-    settings = study.model(model).sft
-    if settings is None:
-        return []
-    tokens = settings.examples and settings.examples * settings.epochs * settings.max_tokens
-    measured = _measured([results.parent(model) / "manifest.json"])
-    return [_stage(study, "sft", model, 1, tokens, measured, study.model(model).job.training)]
-
-
-def _rl(study: ResolvedStudy, model: str, results: Results) -> list[Stage]:
-    settings = study.model(model).rl
-    if settings is None:
-        return []
-    jobs = len(study.trained_runs(model))
-    completions = settings.steps * settings.prompts_per_step * settings.rollouts
-    tokens = jobs * completions * settings.sampling.max_tokens
-    measured = _measured(results.policy(run) / "manifest.json" for run in study.trained_runs(model))
-    return [_stage(study, "rl", model, jobs, tokens, measured, study.model(model).job.training)]
-
-
-def _sampling(study: ResolvedStudy, model: str, results: Results) -> Stage:
-    settings = study.evaluation(model)
-    jobs, completions, known = 0, 0, True
-    for row, benchmark in study.evaluated(model):
-        runs = len(study.runs_of(model, row))
-        problems = _problems(study, benchmark, results)
-        jobs += runs
-        completions += runs * (problems or 0) * settings.samples * len(settings.seeds)
-        known = known and problems is not None
-    tokens = completions * settings.sampling.max_tokens if known else None
-    measured = _measured(results.sample_manifest(*pair) for pair in study.evaluated_runs(model))
-    return _stage(study, "sample", model, jobs, tokens, measured, study.model(model).job.sampling)
-
-
-def _stage(
-    study: ResolvedStudy,
-    name: str,
-    model: str,
-    jobs: int,
-    tokens: int | None,
-    measured: Measured,
-    named: float | None,
-) -> Stage:
-    disk = BYTES_PER_TOKEN * tokens if name == "sample" and tokens is not None else None
-    asked = study.model(model).job
-    speeds = {
-        "of runs on disk": measured.tokens_per_second,
-        "from the study's job sections": named,
-        **_kept(study, name),
-    }
-    source, speed = next(((s, v) for s, v in speeds.items() if v), ("", None))
-    size = tokens, speed, asked.gpus, disk, asked.host_memory_gb
-    return Stage(name, model, jobs, *size, measured, source)
-
-
-def _kept(study: ResolvedStudy, stage: str) -> dict[str, float | None]:
-    """Planned tokens per second of a stage in the kept run of this study, by where that is said.
-
-    A study with values set on the command line has the speed of the study as it is written.
-    """
-    file = TIMES / f"{Path(study.option.split()[0]).stem}_time.json"
-    if not file.is_file():
-        return {}
-    run = json.loads(file.read_text(encoding="utf-8"))
-    tokens, seconds = run["planned_tokens"].get(stage), sum(run["job_seconds"].get(stage, ()))
-    machine = f"measured on {run['hardware']['cores']} cores of an {run['hardware']['cpu']}"
-    return {f"{machine} ({file})": tokens / seconds if tokens and seconds else None}
-
-
-def _measured(manifests: Iterable[Path]) -> Measured:
-    """What all runs with a manifest have used."""
-    contents = [json.loads(p.read_text(encoding="utf-8")) for p in manifests if p.is_file()]
-    timed = [c for c in contents if c.get("tokens") and c.get("wall_seconds")]
-    seconds = sum(content["wall_seconds"] for content in timed)
-
-    def peak(key: str) -> float | None:
-        gib = max((content.get(key) or 0.0 for content in contents), default=0.0)
-        return gib * 2**30 / 1e9 or None
-
-    return Measured(
-        sum(content["tokens"] for content in timed) / seconds if seconds else None,
-        peak("peak_memory_gib"),
-        peak("peak_gpu_memory_gib"),
-    )
-
-
-def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
-    """Size of a problem set: of its file if it is there, else the most that the study names."""
-    file = results.problems(name)
-    if file.is_file():
-        return len(read_problems(file))
-    settings = study.study.problems[name]
-    whole = study.benchmarks[settings.benchmark].kept if settings.source == "benchmark" else None
-    return min(filter(None, (settings.size(), whole)), default=None)
+def _gpu_hints(study: ResolvedStudy) -> list[str]:
+    """A line for each model whose RL shares out fewer completions than keep a GPU busy."""
+    hints = []
+    for name, model in study.study.models.items():
+        gpus, runs = model.job.gpus, len(study.trained_runs(name))
+        step = model.rl.prompts_per_step * model.rl.rollouts if model.rl else 0
+        if gpus > 1 and 0 < step < FEW_COMPLETIONS * gpus:
+            hints.append(
+                f"{name}: a step's {step} completions are {step // gpus or 'less than 1'} for each "
+                f"of {gpus} GPUs, which will mostly wait: set gpus: 1, and {min(gpus, runs)} of "
+                f"its {runs} runs train side by side."
+            )
+    return hints
 
 
 def _large(number: float | None) -> str:
@@ -319,7 +286,3 @@ def _time(hours: float | None) -> str:
     if hours is None:
         return "unknown"
     return f"{hours:,.0f} h" if hours >= 100 else duration(3600 * hours)
-
-
-def _gb(size: float | None) -> str:
-    return "?" if size is None else f"{size:.1f}"

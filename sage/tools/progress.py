@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
 from pathlib import Path
@@ -28,13 +29,8 @@ from sage.results import Results
 from sage.runtime.records import FOLDER
 from sage.tools.targets import TELLING, ending
 
-STAGES = {
-    "pretrain": "base models",
-    "adopt": "base models",
-    "sft": "SFT",
-    "rl": "RL",
-    "sample": "sampling",
-}
+_BASES = {"pretrain": "base models", "adopt": "base models"}
+STAGES = {**_BASES, "sft": "SFT", "rl": "RL", "sample": "sampling"}
 """Stages by rule; every other rule is one of `OTHERS`."""
 
 OTHERS = "data, tables and figures"
@@ -90,15 +86,14 @@ class Progress:
 
     def stage(self) -> str:
         """What is running, the longest part of a run first."""
-        names = [STAGES.get(rule, OTHERS) for rule, _ in self.running.values()]
-        order = [*dict.fromkeys(STAGES.values()), OTHERS]
-        return next((name for name in reversed(order[:-1]) if name in names), OTHERS)
+        names = {STAGES.get(rule, OTHERS) for rule, _ in self.running.values()}
+        return next((name for name in reversed(STAGES.values()) if name in names), OTHERS)
 
     def line(self, now: float) -> str:
         """`RL 3 of 22 · 40 of 201 jobs · 2 min, about 9 min left`."""
         stage, done, total = self.stage(), self.done.total(), self.total.total()
-        of_stage = [rule for rule in self.total if STAGES.get(rule, OTHERS) == stage]
-        part, whole = (sum(count[rule] for rule in of_stage) for count in (self.done, self.total))
+        rules = [rule for rule in self.total if STAGES.get(rule, OTHERS) == stage]
+        part, whole = (sum(count[rule] for rule in rules) for count in (self.done, self.total))
         left = self.seconds_left(now) if self.left() else None
         ends = "" if left is None else f", about {duration(left)} left"
         wrong = f", {self.failed} failed" if self.failed else ""
@@ -113,36 +108,34 @@ def changed_settings(reason: str) -> str:
         before, now = (ast.literal_eval(f"[{side.strip()}]") for side in match.groups())  # type: ignore[union-attr]
     except (AttributeError, ValueError, SyntaxError):
         return ""
-    changes = [each for pair in zip(before, now, strict=False) for each in _differences(*pair)]
-    return ", ".join(changes)
+    return ", ".join(each for pair in zip(before, now, strict=False) for each in _differ(*pair))
 
 
-def _differences(before: Any, now: Any, place: str = "") -> list[str]:
+def _differ(before: Any, now: Any, place: str = "") -> list[str]:
     """Where two values differ: `sampling.temperature 1.0 → 0.7`."""
     if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
         return [] if before == now else [f"{place} {before} → {now}".strip()]
     return [
         each
         for key in dict.fromkeys([*before, *now])
-        for each in _differences(before.get(key), now.get(key), f"{place}.{key}".lstrip("."))
+        for each in _differ(before.get(key), now.get(key), f"{place}.{key}".lstrip("."))
     ]
 
 
+_REASONS = {
+    "Params have changed": "settings changed: {}",
+    "Code has changed": "code changed",
+    "Updated input files": "input files changed",
+    "Set of input files has changed": "other input files",
+    "Missing output files": "not made yet",
+    "Input files updated by another job": "made from what changes",
+}
+"""Snakemake's reasons for a job in few words; the settings by name."""
+
+
 def _why(reason: str) -> str:
-    """The reason for a job in few words, settings by name."""
-    if "Params have changed" in reason:
-        return f"settings changed: {changed_settings(reason) or 'see sage-rlvr run -n --verbose'}"
-    for said, short in (
-        ("Code has changed", "code changed"),
-        ("Updated input files", "input files changed"),
-        ("Set of input files has changed", "other input files"),
-        ("Missing output files", "not made yet"),
-        ("Input files updated by another job", "made from what changes"),
-        ("Forced execution", "asked for"),
-    ):
-        if said in reason:
-            return short
-    return "asked for"
+    short = next((short for said, short in _REASONS.items() if said in reason), "asked for")
+    return short.format(changed_settings(reason) or "see sage-rlvr run -n --verbose")
 
 
 class LogHandler(LogHandlerBase):
@@ -169,7 +162,9 @@ class LogHandler(LogHandlerBase):
         self._over.set()
         with self._lock:
             if self._reasons:
-                self._write(*self._dry_run())
+                self._write("This would run (nothing has been run):")
+                rows = self._reasons.items()
+                self._write(*(f"  {count:4d} {rule}: {why}" for (rule, why), count in rows))
             elif self._progress.done and self._progress.left():
                 self._end(time.monotonic())
         super().close()
@@ -210,10 +205,6 @@ class LogHandler(LogHandlerBase):
             self._said.append(text)
             self._write(text)
 
-    def _dry_run(self) -> list[str]:
-        rows = [f"  {count:4d} {rule}: {why}" for (rule, why), count in self._reasons.items()]
-        return ["This would run (nothing has been run):", *rows]
-
     def _end(self, now: float) -> None:
         if self._progress.total.total() >= FEW:
             self._write(self._progress.line(now))
@@ -244,12 +235,9 @@ class LogHandler(LogHandlerBase):
 
 def failure(rule: str, logs: list[Path]) -> list[str]:
     """What a failed job's log ends with; its own message alone where it has one."""
-    lines = [f"A job of {rule} failed" + (f"; its log is {logs[0]}" if logs else "") + "."]
-    for log in logs[:1]:
-        try:
-            text = log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
-        except OSError:
-            continue
-        own = text[-1:] if text and text[-1].startswith("ERROR: ") else text[-LAST_LINES:]
-        lines += [f"  {line}" for line in own]
-    return lines
+    text: list[str] = []
+    with suppress(OSError, IndexError):
+        text = logs[0].read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+    own = text[-1:] if text and text[-1].startswith("ERROR: ") else text[-LAST_LINES:]
+    place = f"; its log is {logs[0]}" if logs else ""
+    return [f"A job of {rule} failed{place}.", *(f"  {line}" for line in own)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from sage.runtime.faults import Damaged
 from sage.runtime.manifest import settings_sum
-from sage.runtime.records import jobs_folder, sum_of, sums_folder, sums_of
+from sage.runtime.records import is_hidden, jobs_folder, sum_of, sums_folder, sums_of
 
 UNRECORDED = ("provenance", "logs", "scratch", "shards", "partial", "archive", "registered.json")
 """Parts of the results without records: what may be deleted, or describes the rest."""
@@ -34,33 +34,42 @@ def verify(folder: Path, data: Mapping[str, Sequence[str]] | None = None) -> Ver
     and a result made from an input or a data set that has changed since. Raises FileNotFoundError
     if there are no records.
     """
-    records = {path: _read(path) for path in sorted(jobs_folder(folder).rglob("*.json"))}
+    jobs = jobs_folder(folder)
+    records = {
+        path.relative_to(jobs).with_suffix("").as_posix(): _read(path)
+        for path in sorted(jobs.rglob("*.json"))
+    }
     if not records:
         raise FileNotFoundError(
             f"{folder}: no records of jobs in provenance/; they are made by a run of the study"
         )
     faults: list[str] = []
     known: set[Path] = set()
-    now: dict[str, str] = {}
     for file in sorted(sums_folder(folder).rglob("*.json")):
-        inside = file.relative_to(sums_folder(folder))
-        path = folder / inside.with_name(inside.name.removesuffix(".json"))
+        path = folder / file.relative_to(sums_folder(folder)).with_suffix("")
         faults += _changed(path, _read(file), known)
-    for file, record in records.items():
-        faults += _of_record(file, record, folder, now)
-        job = file.relative_to(jobs_folder(folder)).with_suffix("").as_posix()
+    now = {path: _sum_now(path) for record in records.values() for path in record["inputs"]}
+    for job, record in records.items():
+        if settings_sum(record["settings"]) != record["settings_sha256"]:
+            file = jobs / f"{job}.json"
+            faults.append(
+                f"{file}: its settings were changed: they do not have the sum settings_sha256"
+            )
+        for path, then in record["inputs"].items():
+            if not now[path]:
+                faults.append(f"{path}: missing; job {job} read it")
+            elif now[path] != then:
+                faults.append(f"{path}: changed since job {job} read it")
         if data and job in data and record["settings"].get("data") != list(data[job]):
             faults.append(
                 f"data of job {job}: its files have changed since they were read; run the study "
                 "again, which remakes what depends on them"
             )
-    everything = (path for path in folder.rglob("*") if path.is_file())
+    inside = {path: path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
     unrecorded = [
         path.as_posix()
-        for path in sorted(everything)
-        if path not in known
-        and path.relative_to(folder).parts[0] not in UNRECORDED
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        for path, name in sorted(inside.items())
+        if path not in known and name.parts[0] not in UNRECORDED and not is_hidden(name)
     ]
     return Verification(faults, len(known), len(records), unrecorded)
 
@@ -78,6 +87,7 @@ def render(folder: Path, checked: Verification) -> str:
 
 
 def _changed(path: Path, noted: Mapping[str, Any], known: set[Path]) -> Iterator[str]:
+    """What differs in an output from the sums that were noted; its files are added to `known`."""
     try:
         now = sums_of(path)
     except FileNotFoundError:
@@ -86,33 +96,23 @@ def _changed(path: Path, noted: Mapping[str, Any], known: set[Path]) -> Iterator
     for name in sorted(noted.keys() | now.keys()):
         file = path / name if name else path
         known.add(file)
-        if name not in now:
+        then, here = (sums[name]["sha256"] if name in sums else "" for sums in (noted, now))
+        if not here:
             yield f"{file}: missing"
-        elif name not in noted:
+        elif not then:
             yield f"{file}: not made by the job that made {path}"
-        elif now[name]["sha256"] != noted[name]["sha256"]:
+        elif here != then:
             yield (
-                f"{file}: changed since its job ended (sha256 {noted[name]['sha256'][:12]}… then, "
-                f"{now[name]['sha256'][:12]}… now)"
+                f"{file}: changed since its job ended (sha256 {then[:12]}… then, {here[:12]}… now)"
             )
 
 
-def _of_record(
-    file: Path, record: Mapping[str, Any], folder: Path, now: dict[str, str]
-) -> Iterator[str]:
-    job = file.relative_to(jobs_folder(folder)).with_suffix("")
-    if settings_sum(record["settings"]) != record["settings_sha256"]:
-        yield f"{file}: its settings were changed: they do not have the sum settings_sha256"
-    for path, then in record["inputs"].items():
-        if path not in now:
-            try:
-                now[path] = sum_of(Path(path))
-            except OSError:
-                now[path] = ""
-        if not now[path]:
-            yield f"{path}: missing; job {job} read it"
-        elif now[path] != then:
-            yield f"{path}: changed since job {job} read it"
+def _sum_now(path: str) -> str:
+    """The sum of an input as it is now; empty for one that is gone."""
+    try:
+        return sum_of(Path(path))
+    except OSError:
+        return ""
 
 
 def _read(path: Path) -> Any:

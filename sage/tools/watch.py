@@ -8,15 +8,16 @@ the jobs done so far, with as many jobs side by side as now; tables and figures 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sage.rendering.numbers import duration
 from sage.results import Results, Run
@@ -26,35 +27,25 @@ ACTIVE_SECONDS = 600.0
 """A job without its result whose log was written to within this time counts as running."""
 
 _STEPS = re.compile(r"(\d+)/(\d+) \[")
-_REWARD = re.compile(r"'reward': '([^']+)'")
+_REWARD = re.compile(r"'reward': '(-?[\d.]+(?:e[+-]?\d+)?)'")
 _BARS = "▁▂▃▄▅▆▇█"
-_Made = tuple[Path, dict[str, Any]]  # a manifest, and the settings that it must have
 _WIDTH = 40
 
 
-@dataclass(frozen=True)
-class Running:
-    """A running job: its name, optimizer steps (0 if its log has none), and rewards so far."""
-
-    name: str
-    step: int
-    steps: int
-    rewards: tuple[float, ...]
-
-
-@dataclass(frozen=True)
+@dataclass
 class Stage:
-    """One kind of job: how many there are and are done, and the mean time of those, in seconds.
+    """One kind of job: how many there are and are done, and the times of those, in seconds.
 
     `stale` of those done were made with other settings than the study has now, and run again.
+    `running` has a line for each running job: its name, optimizer step and rewards so far.
     """
 
     name: str
-    done: int
     total: int
-    seconds: float | None
-    running: tuple[Running, ...]
+    done: int = 0
     stale: int = 0
+    seconds: list[float] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
 
 
 def stages(study: ResolvedStudy, results: Results, now: float) -> list[Stage]:
@@ -62,21 +53,60 @@ def stages(study: ResolvedStudy, results: Results, now: float) -> list[Stage]:
     models = study.study.models
     runs = [run for model in models for run in study.trained_runs(model)]
     pairs = [pair for model in models for pair in study.evaluated_runs(model)]
-    trained, sampled = dict[str, _Made](), dict[str, _Made]()
+    training, sampling = Stage("training", len(runs)), Stage("sampling", len(pairs))
     for run in runs:
-        asked = study.model(run.model).rl
-        assert asked is not None  # of a run that is trained
-        rl = asked.model_dump(mode="json", exclude={"watch"})
+        rl = study.rl(run.model).model_dump(mode="json", exclude={"watch"})
         method = study.algorithms[run.algorithm].model_dump(mode="json") | {"title": ""}
-        trained[_name(run)] = results.policy(run) / "manifest.json", {"rl": rl, "algorithm": method}
+        manifest, log = results.policy(run) / "manifest.json", results.log(f"models/{_name(run)}")
+        _add(training, _name(run), manifest, {"rl": rl, "algorithm": method}, log, now)
     for run, benchmark in pairs:
-        settings = {"evaluation": study.evaluation(run.model).decisive()}
-        manifest = results.sample_manifest(run, benchmark)
-        sampled[f"{_name(run)}/{benchmark}"] = manifest, settings
-    return [
-        _stage("training", trained, results, "models", now),
-        _stage("sampling", sampled, results, "samples", now),
-    ]
+        name, drawn = f"{_name(run)}/{benchmark}", study.evaluation(run.model).decisive()
+        manifest, log = results.sample_manifest(run, benchmark), results.log(f"samples/{name}")
+        _add(sampling, name, manifest, {"evaluation": drawn}, log, now)
+    return [training, sampling]
+
+
+def _name(run: Run) -> str:
+    return f"{run.model}/{run.algorithm}/seed{run.seed}"
+
+
+def _add(
+    stage: Stage, job: str, manifest: Path, settings: dict[str, Any], log: Path, now: float
+) -> None:
+    """Count a job: done if it has a manifest, running if its log is fresh."""
+    if not manifest.is_file():
+        stage.running += _running(job, log, now)
+        return
+    stage.done += 1
+    try:
+        content = dict(json.loads(manifest.read_bytes()))
+    except (OSError, ValueError, TypeError):  # being written, or removed
+        content = {}
+    made, seconds = content.get("settings") or {}, content.get("wall_seconds")
+    stage.stale += any(made.get(key, value) != value for key, value in settings.items())
+    stage.seconds += [seconds] if seconds is not None else []
+
+
+def _running(job: str, log: Path, now: float) -> list[str]:
+    """A line for a job whose log is fresh: `tiny/grpo/seed1: step 3 of 8  reward ▁▃█ 0.50`."""
+    try:
+        if now - log.stat().st_mtime > ACTIVE_SECONDS:
+            return []
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    steps, rewards = _STEPS.findall(text), [float(reward) for reward in _REWARD.findall(text)]
+    said = f"step {steps[-1][0]} of {steps[-1][1]}" if steps else "started"
+    curve = f"  reward {curve_of(rewards)} {rewards[-1]:.2f}" if rewards else ""
+    return [f"{job}: {said}{curve}"]
+
+
+def curve_of(values: Sequence[float]) -> str:
+    """Values as bars between the lowest and the highest; means where there are too many."""
+    parts = np.array_split(np.asarray(values), min(_WIDTH, len(values)))
+    means = np.array([part.mean() for part in parts])
+    heights = (means - means.min()) / (np.ptp(means) or 1.0)
+    return "".join(_BARS[round(height * (len(_BARS) - 1))] for height in heights)
 
 
 def seconds_left(progress: Iterable[Stage]) -> float | None:
@@ -84,10 +114,10 @@ def seconds_left(progress: Iterable[Stage]) -> float | None:
     work, side_by_side = 0.0, 0
     for stage in progress:
         side_by_side += len(stage.running)
-        left = stage.total - stage.done
-        if left and stage.seconds is None:
-            return None
-        work += left * (stage.seconds or 0.0)
+        if left := stage.total - stage.done:
+            if not stage.seconds:
+                return None
+            work += left * sum(stage.seconds) / len(stage.seconds)
     return work / max(1, side_by_side)
 
 
@@ -98,84 +128,18 @@ def rendered(study: ResolvedStudy, progress: Sequence[Stage]) -> str:
         + (f" ({stage.stale} of them stale)" if stage.stale else "")
         for stage in progress
     )
-    done, total = (sum(getattr(stage, name) for stage in progress) for name in ("done", "total"))
-    left = seconds_left(progress)
+    done, total = sum(stage.done for stage in progress), sum(stage.total for stage in progress)
+    stale, left = any(stage.stale for stage in progress), seconds_left(progress)
+    remains = "time left not known yet" if left is None else f"about {duration(left)} left"
     if done == total:
-        stale = any(stage.stale for stage in progress)
         remains = "the stale ones are left" if stale else "only tables and figures can be left"
-    else:
-        remains = "time left not known yet" if left is None else f"about {duration(left)} left"
     lines = [f"{study.name}: {100 * done // max(1, total)} %, {counts}; {remains}"]
-    if any(stage.stale for stage in progress):
+    if stale:
         lines.append(
             "  Stale results were made with other settings than the study has now; the next run "
             "makes them again (`sage-rlvr run -n` names the settings)."
         )
-    for job in (job for stage in progress for job in stage.running):
-        said = f"step {job.step} of {job.steps}" if job.steps else "started"
-        curve = f"  reward {curve_of(job.rewards)} {job.rewards[-1]:.2f}" if job.rewards else ""
-        lines.append(f"  {job.name}: {said}{curve}")
-    return "\n".join(lines)
-
-
-def curve_of(values: Sequence[float]) -> str:
-    """Values as bars between the lowest and the highest; means where there are too many."""
-    parts = min(_WIDTH, len(values))
-    edges = [index * len(values) // parts for index in range(parts + 1)]
-    means = [sum(values[low:high]) / (high - low) for low, high in itertools.pairwise(edges)]
-    low, span = min(means), max(means) - min(means)
-    top = len(_BARS) - 1
-    return "".join(_BARS[round(top * (mean - low) / span) if span else 0] for mean in means)
-
-
-def _name(run: Run) -> str:
-    return f"{run.model}/{run.algorithm}/seed{run.seed}"
-
-
-def _stage(name: str, jobs: dict[str, _Made], results: Results, logs: str, now: float) -> Stage:
-    times, running, done, stale = list[float | None](), [], 0, 0
-    for job, (manifest, settings) in jobs.items():
-        if manifest.is_file():
-            done += 1
-            content = _content(manifest)
-            times.append(content.get("wall_seconds"))
-            made = content.get("settings") or {}
-            stale += any(made.get(key, value) != value for key, value in settings.items())
-        elif progress := _running(job, results.log(f"{logs}/{job}"), now):
-            running.append(progress)
-    known = [seconds for seconds in times if seconds is not None]
-    mean = sum(known) / len(known) if known else None
-    return Stage(name, done, len(jobs), mean, tuple(running), stale)
-
-
-def _content(manifest: Path) -> dict[str, Any]:
-    """A manifest; empty for one that is being written, or removed."""
-    try:
-        return dict(json.loads(manifest.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
-def _running(job: str, log: Path, now: float) -> Running | None:
-    try:
-        if now - log.stat().st_mtime > ACTIVE_SECONDS:
-            return None
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    steps = _STEPS.findall(text)
-    step, total = (int(number) for number in steps[-1]) if steps else (0, 0)
-    return Running(job, step, total, tuple(_numbers(_REWARD.findall(text))))
-
-
-def _numbers(texts: Iterable[str]) -> Iterable[float]:
-    for text in texts:
-        try:
-            number = float(text)
-        except ValueError:
-            continue
-        if number == number:
-            yield number
+    return "\n".join([*lines, *(f"  {line}" for stage in progress for line in stage.running)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,8 +4,7 @@ from sage.exhibits import restore_study
 from sage.results import Results
 from sage.runtime.job import job
 from sage.tools.publish.material import read_material
-from sage.tools.publish.upload import upload
-from sage.tools.publish.writing import LOCAL, write_publication
+from sage.tools.publish.sending import LOCAL, upload, write_publication
 
 with job(snakemake):
     results, to = Results(Path(snakemake.params.folder)), snakemake.params.to

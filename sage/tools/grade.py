@@ -1,0 +1,113 @@
+"""Grades completions from files, whoever drew them, and prints pass@k.
+
+    sage-rlvr grade completions.jsonl --out graded.parquet
+    sage-rlvr grade completions.csv --data problems.csv --answers boxed
+
+A row is a completion, or a list of them: CSV, JSON Lines or Parquet with the columns `problem`,
+`answer` (the correct one) and `completion`, and where there are several, `seed` and `benchmark`.
+With --data the correct answers come from a file with a row for each problem. What is written has
+all columns and `correct`: `python -m sage.evaluation.compare` compares two such files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+import pandas as pd
+
+from sage.evaluation.compare import lines, pooled, read_counts
+from sage.grading import Grader
+from sage.problems.fetching import rows_in
+from sage.problems.own import FORMATS
+from sage.problems.record import DataError, Kind
+from sage.prompting import last_boxed, solution_text
+from sage.runtime.files import atomic_file
+
+ANSWERS: dict[str, Callable[[str], str | None]] = {
+    "tags": solution_text,
+    "boxed": last_boxed,
+    "whole": str,
+}
+"""Where a completion has its answer: in the last solution block, in \\boxed{}, or it is it."""
+
+
+def graded(
+    files: Sequence[Path], data: Path | None, names: dict[str, str], kind: Kind, answers: str
+) -> pd.DataFrame:
+    """The rows of the files, a completion each, with `correct`, `status` and `extracted`.
+
+    `names` are the columns `problem`, `answer` and `completion`. Raises DataError for a file that
+    cannot be read or lacks a column, and for a problem without a correct answer.
+    """
+    problem, answer, completion = (names[key] for key in ("problem", "answer", "completion"))
+    tables = []
+    for file in files:
+        needed = [problem, completion] if data else [problem, answer, completion]
+        tables.append(_table(file, needed))
+    rows = pd.concat(tables, ignore_index=True).explode(completion, ignore_index=True)
+    if data:
+        known = _table(data, [problem, answer]).drop_duplicates(problem).set_index(problem)[answer]
+        rows[answer] = rows[problem].map(known)
+    if (unknown := rows[answer].isna() | rows[completion].isna()).any():
+        first = rows.loc[unknown, problem].iloc[0]
+        raise DataError(
+            f"{data or files[0]}: problem {str(first)[:60]!r} has no {answer} or {completion}"
+        )
+    with Grader(find_answer=ANSWERS[answers]) as grader:
+        asked = rows[[completion, answer]].astype(str).itertuples(index=False, name=None)
+        verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
+    return rows.assign(
+        correct=[verdict.status == "correct" for verdict in verdicts],
+        status=[verdict.status for verdict in verdicts],
+        extracted=pd.Series([verdict.answer for verdict in verdicts], rows.index, dtype=object),
+    )
+
+
+def _table(file: Path, needed: Sequence[str]) -> pd.DataFrame:
+    if file.suffix not in FORMATS or not file.is_file():
+        raise DataError(f"{file}: must be a file {', '.join(FORMATS)} that is there")
+    table = pd.DataFrame(rows_in(file))
+    for name in needed:
+        if name not in table:
+            raise DataError(
+                f"{file}: has no column {name!r}; its columns: {', '.join(map(str, table))}. Name "
+                "one with --problem, --answer or --completion"
+            )
+    return table
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Grade, write if asked to, and print pass@k; 1 and a message for what cannot be graded."""
+    parser = argparse.ArgumentParser(
+        prog="sage-rlvr grade",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("files", nargs="+", type=Path, help=".csv, .jsonl or .parquet")
+    parser.add_argument("--data", type=Path, help="a file with the correct answers")
+    parser.add_argument("--out", type=Path, default=Path("graded.parquet"), help="what is written")
+    parser.add_argument("--kind", default="math", choices=get_args(Kind), help="what answers are")
+    parser.add_argument("--answers", default="tags", choices=ANSWERS, help="where answers stand")
+    for name in ("problem", "answer", "completion"):
+        parser.add_argument(f"--{name}", default=name, metavar="COLUMN", help="its column")
+    given = parser.parse_args(arguments)
+    try:
+        rows = graded(given.files, given.data, vars(given), given.kind, given.answers)
+        with atomic_file(given.out) as temporary:
+            rows.to_parquet(temporary)
+    except DataError as error:
+        print(f"sage-rlvr grade: {error}", file=sys.stderr)
+        return 1
+    counted = rows["status"].value_counts().items()
+    said = ", ".join(f"{count} {status}" for status, count in counted)
+    print(f"{len(rows)} completions: {said}. Written: {given.out}")
+    try:
+        counts = read_counts("graded", given.out, {"problem": given.problem})
+        print("\n".join(lines(pooled(counts), pd.DataFrame(columns=["benchmark", "k"]))))
+    except ValueError as error:  # such as problems with more completions than others
+        print(f"No pass@k: {error}")
+    return 0

@@ -1,0 +1,61 @@
+"""Completions from files: graded, counted, and written as what comparisons read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sage.evaluation.compare import read_counts
+from sage.tools import command
+
+RIGHT, WRONG = "so <SOLUTION>4</SOLUTION>", "<SOLUTION>5</SOLUTION>"
+
+
+def test_lists_of_completions_are_graded_with_answers_from_another_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    drawn = pd.DataFrame({"problem": ["2+2", "8/2"], "completion": [[RIGHT, WRONG], ["4", WRONG]]})
+    drawn.to_json("drawn.jsonl", orient="records", lines=True)
+    Path("data.csv").write_text("problem,answer\n2+2,4\n8/2,4\n")
+    assert command.main(["grade", "drawn.jsonl", "--data", "data.csv"]) == 0
+    graded = pd.read_parquet("graded.parquet")
+    assert graded["status"].tolist() == ["correct", "wrong", "unparsed", "wrong"]
+    printed = capsys.readouterr().out
+    assert "4 completions: 2 wrong, 1 correct, 1 unparsed." in printed
+    assert "graded (1 run): pass@1 25.0 %" in printed
+    counts = read_counts("a", Path("graded.parquet"))
+    assert counts.set_index("problem_id")["correct"].to_dict() == {"2+2": 1, "8/2": 0}
+
+
+NAMES = ["--problem", "q", "--answer", "gold", "--completion", "text", "--answers", "boxed"]
+
+
+def test_columns_and_places_of_answers_can_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = Path("a.csv")
+    own.write_text("q,gold,text\n1/2+1/2,1,it is \\boxed{\\frac{2}{2}}\n2+2,4,\\boxed{3}\n")
+    assert command.main(["grade", "a.csv", *NAMES, "--out", "own.parquet"]) == 0
+    assert pd.read_parquet("own.parquet")["correct"].tolist() == [True, False]
+    own.write_text(own.read_text() + "2+2,4,\\boxed{4}\n")
+    assert command.main(["grade", "a.csv", *NAMES, "--out", "own.parquet"]) == 0
+    assert "No pass@k: these samples, graded, : problems sampled unequally often" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_problem_without_its_answer_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gap.csv").write_text("problem,completion\n9+9,18\n")
+    Path("data.csv").write_text("problem,answer\n2+2,4\n")
+    assert command.main(["grade", "gap.csv"]) == 1
+    said = "gap.csv: has no column 'answer'; its columns: problem, completion"
+    assert said in capsys.readouterr().err
+    assert command.main(["grade", "gap.csv", "--data", "data.csv"]) == 1
+    assert "data.csv: problem '9+9' has no answer or completion" in capsys.readouterr().err
