@@ -69,7 +69,8 @@ def test_without_an_effect_few_studies_decide(
     if title in COVERED:
         assert max(false) < 18
     elif runs == 3:  # what is not known cannot be allowed for
-        assert sum(false) > 4 * 0.05 * STUDIES
+        *known, _ = of_world(asked, title.split(",")[0], runs, STUDIES)
+        assert sum(false) > sum(record["false"] * STUDIES for record in known)
 
 
 @pytest.mark.parametrize("what", [*worlds_apart()])

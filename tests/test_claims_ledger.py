@@ -272,12 +272,12 @@ class TestLedger:
         assert (first.place, first.effect) == ("Average", "+6.0")
         assert first.interval == "\u22128.3 to +20.3"
         assert first.over == "82 problems, 3 runs"
-        # 14.3 (1 + 0.846 / 1.990), Student's t with 80 degrees of freedom
-        assert first.detectable == "20.4 points"
+        # 14.3 (1 + 0.850 / 2.020), Student's t with 40 degrees of freedom
+        assert first.detectable == "20.3 points"
         assert claim.summary == (
             "Primary contrast: pass@2: Branch > GRPO, mean over 2 benchmarks. Found: +6.0 points "
             "(95 % interval \u22128.3 to +20.3), 82 problems, 3 runs.",
-            "Inconclusive: a study of this size finds a difference of 20.4 points in 80 % of "
+            "Inconclusive: a study of this size finds a difference of 20.3 points in 80 % of "
             "cases, and smaller ones less often.",
             "All but the primary contrast: p adjusted after Holm over 4 tests.",
         )

@@ -106,24 +106,15 @@ def read_case(path: Path) -> CaseStudy | None:
     content = json.loads(path.read_text(encoding="utf-8"))
     if content is None:
         return None
-    return CaseStudy(
-        problem=Problem(**content["problem"]),
-        solutions=tuple(Solution(**solution) for solution in content["solutions"]),
-        n_candidates=content["n_candidates"],
-        n_problems=content["n_problems"],
-    )
+    content["problem"] = Problem(**content["problem"])
+    content["solutions"] = tuple(Solution(**solution) for solution in content["solutions"])
+    return CaseStudy(**content)
 
 
 def _first_correct(algorithm: str, samples: pd.DataFrame, problem: str) -> Solution:
     drawn = samples[samples["problem_id"] == problem]
     correct = drawn[drawn["status"] == "correct"].sort_values(["eval_seed", "sample_index"])
     first = correct.iloc[0]
-    return Solution(
-        algorithm=algorithm,
-        completion=str(first["completion"]),
-        answer=str(first["answer"]),
-        eval_seed=int(first["eval_seed"]),
-        sample_index=int(first["sample_index"]),
-        n_correct=len(correct),
-        n_samples=len(drawn),
-    )
+    place = int(first["eval_seed"]), int(first["sample_index"])
+    text = str(first["completion"]), str(first["answer"])
+    return Solution(algorithm, *text, *place, n_correct=len(correct), n_samples=len(drawn))

@@ -61,7 +61,7 @@ def dose_tables(
     and its control share no training seed.
     """
     curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
-    effects: list[dict[str, object]] = []
+    effects = []
     differences: dict[str, list[tuple[float, np.ndarray]]] = {}
     groups: Groups | None = None  # the same in all cells, which share their problems
     right, worked = right_counts(curves)
@@ -80,31 +80,33 @@ def dose_tables(
         low, high = mean.interval()
         differences.setdefault(cell.estimator, []).append((dose["guide_dose"], change))
         groups = one.groups
-        for place, k in enumerate(ks):
-            effects.append(
-                {
-                    "estimator": cell.estimator,
-                    "kl_coefficient": cell.kl_coefficient,
-                    "setting": cell.setting,
-                    "algorithm": cell.guided,
-                    "other": cell.plain,
-                    "k": k,
-                    "worked": worked,
-                    "value": float(mean.value[place]),
-                    "low": float(low[place]),
-                    "high": float(high[place]),
-                    "with_guide": float(values[0][..., place].mean()),
-                    "without": float(values[1][..., place].mean()),
-                    "n_seeds": len(seeds),
-                    **dose,
-                }
-            )
+        guided, plain = (each.mean(axis=(0, 1)) for each in values)
+        columns = {
+            "estimator": cell.estimator,
+            "kl_coefficient": cell.kl_coefficient,
+            "setting": cell.setting,
+            "algorithm": cell.guided,
+            "other": cell.plain,
+            "k": ks,
+            "worked": worked,
+            "value": mean.value,
+            "low": low,
+            "high": high,
+            "with_guide": guided,
+            "without": plain,
+            "n_seeds": len(seeds),
+        }
+        effects.append(pd.DataFrame(columns | dose))
     slopes = [
-        row
+        _slopes(pairs, ks, draws, groups).assign(estimator=estimator, worked=worked)
         for estimator, pairs in differences.items()
-        for row in _slopes(estimator, pairs, ks, worked, draws, groups)
     ]
-    return pd.DataFrame(effects, columns=EFFECTS), pd.DataFrame(slopes, columns=SLOPES)
+    return _joined(effects, EFFECTS), _joined(slopes, SLOPES)
+
+
+def _joined(frames: Sequence[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    kept = [frame for frame in frames if len(frame)]
+    return pd.concat(kept or [pd.DataFrame(columns=columns)], ignore_index=True)[columns]
 
 
 def _paired(cell: Cell, curves: Mapping[str, Curves]) -> tuple[Curves, Curves, list[int]]:
@@ -135,34 +137,21 @@ def _training(
 
 
 def _slopes(
-    estimator: str,
     pairs: Sequence[tuple[float, np.ndarray]],
     ks: Sequence[int],
-    worked: bool,
     draws: int,
     groups: Groups | None,
-) -> list[dict[str, object]]:
-    """The rows of SLOPES of one estimator; over training runs that all its cells have."""
+) -> pd.DataFrame:
+    """SLOPES of one estimator but for its name; over training runs that all its cells have."""
     known = [(dose, change) for dose, change in pairs if dose > 0]
     doses = np.log10([dose for dose, _ in known])
     runs = min((len(change) for _, change in known), default=0)
     if len(known) < 2 or np.ptp(doses) == 0:
-        return []
+        return pd.DataFrame(columns=SLOPES)
     centred = doses - doses.mean()
     weights = centred / (centred @ centred)
     slope = np.einsum("c,cspk->spk", weights, np.stack([change[:runs] for _, change in known]))
     mean = mean_of([parts_of(slope, draws, None, groups=groups)])
     low, high = mean.interval()
-    return [
-        {
-            "estimator": estimator,
-            "k": k,
-            "worked": worked,
-            "value": float(mean.value[place]),
-            "low": float(low[place]),
-            "high": float(high[place]),
-            "n_cells": len(known),
-            "n_seeds": runs,
-        }
-        for place, k in enumerate(ks)
-    ]
+    columns = {"k": ks, "value": mean.value, "low": low, "high": high}
+    return pd.DataFrame(columns | {"n_cells": len(known), "n_seeds": runs})

@@ -41,7 +41,7 @@ def time_ratio(
             f"{' and '.join(missing)} not timed; there are {', '.join(map(str, by_round))}"
         )
     ratios = (by_round[row] / by_round[other]).to_numpy()
-    from scipy.stats import quantile_test
+    from scipy.stats import quantile_test  # slow to import
 
     test = quantile_test(ratios, q=1.0 + null, p=0.5)
     bounds = test.confidence_interval(level)

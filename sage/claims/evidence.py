@@ -162,12 +162,8 @@ def of_tails(
     if not {row, other, BASE} <= set(perplexities["algorithm"].unique()):
         return []
     shares = tail_shares(perplexities, level)
-    sides = [
-        shares[shares["algorithm"] == name].pivot(
-            index="train_seed", columns="problem_id", values="share"
-        )
-        for name in (row, other)
-    ]
+    by_run = shares.pivot(index=["algorithm", "train_seed"], columns="problem_id", values="share")
+    sides = [by_run.loc[name] for name in (row, other)]
     seeds = sides[0].index.intersection(sides[1].index)
     if BASE in (row, other):
         most = max(sides, key=len).index
@@ -176,8 +172,8 @@ def of_tails(
         return []
     else:
         sides = [side.loc[seeds] for side in sides]
-    common = sides[0].columns.intersection(sides[1].columns)
-    values = sides[0][common].to_numpy() - sides[1][common].to_numpy()
+    values = sides[0].to_numpy() - sides[1].to_numpy()
+    values = values[:, ~np.isnan(values).any(axis=0)]  # problems of both
     runs, problems = values.shape
     estimate = mean_of([parts_of(values[..., None], draws)])
     benchmark = str(perplexities["benchmark"].iloc[0])
@@ -214,9 +210,7 @@ def of_histories(
             contrasts.append(float(ends[0] - ends[1]))
     if not contrasts:
         return []
-    runs = len(contrasts)
-    over = "training runs" if runs > 1 else "training run"
-    finding = _over_runs(np.array(contrasts), over, math.log1p(null) if relative else null)
+    finding = _over_runs(np.array(contrasts), math.log1p(null) if relative else null)
     return [_as_ratio(finding) if relative else finding]
 
 
@@ -260,9 +254,10 @@ def _as_ratio(finding: Finding) -> Finding:
     return replace(finding, **ratios, by_run=tuple(map(math.expm1, finding.by_run)))
 
 
-def _over_runs(values: np.ndarray, over: str, null: float) -> Finding:
+def _over_runs(values: np.ndarray, null: float) -> Finding:
     """Student's t over the runs' values; a single one has neither interval nor p."""
     runs, mean, by_run = len(values), float(values.mean()), tuple(values.tolist())
+    over = "training runs" if runs > 1 else "training run"
     if runs < 2:
         return Finding("", mean, math.nan, math.nan, math.nan, runs, over, runs, by_run=by_run)
     error = float(values.std(ddof=1)) / math.sqrt(runs)

@@ -18,50 +18,52 @@ PART_COLUMNS += ["var_above", "units"]
 """`by_run` lists values by `train_seeds`; var_* and `units` are the fields of `Parts`."""
 
 
-def part_columns(parts: Parts, place: int, seeds: Sequence[int]) -> dict[str, object]:
-    """PART_COLUMNS of column `place` of `parts`, whose runs are `seeds`."""
+def part_columns(parts: Parts, seeds: Sequence[int]) -> dict[str, list[Any]]:
+    """PART_COLUMNS of `parts` `[K]`, whose runs are `seeds`: lists of K entries."""
+    size = len(parts.problems)
     return {
-        "train_seeds": list(seeds),
-        "by_run": parts.by_run[:, place].tolist(),
-        "var_problems": float(parts.problems[place]),
-        "var_interaction": float(parts.interaction[place]),
-        "var_below": float(parts.below[place]),
-        "var_above": float(parts.above[place]),
-        "units": parts.units,
+        "train_seeds": [list(seeds)] * size,
+        "by_run": parts.by_run.T.tolist(),
+        "var_problems": parts.problems.tolist(),
+        "var_interaction": parts.interaction.tolist(),
+        "var_below": parts.below.tolist(),
+        "var_above": parts.above.tolist(),
+        "units": [parts.units] * size,
     }
 
 
-def average(rows: Sequence[Mapping[Any, Any]], signs: Sequence[int] | None = None) -> Estimate:
+def average(
+    rows: Sequence[Mapping[Any, Any]], signs: Sequence[int] | None = None, bounded: bool = False
+) -> Estimate:
     """The mean difference over some rows of the comparisons, one for each benchmark; `[1]`.
 
     A row with sign -1 was taken the other way round. Only training seeds that all rows have
-    count. Raises ValueError if there are none.
+    count. `bounded` is for shares (`mean_of`). Raises ValueError if there are none.
     """
-    return mean_of(_parts_of(rows, signs or [1] * len(rows)))
+    seeds = set.intersection(*(set(map(int, row["train_seeds"])) for row in rows))
+    if not seeds:
+        raise ValueError("benchmarks without a training seed in common")
+    signs = signs or [1] * len(rows)
+    return mean_of(
+        [_parts(row, sign, seeds) for row, sign in zip(rows, signs, strict=True)], bounded
+    )
 
 
 def average_share(rows: Sequence[Mapping[Any, Any]]) -> tuple[float, float, float]:
     """As `average`, of shares (rows of pass@k): the mean and its 95 % interval."""
-    estimate = mean_of(_parts_of(rows, [1] * len(rows)), bounded=True)
+    estimate = average(rows, bounded=True)
     low, high = ends_of_share(estimate)
     return float(estimate.value[0]), float(low[0]), float(high[0])
 
 
-def _parts_of(rows: Sequence[Mapping[Any, Any]], signs: Sequence[int]) -> list[Parts]:
-    seeds = set.intersection(*(set(map(int, row["train_seeds"])) for row in rows))
-    if not seeds:
-        raise ValueError("benchmarks without a training seed in common")
-    return [_parts(row, sign, seeds) for row, sign in zip(rows, signs, strict=True)]
-
-
 def _parts(row: Mapping[Any, Any], sign: int, seeds: set[int]) -> Parts:
     by_seed = dict(zip(map(int, row["train_seeds"]), row["by_run"], strict=True))
-    sides = np.array([row["var_below"]]), np.array([row["var_above"]])
+    below, above = (np.array([row[f"var_{side}"]]) for side in ("below", "above")[::sign])
     return Parts(
         by_run=sign * np.array([[by_seed[seed]] for seed in sorted(seeds)]),
         problems=np.array([row["var_problems"]]),
         interaction=np.array([row["var_interaction"]]),
-        below=sides[0 if sign > 0 else 1],
-        above=sides[1 if sign > 0 else 0],
+        below=below,
+        above=above,
         units=int(row["units"]),
     )

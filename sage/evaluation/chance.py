@@ -97,19 +97,18 @@ def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
                 asked = curves.worked[runs][:, kept]
                 worked = np.stack([pass_at_k(curves.n, row, curves.ks) for row in asked])
             low, high = interval_of_share(worked, draws, groups=None if stratum else curves.groups)
-            reliable = float((2 * curves.correct[runs][:, kept] >= curves.n).mean())
-            for place, k in enumerate(curves.ks):
-                yield {
-                    "stratum": str(stratum),
-                    "k": int(k),
-                    "value": float(curves.values[runs][:, kept, place].mean()),
-                    "chance": _mean(curves.chance[runs][:, kept, place]),
-                    "worked": float(worked[..., place].mean()),
-                    "low": float(low[place]),
-                    "high": float(high[place]),
-                    "reliable": reliable,
-                    "n_problems": int(kept.sum()),
-                }
+            chance = curves.chance[runs][:, kept].reshape(-1, len(curves.ks))
+            yield {
+                "stratum": str(stratum),
+                "k": curves.ks,
+                "value": curves.values[runs][:, kept].mean(axis=(0, 1)),
+                "chance": pd.DataFrame(chance).mean().to_numpy(),  # of those that are known
+                "worked": worked.mean(axis=(0, 1)),
+                "low": low,
+                "high": high,
+                "reliable": float((2 * curves.correct[runs][:, kept] >= curves.n).mean()),
+                "n_problems": int(kept.sum()),
+            }
 
     return run_table(counts, measure)
 
@@ -117,8 +116,3 @@ def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
 def checks_working(problems: Sequence[Problem]) -> bool:
     """Whether there are problems, and the working of all can be checked."""
     return bool(problems) and all(problem.source in CHECKERS for problem in problems)
-
-
-def _mean(values: np.ndarray) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else float("nan")

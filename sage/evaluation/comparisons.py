@@ -138,23 +138,14 @@ def differences_rows(
     low, high = (np.clip(end, -1.0, 1.0) for end in mean.interval())
     units = differences if groups is None else groups.applied(differences)[0]
     p_problems, p_runs = p_of_problems(units, draws), p_of_runs(differences)
-    p = np.maximum(p_problems, mean.p())
+    numbers = {"value": mean.value, "low": low, "high": high}
+    numbers |= {"p_problems": p_problems, "p_runs": p_runs, "p": np.maximum(p_problems, mean.p())}
+    columns = {"k": [int(k) for k in ks]}
+    columns |= {name: each.tolist() for name, each in numbers.items()} | part_columns(parts, seeds)
+    sizes = {"n_problems": differences.shape[1], "n_seeds": differences.shape[0], "n_bases": 1}
     return [
-        {
-            "metric": "pass@k",
-            "k": int(k),
-            "value": float(mean.value[place]),
-            "low": float(low[place]),
-            "high": float(high[place]),
-            "p_problems": float(p_problems[place]),
-            "p_runs": float(p_runs[place]),
-            "p": float(p[place]),
-            "n_problems": differences.shape[1],
-            "n_seeds": differences.shape[0],
-            "n_bases": 1,
-            **part_columns(parts, place, seeds),
-        }
-        for place, k in enumerate(ks)
+        {"metric": "pass@k", **dict(zip(columns, row, strict=True)), **sizes}
+        for row in zip(*columns.values(), strict=True)
     ]
 
 

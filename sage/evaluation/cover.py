@@ -29,10 +29,8 @@ def cover_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     def measure(curves: Curves, runs: slice) -> Iterator[dict[str, Any]]:
         values = cover(curves.correct[runs], curves.n)
         low, high = interval_of_share(values, draws, groups=curves.groups)
-        for place, tau in enumerate(TAUS):
-            ends = {"low": float(low[place]), "high": float(high[place])}
-            value = float(values[..., place].mean())
-            yield {"metric": "cover", "tau": tau, "value": value, **ends}
+        value = values.mean(axis=(0, 1))
+        yield {"metric": "cover", "tau": TAUS, "value": value, "low": low, "high": high}
 
     return run_table(counts, measure)
 

@@ -86,22 +86,20 @@ def curves_of(counts: pd.DataFrame) -> dict[tuple[str, str, str], Curves]:
 def run_table(
     counts: pd.DataFrame, measure: Callable[[Curves, slice], Iterable[Mapping[str, Any]]]
 ) -> pd.DataFrame:
-    """The rows that `measure` gives for each run and for all training seeds (POOLED), as a frame.
+    """What `measure` gives for each run and for all training seeds (POOLED), as a frame.
 
-    It is given the curves of a method and which of their runs. A row is preceded by model,
-    algorithm, train_seed, benchmark, n_problems and n_samples.
+    It is given the curves of a method and which of their runs, and yields columns. These are
+    preceded by model, algorithm, train_seed, benchmark, n_problems and n_samples.
     """
-    return pd.DataFrame(
-        {"model": model, "algorithm": algorithm, "train_seed": seed, "benchmark": benchmark}
-        | {"n_problems": len(curves.problems), "n_samples": curves.n}
-        | dict(row)
-        for (model, algorithm, benchmark), curves in curves_of(counts).items()
-        for seed, runs in {
-            **{seed: slice(i, i + 1) for i, seed in enumerate(curves.seeds)},
-            POOLED: slice(None),
-        }.items()
-        for row in measure(curves, runs)
-    )
+    frames = []
+    for (model, algorithm, benchmark), curves in curves_of(counts).items():
+        parts = {seed: slice(i, i + 1) for i, seed in enumerate(curves.seeds)}
+        for seed, runs in {**parts, POOLED: slice(None)}.items():
+            head = {"model": model, "algorithm": algorithm, "train_seed": seed}
+            head |= {"benchmark": benchmark, "n_problems": len(curves.problems)}
+            head |= {"n_samples": curves.n}
+            frames += [pd.DataFrame(head | dict(columns)) for columns in measure(curves, runs)]
+    return pd.concat(frames, ignore_index=True)
 
 
 def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:

@@ -46,18 +46,16 @@ def write_metrics(
     """
     asked = [] if problems is None else read_problems(problems)
     columns = [*_COLUMNS, "completion"] if asked and checks_working(asked) else _COLUMNS
-    frames: dict[Run, pd.DataFrame] = {
-        run_of(path): read_frame(path, columns=columns) for path in samples
-    }
+    frames = {run_of(path): read_frame(path, columns=columns) for path in samples}
     counts = counts_table(frames, asked)
     with atomic_directory(folder) as temporary:
         for name in names or TABLES:
-            made = (
+            table = (
                 OF_COUNTS[name](counts, draws)
                 if name in OF_COUNTS
                 else OF_SAMPLES[name](frames, draws)
             )
-            made.to_parquet(temporary / f"{name}.parquet", index=False)
+            table.to_parquet(temporary / f"{name}.parquet", index=False)
 
 
 def of_counts(
@@ -108,15 +106,9 @@ def pass_at_k_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
         values, seeds = curves.values[runs], curves.seeds[runs]
         parts = parts_of_share(values, draws, groups=curves.groups)
         low, high = ends_of_share(mean_of([parts], bounded=True))
-        for place, k in enumerate(curves.ks):
-            yield {
-                "metric": "pass@k",
-                "k": int(k),
-                "value": float(values[..., place].mean()),
-                "low": float(low[place]),
-                "high": float(high[place]),
-                **part_columns(parts, place, seeds),
-            }
+        value = values.mean(axis=(0, 1))
+        head = {"metric": "pass@k", "k": curves.ks, "value": value, "low": low, "high": high}
+        yield head | part_columns(parts, seeds)
 
     return run_table(counts, measure)
 
@@ -135,23 +127,23 @@ def paper_reading_table(samples: Samples) -> pd.DataFrame:
     for (model, algorithm, train_seed, benchmark), frame in samples.items():
         readings.setdefault((model, algorithm, benchmark), {})[train_seed] = _reading(frame)
         problems[model, algorithm, benchmark] = frame["problem_id"].nunique()
-    rows = []
-    for (model, algorithm, benchmark), by_run in readings.items():
+    frames = []
+    for key, by_run in readings.items():
         groups = {**{seed: [run] for seed, run in by_run.items()}, POOLED: list(by_run.values())}
         for train_seed, runs in groups.items():
             reading = pd.concat(runs)
-            spread = np.sqrt(np.mean([run.var(ddof=1) for run in runs], axis=0))
-            head = {"model": model, "algorithm": algorithm, "train_seed": train_seed}
-            head |= {"benchmark": benchmark, "metric": "pass@k"}
-            size = {
+            columns = {
+                **dict(zip(("model", "algorithm", "benchmark"), key, strict=True)),
+                "train_seed": train_seed,
+                "metric": "pass@k",
+                "k": reading.columns,
+                "value": reading.mean().to_numpy(),
+                "std": np.sqrt(np.mean([run.var(ddof=1) for run in runs], axis=0)),
                 "n_eval_seeds": len(reading),
-                "n_problems": problems[model, algorithm, benchmark],
+                "n_problems": problems[key],
             }
-            rows += [
-                head | {"k": int(k), "value": float(reading[k].mean()), "std": float(std)} | size
-                for k, std in zip(reading.columns, spread, strict=True)
-            ]
-    return pd.DataFrame(rows)
+            frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _reading(frame: pd.DataFrame) -> pd.DataFrame:
@@ -168,17 +160,14 @@ def rates_table(samples: Samples) -> pd.DataFrame:
 
     Columns: model, algorithm, train_seed, benchmark, status, share, n_samples (of the run).
     """
-    statuses = ("correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated")
-    rows = []
+    statuses = ["correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated"]
+    frames = []
     for run, frame in samples.items():
-        shares = frame["status"].value_counts(normalize=True).to_dict()
-        shares["truncated"] = float((frame["finish_reason"] == "length").mean())
-        head = dict(zip(RUN, run, strict=True))
-        rows += [
-            head | {"status": name, "share": float(shares.get(name, 0.0)), "n_samples": len(frame)}
-            for name in statuses
-        ]
-    return pd.DataFrame(rows)
+        shares = frame["status"].value_counts(normalize=True).reindex(statuses, fill_value=0.0)
+        shares["truncated"] = (frame["finish_reason"] == "length").mean()
+        columns = {"status": statuses, "share": shares.to_numpy(), "n_samples": len(frame)}
+        frames.append(pd.DataFrame(dict(zip(RUN, run, strict=True)) | columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 OF_COUNTS: dict[str, Callable[[pd.DataFrame, int], pd.DataFrame]] = {

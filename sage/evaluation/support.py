@@ -36,8 +36,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "preserved", "expanded", "shrunk"]
-COLUMNS += ["neither", "srr", "ndr", "sds"]
-COLUMNS += ["nscr", "n_samples", "zeta", "epsilon"]
+COLUMNS += ["neither", *SCORES, "n_samples", "zeta", "epsilon"]
 COLUMNS += [*(f"{name}_{part}" for name in SCORES for part in ("low", "high", "half", "null"))]
 
 
@@ -68,22 +67,20 @@ def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
         groups = {seed: trained.correct[i : i + 1] for i, seed in enumerate(trained.seeds)}
         groups[POOLED] = trained.correct
         for train_seed, correct in groups.items():
-            cells = _cells(base.correct[:1] > 0, correct > 0)
+            before, after = base.correct[:1] > 0, correct > 0
+            cells = before & after, ~before & after, before & ~after, ~before & ~after
             sizes = [int(cell.sum()) for cell in cells]
             low, high = _intervals(cells, draws)
             parts = {"low": low, "high": high, "null": null}
             parts["half"] = support_scores(*_halves_of_two(base, correct))
-            row: dict[str, object] = {
-                "model": model,
-                "algorithm": algorithm,
-                "train_seed": train_seed,
-            }
-            row |= {"benchmark": benchmark, "n_samples": trained.n}
-            row |= dict(zip(("preserved", "expanded", "shrunk", "neither"), sizes, strict=True))
-            row |= {"zeta": ZETA, "epsilon": -math.log(ZETA) / trained.n}
-            row |= support_scores(*sizes[:3])
-            row |= {f"{name}_{part}": of[name] for name in SCORES for part, of in parts.items()}
-            rows.append(row)
+            head = (model, algorithm, train_seed, benchmark, *sizes)
+            size = {"n_samples": trained.n, "zeta": ZETA, "epsilon": -math.log(ZETA) / trained.n}
+            rows.append(
+                dict(zip(COLUMNS, head, strict=False))
+                | support_scores(*sizes[:3])
+                | size
+                | {f"{name}_{part}": by[name] for name in SCORES for part, by in parts.items()}
+            )
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -92,11 +89,6 @@ def support_scores(preserved: float, expanded: float, shrunk: float) -> dict[str
     with np.errstate(divide="ignore", invalid="ignore"):
         counts = np.float64(preserved), np.float64(expanded), np.float64(shrunk)
         return {name: float(score(*counts)) for name, score in _FORMULAS.items()}
-
-
-def _cells(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Preserved, expanded, shrunk and neither, each `[S, P]`, from solved problems."""
-    return before & after, ~before & after, before & ~after, ~before & ~after
 
 
 def _intervals(
@@ -143,8 +135,4 @@ def _halves_of_two(base: Curves, correct: np.ndarray) -> tuple[float, float, flo
     half = np.array([max(base.n // 2, 1)])
     before = pass_at_k(base.n, base.correct[0], half)[:, 0]
     after = np.mean([pass_at_k(base.n, run, half)[:, 0] for run in correct], axis=0)
-    return (
-        float((before * after).sum()),
-        float(((1.0 - before) * after).sum()),
-        float((before * (1.0 - after)).sum()),
-    )
+    return float(before @ after), float((1.0 - before) @ after), float(before @ (1.0 - after))

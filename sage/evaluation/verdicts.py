@@ -11,16 +11,13 @@ from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 
 
-def pass_at_k_with_intervals(
-    correct: Any, ks: Any = None, draws: int = 10_000, seed: int = 0
-) -> pd.DataFrame:
+def pass_at_k_with_intervals(correct: Any, ks: Any = None, draws: int = 10_000) -> pd.DataFrame:
     """Unbiased pass@k, averaged over problems, with 95 % intervals (`sage.evaluation.intervals`).
 
     `correct` holds 0 and 1: `[P, n]` for n completions of each of P problems, or `[S, P, n]` for
     S training runs, and then the interval is about further runs as well. `ks` are by default 1,
-    2, 4, ... and n. `draws` and `seed` are those of the bootstrap. Columns: k, value, low, high,
-    n_runs, n_problems, n_samples. Raises ValueError for another shape, for other values and for
-    k above n.
+    2, 4, ... and n. `draws` are those of the bootstrap. Columns: k, value, low, high, n_runs,
+    n_problems, n_samples. Raises ValueError for another shape, for other values and for k above n.
     """
     try:
         verdicts = np.asarray(correct, dtype=float)
@@ -39,7 +36,7 @@ def pass_at_k_with_intervals(
     chosen = powers_of_two(n) if ks is None else np.asarray(ks)
     counts = verdicts.sum(axis=2).astype(int)
     values = np.stack([pass_at_k(n, row, chosen) for row in counts])
-    low, high = interval_of_share(values, draws, seed)
+    low, high = interval_of_share(values, draws)
     sizes = {"n_runs": runs, "n_problems": problems, "n_samples": n}
     value = values.mean(axis=(0, 1))
     return pd.DataFrame({"k": chosen, "value": value, "low": low, "high": high, **sizes})
