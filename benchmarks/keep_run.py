@@ -13,7 +13,8 @@ say together: the commit, the machine, the versions, and the number and seconds 
 `study.json`, `claims.yaml` and `registered.json`. From these alone `--check` computes pass@k,
 differences, chance levels and the verdicts of claims about pass@k, and compares them with the kept
 ones; the exit status is 1 if one is different. `--redraw` writes the tables and figures of pass@k,
-from the counts as well, into a folder.
+from the counts as well, into a folder. `--refresh` writes the kept tables anew by today's rules of
+intervals and verdicts, which the page beside them then says.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,11 +33,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sage.analysis.dose import Cell, dose_tables
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
 from sage.claims.tests import PassAtK, load_claims
 from sage.evaluation.metrics import of_counts
 from sage.exhibits import kind_of, load_study, restore_study
+from sage.exhibits.dose import DoseFigure
 from sage.exhibits.making import write_figure, write_table
 from sage.exhibits.pass_at_k import ShowsPassAtK
 from sage.results import Results
@@ -63,6 +66,14 @@ KEYS = {
 }
 COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict")
 """Columns that `--check` compares, and what names a row, by table."""
+
+OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
+"""Columns of a dose table that come from histories."""
+
+REFRESHED = (
+    "The tables beside this page were computed again by a later rule for degrees of freedom: their "
+    "intervals are up to 12 % wider than on it."
+)
 
 _FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
 """A link of a report to a file of the study."""
@@ -169,15 +180,66 @@ def redraw(folder: Path, target: Path) -> list[str]:
     return names
 
 
+def refresh(folder: Path) -> None:
+    """Write a kept run's tables from its counts by today's rules; doses and claims stay.
+
+    Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
+    """
+    tables = recomputed(folder)
+    if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
+        raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
+    _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
+    _write(folder / "comparisons.csv", tables["comparisons"][DIFFERENCES])
+    study, counts = (
+        restore_study(_read(folder / "study.json")),
+        read_frame(folder / "counts.parquet"),
+    )
+    for name in study.study.exhibits:
+        if isinstance(kind := kind_of(study, name), DoseFigure):
+            kept = pd.read_csv(folder / f"{name}.csv")
+            here = (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
+            effects, slopes = dose_tables(
+                counts[here & counts["algorithm"].isin([*kept["algorithm"], *kept["other"]])],
+                _constant_histories(kept, counts),
+                [Cell(**cell) for cell in kind.settings(study, name)["cells"]],
+                kind.settings(study, name)["ks"],
+                study.study.evaluation.bootstrap,
+            )
+            effects[OF_TRAINING] = kept[OF_TRAINING]
+            for suffix, table in {"": effects, "_slopes": slopes}.items():
+                write_text_atomic(
+                    folder / f"{name}{suffix}.csv", table.to_csv(index=False, lineterminator="\n")
+                )
+    page = folder / "index.html"
+    text = page.read_text(encoding="utf-8")
+    if REFRESHED not in text:
+        text = text.replace('<p class="notice">', f'<p class="notice">{REFRESHED} ', 1)
+        write_text_atomic(page, text)
+
+
+def _constant_histories(
+    kept: pd.DataFrame, counts: pd.DataFrame
+) -> dict[tuple[str, int], list[dict[str, float]]]:
+    """One step for each run of a dose table, with the means that were kept of its histories."""
+    runs = counts[["algorithm", "train_seed"]].drop_duplicates().itertuples(index=False)
+    doses = kept.drop_duplicates("algorithm").set_index("algorithm")["guide_dose"]
+    return {(name, seed): [{"guide_dose": float(doses.get(name, np.nan))}] for name, seed in runs}
+
+
 def check(folder: Path) -> list[str]:
     """What differs between a kept run and its numbers from counts, a line for each column.
 
     How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
     taken from what is kept.
     """
-    tables, faults = recomputed(folder), []
-    for name, keys in KEYS.items():
-        new, kept = tables[name], pd.read_csv(folder / f"{name}.csv")
+    return _differences(folder, recomputed(folder), [*KEYS])
+
+
+def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[str]) -> list[str]:
+    """What differs between kept tables and others, a line for each column."""
+    faults = []
+    for name in names:
+        keys, new, kept = KEYS[name], tables[name], pd.read_csv(folder / f"{name}.csv")
         if name == "claims":
             kept = kept[kept["claim"].isin(new["claim"])]
             untested = set(kept.loc[kept["verdict"] == "untested at this dose", "claim"])
@@ -259,7 +321,11 @@ def main() -> int:
     parser.add_argument("--note", default="", help="what the numbers do not show")
     parser.add_argument("--check", type=Path, help="a kept run to compute again from its counts")
     parser.add_argument("--redraw", type=Path, help="with --check: where to write what it shows")
+    parser.add_argument("--refresh", type=Path, help="a kept run to write anew from its counts")
     given = parser.parse_args()
+    if given.refresh:
+        refresh(given.refresh)
+        return 0
     if given.check:
         if given.redraw:
             given.redraw.mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from conftest import ROOT
 
-from benchmarks.keep_run import check, keep, recomputed, redraw
+from benchmarks.keep_run import check, keep, recomputed, redraw, refresh
 from sage.tools.compare import kept_file, read_kept
 
 pytestmark = [pytest.mark.timeout(4000)]
@@ -76,6 +77,25 @@ def test_numbers_of_every_kept_run_follow_from_its_counts() -> None:
             print(f"{folder.name}: kept before counts were")
             continue
         assert check(folder) == [], folder
+
+
+def test_a_kept_run_is_written_anew_from_its_counts(tmp_path: Path) -> None:
+    """Intervals by another rule are replaced, doses stay, and the page says it once."""
+    kept, folder = ROOT / "reports/kept/dose", tmp_path / "dose"
+    shutil.copytree(kept, folder)
+    tables = ("comparisons", "pass_at_k", "dose_plus", "dose_minus_slopes")
+    for name in tables:
+        table = pd.read_csv(folder / f"{name}.csv")
+        table.assign(low=table["low"] - 0.01).to_csv(folder / f"{name}.csv", index=False)
+    assert check(folder)
+    refresh(folder)
+    refresh(folder)
+    assert check(folder) == []
+    for name in tables:
+        pd.testing.assert_frame_equal(
+            pd.read_csv(folder / f"{name}.csv"), pd.read_csv(kept / f"{name}.csv")
+        )
+    assert (folder / "index.html").read_text().count("later rule for degrees of freedom") == 1
 
 
 def test_an_unfinished_study_is_refused(tmp_path: Path) -> None:
