@@ -101,6 +101,8 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     compared = pd.read_parquet(places.metrics("comparisons"), columns=DIFFERENCES)
     _write(target / "comparisons.csv", compared)
     _keep_for_judging(places, target)
+    for drawn in results.glob("metrics/*/drawn.parquet"):  # counts of what an exhibit draws itself
+        shutil.copyfile(drawn, target / f"{drawn.parent.name}_counts.parquet")
     for histories in results.glob("metrics/training/histories.parquet"):
         _write(target / "histories.csv", pd.read_parquet(histories))
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))

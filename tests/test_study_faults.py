@@ -255,7 +255,7 @@ FAULTS = [
         ALGORITHMS,
         "grpo_branch.guide.settings.ratio",
         -0.5,
-        "grpo_branch.guide.settings: ratio -0.5 and threshold 1.2 must not be negative",
+        "grpo_branch.guide.settings.ratio: must be at least 0.0, not -0.5",
     ),
     (
         ALGORITHMS,

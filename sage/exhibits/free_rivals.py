@@ -67,7 +67,7 @@ class FreeRivals(EqualAccuracyTable):
         return {**super().settings(study, name), "evaluation": draws}
 
     def measure(self, job: Measuring) -> None:
-        """Write `free_rivals`, a row for each method and each rival; and `mixtures`."""
+        """Write `free_rivals`, a row for each method and rival; `mixtures`; and counts, `drawn`."""
         from sage.evaluation.free_rivals import rival_counts
         from sage.evaluation.mixtures import equal_accuracy, mixture_line
         from sage.runtime.tables import read_frame
@@ -84,6 +84,7 @@ class FreeRivals(EqualAccuracyTable):
         job.write(
             free_rivals=equal_accuracy(counts, self.baseline, rows, k, settings["bootstrap"]),
             mixtures=mixture_line(counts, self.baseline, k),
+            drawn=drawn,
         )
         job.write_manifest(tokens)
 
