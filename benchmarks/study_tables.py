@@ -233,6 +233,35 @@ def slopes(exhibits: Iterable[str], study: str = "dose") -> str:
     return markdown("world | KL term | k | ten times the dose adds", lines)
 
 
+def over_training(study: str = "equal_accuracy") -> str:
+    """Correct working of GRPO as it trains, hotter, and of other methods, by where RL trains."""
+    counts = pd.concat(
+        pd.read_parquet(KEPT / study / f"{name}.parquet")
+        for name in ("counts", "free_rivals_counts")
+    )
+    title = row_title(study_of(study), "grpo")
+    names = {BASE: "base"}
+    names |= {f"step-{step}": f"{title}, step {step}" for step in range(10, 100, 10)}
+    names |= {"grpo": f"{title}, step 100"}
+    names |= {f"temperature-{t}": f"{title}, temperature {t}" for t in ("1.25", "1.5", "2")}
+    methods = ("grpo_k1_reward", "grpo_branch_strong_k1_reward", "grpo_forward_kl", "grpo_no_kl")
+    names |= {row: row_title(study_of(study), row) for row in methods}
+    lines = []
+    for model, chosen in (("sums", names), ("sums_full", {"grpo": f"{title}, full fine-tuning"})):
+        for name, words in chosen.items():
+            own = counts[(counts["algorithm"] == name) & (counts["model"] == model)]
+            n, seen = int(own["n_samples"].iloc[0]), own["stratum"].isin(SEEN)
+            shares = [(own["worked"][part] / n).mean() for part in (seen, ~seen)]
+            covered = pass_at_k(n, own["worked"].to_numpy(int), np.array([K])).mean()
+            most = (own[seen].groupby("train_seed")["worked"].mean() / n).agg(["min", "max"])
+            spread = f"{percent(most['min'])} to {percent(most['max'])}"
+            apart = spread if own["train_seed"].nunique() > 1 else ""
+            lines.append([words, percent(shares[0]), apart, *map(percent, (shares[1], covered))])
+    return markdown(
+        f"policy | pass@1 where RL trains | of single runs | elsewhere | pass@{K}", lines
+    )
+
+
 MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
 COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
 CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
@@ -260,6 +289,7 @@ def tables() -> Iterator[str]:
     yield slopes(DOSES)
     for model in ("plus", "minus"):
         yield trained_and_others("dose", model, (BASE, *CELLS), CELLS[0])
+    yield over_training()
 
 
 if __name__ == "__main__":

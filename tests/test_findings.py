@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from report_frames import ROOT
 
@@ -88,10 +89,35 @@ def test_the_rules_of_both_worlds_are_those_of_the_files() -> None:
 
 def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
     printed = list(study_tables.tables())
-    assert len(printed) == 9
+    assert len(printed) == 10
     for table in printed:
         assert table in TEXT
         assert len(table.splitlines()) > 3
+
+
+def test_what_is_said_of_stopping_early_is_in_the_kept_files() -> None:
+    kept = ROOT / "reports/kept/equal_accuracy"
+    rivals = pd.read_csv(kept / "free_rivals.csv").set_index("algorithm")
+    value, low, high = 100 * rivals.loc["temperature-1.5", ["value", "low", "high"]]
+    assert f"{value:.1f} points more than a mixture" in TEXT
+    assert f"({low:+.1f} to {high:+.1f})".replace("-", "−") in TEXT
+    hot = rivals.loc["temperature-2"]
+    base = pd.read_csv(kept / "pass_at_k.csv").query("algorithm == 'base' and model == 'sums'")
+    ends = base.drop_duplicates("k").set_index("k")["value"]
+    assert hot["accuracy"] < ends[1]
+    assert hot["coverage"] < ends[16]
+    claims = (
+        pd.read_csv(kept / "claims.csv").query("claim == 'gains_of_grpo' and test == 1").iloc[0]
+    )
+    lost, least, most = (-100 * claims[key] for key in ("effect", "high", "low"))
+    assert f"is {lost:.1f} points (−{most:.1f} to −{least:.1f})" in TEXT
+    optimum = pd.read_csv(kept / "optimum.csv").set_index("algorithm")
+    guided, plain = optimum.loc["grpo_branch_strong_k1_reward"], optimum.loc["grpo_k1_reward"]
+    assert f"the {100 * guided['estimable']:.0f} to {100 * plain['estimable']:.0f} %" in TEXT
+    assert f"about {guided['kl_optimum']:.1f} nats" in TEXT
+    assert f"has gone {plain['kl_reached']:.1f} nats" in TEXT
+    assert f"{100 * guided['moved']:.2f} % of the mass" in TEXT
+    assert min(plain["accuracy"], guided["accuracy"]) > 0.999
 
 
 def test_young_adapters_are_rounded_away() -> None:
