@@ -72,7 +72,7 @@ def copy_project(target: Path, study: str, small: bool) -> None:
         else:
             shutil.copy2(source, target / part)
     file = target / f"config/studies/{study}.yaml"
-    content = json.loads(json.dumps(read_study(study, target / "config").content))
+    content = read_study(study, target / "config").content
     kept = {n: e for n, e in content["exhibits"].items() if e["kind"] != "step_times"}
     content["exhibits"] = kept
     if small:

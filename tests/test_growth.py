@@ -91,7 +91,10 @@ def test_a_kind_of_table_of_ones_own_is_shown_everywhere(grown: tuple[Path, str]
         section = page[page.index('id="exhibit-lengths"') :]
         assert f'<td class="word">{shown["base"]:.3g}</td>' in section
     assert snakemake("--report", "mine.html", *study).returncode == 0
-    assert "Mean length of completions in tokens" in (folder / "mine.html").read_text()
+    assert (
+        "Mean length of completions on one benchmark, in tokens"
+        in (folder / "mine.html").read_text()
+    )
 
 
 def test_editing_a_kind_of_ones_own_measures_and_shows_it_again(grown: tuple[Path, str]) -> None:

@@ -41,6 +41,9 @@ class _Section(dict[Any, Any]):
     places: Mapping[Any, Place]
 
 
+yaml.SafeDumper.add_representer(_Section, yaml.SafeDumper.represent_dict)
+
+
 def _section(content: Mapping[Any, Any], places: Mapping[Any, Place]) -> _Section:
     section = _Section(content)
     section.places = places
