@@ -40,8 +40,8 @@ class Opening:
 
 @dataclass(frozen=True)
 class _Difference:
-    """A method minus another in pass@k. `p` is adjusted after Holm; `before` and `after` are pass@k
-    of the other and of the method, in percent."""
+    """A method minus another in pass@k. `p` is adjusted after Holm but for a difference from the
+    base; `before` and `after` are pass@k of the other and of the method, in percent."""
 
     title: str
     other: str
@@ -165,15 +165,16 @@ def _compared(
         return float((chosen if pooled.empty else pooled)["value"].mean())
 
     differences = []
-    adjusted = holm(np.array([one.p for one in findings.values()]))
-    for ((row, other, k), one), p in zip(findings.items(), adjusted, strict=True):
+    split = sum(other == BASE for _, other, _ in findings)
+    p_values = np.array([one.p for one in findings.values()])
+    p_values[split:] = holm(p_values[split:])  # the first method's change stands by its interval
+    for ((row, other, k), one), p in zip(findings.items(), p_values, strict=True):
         after = level(row, k)
         # the difference of two methods is over the runs that both have
         before = level(BASE, k) if other == BASE else after - one.effect
         names = row_title(study, row), row_title(study, other)
         texts = percent(before), percent(after)
         differences.append(_Difference(*names, k, one, float(p), *texts))
-    split = sum(other == BASE for _, other, _ in findings)
     titles, count = benchmark_titles(study), len(benchmarks)
     where = titles[benchmarks[0]] if count == 1 else f"mean of {count} benchmarks"
     own = differences[:split], differences[split:]
