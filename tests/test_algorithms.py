@@ -304,6 +304,8 @@ def test_rows_are_taken_and_joined() -> None:
     joined = shares.join([part, longer])
     assert joined["prompt_ids"].tolist() == [[99, 3], [99, 4], [7, 8], [7, 8]]
     assert joined["completion_ids"].tolist() == [[5, 6], [7, 8], [1, 99], [2, 99]]
+    with pytest.raises(ValueError, match="batches with different keys"):
+        shares.join([part, {**longer, "old_per_token_logps": torch.zeros(2, 1)}])
 
 
 def test_shaping_adds_nothing_by_default() -> None:

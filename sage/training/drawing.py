@@ -224,10 +224,13 @@ class Shares:
         return rows
 
     def join(self, parts: Sequence[Mapping[str, Any]]) -> Rollouts:
-        """Rows of several batches with equal keys in one, padded to a common length.
+        """Rows of several batches in one, padded to a common length.
 
-        Prompts are padded on the left, the rest on the right.
+        Prompts are padded on the left, the rest on the right. Raises ValueError if the parts differ
+        in their keys.
         """
+        if any(part.keys() != parts[0].keys() for part in parts):
+            raise ValueError(f"batches with different keys: {[sorted(part) for part in parts]}")
         rows = {}
         for key, first in parts[0].items():
             values = [part[key] for part in parts]
