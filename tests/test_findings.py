@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from report_frames import ROOT
 
 from benchmarks import findings, study_tables
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
+from sage.evaluation.curves import curves_of, right_counts
+from sage.evaluation.intervals import interval_of_difference
+from sage.evaluation.pass_at_k import pass_at_k
 
 TEXT = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
 FOUND = json.loads((ROOT / "benchmarks/findings.json").read_text(encoding="utf-8"))
@@ -118,6 +122,22 @@ def test_what_is_said_of_stopping_early_is_in_the_kept_files() -> None:
     assert f"has gone {plain['kl_reached']:.1f} nats" in TEXT
     assert f"{100 * guided['moved']:.2f} % of the mass" in TEXT
     assert min(plain["accuracy"], guided["accuracy"]) > 0.999
+
+
+def test_the_stronger_guide_beside_grpo_at_step_60_is_computed_from_counts() -> None:
+    kept = ROOT / "reports/kept/equal_accuracy"
+    files = [pd.read_parquet(kept / f"{name}counts.parquet") for name in ("", "free_rivals_")]
+    counts = pd.concat([one[one["model"] == "sums"] for one in files])
+    curves = {name: one for (_, name, _), one in curves_of(counts).items()}
+    right, _ = right_counts(curves)
+    guided, early = (
+        np.stack([pass_at_k(128, run, np.array([16])) for run in right[name]])
+        for name in ("grpo_branch_strong_k1_reward", "step-60")
+    )
+    low, high = interval_of_difference(guided - early, 1000, curves["grpo"].groups)
+    value, *ends = (100 * np.array([(guided - early).mean(), low[0], high[0]])).round(1)
+    said = f"{value:+.1f} points, but from {ends[0]:+.1f} to {ends[1]:+.1f} with three runs"
+    assert said.replace("-", "−") in TEXT
 
 
 def test_young_adapters_are_rounded_away() -> None:

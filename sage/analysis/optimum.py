@@ -182,7 +182,7 @@ def optimum_table(
     drawn = {run_of(path)[1:3]: path for path in samples}
     (base_file,) = [path for (algorithm, _), path in drawn.items() if algorithm == "base"]
     reader = _Reader(base, tokenizer, asked, device)
-    own, read = reader.read(base_file, None)
+    own, read = reader.read(base_file)
     sizes = own.groupby("problem_id").size()
     if sizes.nunique() != 1:
         raise ValueError(f"{base_file}: problems have {sizes.min()} to {sizes.max()} samples")
@@ -213,15 +213,11 @@ class _Reader:
         self._base, self._device, self.tokens = base, device, 0
         self._prompts = {p.problem_id: prompt_ids(tokenizer, p.problem) for p in problems}
 
-    def read(
-        self, samples: Path, policy: Path | None, most: int | None = None
-    ) -> tuple[pd.DataFrame, list[tuple[np.ndarray, np.ndarray]]]:
-        """Samples by problem, at most `most` of each, and what `read_signals` reads of them."""
+    def read(self, samples: Path) -> tuple[pd.DataFrame, list[tuple[np.ndarray, np.ndarray]]]:
+        """The base's samples by problem, and what `read_signals` reads of them."""
         frame = read_frame(samples, columns=["problem_id", "status", TOKEN_IDS])
         frame = frame.sort_values("problem_id", kind="stable", ignore_index=True)
-        if most is not None:
-            frame = frame.groupby("problem_id").head(most).reset_index(drop=True)
-        return frame, self._signals(frame, policy)
+        return frame, self._signals(frame, None)
 
     def divergence(self, samples: Path, policy: Path, problems: Sequence[str], most: int) -> float:
         """Mean of log π − log π_base over the policy's own completions of `problems`, in nats."""

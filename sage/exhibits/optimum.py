@@ -88,7 +88,7 @@ class OptimumTable(ExhibitOfRows, Kind):
             "the weights know nothing. Means are over the "
             f"{percent(first['estimable'])} % with enough effective samples. Accuracy: that of "
             "the optimum, in percent. KL: its divergence from the base in nats, beside the one "
-            "that the trained policy's own completions show. Moved: percentage of the mass of "
+            "that the completions of its first training run show. Moved: percentage of the mass of "
             "right completions that a guide moves to other right completions. log q gap: right "
             "minus wrong completions of a problem. Samples: effective sample size. A guide is "
             "taken with the base's entropies, which training changes."
