@@ -262,6 +262,48 @@ def over_training(study: str = "equal_accuracy") -> str:
     )
 
 
+def rivals(study: str = "rivals") -> str:
+    """Every method beside GRPO with a KL term, or without one where the method has none.
+
+    Correct working on the strata that RL trains on and on the others, pass@16 by answers with its
+    difference, and what the method has above a mixture of the base and GRPO that is as accurate
+    over all strata (the exhibit `equal_accuracy`).
+    """
+    counts = pd.read_parquet(KEPT / study / "counts.parquet")
+    counts = counts[counts["benchmark"] == "sheets"]
+    curves, mixed = frame(study, "pass_at_k"), frame(study, "equal_accuracy").set_index("algorithm")
+    kept, lines = study_of(study), []
+    for row in [BASE, *kept.trained("sums")]:
+        own = counts[counts["algorithm"] == row]
+        n, seen = int(own["n_samples"].iloc[0]), own["stratum"].isin(SEEN)
+        trained, others = ((own["worked"][part] / n).mean() for part in (seen, ~seen))
+        curve = curves[(curves["algorithm"] == row) & (curves["benchmark"] == "sheets")]
+        mean = curve[(curve["train_seed"] == (0 if row == BASE else -1)) & (curve["k"] == K)]
+        covered = percent(mean["value"].iloc[0])
+        if row == BASE:
+            lines.append(["base", "", percent(trained), percent(others), covered, "", ""])
+            continue
+        twin = "grpo" if kept.algorithms[row].kl != "none" else "grpo_no_kl"
+        apart = difference(study, "sums", "sheets", row, twin, K) if row != twin else None
+        above = mixed.loc[row, ["value", "low", "high"]] if row in mixed.index else None
+        lines.append(
+            [
+                row_title(kept, row),
+                f"{kept.rl('sums', row).learning_rate:g}",
+                percent(trained),
+                percent(others),
+                covered,
+                points_of(apart) if apart else "",
+                points_of(above.tolist()) if above is not None and row != "grpo" else "",
+            ]
+        )
+    return markdown(
+        f"method | learning rate | pass@1 where RL trains | elsewhere | pass@{K} "
+        "| minus GRPO with or without KL | minus a mixture",
+        lines,
+    )
+
+
 MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
 COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
 CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
