@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +34,17 @@ RUINED = ("truncated", "runaway")
 
 @dataclass(frozen=True)
 class Trial:
-    """A method at one rate: means over its runs, shares; `signs` of a run that went wrong."""
+    """A method at one rate: means over its runs, shares; `signs` of a run that went wrong.
+
+    `where_trained` is the pass@1 of each run on the strata of RL's problems; the rule does not use it.
+    """
 
     method: str
     rate: float
     pass_at_1: float
     pass_at_k: float
     signs: list[str]
+    where_trained: list[float] = field(default_factory=list)
 
 
 def chosen(trials: Sequence[Trial]) -> Trial:
@@ -68,11 +72,13 @@ def trials_of(folder: Path, study: ResolvedStudy) -> dict[str, list[Trial]]:
     trials: dict[str, list[Trial]] = {}
     for model in sorted(study.study.models, key=lambda name: study.rl(name).learning_rate):
         k = study.evaluation(model).primary_k
+        strata = study.problem_set(study.rl(model).problems)["strata"]
         for method in study.trained(model):
             own = counts[(counts["model"] == model) & (counts["algorithm"] == method)]
             coverage = pass_at_k(
                 int(own["n_samples"].iloc[0]), own["worked"].to_numpy(int), np.array([k])
             )
+            seen = own[own["stratum"].isin(strata)].groupby("train_seed")
             signs = [
                 sign
                 for run in study.runs_of(model, method)
@@ -85,6 +91,7 @@ def trials_of(folder: Path, study: ResolvedStudy) -> dict[str, list[Trial]]:
                     round(float((own["correct"] / own["n_samples"]).mean()), 4),
                     round(float(coverage.mean()), 4),
                     sorted(set(signs)),
+                    (seen["correct"].sum() / seen["n_samples"].sum()).round(3).tolist(),
                 )
             )
     return trials
