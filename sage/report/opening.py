@@ -22,7 +22,7 @@ from sage.exhibits.pass_at_k import LEVEL, ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, row_title
 from sage.rendering.numbers import interval_of_points, p_text, percent, points
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, ResolvedStudy, is_control
 
 MOST = 12
 """The most differences in the forest of a study without claims: the largest ones."""
@@ -50,6 +50,8 @@ class _Difference:
     p: float
     before: str
     after: str
+    control: bool
+    """Whether the method is rewarded for no right answer."""
 
     @property
     def change(self) -> str:
@@ -102,7 +104,11 @@ def opening(
     ones = compared.of_others or compared.of_first
     lines = [
         difference_line(
-            f"{one.title} − {one.other}", "", vars(one.finding), one.p, one.finding.runs
+            f"{one.title} − {one.other}",
+            "control" * one.control,
+            vars(one.finding),
+            one.p,
+            one.finding.runs,
         )
         for one in ones
         if one.k == compared.primary_k
@@ -174,7 +180,8 @@ def _compared(
         before = level(BASE, k) if other == BASE else after - one.effect
         names = row_title(study, row), row_title(study, other)
         texts = percent(before), percent(after)
-        differences.append(_Difference(*names, k, one, float(p), *texts))
+        control = is_control(study.algorithms[row])
+        differences.append(_Difference(*names, k, one, float(p), *texts, control))
     titles, count = benchmark_titles(study), len(benchmarks)
     where = titles[benchmarks[0]] if count == 1 else f"mean of {count} benchmarks"
     own = differences[:split], differences[split:]
@@ -188,7 +195,8 @@ def _sentences(compared: _Compared) -> tuple[str, ...]:
         changes = listed([_change(one) for one in compared.of_first])
         sentences.append(f"{compared.first} {changes}, {compared.where}.")
     if compared.of_others:
-        sentences.append(_of_others(compared.first, compared.of_others))
+        bases = {one.k: one.before for one in compared.of_first}
+        sentences += _of_others(compared.first, compared.of_others, bases)
     measured = [*compared.of_first, *compared.of_others]
     if measured and all(one.finding.runs == 1 for one in measured):
         sentences.append("Each method was trained once, so this is true of these runs alone.")
@@ -207,16 +215,28 @@ def _change(one: _Difference) -> str:
     return f"{verb} pass@{one.k} of the base from {one.before} to {one.after} % ({known})"
 
 
-def _of_others(first: str, others: Sequence[_Difference]) -> str:
-    """Which other methods differ significantly from the first, and the largest differences."""
-    clear = [one for one in others if one.p < LEVEL]
-    count, differing = (len({one.title for one in ones}) for ones in (others, clear))
+def _of_others(first: str, others: Sequence[_Difference], bases: Mapping[int, str]) -> list[str]:
+    """Which other methods differ significantly from the first, and whether a control gains as much.
+
+    `bases` is pass@k of the base by k, in percent: a control may gain because it changes nothing.
+    """
+    methods, controls = ([one for one in others if one.control is which] for which in (False, True))
+    if not methods:
+        return [_of_kind(first, controls, "control")]
+    gaining = _gaining_controls(methods, controls)
+    return [_of_kind(first, methods, "other method"), *_of_control(gaining, bases)]
+
+
+def _of_kind(first: str, ones: Sequence[_Difference], kind: str) -> str:
+    """Which of these differ significantly from the first method, and the largest differences."""
+    clear = [one for one in ones if one.p < LEVEL]
+    count, differing = (len({one.title for one in each}) for each in (ones, clear))
     if not clear:
-        largest = max(others, key=lambda one: abs(one.finding.effect)).named
+        largest = max(ones, key=lambda one: abs(one.finding.effect)).named
         if count == 1:
-            return f"The other method does not differ significantly from {first}: {largest}."
+            return f"The {kind} does not differ significantly from {first}: {largest}."
         return (
-            f"None of {count} other methods differs significantly from {first} after Holm; the "
+            f"None of {count} {kind}s differs significantly from {first} after Holm; the "
             f"largest difference is {largest}."
         )
     ends = {
@@ -224,11 +244,44 @@ def _of_others(first: str, others: Sequence[_Difference]) -> str:
         "loss": min(clear, key=lambda one: one.finding.effect),
     }
     named = [
-        f"the largest {kind} is {one.named}"
-        for kind, one in ends.items()
-        if (one.finding.effect > 0) == (kind == "gain") and one.finding.effect
+        f"the largest {end} is {one.named}"
+        for end, one in ends.items()
+        if (one.finding.effect > 0) == (end == "gain") and one.finding.effect
     ]
-    which = f"{differing} of {count} other methods differ" + "s" * (differing == 1)
+    which = f"{differing} of {count} {kind}s differ" + "s" * (differing == 1)
     if count == 1:
-        which = "The other method differs"
+        which = f"The {kind} differs"
     return f"{which} significantly from {first} after Holm: {listed(named)}."
+
+
+def _gaining_controls(
+    methods: Sequence[_Difference], controls: Sequence[_Difference]
+) -> list[_Difference]:
+    """Gains of controls that no method exceeds at the same k, significant or beside a gain that is.
+
+    A method that was not significant counts as well, so that none is called beaten that is not.
+    """
+    best = dict.fromkeys((one.k for one in controls), 0.0)
+    for one in methods:
+        best[one.k] = max(best.get(one.k, 0.0), one.finding.effect)
+    clear = {one.k for one in (*methods, *controls) if one.p < LEVEL and one.finding.effect > 0}
+    return [
+        one
+        for one in controls
+        if one.k in clear and one.finding.effect > 0 and one.finding.effect >= best[one.k]
+    ]
+
+
+def _of_control(gaining: Sequence[_Difference], bases: Mapping[int, str]) -> list[str]:
+    """A sentence on the largest of these gains of controls, if there is one."""
+    if not gaining:
+        return []
+    one = max(gaining, key=lambda each: each.finding.effect)
+    known = f"{one.before} to {one.after} %, {one.change}" + ", not significant" * (
+        not one.p < LEVEL
+    )
+    base = f"; the base has {bases[one.k]} %" if one.k in bases else ""
+    return [
+        f"{one.title}, a control that is not rewarded for right answers, gains at least as much in "
+        f"pass@{one.k} ({known}{base})."
+    ]
