@@ -206,6 +206,14 @@ class TestPage:
         sentences = opening(study, COMPARISONS, pass_at_k(METRICS), [], 0).sentences
         assert sentences[1].startswith("The control differs significantly from GRPO after Holm: ")
 
+    def test_a_base_that_nothing_was_trained_from_opens_with_its_own_numbers(self) -> None:
+        rows = pass_at_k([row for row in METRICS if row[0] == "base"])
+        opened = opening(a_study(), COMPARISONS.iloc[:0], rows, [], 0)
+        assert opened.sentences == (
+            "Tiny reaches pass@1 of 30.0 % (95 % interval 20.0 to 40.0) and pass@4 of 70.0 % "
+            "(95 % interval 60.0 to 80.0) on Easy.",
+        )
+
     def test_claims_open_the_page_with_their_verdicts_apart(self, tmp_path: Path) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")
         study = with_a_case(a_study())
