@@ -29,7 +29,7 @@ from sage.rendering.forest import Forest, forest
 from sage.rendering.numbers import p_text, percent, points
 from sage.rendering.table import Column, Table, points_cell, table_of, titled
 from sage.report.loader import read_sources
-from sage.report.opening import difference_line
+from sage.report.opening import MOST, difference_line
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.report.warnings import changes
 from sage.results import Results
@@ -63,10 +63,11 @@ def write_comparison(
     text = template.render(
         names=names,
         sentence=sentence,
-        forests=[(k, _forest(table[table["k"] == k])) for k in sorted(set(table["k"]))],
+        forests=[_of_k(table, k) for k in sorted(set(table["k"]))],
         table=_table(table, names),
         changed=_changed(*settings),
         only=[sorted(set(mine) - set(other)) for mine, other in (settings, settings[::-1])],
+        most=MOST,
         left_out=_left_out(counts, table),
         policy=content_policy(script),
         script=Markup(script),
@@ -158,6 +159,13 @@ def _sentence(table: pd.DataFrame, names: tuple[str, str]) -> str:
         f"({percent(largest['first'])} to {percent(largest['second'])} %, "
         f"{points(largest['value'])} points)."
     )
+
+
+def _of_k(table: pd.DataFrame, k: int) -> tuple[int, Forest | None, int]:
+    """k, a forest of at most MOST of its differences, the largest, and how many there are."""
+    rows = table[table["k"] == k]
+    order = rows["value"].abs().sort_values(ascending=False, kind="stable").index
+    return k, _forest(rows.loc[sorted(order[:MOST])]), len(rows)
 
 
 def _forest(rows: pd.DataFrame) -> Forest | None:

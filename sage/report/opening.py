@@ -22,10 +22,11 @@ from sage.exhibits.pass_at_k import LEVEL, ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, row_title
 from sage.rendering.numbers import interval_of_points, p_text, percent, points
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, ResolvedStudy, is_control
 
+UNTESTED = "untested-at-this-dose"
 MOST = 12
-"""The most differences in the forest of a study without claims: the largest ones."""
+"""The most differences in a forest that no claim chose: the largest ones."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class _Difference:
     p: float
     before: str
     after: str
+    control: bool
+    """Whether the method is rewarded for no right answer."""
 
     @property
     def change(self) -> str:
@@ -91,26 +94,37 @@ def opening(
     sentences = _sentences(compared) if compared else ()
     if claims:
         caption = (
-            "Primary contrasts of the paper’s claims. The wash is the side that the paper claims, "
-            "the grey band the margin below which no difference matters. Open marks: one training "
-            "run."
+            "The main test of each of the paper’s claims. Coloured side: where the paper says that "
+            "the difference lies. Grey band: differences too small to matter. Open marks: one "
+            "training run."
         )
+        if any(line.kind == UNTESTED for line in claims):
+            caption += " Untested at this dose: the guide changed too little to test the claim."
         note = f"{untold} more are in section Claims, in other units." if untold else ""
         return Opening(sentences, forest(claims), caption, note)
-    if not compared:
-        return Opening()
-    ones = compared.of_others or compared.of_first
+    ones = (compared.of_others or compared.of_first) if compared else ()
+    if not compared or not ones:
+        alone = () if pass_at_k is None else _of_base(study, pass_at_k)
+        return Opening(sentences or alone)
+    k = compared.primary_k
+    if k not in {one.k for one in ones}:
+        k = ones[0].k
     lines = [
         difference_line(
-            f"{one.title} − {one.other}", "", vars(one.finding), one.p, one.finding.runs
+            f"{one.title} − {one.other}",
+            "control" * one.control,
+            vars(one.finding),
+            one.p,
+            one.finding.runs,
         )
         for one in ones
-        if one.k == compared.primary_k
+        if one.k == k
     ]
     largest = sorted(lines, key=lambda line: -abs(line.effect))[:MOST]
     caption = (
-        f"Differences of pass@{compared.primary_k} from {compared.first}, {compared.where}, paired "
-        "by problem. p is adjusted after Holm for all methods and both pass@1 and pass@k."
+        f"Differences of pass@{k} from {compared.first if compared.of_others else 'the base'}, "
+        f"{compared.where}, paired by problem. p is adjusted after Holm for all methods and both "
+        "pass@1 and pass@k."
     )
     note = f"The {MOST} largest of {len(lines)} differences." if len(lines) > MOST else ""
     return Opening(sentences, forest([line for line in lines if line in largest]), caption, note)
@@ -174,9 +188,10 @@ def _compared(
         before = level(BASE, k) if other == BASE else after - one.effect
         names = row_title(study, row), row_title(study, other)
         texts = percent(before), percent(after)
-        differences.append(_Difference(*names, k, one, float(p), *texts))
+        control = is_control(study.algorithms[row])
+        differences.append(_Difference(*names, k, one, float(p), *texts, control))
     titles, count = benchmark_titles(study), len(benchmarks)
-    where = titles[benchmarks[0]] if count == 1 else f"mean of {count} benchmarks"
+    where = f"on {titles[benchmarks[0]]}" if count == 1 else f"mean of {count} benchmarks"
     own = differences[:split], differences[split:]
     return _Compared(row_title(study, first), where, ks[1], *own)
 
@@ -185,38 +200,82 @@ def _sentences(compared: _Compared) -> tuple[str, ...]:
     """What the first method changes, which others differ from it, and whether each ran once."""
     sentences = []
     if compared.of_first:
-        changes = listed([_change(one) for one in compared.of_first])
+        changes = listed([_change(one, not at) for at, one in enumerate(compared.of_first)])
         sentences.append(f"{compared.first} {changes}, {compared.where}.")
     if compared.of_others:
-        sentences.append(_of_others(compared.first, compared.of_others))
+        bases = {one.k: one.before for one in compared.of_first}
+        sentences += _of_others(compared.first, compared.of_others, bases)
     measured = [*compared.of_first, *compared.of_others]
     if measured and all(one.finding.runs == 1 for one in measured):
         sentences.append("Each method was trained once, so this is true of these runs alone.")
     return tuple(sentences)
 
 
-def _change(one: _Difference) -> str:
-    """``raises pass@1 from 9.8 to 16.4 % (+6.6 points, 95 % interval …)``."""
+def _of_base(study: ResolvedStudy, pass_at_k: pd.DataFrame) -> tuple[str, ...]:
+    """pass@1 and pass@k of a base that nothing was trained from, on the first benchmark shown."""
+    for name in study.study.exhibits:
+        exhibit = kind_of(study, name)
+        if not isinstance(exhibit, ShowsPassAtK):
+            continue
+        ks = (1, study.evaluation(exhibit.model).primary_k)
+        for benchmark in exhibit.benchmarks_of(study):
+            rows = pass_at_k[
+                (pass_at_k["model"] == exhibit.model)
+                & (pass_at_k["algorithm"] == BASE)
+                & (pass_at_k["benchmark"] == benchmark)
+                & (pass_at_k["metric"] == "pass@k")
+                & pass_at_k["k"].isin(ks)
+            ].drop_duplicates("k", keep="last")
+            if rows.empty:
+                continue
+            reached = [
+                f"pass@{row['k']} of {percent(row['value'])} %"
+                f" (95 % interval {percent(row['low'])} to {percent(row['high'])})"
+                for row in rows.sort_values("k").to_dict("records")
+            ]
+            title = study.model(exhibit.model).title
+            where = benchmark_titles(study)[benchmark]
+            return (f"{title} reaches {listed(reached)} on {where}.",)
+    return ()
+
+
+def _change(one: _Difference, leads: bool) -> str:
+    """``raises pass@1 of the base from 9.8 to 16.4 % (+6.6 points, 95 % interval …)``.
+
+    The first of a sentence says of what, and what the interval is.
+    """
+    measure = f"pass@{one.k} of the base" if leads else f"pass@{one.k}"
     limits = interval_of_points(one.finding.low, one.finding.high)
-    known = f"{one.change}, 95 % interval {limits}" if limits else one.change
+    named = "95 % interval " if leads else ""
+    known = f"{one.change}, {named}{limits}" if limits else one.change
     if not one.p < LEVEL:
-        return (
-            f"does not change pass@{one.k} significantly ({one.before} to {one.after} %: {known})"
-        )
+        return f"does not change {measure} significantly ({one.before} to {one.after} %: {known})"
     verb = "raises" if one.finding.effect > 0 else "lowers"
-    return f"{verb} pass@{one.k} of the base from {one.before} to {one.after} % ({known})"
+    return f"{verb} {measure} from {one.before} to {one.after} % ({known})"
 
 
-def _of_others(first: str, others: Sequence[_Difference]) -> str:
-    """Which other methods differ significantly from the first, and the largest differences."""
-    clear = [one for one in others if one.p < LEVEL]
-    count, differing = (len({one.title for one in ones}) for ones in (others, clear))
+def _of_others(first: str, others: Sequence[_Difference], bases: Mapping[int, str]) -> list[str]:
+    """Which other methods differ significantly from the first, and whether a control gains as much.
+
+    `bases` is pass@k of the base by k, in percent: a control may gain because it changes nothing.
+    """
+    methods, controls = ([one for one in others if one.control is which] for which in (False, True))
+    if not methods:
+        return [_of_kind(first, controls, "control")]
+    gaining = _gaining_controls(methods, controls)
+    return [_of_kind(first, methods, "other method"), *_of_control(gaining, bases)]
+
+
+def _of_kind(first: str, ones: Sequence[_Difference], kind: str) -> str:
+    """Which of these differ significantly from the first method, and the largest differences."""
+    clear = [one for one in ones if one.p < LEVEL]
+    count, differing = (len({one.title for one in each}) for each in (ones, clear))
     if not clear:
-        largest = max(others, key=lambda one: abs(one.finding.effect)).named
+        largest = max(ones, key=lambda one: abs(one.finding.effect)).named
         if count == 1:
-            return f"The other method does not differ significantly from {first}: {largest}."
+            return f"The {kind} does not differ significantly from {first}: {largest}."
         return (
-            f"None of {count} other methods differs significantly from {first} after Holm; the "
+            f"None of {count} {kind}s differs significantly from {first} after Holm; the "
             f"largest difference is {largest}."
         )
     ends = {
@@ -224,11 +283,44 @@ def _of_others(first: str, others: Sequence[_Difference]) -> str:
         "loss": min(clear, key=lambda one: one.finding.effect),
     }
     named = [
-        f"the largest {kind} is {one.named}"
-        for kind, one in ends.items()
-        if (one.finding.effect > 0) == (kind == "gain") and one.finding.effect
+        f"the largest {end} is {one.named}"
+        for end, one in ends.items()
+        if (one.finding.effect > 0) == (end == "gain") and one.finding.effect
     ]
-    which = f"{differing} of {count} other methods differ" + "s" * (differing == 1)
+    which = f"{differing} of {count} {kind}s differ" + "s" * (differing == 1)
     if count == 1:
-        which = "The other method differs"
+        which = f"The {kind} differs"
     return f"{which} significantly from {first} after Holm: {listed(named)}."
+
+
+def _gaining_controls(
+    methods: Sequence[_Difference], controls: Sequence[_Difference]
+) -> list[_Difference]:
+    """Gains of controls that no method exceeds at the same k, significant or beside a gain that is.
+
+    A method that was not significant counts as well, so that none is called beaten that is not.
+    """
+    best = dict.fromkeys((one.k for one in controls), 0.0)
+    for one in methods:
+        best[one.k] = max(best.get(one.k, 0.0), one.finding.effect)
+    clear = {one.k for one in (*methods, *controls) if one.p < LEVEL and one.finding.effect > 0}
+    return [
+        one
+        for one in controls
+        if one.k in clear and one.finding.effect > 0 and one.finding.effect >= best[one.k]
+    ]
+
+
+def _of_control(gaining: Sequence[_Difference], bases: Mapping[int, str]) -> list[str]:
+    """A sentence on the largest of these gains of controls, if there is one."""
+    if not gaining:
+        return []
+    one = max(gaining, key=lambda each: each.finding.effect)
+    known = f"{one.before} to {one.after} %, {one.change}" + ", not significant" * (
+        not one.p < LEVEL
+    )
+    base = f"; the base has {bases[one.k]} %" if one.k in bases else ""
+    return [
+        f"{one.title}, a control that is not rewarded for right answers, gains at least as much in "
+        f"pass@{one.k} ({known}{base})."
+    ]

@@ -105,6 +105,7 @@ def render_page(
             opens,
             len(early) - len(opens),
         ),
+        measured="pass_at_k" in content.metrics,
         lead=lead,
         claims_path=files.made.metrics("claims", "csv").as_posix(),
         registered=asked.of_study(study),

@@ -61,8 +61,8 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     if study.numbers_of_runs() == [1]:
         text = (
             "Each method was trained once, so a difference holds for these single runs and "
-            "decides no claim about methods. To decide claims, train with more seeds (`seeds` in "
-            "the study)."
+            "decides no claim about methods. To decide claims, train with more seeds (the key "
+            "“seeds” of the study)."
         )
         notices.append(Notice(text, []))
     if "rates" in content.metrics:
@@ -164,7 +164,7 @@ def training_notices(study: ResolvedStudy, content: PageContent) -> list[Notice]
         ]
     text = (
         "In some runs training went wrong in these steps; read their results with care. The limits "
-        "are in `rl.watch` of the model."
+        "are in the key “rl.watch” of the model."
     )
     return _if_any(text, lines)
 

@@ -5,7 +5,7 @@ from sage.problems.arithmetic import ArithmeticSet
 from sage.problems.corpus import Corpus
 from sage.problems.knights import KnightsSet
 from sage.problems.sets import ProblemSet
-from sage.study.algorithms import Algorithm, choice_files
+from sage.study.algorithms import Algorithm, choice_files, is_control
 from sage.study.bases import Architecture, Pretraining, ScratchBase
 from sage.study.choices import REGISTRIES, Choice, Guide
 from sage.study.models import RL, Draws, Evaluation, Model, Sampling
@@ -39,5 +39,6 @@ __all__ = [
     "Study",
     "StudyError",
     "choice_files",
+    "is_control",
     "load_settings",
 ]

@@ -15,6 +15,8 @@ from sage.fields import NonNegativeFloat, PositiveFloat, Strict
 from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
 
 _CLIPS = ["clip_low", "clip_high"]
+_CONTROLS = {"random", "tagged", "incorrect"}
+_PENALTIES = {"overlong"}
 
 
 class Algorithm(Strict):
@@ -153,6 +155,15 @@ def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
                 f"prompts_per_step {rl.prompts_per_step} must be a multiple of micro_batches "
                 f"{rl.micro_batches}"
             )
+
+
+def is_control(algorithm: Algorithm) -> bool:
+    """Whether the method is rewarded for no right answer: a control, which no one would adopt.
+
+    A reward of the user's own counts as one for right answers.
+    """
+    kinds = {reward.kind for reward in algorithm.rewards} - _PENALTIES
+    return bool(kinds) and kinds <= _CONTROLS
 
 
 def needs_hints(algorithm: Algorithm) -> bool:
