@@ -138,7 +138,9 @@ class TestPage:
         metrics = {"pass_at_k": pass_at_k(METRICS), "comparisons": alike}
         opening = parsed(a_page(study, tmp_path, metrics=metrics)).find(".//div[@id='findings']")
         lede, second = [words_of(item) for item in opening.findall("p")][:2]
-        assert "does not change pass@1 significantly (20.0 to 36.0 %: +16.0 points" in lede
+        assert (
+            "does not change pass@1 of the base significantly (20.0 to 36.0 %: +16.0 points" in lede
+        )
         assert second.startswith("The other method does not differ significantly from GRPO: Branch")
 
     @pytest.mark.parametrize(
