@@ -178,7 +178,6 @@ def perplexity_table(
     tokenizer: PreTrainedTokenizerBase,
     problems: Sequence[Problem],
     responses: pd.DataFrame,
-    batch_tokens: int = 16_384,
 ) -> pd.DataFrame:
     """`responses` (see `choose_responses`) with the perplexity of each under `base`; COLUMNS.
 
@@ -197,7 +196,6 @@ def perplexity_table(
         base,
         [prompts[problem] for problem in responses["problem_id"]],
         [list(ids) for ids in responses[TOKEN_IDS]],
-        batch_tokens,
     )
     return responses.assign(perplexity=[perplexity(row) for row in log_probs])[COLUMNS]
 
