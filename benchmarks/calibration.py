@@ -3,12 +3,11 @@
 Each study of `benchmarks.worlds` is measured as a real one is and judged by `config/claims.yaml`.
 Without an effect a claim may be decided in at most 5 % of studies. `benchmarks/calibration.json`
 keeps the tables with the number of studies and the seed of each entry;
-`python -m benchmarks.calibration` puts them into `docs/statistics.md`.
+`python -m benchmarks.calibration_page` puts them into `docs/statistics.md`.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaln
 
+from benchmarks.calibration_page import RESULTS, Record, json_by_row
 from benchmarks.paired import Comparison
 from benchmarks.worlds import (
     BENCHMARKS,
@@ -49,9 +49,6 @@ from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.runtime.files import write_text_atomic
 
-RESULTS, PAGE = ROOT / "benchmarks/calibration.json", ROOT / "docs/statistics.md"
-START, END = "<!-- {}, from benchmarks/calibration.json -->", "<!-- end of table -->"
-"""What stands around a table of the page."""
 STUDIES, MANY, CHUNK = 400, 2_000, 200
 """Studies of an entry, of one in the covered worlds, and drawn at a time. Standard errors at 5 %
 are 0.011 and 0.005."""
@@ -77,7 +74,6 @@ IN_ALL = ("gains_of_grpo", "accuracy_and_coverage", "forward_kl", "out_of_distri
 """Claims that are simulated in every world; all are in a world without an effect."""
 MARGIN = 0.01
 """Of the power of `no difference`: the claims' own is seldom reached by studies of this size."""
-Record = dict[str, Any]
 Table = Iterator[tuple[Record, Comparison | None]]
 """Records of a table, each with its limit if it has one."""
 Seen = dict[str, list[str]]
@@ -112,18 +108,6 @@ def comparisons() -> Iterator[Comparison]:
         "tables": tables,
     }
     write_text_atomic(RESULTS, json_by_row(kept))
-
-
-def json_by_row(content: Mapping[str, Any]) -> str:
-    """The content as JSON, each record of a table in one line."""
-    tables = content["tables"]
-    lines = {
-        name: "[\n" + ",\n".join(f"   {json.dumps(record)}" for record in records) + "\n  ]"
-        for name, records in tables.items()
-    }
-    head = json.dumps({key: value for key, value in content.items() if key != "tables"}, indent=1)
-    body = ",\n".join(f"  {json.dumps(name)}: {text}" for name, text in lines.items())
-    return head.removesuffix("\n}") + ',\n "tables": {\n' + body + "\n }\n}\n"
 
 
 def false_verdicts(claims: Mapping[str, Claim]) -> Table:
@@ -368,48 +352,3 @@ def _coverage(title: str, runs: int, share: float, studies: int) -> tuple[Record
     name = f"coverage of {title}, {runs} runs"
     limit = Comparison(name, share, "at least 0.93", share, 0.95, studies, "of studies")
     return record, limit
-
-
-def markdown(tables: Mapping[str, list[Record]]) -> dict[str, str]:
-    """The tables of the page by name, a column for each number of runs; – where not measured."""
-    runs = {name: sorted({row["runs"] for row in rows}) for name, rows in tables.items()}
-    columns = {
-        "false verdicts": (["world", "claim"], "false"),
-        "no difference": (["methods"], "no difference"),
-        "power": (["claim", "points"], "right"),
-        "coverage": (["of"], "covered"),
-    }
-    pages = {}
-    for name, rows in tables.items():
-        keys, value = columns[name]
-        cells: dict[tuple[str, ...], dict[int, str]] = {}
-        for row in rows:
-            text = f"{_right(row) if value == 'right' else row[value]:.3f}"
-            if "means alone" in row:
-                text += f" ({row['means alone']:.3f})"
-            cells.setdefault(tuple(str(row[key]) for key in keys), {})[row["runs"]] = text
-        head = [*keys, *(f"{n} run{'s' * (n > 1)}" for n in runs[name])]
-        lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        for key, by_runs in cells.items():
-            texts = [by_runs.get(n, "–") for n in runs[name]]
-            lines.append("| " + " | ".join([*key, *texts]) + " |")
-        pages[name] = "\n".join(lines)
-    return pages
-
-
-def _right(row: Mapping[str, Any]) -> float:
-    """The share of verdicts that say which way an effect goes."""
-    return float(row["contradicted" if row["points"] < 0 else "supported"])
-
-
-def page_with(text: str, tables: Mapping[str, list[Record]]) -> str:
-    """The page's text with each table in its place."""
-    for name, table in markdown(tables).items():
-        start, _, rest = text.partition(START.format(name))
-        text = f"{start}{START.format(name)}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
-    return text
-
-
-if __name__ == "__main__":
-    kept_tables = json.loads(RESULTS.read_text(encoding="utf-8"))["tables"]
-    write_text_atomic(PAGE, page_with(PAGE.read_text(encoding="utf-8"), kept_tables))

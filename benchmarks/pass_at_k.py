@@ -10,7 +10,7 @@ from math import comb
 import numpy as np
 
 from benchmarks.paired import Comparison
-from sage.evaluation import intervals
+from sage.evaluation import bootstrap, intervals
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 
 PAIRS, DRAWS, PROBLEMS, SECONDS, ROUNDS = 1_000_000, 10_000, 500, 5.0, 5
@@ -31,7 +31,7 @@ def comparisons() -> Iterator[Comparison]:
         pass_at_k(n, correct, ks)
         curves = time.perf_counter() - start
         # Like the first interval of a study: later ones reuse the resamples.
-        intervals._weights.cache_clear()
+        bootstrap._weights.cache_clear()
         intervals.interval_of_share(values, DRAWS)
         whole.append(time.perf_counter() - start)
         start = time.perf_counter()

@@ -13,13 +13,13 @@ from benchmarks.calibration import (
     IN_ALL,
     OUTSIDE,
     _collapsing,
-    json_by_row,
     measured,
     of_equality,
     of_world,
     verdicts,
     worlds_apart,
 )
+from benchmarks.calibration_page import json_by_row
 from benchmarks.worlds import (
     ROOT,
     SHEETS,

@@ -24,7 +24,7 @@ from sage.sampling.memory import cache_bytes, vllm_share
 from sage.study import RL, Algorithm
 from sage.training import rl
 from sage.training.credit import Correction, SamplerFault
-from sage.training.drawers import copy_dtype, drawer_for
+from sage.training.drawers import copy_dtype, drawer_for, transformers_rollouts
 from sage.training.drawing import Drawer, rollout_stream
 from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer
@@ -108,8 +108,9 @@ def two_tokens(
 def test_rollouts_have_the_policys_distribution(parent: Path, copies: bool, by: str) -> None:
     """Chi-square of 4,000 rollouts of two tokens, ours and TRL's, against the exact numbers."""
     sampling = {"temperature": 1.2, "max_tokens": 2, "top_k": 5}
-    changes = {"sampling": sampling, "drawing_copy": copies}
-    trainer = build(parent, settings=changes, **({"make_drawer": None} if by == "trl" else {}))
+    changes = {"sampling": sampling}
+    drawer = transformers_rollouts(torch.float32 if copies else None) if by == "sage" else None
+    trainer = build(parent, settings=changes, make_drawer=drawer)
     push(trainer.model, 0.3)
     settings = RL.model_validate(SETTINGS.model_dump() | changes)
     prompt = tuple(prompt_ids(trainer.processing_class, PROBLEMS[7].problem))
@@ -304,20 +305,15 @@ def test_a_further_pass_must_save_more_on_a_gpu(shorter: int) -> None:
     assert passes == on_cpu + on_gpu
 
 
-def test_what_draws_is_a_copy_only_where_that_is_exact_and_asked_for() -> None:
+def test_what_draws_is_a_copy_only_where_that_is_exact() -> None:
     def dtype(sharded: bool = False, fusible: bool = True, **changes: Any) -> torch.dtype | None:
         return copy_dtype(SETTINGS.model_copy(update=changes), fusible, sharded)
 
     short = {"precision": "bfloat16"}
     assert dtype() == torch.float32
-    assert dtype(drawing_copy=False) is None
     assert dtype(fusible=False) is None
     assert dtype(**short) is None
-    assert dtype(**short, drawing_copy=True) == torch.float32  # not to round the adapter away
-    assert dtype(**short, lora=None, drawing_copy=True) == torch.bfloat16
     assert dtype(**short, lora=None, sharded=True) == torch.bfloat16
-    with pytest.raises(ValueError, match="drawing_copy: false"):
-        dtype(lora=None, sharded=True, drawing_copy=False)
 
 
 def test_vllms_share_of_a_gpu_follows_from_what_it_holds() -> None:

@@ -16,9 +16,8 @@ from sage.analysis.optimum import (
     log_q_of,
     optimal_weights,
     optimum_row,
-    read_signals,
 )
-from sage.analysis.perplexity import token_log_probs
+from sage.analysis.perplexity import token_signals
 from sage.exhibits import load_study
 from sage.theory.toy import BRANCH, rlvr_policy, sage_policy
 
@@ -79,15 +78,15 @@ def test_samples_of_the_reference_give_the_exact_optimum() -> None:
     assert row["moved"] == pytest.approx(0.5 * np.abs(shares[0] - shares[1]).sum(), abs=2e-3)
 
 
-def test_signals_are_those_of_a_token_at_a_time(network: PreTrainedModel) -> None:  # noqa: F811
+def test_entropies_are_those_of_a_token_at_a_time(network: PreTrainedModel) -> None:  # noqa: F811
     prompts, completions = random_pairs(network.config.vocab_size)
-    read = read_signals(network, prompts, completions, chunk_logits=2**13)
-    for (ours, _), theirs in zip(read, token_log_probs(network, prompts, completions), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5)
-    with torch.no_grad():
-        first = network(torch.tensor([prompts[1]])).logits[0, -1].float().log_softmax(-1)
-    assert read[1][1][0] == pytest.approx(-float((first.exp() * first).sum()), abs=1e-5)
-    assert [len(entropies) for _, entropies in read] == [len(each) for each in completions]
+    read = token_signals(network, prompts, completions, chunk_logits=2**13)
+    for prompt, written, (_, entropies) in zip(prompts, completions, read, strict=True):
+        with torch.no_grad():
+            logits = network(torch.tensor([[*prompt, *written]])).logits[0, len(prompt) - 1 : -1]
+        log_probs = logits.float().log_softmax(-1)
+        expected = -(log_probs.exp() * log_probs).sum(-1).numpy()
+        np.testing.assert_allclose(entropies, expected, atol=2e-5)
 
 
 def test_log_q_of_a_branch_guide_counts_the_tokens_above_its_threshold() -> None:

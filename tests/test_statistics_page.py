@@ -6,7 +6,8 @@ import json
 
 from report_frames import ROOT
 
-from benchmarks.calibration import COVERED, END, START, markdown, page_with
+from benchmarks.calibration import COVERED
+from benchmarks.calibration_page import END, START, markdown, page_with
 
 TEXT = (ROOT / "docs/statistics.md").read_text(encoding="utf-8")
 TABLES = json.loads((ROOT / "benchmarks/calibration.json").read_text(encoding="utf-8"))["tables"]

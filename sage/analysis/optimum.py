@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from sage.analysis.perplexity import TOKEN_IDS, length_sorted
+from sage.analysis.perplexity import TOKEN_IDS, token_signals
 from sage.evaluation.curves import run_of
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.policies import load_policy, load_tokenizer
@@ -111,37 +112,10 @@ def optimum_row(log_q: np.ndarray, right: np.ndarray, beta: float) -> dict[str, 
     }
 
 
-@torch.inference_mode()
-def read_signals(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
-    chunk_logits: int = 2**25,
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(log-probabilities, entropies) in nats of each completion's tokens, float32 `[T]` each.
-
-    A batch holds at most `chunk_logits` logits, or one completion.
-    """
-    pairs = list(zip(prompts, completions, strict=True))
-    read: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0), np.empty(0))] * len(pairs)
-    positions = max(1, chunk_logits // model.config.vocab_size)
-    for batch in length_sorted([len(p) + len(c) for p, c in pairs], positions, positions):
-        rows = [torch.tensor([*pairs[place][0], *pairs[place][1]]) for place in batch]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(model.device)
-        log_probs = model(ids).logits[:, :-1].float().log_softmax(-1)
-        drawn = log_probs.gather(-1, ids[:, 1:, None])[..., 0].cpu().numpy()
-        entropies = -(log_probs.exp() * log_probs).sum(-1).cpu().numpy()
-        for row, place in enumerate(batch):
-            prompt, completion = (len(part) for part in pairs[place])
-            span = slice(prompt - 1, prompt + completion - 1)
-            read[place] = (drawn[row, span].copy(), entropies[row, span].copy())
-    return read
-
-
 def log_q_of(algorithm: Algorithm, read: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """log q of each completion `[N]`, the sum over its tokens, at the end of training.
 
-    `read` is from `read_signals`; 0 for a method without a guide.
+    `read` is from `token_signals`; 0 for a method without a guide.
     """
     guide = algorithm.guide
     if guide is None:
@@ -214,7 +188,7 @@ class _Reader:
         self._prompts = {p.problem_id: prompt_ids(tokenizer, p.problem) for p in problems}
 
     def read(self, samples: Path) -> tuple[pd.DataFrame, list[tuple[np.ndarray, np.ndarray]]]:
-        """The base's samples by problem, and what `read_signals` reads of them."""
+        """The base's samples by problem, and what `token_signals` reads of them."""
         frame = read_frame(samples, columns=["problem_id", "status", TOKEN_IDS])
         frame = frame.sort_values("problem_id", kind="stable", ignore_index=True)
         return frame, self._signals(frame, None)
@@ -232,9 +206,9 @@ class _Reader:
     def _signals(
         self, frame: pd.DataFrame, policy: Path | None
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        model = load_policy(self._base, policy, torch.float32, self._device).eval()
+        model: Any = load_policy(self._base, policy, torch.float32, self._device)
         completions = [list(ids) for ids in frame[TOKEN_IDS]]
         self.tokens += sum(map(len, completions))
-        return read_signals(
+        return token_signals(
             model, [self._prompts[name] for name in frame["problem_id"]], completions
         )

@@ -51,10 +51,26 @@ def token_log_probs(
 ) -> list[np.ndarray]:
     """log p(y_t | x, y_<t) in nats of every token of every completion, float32 `[T]` each.
 
-    The prompt and the completion of a pair are token ids. A batch holds at most `batch_tokens`
-    positions (or one pair), and at most `chunk_logits` logits at a time (or those of one position
-    of one row). Both change speed and memory; the numbers change only by rounding. Raises
-    ValueError for a pair with an empty prompt or completion: the first token needs a condition.
+    As `token_signals`, without the entropies.
+    """
+    signals = token_signals(model, prompts, completions, batch_tokens, chunk_logits)
+    return [log_probs for log_probs, _ in signals]
+
+
+def token_signals(
+    model: PreTrainedModel,
+    prompts: Sequence[Ids],
+    completions: Sequence[Ids],
+    batch_tokens: int = 16_384,
+    chunk_logits: int = 2**27,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(log-probabilities, entropies) in nats of each completion's tokens, float32 `[T]` each.
+
+    The entropy is that of the distribution that the token was drawn from. The prompt and the
+    completion of a pair are token ids. A batch holds at most `batch_tokens` positions (or one
+    pair), and at most `chunk_logits` logits at a time (or those of one position of one row). Both
+    change speed and memory; the numbers change only by rounding. Raises ValueError for a pair with
+    an empty prompt or completion: the first token needs a condition.
     """
     pairs = list(zip(prompts, completions, strict=True))
     for place, (prompt, completion) in enumerate(pairs):
@@ -65,13 +81,13 @@ def token_log_probs(
             )
     model.eval()
     most_rows = max(1, chunk_logits // model.config.vocab_size)
-    results: list[np.ndarray] = [np.empty(0, dtype=np.float32)] * len(pairs)
+    signals = [(np.empty(0), np.empty(0))] * len(pairs)
     batches = length_sorted([len(p) + len(c) for p, c in pairs], batch_tokens, most_rows)
     for batch in tqdm(batches, desc="reading", unit="batch", mininterval=5):
         rows = _read(model, [pairs[place] for place in batch], chunk_logits)
         for place, row in zip(batch, rows, strict=True):
-            results[place] = row
-    return results
+            signals[place] = row
+    return signals
 
 
 def length_sorted(lengths: Sequence[int], batch_tokens: int, most_rows: int) -> list[list[int]]:
@@ -162,7 +178,6 @@ def perplexity_table(
     tokenizer: PreTrainedTokenizerBase,
     problems: Sequence[Problem],
     responses: pd.DataFrame,
-    batch_tokens: int = 16_384,
 ) -> pd.DataFrame:
     """`responses` (see `choose_responses`) with the perplexity of each under `base`; COLUMNS.
 
@@ -181,7 +196,6 @@ def perplexity_table(
         base,
         [prompts[problem] for problem in responses["problem_id"]],
         [list(ids) for ids in responses[TOKEN_IDS]],
-        batch_tokens,
     )
     return responses.assign(perplexity=[perplexity(row) for row in log_probs])[COLUMNS]
 
@@ -219,8 +233,8 @@ def read_perplexities(
 @torch.inference_mode()
 def _read(
     model: PreTrainedModel, pairs: Sequence[tuple[Ids, Ids]], chunk_logits: int
-) -> list[np.ndarray]:
-    """Log-probabilities of the completions of one batch.
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Log-probabilities and entropies of the completions of one batch.
 
     Padding is on the right, where real tokens do not attend to it, so no mask is needed.
     """
@@ -231,7 +245,7 @@ def _read(
     last = ids.shape[1] - 1
     width = max(1, chunk_logits // (len(pairs) * model.config.vocab_size))
     cache = DynamicCache(config=model.config)
-    log_probs = torch.zeros(len(pairs), last)
+    signals = torch.zeros(2, len(pairs), last)
     ends = [*([first] if first else []), *range(first + width, last, width), last]
     start = 0
     for end in ends:
@@ -244,11 +258,11 @@ def _read(
         ).logits
         if end > first:
             logits = logits.float()
-            targets = ids[:, start + 1 : end + 1, None]
-            chosen = logits.gather(-1, targets)[..., 0] - logits.logsumexp(dim=-1)
-            log_probs[:, start:end] = chosen.cpu()
+            targets, total = ids[:, start + 1 : end + 1, None], logits.logsumexp(dim=-1)
+            signals[0, :, start:end] = logits.gather(-1, targets)[..., 0] - total
+            mean = (logits.softmax(dim=-1) * logits).sum(dim=-1)
+            signals[1, :, start:end] = total - mean
         start = end
-    return [
-        log_probs[row, len(prompt) - 1 : len(prompt) + len(completion) - 1].numpy().copy()
-        for row, (prompt, completion) in enumerate(pairs)
-    ]
+    spans = [slice(len(p) - 1, len(p) + len(c) - 1) for p, c in pairs]
+    rows = [signals[:, row, span].numpy().copy() for row, span in enumerate(spans)]
+    return [(log_probs, entropies) for log_probs, entropies in rows]

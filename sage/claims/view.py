@@ -152,8 +152,8 @@ def _contrast(says: str) -> tuple[str, str, str]:
     """What a test measures, its difference in words, and the side of 0 that it claims."""
     measure, _, relation = says.partition(": ")
     for sign, claimed in ((" > ", "up"), (" < ", "down"), (" ≤ ", "")):
-        row, found, other = relation.partition(sign)
-        if found:
+        row, has_sign, other = relation.partition(sign)
+        if has_sign:
             return measure, f"{row} − {other if claimed else other.rpartition(' + ')[0]}", claimed
     return measure, relation, ""
 

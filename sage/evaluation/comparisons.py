@@ -89,8 +89,8 @@ def comparisons_table(
                 ),
             }
             sizes = {"n_seeds": sum(len(runs) for *_, runs in differences), "n_bases": len(models)}
-            found = differences_rows(values, ks, seeds, draws, pairs[0][0].groups)
-            rows += [named | row | sizes for row in found]
+            by_k = differences_rows(values, ks, seeds, draws, pairs[0][0].groups)
+            rows += [named | row | sizes for row in by_k]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -80,11 +80,6 @@ class RL(Strict):
     """what samples rollouts. `vllm` shares each GPU with training and needs the extra of that name;
     it holds the base and is handed the adapter, and with `lora: null` TRL hands over all weights
     each step [TRL: use_vllm]"""
-    drawing_copy: bool | None = None
-    """whether `transformers` samples rollouts from a copy of the weights, in which the adapter is
-    merged in float32: fastest, at 4 bytes a weight (2 in bfloat16 without an adapter). With `false`
-    it samples with the adapter beside each layer. `null` copies in float32 and not in bfloat16.
-    Only the architectures of Llama and Qwen2 can be copied"""
     vllm_memory: Share | None = None
     """what vLLM takes of each GPU while it samples; `null` computes it from the sizes of the GPU
     and the model and from the length of completions [share, 0 to 1; TRL:

@@ -95,17 +95,14 @@ def guided_anchors(seed: int = 0) -> GuidedAnchors:
     )
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Two normal modes of equal width on a line.
+MODES = ((0.7, -3.0), (0.3, 3.0))
+"""Weight and place of the two modes of Figure 5 on a line, the rarer one last."""
 
-    `weight`, below 0.5, is that of the rarer one, at `rare`.
-    """
+WIDTH = 0.7
+"""Standard deviation of each."""
 
-    weight: float = 0.3
-    frequent: float = -3.0
-    rare: float = 3.0
-    width: float = 0.7
+BRANCH_TOKENS = 4
+"""Open states on the way to the rarer mode."""
 
 
 @dataclass(frozen=True)
@@ -141,30 +138,26 @@ class ModeFits:
 
 
 def mode_fits(
-    mixture: Mixture | None = None,
-    branch_tokens: int = 4,
     branch_entropy: float = 2.6,
     start: tuple[float, float] = (0.0, 3.0),
     steps: int = 600,
 ) -> ModeFits:
-    """Fit one normal policy to `mixture` by reverse KL, by forward KL, and by SAGE's reverse KL.
+    """Fit one normal policy to MODES by reverse KL, by forward KL, and by SAGE's reverse KL.
 
     SAGE's anchor is q pi_ref with the branch guide at its defaults. The premise is that the way
-    to the rarer mode leads through `branch_tokens` states of up to `branch_entropy` nats: at x the
+    to the rarer mode leads through BRANCH_TOKENS states of up to `branch_entropy` nats: at x the
     entropy is that times the share of the rarer mode in the density at x. All three start from
     the mean and standard deviation `start`.
     """
-    mixture = mixture or Mixture()
     grid = torch.linspace(-15.0, 15.0, 601, dtype=torch.float64)
     spacing = float(grid[1] - grid[0])
-    width = torch.tensor(mixture.width)
-    modes = ((1.0 - mixture.weight, mixture.frequent), (mixture.weight, mixture.rare))
+    width = torch.tensor(WIDTH)
     of_modes = torch.stack(
-        [math.log(w) + _log_normal(grid, torch.tensor(center), width) for w, center in modes]
+        [math.log(w) + _log_normal(grid, torch.tensor(center), width) for w, center in MODES]
     )
     log_reference = torch.log_softmax(torch.logsumexp(of_modes, dim=0), dim=-1)
     rarer = torch.softmax(of_modes, dim=0)[1]
-    passed = (branch_entropy * rarer)[:, None].expand(-1, branch_tokens)
+    passed = (branch_entropy * rarer)[:, None].expand(-1, BRANCH_TOKENS)
     signals = Signals(torch.zeros_like(passed), passed, torch.ones_like(passed))
     moment = Moment(step=0, total_steps=1, noise=Noise("none"))
     log_factor = guide_log_factors(BranchGuide(), signals, moment, LOWEST, HIGHEST).sum(dim=-1)

@@ -26,6 +26,7 @@ from sage.sampling.probe import probe
 from sage.sampling.stops import end_ids
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import RL, Sampling
+from sage.training.adapters import DTYPES
 from sage.training.drawing import Drawer, MakeDrawer
 
 PROBED = 50
@@ -42,8 +43,7 @@ def drawer_for(
 
     That is vLLM under full fine-tuning, which needs the weights and not an adapter, and, where
     processes hold parts of the weights (`sharded`), an architecture that cannot be fused.
-    `longest_prompt` (tokens) bounds the memory of vLLM. Raises ValueError for
-    `drawing_copy: false` where a copy is needed.
+    `longest_prompt` (tokens) bounds the memory of vLLM.
     """
     if settings.engine == "vllm":
         if settings.lora is None:
@@ -101,20 +101,13 @@ def sampling_of(trainer: Any) -> Sampling:
 def copy_dtype(settings: RL, fusible: bool, sharded: bool) -> torch.dtype | None:
     """The dtype of the copy of the weights that draws, None for no copy.
 
-    An adapter is merged in float32 alone: bfloat16 would round most of a young one away. Where
-    all weights are trained, the copy has the precision in which the trainer computes.
+    In float32 the adapter is merged; bfloat16 would round most of a young one away, so there it
+    stays beside each layer. Processes that hold parts of the weights (`sharded`) train all of them
+    and draw from a copy in the trainer's precision.
     """
-    if sharded and settings.drawing_copy is False:
-        raise ValueError(
-            "drawing_copy: false, but processes that train all weights hold parts of them only, "
-            "and draw from a copy; leave it out"
-        )
-    by_default = settings.precision == "float32" or sharded
-    wanted = by_default if settings.drawing_copy is None else settings.drawing_copy
-    if not wanted or not fusible:
+    if not fusible or not (settings.precision == "float32" or sharded):
         return None
-    short = settings.lora is None and settings.precision == "bfloat16"
-    return torch.bfloat16 if short else torch.float32
+    return DTYPES[settings.precision]
 
 
 class PolicyDrawer:

@@ -35,7 +35,6 @@ from sage.runtime.tracking import reporting
 from sage.study import REGISTRIES, RL, Algorithm
 from sage.study.algorithms import needs_hints, needs_strategies
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
-from sage.training.bfloat16 import fast_bfloat16
 from sage.training.checkpoints import KEPT, Sealing, claim, sources
 from sage.training.credit import Correction
 from sage.training.drawers import drawer_for
@@ -112,8 +111,7 @@ def train_rl(
             trainer.add_callback(Snapshots(trainer, snapshots, scratch / SNAPSHOTS))
         trainer.add_callback(Sealing())
         trainer.add_callback(Watching(settings.watch, scratch))
-        with fast_bfloat16(device == "cpu" and settings.precision == "bfloat16"):
-            trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
+        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
     weights, log = whole_weights(trainer), trainer.state.log_history
     if rank() == 0:
         with atomic_directory(output) as folder:

@@ -25,7 +25,6 @@ from sage.runtime.tracking import reporting
 from sage.study import SFT
 from sage.study.watch import Watch
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
-from sage.training.bfloat16 import fast_bfloat16
 from sage.training.checkpoints import KEPT, Sealing, claim
 from sage.training.examples import Examples, Solution, tokenised
 from sage.training.processes import rank, world_size
@@ -71,8 +70,7 @@ def fine_tune(
     )
     trainer.add_callback(Sealing())
     trainer.add_callback(Watching(Watch(), scratch, place=None, rows=list))
-    with fast_bfloat16(device == "cpu" and settings.precision == "bfloat16"):
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
     if rank() == 0:
         adapted: Any = trainer.model
         with atomic_directory(output) as folder:
