@@ -36,7 +36,7 @@ RUINED = ("truncated", "runaway")
 class Trial:
     """A method at one rate: means over its runs, shares; `signs` of a run that went wrong.
 
-    `where_trained` is the pass@1 of each run on the strata of RL's problems; the rule does not use it.
+    `where_trained` is each run's pass@1 on the strata of RL's problems, which the rule ignores.
     """
 
     method: str

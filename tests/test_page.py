@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from pages import (
@@ -207,6 +208,29 @@ class TestPage:
         study = with_a_control(a_study(algorithms=("grpo", "no_kl", "branch")), "no_kl", "branch")
         sentences = opening(study, COMPARISONS, pass_at_k(METRICS), [], 0).sentences
         assert sentences[1].startswith("The control differs significantly from GRPO after Holm: ")
+
+    def test_one_run_is_not_judged_where_others_have_several(self) -> None:
+        study = a_study(algorithms=("grpo", "no_kl", "branch"), primary_k=1)
+        compared = comparisons(
+            [
+                (row, other, name, 1, gain, 0.001)
+                for row, other, gain in (
+                    ("grpo", "base", 0.2),
+                    ("branch", "grpo", 0.1),
+                    ("no_kl", "grpo", 0.3),
+                )
+                for name in ("easy", "hard")
+            ]
+        ).assign(var_problems=0.0002, var_below=0.0002, var_above=0.0002)
+        compared["n_seeds"] = np.where(compared["algorithm"] == "no_kl", 1, 3)
+        assert "2 of 2 other methods differ" in self.second(study, compared.assign(n_seeds=3))
+        said = self.second(study, compared)
+        assert said.startswith("The other method with several runs differs significantly from GRPO")
+        assert "the largest gain is Branch" in said
+
+    def second(self, study: ResolvedStudy, compared: pd.DataFrame) -> str:
+        rows = METRICS + [("no_kl", *row[1:]) for row in METRICS if row[0] == "grpo"]
+        return opening(study, compared, pass_at_k(rows), [], 0).sentences[1]
 
     def test_a_base_that_nothing_was_trained_from_opens_with_its_own_numbers(self) -> None:
         rows = pass_at_k([row for row in METRICS if row[0] == "base"])

@@ -257,25 +257,30 @@ def _change(one: _Difference, leads: bool) -> str:
 def _of_others(first: str, others: Sequence[_Difference], bases: Mapping[int, str]) -> list[str]:
     """Which other methods differ significantly from the first, and whether a control gains as much.
 
-    `bases` is pass@k of the base by k, in percent: a control may gain because it changes nothing.
+    Where some methods have several training runs, the others are not judged: one run says nothing
+    about further runs. `bases` is pass@k of the base by k, in percent: a control may gain because
+    it changes nothing.
     """
     methods, controls = ([one for one in others if one.control is which] for which in (False, True))
     if not methods:
         return [_of_kind(first, controls, "control")]
     gaining = _gaining_controls(methods, controls)
-    return [_of_kind(first, methods, "other method"), *_of_control(gaining, bases)]
+    several = [one for one in methods if (one.finding.runs or 0) > 1]
+    more = " with several runs" if 0 < len(several) < len(methods) else ""
+    judged = _of_kind(first, several or methods, "other method", more)
+    return [judged, *_of_control(gaining, bases)]
 
 
-def _of_kind(first: str, ones: Sequence[_Difference], kind: str) -> str:
+def _of_kind(first: str, ones: Sequence[_Difference], kind: str, more: str = "") -> str:
     """Which of these differ significantly from the first method, and the largest differences."""
     clear = [one for one in ones if one.p < LEVEL]
     count, differing = (len({one.title for one in each}) for each in (ones, clear))
     if not clear:
         largest = max(ones, key=lambda one: abs(one.finding.effect)).named
         if count == 1:
-            return f"The {kind} does not differ significantly from {first}: {largest}."
+            return f"The {kind}{more} does not differ significantly from {first}: {largest}."
         return (
-            f"None of {count} {kind}s differs significantly from {first} after Holm; the "
+            f"None of {count} {kind}s{more} differs significantly from {first} after Holm; the "
             f"largest difference is {largest}."
         )
     ends = {
@@ -287,9 +292,9 @@ def _of_kind(first: str, ones: Sequence[_Difference], kind: str) -> str:
         for end, one in ends.items()
         if (one.finding.effect > 0) == (end == "gain") and one.finding.effect
     ]
-    which = f"{differing} of {count} {kind}s differ" + "s" * (differing == 1)
+    which = f"{differing} of {count} {kind}s{more} differ" + "s" * (differing == 1)
     if count == 1:
-        which = f"The {kind} differs"
+        which = f"The {kind}{more} differs"
     return f"{which} significantly from {first} after Holm: {listed(named)}."
 
 
