@@ -93,7 +93,7 @@ def test_the_rules_of_both_worlds_are_those_of_the_files() -> None:
 
 def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
     printed = list(study_tables.tables())
-    assert len(printed) == 10
+    assert len(printed) == 11
     for table in printed:
         assert table in TEXT
         assert len(table.splitlines()) > 3
@@ -138,6 +138,22 @@ def test_the_stronger_guide_beside_grpo_at_step_60_is_computed_from_counts() -> 
     value, *ends = (100 * np.array([(guided - early).mean(), low[0], high[0]])).round(1)
     said = f"{value:+.1f} points, but from {ends[0]:+.1f} to {ends[1]:+.1f} with three runs"
     assert said.replace("-", "−") in TEXT
+
+
+def test_right_answers_with_wrong_working_are_counted_by_the_kl_term() -> None:
+    study = study_tables.study_of("rivals")
+    counts = pd.read_parquet(ROOT / "reports/kept/rivals/counts.parquet")
+    counts = counts[counts["stratum"].isin(study_tables.SEEN) & (counts["algorithm"] != "base")]
+    runs = counts.groupby(["algorithm", "train_seed"])[["correct", "worked"]].sum()
+    wrong = runs["worked"] < 0.9 * runs["correct"]
+    names = wrong.index.get_level_values(0)
+    on_some = names == "scope"
+    without = np.array([study.algorithms[name].kl == "none" for name in names])
+    twin = names == "guided_retry"  # the same runs as those of grpo_no_kl
+    few = f"in {wrong[~without & ~on_some].sum()} of {(~without & ~on_some).sum()} runs with one"
+    many = f"In {wrong[without & ~twin].sum()} of {(without & ~twin).sum()} runs without one"
+    assert few in TEXT
+    assert many in TEXT
 
 
 def test_young_adapters_are_rounded_away() -> None:
