@@ -250,7 +250,7 @@ class TestPage:
         here = [one for one in claims.values() if one.primary.exhibit in study.study.exhibits]
         drawn = [one for one in here if one.primary.unit == "points"]
         drawn.sort(key=lambda claim: not claim.headline)
-        assert said == [f"Paper: {claim.claim}" for claim in drawn]
+        assert said == [f"Claim: {claim.claim}" for claim in drawn]
         assert {words_of(row[-1]) for row in rows} == {"inconclusive"}
         assert [words_of(cell) for cell in rows[0][2:4]] == ["+1.0", "−1.0 to +3.0"]
 

@@ -17,6 +17,7 @@ from sage.report.warnings import (
     grading_notices,
     twin_notices,
     warnings,
+    working_notices,
 )
 
 
@@ -84,6 +85,24 @@ class TestWarnings:
         assert twin_notices(apart, study) == []
         nothing = frame.assign(value=0.0)  # where none solves anything, no wonder
         assert twin_notices(nothing, study) == []
+
+    def test_right_answers_with_wrong_working_are_warned_of(self) -> None:
+        study = a_study(primary_k=4)
+        rows = [
+            ("base", 0, "", 4, 0.50, 0.50),
+            ("grpo", -1, "", 4, 0.60, 0.30),
+            ("grpo", -1, "", 1, 0.60, 0.10),  # another k
+            ("grpo", 1, "", 4, 0.60, 0.10),  # a single run
+            ("grpo", -1, "hard", 4, 0.60, 0.10),  # a stratum
+            ("branch", -1, "", 4, 0.60, 0.55),  # within a tenth
+            ("no_kl", -1, "", 4, 0.60, float("nan")),  # working is not checked
+        ]
+        columns = ["algorithm", "train_seed", "stratum", "k", "value", "worked"]
+        chance = pd.DataFrame(rows, columns=columns).assign(model="tiny", benchmark="easy")
+        (notice,) = working_notices(chance, study)
+        assert "more than 10\u202f% of their pass@k is lost" in notice.text
+        assert notice.lines == ["Tiny, Easy, pass@4: GRPO 60.0 → 30.0\u202f%"]
+        assert working_notices(chance[chance["algorithm"] == "base"], study) == []
 
     def test_commits_that_differ_and_changes_are_named(self) -> None:
         one, two = {"git_commit": "aaa"}, {"git_commit": "bbb+changes"}

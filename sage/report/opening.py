@@ -94,9 +94,8 @@ def opening(
     sentences = _sentences(compared) if compared else ()
     if claims:
         caption = (
-            "The main test of each of the paper’s claims. Coloured side: where the paper says that "
-            "the difference lies. Grey band: differences too small to matter. Open marks: one "
-            "training run."
+            "The main test of each claim. Coloured side: where the claim says that the difference "
+            "lies. Grey band: differences too small to matter. Open marks: one training run."
         )
         if any(line.kind == UNTESTED for line in claims):
             caption += " Untested at this dose: the guide changed too little to test the claim."

@@ -40,6 +40,9 @@ _LIMITS = {
 }
 """Shares of completions by status above which there is a warning, and the warning."""
 
+_LOST = 0.1
+"""The share of pass@k that may be without correct working before there is a warning."""
+
 
 @dataclass(frozen=True)
 class Notice:
@@ -69,6 +72,8 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         grading = grading_table(content.metrics["rates"])
         for model, of_model in grading.groupby("model", sort=False):
             notices += grading_notices(of_model, study, str(model))
+    if "chance" in content.metrics:
+        notices += working_notices(content.metrics["chance"], study)
     if "pass_at_k" in content.metrics:
         notices += twin_notices(content.metrics["pass_at_k"], study)
     text = (
@@ -77,6 +82,27 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     )
     notices += _if_any(text, (table.flat for table in content.tables.values() if table.flat))
     return [*notices, *commit_notices(manifests)]
+
+
+def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
+    """Methods whose pass@k is much lower where only right answers with correct working count.
+
+    `chance` is a table of `sage.evaluation.chance`, at the primary k.
+    """
+    whole = chance[(chance["stratum"].fillna("") == "") & chance["worked"].notna()]
+    pooled = whole[(whole["train_seed"] == POOLED) | (whole["algorithm"] == BASE)]
+    titles, runs = benchmark_titles(study), []
+    for row in pooled.to_dict("records"):
+        k = study.evaluation(row["model"]).primary_k
+        if row["k"] == k and row["worked"] < (1 - _LOST) * row["value"]:
+            place = f"{study.model(row['model']).title}, {titles[row['benchmark']]}, pass@{k}"
+            shares = f"{percent(row['value'])} → {percent(row['worked'])}\u202f%"
+            runs.append((place, f"{row_title(study, row['algorithm'])} {shares}"))
+    text = (
+        f"These methods give right answers by wrong working: more than {100 * _LOST:.0f}\u202f% of "
+        "their pass@k is lost if the working must be correct too (by answers → with correct working)."
+    )
+    return _if_any(text, _by_place(runs))
 
 
 def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
