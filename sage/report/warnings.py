@@ -100,7 +100,8 @@ def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
             runs.append((place, f"{row_title(study, row['algorithm'])} {shares}"))
     text = (
         f"These methods give right answers by wrong working: more than {100 * _LOST:.0f}\u202f% of "
-        "their pass@k is lost if the working must be correct too (by answers → with correct working)."
+        "their pass@k is lost if the working must be correct too (by answers → with correct "
+        "working)."
     )
     return _if_any(text, _by_place(runs))
 
