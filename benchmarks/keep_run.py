@@ -6,7 +6,7 @@
 The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
 pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `comparisons.csv`
 has the differences of its methods, `histories.csv` the steps of training, if a table or figure
-`training` was made. The manifests of all jobs are in `manifests.jsonl`; `run.json` has what they
+`training` was made. The manifests of all jobs are in `manifests.jsonl.gz`; `run.json` has what they
 say together: the commit, the machine, the versions, and the number and seconds of jobs by stage.
 
 `counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
@@ -20,6 +20,7 @@ intervals and verdicts, which the page beside them then says.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import re
 import shutil
@@ -106,7 +107,9 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     for histories in results.glob("metrics/training/histories.parquet"):
         _write(target / "histories.csv", pd.read_parquet(histories))
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
-    write_text_atomic(target / "manifests.jsonl", "".join(lines))
+    packed = gzip.compress("".join(lines).encode(), mtime=0)
+    with atomic_file(target / "manifests.jsonl.gz") as temporary:
+        temporary.write_bytes(packed)
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
     write_text_atomic(target / "index.html", page)

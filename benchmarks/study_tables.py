@@ -332,6 +332,36 @@ def beyond_early_stopping(study: str, plain: str, guided: Sequence[str]) -> pd.D
     return pd.DataFrame(rows, columns=columns)
 
 
+def methods_over_bases(study: str = "bases", group: str = "ten", baseline: str = "grpo") -> str:
+    """pass@1 and pass@16 as means over bases, and differences whose intervals are over bases."""
+    curves = frame(study, "pass_at_k")
+    curves = curves[curves["benchmark"] == "sheets"]
+    models, lines = study_of(study).study.bases[group], []
+    for row in [BASE, *study_of(study).trained(models[0])]:
+        own = curves[
+            (curves["algorithm"] == row) & (curves["train_seed"] == (0 if row == BASE else -1))
+        ]
+        values = own.pivot(index="model", columns="k", values="value").loc[models]
+        most = curves[(curves["algorithm"] == baseline) & (curves["train_seed"] == -1)]
+        before = most.pivot(index="model", columns="k", values="value").loc[models]
+        apart = 100 * (values - before)[K]
+        own_apart = (difference(study, group, "sheets", row, baseline, k) for k in (1, K))
+        lines.append(
+            [
+                "base" if row == BASE else row_title(study_of(study), row),
+                *(percent(values[k].mean()) for k in (1, K)),
+                *(["", ""] if row == baseline else map(points_of, own_apart)),
+                "" if row == baseline else f"{apart.min():+.1f} to {apart.max():+.1f}",
+            ]
+        )
+    name = row_title(study_of(study), baseline)
+    return markdown(
+        f"method | pass@1 | pass@{K} | pass@1, minus {name} | pass@{K}, minus {name} "
+        f"| of single bases",
+        lines,
+    )
+
+
 def over_bases(study: str = "bases") -> str:
     """The guide against stopping early at equal accuracy: means over bases with t-intervals."""
     lines = []

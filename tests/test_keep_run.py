@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -29,7 +30,7 @@ def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path)
     without = re.compile(r'<a class="file"[^>]*>|</a>')
     whole_page = (smoke / "report/index.html").read_text(encoding="utf-8")
     assert without.sub("", page) == without.sub("", whole_page)
-    lines = (tmp_path / "manifests.jsonl").read_text().splitlines()
+    lines = gzip.decompress((tmp_path / "manifests.jsonl.gz").read_bytes()).splitlines()
     stages = [json.loads(line)["stage"] for line in lines]
     assert stages.count("sample") == len(list(smoke.glob("samples/*/*/seed*/*.json"))) > 0
     run = json.loads((tmp_path / "run.json").read_text())
