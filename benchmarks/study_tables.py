@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 
 from benchmarks.chance import markdown
 from sage.evaluation.mixtures import mixture_pass_at_k
@@ -295,10 +296,66 @@ def rivals(study: str = "rivals") -> str:
     )
 
 
+def early_line(accuracies: Sequence[float], coverages: Sequence[float], accuracy: float) -> float:
+    """Coverage of a policy stopped where it has `accuracy`, linear between its moments.
+
+    Moments may be in any order. Above the most accurate and below the least it is theirs.
+    """
+    order = np.argsort(accuracies, kind="stable")
+    return float(np.interp(accuracy, np.array(accuracies)[order], np.array(coverages)[order]))
+
+
+def beyond_early_stopping(study: str, plain: str, guided: Sequence[str]) -> pd.DataFrame:
+    """For each base and guided method: what it has, and what stopping `plain` early has.
+
+    `accuracy` is pass@1 on the strata that RL trains on, `coverage` pass@16 on all, both with
+    correct working; `early` is the coverage of `plain` stopped at that accuracy.
+    """
+    counts = pd.concat(pd.read_parquet(each) for each in (KEPT / study).glob("*counts.parquet"))
+    counts = counts[counts["benchmark"] == "sheets"]
+
+    def measured(own: pd.DataFrame) -> tuple[float, float]:
+        n, worked = int(own["n_samples"].iloc[0]), own["worked"].to_numpy(int)
+        seen = own["stratum"].isin(SEEN).to_numpy()
+        return worked[seen].mean() / n, float(pass_at_k(n, worked, np.array([K])).mean())
+
+    rows = []
+    for model, of_base in counts.groupby("model"):
+        points = {name: measured(own) for name, own in of_base.groupby("algorithm")}
+        path = [name for name in points if name in (BASE, plain) or name.startswith("step-")]
+        line = [[points[name][part] for name in path] for part in (0, 1)]
+        for name in guided:
+            accuracy, coverage = points[name]
+            early = early_line(*line, accuracy)
+            rows.append((model, name, accuracy, coverage, early, coverage - early))
+    columns = ["model", "algorithm", "accuracy", "coverage", "early", "difference"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def over_bases(study: str = "bases") -> str:
+    """The guide against stopping early at equal accuracy: means over bases with t-intervals."""
+    lines = []
+    table = beyond_early_stopping(study, STRONG[1], GUIDED)
+    for name, own in table.groupby("algorithm", sort=False):
+        values = own["difference"].to_numpy()
+        half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        mean = float(values.mean())
+        means = (percent(own[column].mean()) for column in ("accuracy", "coverage", "early"))
+        apart = points_of((mean, mean - half, mean + half))
+        above = f"{(values > 0).sum()} of {len(values)}"
+        lines.append([row_title(study_of(study), str(name)), *means, apart, above])
+    return markdown(
+        f"method | pass@1 where RL trains | pass@{K} | stopped early, pass@{K} | difference "
+        "| bases above 0",
+        lines,
+    )
+
+
 MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
 COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
 CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
 STRONG = ("grpo_branch_strong_k1_reward", "grpo_k1_reward")
+GUIDED = ("grpo_branch_stronger_k1_reward", "grpo_branch_strong_k1_reward")
 SEEN = ("plain", "turn")
 """The strata that RL trains on."""
 

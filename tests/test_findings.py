@@ -159,3 +159,10 @@ def test_right_answers_with_wrong_working_are_counted_by_the_kl_term() -> None:
 def test_young_adapters_are_rounded_away() -> None:
     for now, then in zip(merged_adapters(), FOUND["merged_adapters"], strict=True):
         assert now == pytest.approx(then, rel=1e-3)
+
+
+def test_a_policy_stopped_early_lies_between_its_moments() -> None:
+    accuracies, coverages = [0.2, 0.4, 0.3], [0.6, 0.4, 0.7]  # the third came before the second
+    assert study_tables.early_line(accuracies, coverages, 0.35) == pytest.approx(0.55)
+    assert study_tables.early_line(accuracies, coverages, 0.25) == pytest.approx(0.65)
+    assert study_tables.early_line(accuracies, coverages, 0.9) == pytest.approx(0.4)

@@ -233,3 +233,30 @@ def test_only_jobs_of_one_thread_without_gpu_and_vllm_are_forked(
     monkeypatch.setattr("sage.runtime.job.visible_devices", lambda: [Device("0", "GPU-0")])
     snakemake = SimpleNamespace(threads=threads, resources={"gpus_asked": asked})
     assert _can_share(snakemake, params) == shares
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="glibc's allocator is that of Linux")
+def test_a_job_keeps_the_memory_of_tensors_for_the_next_ones():
+    code = """
+import resource
+import numpy as np
+from sage.runtime.job import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        arrays = [np.ones(2**20) for _ in range(5)]
+        del arrays
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+by_default = faults()
+keep_freed_memory()
+faults()
+print(by_default, faults())
+"""
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    by_default, kept = map(int, output.split())
+    assert kept < by_default / 10

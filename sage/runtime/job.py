@@ -7,6 +7,7 @@ import heavy modules inside the `with` block.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import time
@@ -38,6 +39,10 @@ LEAVING_SECONDS = 60.0
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
+# Of glibc's `mallopt`: the parameter's number, and a value in bytes.
+_TRIM_THRESHOLD = -1, 512 * 2**20
+_MMAP_THRESHOLD = -3, 32 * 2**20
+
 
 @contextmanager
 def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
@@ -59,6 +64,7 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
     settings = {name: _plain(value) for name, value in snakemake.params.items()}
     seed = snakemake.wildcards.get("seed")
     notice = run_in_fork(imports) if imports and _can_share(snakemake, settings) else None
+    keep_freed_memory()
     with _output_to(log):
         if notice:
             print(notice, flush=True)
@@ -86,6 +92,18 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
             with suppress(OSError):
                 print(f"ERROR: {message}", file=sys.stderr, flush=True)
             raise SystemExit(f"{log}: {message}") from None
+
+
+def keep_freed_memory() -> None:
+    """Have the process keep the memory of tensors up to 32 MiB for the next ones (glibc only).
+
+    By default glibc returns it to the system each time, and every page of the next tensor is a
+    fault: a tenth of a small model's training step.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for parameter, value in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+            mallopt(parameter, value)
 
 
 def _can_share(snakemake: Any, settings: dict[str, Any]) -> bool:
