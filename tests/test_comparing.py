@@ -82,8 +82,30 @@ def test_the_page_names_settings_and_numbers(tmp_path: Path) -> None:
     assert words_of(change) == "rl.steps 100 → 300 2 jobs"
     forests = tree.findall(".//table[@class='forest']")
     assert [words_of(forest.find("tbody/tr/th")) for forest in forests] == ["Base easy"] * 2
+    assert "GRPO" not in page  # no study of these names: there are no titles
     rows = tree.findall(".//table[@id='table-numbers']/tbody/tr")
     assert len(rows) == 1 + 4  # a heading, then two methods at two k
+
+
+def test_methods_models_and_benchmarks_have_their_titles(tmp_path: Path) -> None:
+    """Those of the study that the results are of, with settings on the command line or without."""
+    named = [
+        counts(share).assign(model="sums", benchmark="sheets").replace("grpo", "grpo_branch")
+        for share in (0.3, 0.7)
+    ]
+    more = named[0].assign(benchmark="seen")
+    one = a_folder(tmp_path / "mini", pd.concat([named[0], more]), 100)
+    two = a_folder(tmp_path / "mini-rl.steps-300", named[1], 300)
+    target = tmp_path / "page.html"
+    sentence = write_comparison(one, two, target, ROOT / "reports", draws=1000)
+    assert "the largest is GRPO + Branch in pass@1 on Sheets (all six strata)" in sentence
+    tree = parsed(target.read_text())
+    row = tree.find(".//table[@class='forest'][1]/tbody/tr[2]/th")
+    assert words_of(row) == "GRPO + Branch Sheets (all six strata)"
+    group = words_of(tree.find(".//table[@id='table-numbers']/tbody/tr"))
+    assert group == "Sheets of sums (0.17 M), Sheets (all six strata)"
+    left = [words_of(line) for line in tree.findall(".//section[@id='numbers']//span")]
+    assert "Sheets of sums (0.17 M) / GRPO + Branch / Sheets like those of RL" in left
 
 
 def test_the_command_says_what_is_missing(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT
 from test_mixtures import counts_of
@@ -14,6 +15,7 @@ from sage.analysis.dose import Cell, dose_tables
 from sage.exhibits import load_study
 from sage.exhibits.dose import DoseFigure
 from sage.exhibits.kind import Display
+from sage.report.opening import findings_of, opening
 
 
 def history(dose: float, steps: int = 6) -> list[dict[str, Any]]:
@@ -88,6 +90,33 @@ def test_the_table_and_the_figure_show_every_cell(tmp_path: Path) -> None:
     document = exhibit.table(display)
     assert [len(group.rows) for group in document.table.groups] == [6]
     assert len(exhibit.slopes(display).table.groups[0].rows) == 2  # pass@1 and pass@8
+    assert exhibit.findings(study, slopes, effects).lines[0].title == "Needed strategies choose"
     figure = exhibit.figure(display)
     assert len(figure.axes) == 2  # pass@1 and pass@8
     assert all(len(axes.containers) == 6 for axes in figure.axes)
+
+
+def test_the_page_opens_with_the_slopes_of_a_kept_run() -> None:
+    """The primary contrast of each world, pass@k of its largest dose, and one forest of both."""
+    study, kept = load_study("dose", ROOT / "config"), ROOT / "reports/kept/dose"
+    told = {
+        f"{name}{suffix}": pd.read_csv(kept / f"{name}{suffix}.csv")
+        for name in ("dose_plus", "dose_minus")
+        for suffix in DoseFigure.tells
+    }
+    opened = opening(study, None, None, [], 0, findings_of(study, told))
+    assert opened.sentences == (
+        "Ten times the dose of the guide adds 11.6 points of pass@16 with correct working of the "
+        "model “Needed strategies choose” (95 % interval +2.5 to +20.8). At the largest dose, "
+        "1.05, it is 74.8 % with the guide and 57.3 % without.",
+        "Ten times the dose of the guide takes 9.1 points of pass@16 with correct working of the "
+        "model “Common strategies choose” (95 % interval −11.0 to −7.2). At the largest dose, "
+        "0.50, it is 41.7 % with the guide and 53.6 % without.",
+    )
+    assert opened.forest is not None
+    assert [line.kind for line in opened.forest.lines] == ["higher", "lower"]
+    unclear = told["dose_plus_slopes"].assign(low=-0.01)
+    (said,) = findings_of(study, told | {"dose_plus_slopes": unclear})[0].sentences
+    assert "does not change pass@16" in said
+    assert "significantly (+11.6 points, 95 % interval −1.0 to +20.8)" in said
+    assert findings_of(study, {"dose_plus": told["dose_plus"]}) == []  # a table is missing

@@ -16,6 +16,7 @@ from sage.evaluation.free_rivals import rival_counts
 from sage.evaluation.mixtures import equal_accuracy, mixture_line
 from sage.evaluation.snapshots import SnapshotSampler
 from sage.exhibits import load_study
+from sage.report.opening import findings_of
 from sage.study import Draws
 
 ROOT = Path(__file__).parents[1]
@@ -98,3 +99,17 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
     np.testing.assert_allclose(lines[1], [0.3125, 0.5])  # stopped early, then the end
     np.testing.assert_allclose(lines[2], [0.5, 0.0])
     assert isinstance(frames["mixtures"], pd.DataFrame)
+
+
+def test_the_page_opens_with_the_rivals_of_a_kept_run() -> None:
+    study, kept = load_study("equal_accuracy", ROOT / "config"), ROOT / "reports/kept"
+    frame = pd.read_csv(kept / "equal_accuracy/free_rivals.csv")
+    (found,) = findings_of(study, {"free_rivals": frame})
+    assert found.sentences == [
+        "None of 15 alternatives to GRPO (methods, early stops, temperatures) has significantly "
+        "more pass@16 than a mixture of the base and GRPO that is as accurate; the largest "
+        "difference is GRPO, stopped after 10 steps (59.8 to 70.5 %, +10.7 points, 95 % interval "
+        "−5.3 to +26.8, not adjusted)."
+    ]
+    (alone,) = findings_of(study, {"free_rivals": frame[frame["algorithm"] == "grpo"]})
+    assert alone.sentences == ()

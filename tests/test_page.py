@@ -240,6 +240,18 @@ class TestPage:
             "(95 % interval 60.0 to 80.0) on Easy.",
         )
 
+    def test_the_model_is_named_where_another_has_the_same_benchmarks(self) -> None:
+        study = a_study()
+        tiny = study.model("tiny")
+        models = {"tiny": tiny, "twin": tiny.model_copy(update={"title": "Twin"})}
+        both = study.model_copy(update={"study": study.study.model_copy(update={"models": models})})
+        alone, beside = (
+            opening(each, COMPARISONS, pass_at_k(METRICS), [], 0) for each in (study, both)
+        )
+        assert alone.sentences[0].endswith(", mean of 2 benchmarks.")
+        assert beside.sentences[0].endswith(", mean of 2 benchmarks, model Tiny.")
+        assert "mean of 2 benchmarks, model Tiny, paired" in beside.caption
+
     def test_claims_open_the_page_with_their_verdicts_apart(self, tmp_path: Path) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")
         study = with_a_case(a_study())

@@ -9,11 +9,12 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.equal_accuracy import EqualAccuracyTable
-from sage.exhibits.kind import Display, Files, Measuring
+from sage.exhibits.kind import Display, Files, Findings, Measuring
 from sage.exhibits.pass_at_k import PARTS
 from sage.fields import Positive, PositiveFloat, about
+from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, line_styles
-from sage.rendering.numbers import percent
+from sage.rendering.numbers import interval_of_points, percent, points
 from sage.rendering.table import Column, TableDocument, points_cell, table_of, titled
 from sage.results import Results
 from sage.study import BASE, ResolvedStudy
@@ -44,6 +45,7 @@ class FreeRivals(EqualAccuracyTable):
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
+    tells: ClassVar[tuple[str, ...]] = ("",)
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.mixtures",
         "sage.evaluation.free_rivals",
@@ -88,17 +90,37 @@ class FreeRivals(EqualAccuracyTable):
         )
         job.write_manifest(tokens)
 
+    def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
+        """How many methods and rivals are above the mixture, and the largest difference."""
+        (frame,) = frames
+        frame = frame[(frame["algorithm"] != self.baseline) & frame["value"].notna()]
+        if frame.empty:
+            return Findings()
+        first, above = row_title(study, self.baseline), int((frame["low"] > 0).sum())
+        one = max(frame.to_dict("records"), key=lambda row: float(row["value"]))
+        rival = str(one["algorithm"])
+        name = self._titles(frame, first).get(rival) or row_title(study, rival)
+        said = (
+            f"{above or 'None'} of {len(frame)} alternatives to {first} (methods, early stops, "
+            f"temperatures) {'has' if above < 2 else 'have'} significantly more pass@{one['k']} "
+            f"than a mixture of the base and {first} that is as accurate; the largest difference "
+            f"is {name} ({percent(one['mixture'])} to {percent(one['coverage'])} %, "
+            f"{points(one['value'])} points, 95 % interval "
+            f"{interval_of_points(one['low'], one['high'])}, not adjusted)."
+        )
+        return Findings([said])
+
     def table(self, display: Display) -> TableDocument:
         """A row for each rival: what it is worth beside a mixture that is as accurate."""
         frame = display.frame("free_rivals")
-        titles, k = self._titles(frame, display), int(frame["k"].iloc[0])
+        first = display.title(self.baseline)
+        titles, k = self._titles(frame, first), int(frame["k"].iloc[0])
         columns: list[Column] = [
             ("", "pass@1", lambda row: percent(row["accuracy"])),
             ("", f"pass@{k}", lambda row: percent(row["coverage"])),
             ("", "rival − mixture", lambda row: points_cell(*(row[end] for end in PARTS))),
         ]
         rows = [(titles[name], row) for name, row in titled(frame) if name in titles]
-        first = display.title(self.baseline)
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: {first} stopped early and "
             f"sampled at other temperatures than {display.evaluation.sampling.temperature:g}. "
@@ -141,9 +163,10 @@ class FreeRivals(EqualAccuracyTable):
         add_legend(figure, names, display.study, markers=True)
         return figure
 
-    def _titles(self, frame: pd.DataFrame, display: Display) -> Mapping[str, str]:
-        """The titles of the rivals, by their names in the frame."""
-        first, titles = display.title(self.baseline), {}
+    @staticmethod
+    def _titles(frame: pd.DataFrame, first: str) -> Mapping[str, str]:
+        """The titles of the baseline's (`first`) rivals, by their names in the frame."""
+        titles = {}
         for name in frame["algorithm"]:
             how, _, value = str(name).partition("-")
             if how == "step":

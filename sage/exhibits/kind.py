@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
+from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, row_title
 from sage.results import Results, Run
 from sage.study import BASE, Draws, Evaluation, ResolvedStudy
@@ -176,6 +177,15 @@ class Display:
         return rows
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What an exhibit found, for the start of the page: sentences, and lines of one figure."""
+
+    sentences: Sequence[str] = ()
+    lines: Sequence[Line] = ()
+    caption: str = ""
+
+
 class Shows:
     """Makes tables and figures.
 
@@ -252,6 +262,9 @@ class Kind(Exhibit, Shows):
     evidence: ClassVar[str] = ""
     """The measured frame that claims are tested on, if any."""
 
+    tells: ClassVar[tuple[str, ...]] = ()
+    """The tables, by suffix, whose numbers `findings` puts in words at the start of the page."""
+
     @property
     def measures(self) -> bool:
         """Whether it has a measurement of its own."""
@@ -288,6 +301,10 @@ class Kind(Exhibit, Shows):
         `measured_std` over `measured_seeds` of `measured_runs` if known.
         """
         return None
+
+    def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
+        """What the page says first of the frames of the tables `tells`."""
+        return Findings()
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """Facts about its numbers besides problems, samples and runs: (term, text)."""

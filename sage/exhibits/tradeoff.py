@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -20,6 +18,7 @@ from sage.exhibits.pass_at_k import (
     shown_ks,
 )
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
+from sage.rendering.placement import line_end, placed, touching
 from sage.study import BASE
 
 if TYPE_CHECKING:
@@ -32,8 +31,9 @@ MANY = 14
 _FAR = 0.75
 """The base is drawn as an arrow if it is farther from the others than this share of their range."""
 
-_LETTER, _LINE = 4.6, 9.5
-"""Width of a letter and height of a line of labels, in points."""
+
+Label = tuple[tuple[float, float], str, str]
+"""Of a mark: its place, the text and the colour."""
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
@@ -55,16 +55,21 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
         rows = pooled(display.frame("pass_at_k"), display)
         apart = differences(display.frame("comparisons"), display, display.baseline)
         names = display.rows_in(rows)
-        size = (4.4, 3.9) if len(names) <= MANY else (6.6, 6.0)
+        size = (4.4, 3.9) if len(names) <= MANY else (4.8, 7.4)
         titles = {name: display.titles[name] for name in display.benchmarks}
         figure, panels = panels_of(titles, rows, size, columns=2)
+        labels = []
         for axes, here in panels:
             k = self.k or shown_ks(here, display.evaluation.primary_k)[-1]
             points = _points(apart[apart["benchmark"] == here["benchmark"].iloc[0]], k)
-            _draw(axes, points[points["algorithm"].isin(names)], display, size)
+            points = points[points["algorithm"].isin(names)]
+            labels.append((axes, *_draw(axes, points, display)))
             first = display.title(display.baseline)
             axes.set(xlabel=f"pass@1 minus {first}’s (points)")
             axes.set(ylabel=f"pass@{k} minus {first}’s (points)")
+        figure.draw_without_rendering()  # labels need to know where marks are
+        for each in labels:
+            _label(*each)
         return figure
 
 
@@ -83,8 +88,13 @@ def _points(apart: pd.DataFrame, k: int) -> pd.DataFrame:
     return sides[0].join(sides[1], how="inner").reset_index()
 
 
-def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float, float]) -> None:
-    """The methods of a panel of `size` inches, their labels, and the first method at 0."""
+def _draw(
+    axes: Axes, points: pd.DataFrame, display: Display
+) -> tuple[list[Label], list[tuple[float, ...]]]:
+    """The methods of a panel, and the first method at 0.
+
+    Returns the labels, and what they avoid: boxes (left, bottom, right, top) of lines and runs.
+    """
     from matplotlib.ticker import FuncFormatter
 
     styles = line_styles(display.study)
@@ -103,8 +113,10 @@ def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float,
         limits = [_limits(np.append(b, ends)) for b, ends in zip(base[0], limits, strict=True)]
     axes.set(xlim=limits[0], ylim=limits[1])
     drawn = ends if far else points
+    (left, right), (bottom, top) = limits
+    thin: list[tuple[float, ...]] = [(left, 0.0, right, 0.0), (0.0, bottom, 0.0, top)]
     for row in drawn.to_dict("records"):
-        _draw_method(axes, row, styles[row["algorithm"]], few)
+        thin += _draw_method(axes, row, styles[row["algorithm"]], few)
     baseline = display.baseline
     look = styles[baseline]
     axes.scatter([0], [0], marker=look.marker, s=62, color=look.hex, zorder=4)
@@ -117,9 +129,9 @@ def _draw(axes: Axes, points: pd.DataFrame, display: Display, size: tuple[float,
     if far:
         text = "Base: {:+.1f}, {:+.1f}".format(*base[0]).replace("-", "−")
         labels.append((_point_to(axes, base[0], limits), text, styles[BASE].hex))
-    _label(axes, labels, np.array([size[0] - 0.8, size[1] - 0.9]) * 72)
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}".replace("-", "−")))
+    return labels, thin
 
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
@@ -129,10 +141,14 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _draw_method(axes: Axes, row: dict[Any, Any], look: LineStyle, interval: bool) -> None:
-    """A method's mark, its intervals and its training runs."""
+def _draw_method(
+    axes: Axes, row: dict[Any, Any], look: LineStyle, interval: bool
+) -> list[tuple[float, ...]]:
+    """A method's mark, its intervals and its training runs; returns the boxes of the last two."""
     x, y = row["x"], row["y"]
+    thin: list[tuple[float, ...]] = []
     if interval:
+        thin += [(row["x_low"], y, row["x_high"], y), (x, row["y_low"], x, row["y_high"])]
         line: dict[str, Any] = {"color": look.hex, "lw": 0.9, "alpha": 0.4, "zorder": 2}
         axes.plot([row["x_low"], row["x_high"]], [y, y], **line)
         axes.plot([x, x], [row["y_low"], row["y_high"]], **line)
@@ -140,51 +156,36 @@ def _draw_method(axes: Axes, row: dict[Any, Any], look: LineStyle, interval: boo
     if len(seeds) > 1:
         across, up = ([row[side][seed] for seed in seeds] for side in ("x_runs", "y_runs"))
         axes.scatter(across, up, marker=look.marker, s=9, alpha=0.45, lw=0, color=look.hex)
+        thin += zip(across, up, across, up, strict=True)
     mark: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.7, "zorder": 4}
     axes.scatter([x], [y], marker=look.marker, s=62, color=look.hex, **mark)
+    return thin
 
 
-def _label(
-    axes: Axes, labels: Sequence[tuple[tuple[float, float], str, str]], room: np.ndarray
-) -> None:
-    """Labels (place, title, colour) where they cover no mark and no other title.
+def _label(axes: Axes, labels: Sequence[Label], thin: Sequence[tuple[float, ...]]) -> None:
+    """Labels where they cover no mark, no other label and little of `thin`.
 
-    `room` is about the size of the axes in points; distances are judged in it.
+    Those away from their mark have a line to it. The figure must have its layout.
     """
-    limits = np.array([axes.get_xlim(), axes.get_ylim()])
-    places = np.array([place for place, _, _ in labels])
-    marks = (places - limits[:, 0]) / np.ptp(limits, axis=1) * room
-    taken = [np.array([*mark - 5, *mark + 5]) for mark in marks]
-    turns = np.linspace(0, 2 * math.pi, 16, endpoint=False)
-    for mark, (place, title, colour) in zip(marks, labels, strict=True):
-        half = np.array([_LETTER * len(title), _LINE]) / 2
-        boxes = []
-        for away, turn in itertools.product(range(0, 160, 6), turns):
-            middle = mark + np.array([math.cos(turn), math.sin(turn)]) * (half + 7 + away)
-            boxes.append((away, np.array([*(middle - half), *(middle + half)])))
-        free = (one for one in boxes if _inside(one[1], room) and not _covers(one[1], taken))
-        away, box = next(free, boxes[0])
-        taken.append(box)
-        leader = {"arrowstyle": "-", "color": colour, "lw": 0.5, "shrinkB": 4}
-        axes.annotate(
-            title,
-            place,
-            xytext=tuple((box[:2] + box[2:]) / 2 - mark),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=8,
-            zorder=5,
-            arrowprops=leader if away else None,
-        )
-
-
-def _inside(box: np.ndarray, room: np.ndarray) -> bool:
-    return bool((box[:2] >= 0).all() and (box[2:] <= room).all())
-
-
-def _covers(box: np.ndarray, taken: Sequence[np.ndarray]) -> bool:
-    return any((box[:2] < one[2:]).all() and (one[:2] < box[2:]).all() for one in taken)
+    scale = 72 / axes.figure.dpi
+    corner, size = scale * np.array(axes.bbox.bounds).reshape(2, 2)
+    texts = [
+        axes.annotate(title, place, (0, 0), textcoords="offset points", fontsize=8, zorder=5)
+        for place, title, _ in labels
+    ]
+    marks = scale * axes.transData.transform([place for place, _, _ in labels]) - corner
+    sizes = np.array([scale * np.array(text.get_window_extent().size) for text in texts])
+    ends = axes.transData.transform(np.array(thin).reshape(-1, 2))
+    avoided = (scale * ends - corner).reshape(-1, 4)
+    boxes = placed(marks, sizes, size, avoided)
+    lines = zip(marks, boxes, ~touching(marks, boxes), labels, texts, strict=True)
+    for mark, box, led, (place, _, colour), text in lines:
+        text.set(position=(box[:2] + box[2:]) / 2 - mark, ha="center", va="center")
+        text.set_in_layout(False)
+        if led:
+            line = {"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 0, "shrinkB": 4}
+            end = tuple(line_end(mark, box) - mark)
+            axes.annotate("", place, end, textcoords="offset points", arrowprops=line)
 
 
 def _point_to(

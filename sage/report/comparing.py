@@ -4,7 +4,8 @@
 
 A method of both studies is compared with itself, on the benchmarks whose problems are the same:
 paired by problem, and by training run where both have the same seeds. The second study is taken
-minus the first. p is adjusted after Holm over all differences of the page.
+minus the first. p is adjusted after Holm over all differences of the page. Methods, models and
+benchmarks have the titles of the studies' files, where these are still there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from markupsafe import Markup
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.intervals import holm
 from sage.evaluation.pass_at_k import pass_at_k
+from sage.exhibits import load_study
 from sage.exhibits.pass_at_k import LEVEL
 from sage.rendering import markup
 from sage.rendering.forest import Forest, forest
+from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import p_text, percent, points
 from sage.rendering.table import Column, Table, points_cell, table_of, titled
 from sage.report.loader import read_sources
@@ -35,7 +39,7 @@ from sage.report.warnings import changes
 from sage.results import Results
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
-from sage.study import BASE
+from sage.study import BASE, ResolvedStudy, StudyError
 
 TEMPLATE = "compare.html.j2"
 DRAWS = 10_000
@@ -58,6 +62,9 @@ def write_comparison(
     table = differences(counts[0], counts[1], draws)
     settings = [_settings(folder) for folder in (one, two)]
     names, sources = (one.name, two.name), read_sources(reports)
+    left_out = _left_out(counts, table)
+    titles = _titles([_study_of(folder, reports.parent / "config") for folder in (two, one)])
+    table = table.assign(**{key: table[key].replace(titles[key]) for key in KEYS})
     sentence, script = _sentence(table, names), sources.get(SCRIPTS[0], "")
     template = environment_of(sources, page).get_template(TEMPLATE)
     text = template.render(
@@ -68,7 +75,10 @@ def write_comparison(
         changed=_changed(*settings),
         only=[sorted(set(mine) - set(other)) for mine, other in (settings, settings[::-1])],
         most=MOST,
-        left_out=_left_out(counts, table),
+        left_out=sorted(
+            " / ".join(titles[one].get(name, name) for one, name in zip(KEYS, key, strict=True))
+            for key in left_out
+        ),
         policy=content_policy(script),
         script=Markup(script),
         style=Markup(sources.get(STYLE, "")),
@@ -138,13 +148,36 @@ def _changed(
     ]
 
 
-def _left_out(counts: Sequence[pd.DataFrame], table: pd.DataFrame) -> list[str]:
-    """Methods and benchmarks of either study that the other has not, or with other problems."""
+def _left_out(counts: Sequence[pd.DataFrame], table: pd.DataFrame) -> set[tuple[str, ...]]:
+    """What either study has and the other has not, or with other problems: values of KEYS."""
     there, compared = (
         {tuple(map(str, key)) for frame in frames for key in frame[KEYS].to_numpy().tolist()}
         for frames in (counts, [table])
     )
-    return sorted(" / ".join(key) for key in there - compared)
+    return there - compared
+
+
+def _study_of(folder: Path, config: Path) -> ResolvedStudy | None:
+    """The study whose results are in `folder`, with settings in its name or without: in `config`,
+    or a file beside the Snakefile; None if there is none, or it cannot be read."""
+    words = folder.name.split("-")
+    for name in ("-".join(words[:count]) for count in range(len(words), 0, -1)):
+        for written in (name, f"{name}.yaml"):
+            with suppress(StudyError):
+                return load_study(written, config)
+    return None
+
+
+def _titles(studies: Sequence[ResolvedStudy | None]) -> dict[str, dict[str, str]]:
+    """Titles by name for each of KEYS; those of the last study count."""
+    titles: dict[str, dict[str, str]] = {key: {} for key in KEYS}
+    titles["algorithm"][BASE] = "Base"
+    for study in studies:
+        if study is not None:
+            titles["model"] |= {name: model.title for name, model in study.study.models.items()}
+            titles["algorithm"] |= {name: one.title for name, one in study.algorithms.items()}
+            titles["benchmark"] |= benchmark_titles(study)
+    return titles
 
 
 def _sentence(table: pd.DataFrame, names: tuple[str, str]) -> str:
@@ -172,7 +205,7 @@ def _forest(rows: pd.DataFrame) -> Forest | None:
     several = rows["model"].nunique() > 1
     lines = [
         difference_line(
-            "Base" if row["algorithm"] == BASE else row["algorithm"],
+            row["algorithm"],
             f"{row['model']}, " * several + row["benchmark"],
             {"effect": row["value"], **row},
             row["p_holm"],

@@ -87,7 +87,8 @@ class PageFiles:
 class PageContent:
     """The content of a page's files. Frames have the columns of their files; figures are SVG text.
 
-    `guide_effects` has the numbers of the exhibit `estimators`. `cases` maps exhibits to their
+    `guide_effects` has the numbers of the exhibit `estimators`, `told` those of tables that the
+    start of the page speaks of (`Kind.tells`). `cases` maps exhibits to their
     case, or to None if no problem is solved by all methods. `excerpts` is the text of the sample
     browser's JSON, empty if there is none. `registered` are the entries of the registration
     (`sage.claims.registration`), `repository` the address in CITATION.cff, if there is one.
@@ -105,6 +106,7 @@ class PageContent:
     evaluations: Mapping[tuple[Run, str], Manifest] = field(default_factory=dict)
     measurements: Mapping[str, Manifest] = field(default_factory=dict)
     guide_effects: pd.DataFrame | None = None
+    told: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     registered: Sequence[Entry] = ()
     repository: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +123,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     made, own = files.made, [*study.study.exhibits]
     tables = [table for name in [*own, *STANDING] for table in tables_of(study, name, files.paper)]
     figures = [figure for name in [*own, *STANDING] for figure in figures_of(study, name)]
+    told = [f"{name}{suffix}" for name in own for suffix in kind_of(study, name).tells]
     return PageContent(
         metrics=_read({name: made.metrics(name) for name in METRICS}, read_frame),
         tables=_read({name: made.table(name, "json") for name in tables}, read_document),
@@ -136,6 +139,7 @@ def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
         measurements=_read(files.measurements(study), _read_manifest),
         registered=_read({0: files.results.registered}, read_entries).get(0, ()),
         guide_effects=_read({ESTIMATORS: made.table(ESTIMATORS)}, pd.read_csv).get(ESTIMATORS),
+        told=_read({name: made.table(name) for name in told}, pd.read_csv),
         repository=_repository(files.reports.parent / "CITATION.cff"),
         sources=read_sources(files.reports),
     )

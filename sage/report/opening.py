@@ -1,7 +1,8 @@
 """What opens a report: what was found, with numbers before and after, and one forest of it.
 
 Where claims were tested that were registered before training, the forest has their primary
-contrasts. In every other study it has the study's own comparisons, adjusted after Holm.
+contrasts. Else it has the study's own comparisons, adjusted after Holm, and in a study without
+those what its exhibits found (`Kind.findings`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sage.claims.evidence import Finding, by_pair, of_pass_at_k
 from sage.evaluation.curves import POOLED
 from sage.evaluation.intervals import holm
 from sage.exhibits import kind_of
+from sage.exhibits.kind import Findings
 from sage.exhibits.pass_at_k import LEVEL, ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, row_title
@@ -82,16 +84,18 @@ def opening(
     pass_at_k: pd.DataFrame | None,
     claims: Sequence[Line],
     untold: int,
+    findings: Sequence[Findings] = (),
 ) -> Opening:
     """What opens the report of a study.
 
     `claims` are the lines of claims that may open it, and `untold` counts tested ones that cannot
-    be drawn with them.
+    be drawn with them. `findings` are those of exhibits.
     """
     compared = None
     if comparisons is not None and pass_at_k is not None:
         compared = _compared(study, comparisons, pass_at_k)
     sentences = _sentences(compared) if compared else ()
+    sentences += tuple(sentence for one in findings for sentence in one.sentences)
     if claims:
         caption = (
             "The main test of each claim. Coloured side: where the claim says that the difference "
@@ -103,6 +107,8 @@ def opening(
         return Opening(sentences, forest(claims), caption, note)
     ones = (compared.of_others or compared.of_first) if compared else ()
     if not compared or not ones:
+        if drawn := forest([line for one in findings for line in one.lines]):
+            return Opening(sentences, drawn, next(one.caption for one in findings if one.lines))
         alone = () if pass_at_k is None else _of_base(study, pass_at_k)
         return Opening(sentences or alone)
     k = compared.primary_k
@@ -127,6 +133,18 @@ def opening(
     )
     note = f"The {MOST} largest of {len(lines)} differences." if len(lines) > MOST else ""
     return Opening(sentences, forest([line for line in lines if line in largest]), caption, note)
+
+
+def findings_of(study: ResolvedStudy, told: Mapping[str, pd.DataFrame]) -> list[Findings]:
+    """What the study's exhibits found, as far as the tables `told` that they speak of are there."""
+    findings = []
+    for name in study.study.exhibits:
+        kind = kind_of(study, name)
+        frames = [told.get(f"{name}{suffix}") for suffix in kind.tells]
+        there = [frame for frame in frames if frame is not None and len(frame)]
+        if frames and len(there) == len(frames):
+            findings.append(kind.findings(study, *there))
+    return findings
 
 
 def difference_line(
@@ -189,10 +207,20 @@ def _compared(
         texts = percent(before), percent(after)
         control = is_control(study.algorithms[row])
         differences.append(_Difference(*names, k, one, float(p), *texts, control))
-    titles, count = benchmark_titles(study), len(benchmarks)
-    where = f"on {titles[benchmarks[0]]}" if count == 1 else f"mean of {count} benchmarks"
-    own = differences[:split], differences[split:]
+    own, where = (differences[:split], differences[split:]), _where(study, models, benchmarks)
     return _Compared(row_title(study, first), where, ks[1], *own)
+
+
+def _where(study: ResolvedStudy, models: Sequence[str], benchmarks: Sequence[str]) -> str:
+    """``on Routes``; with the models where others of the study have the same benchmarks."""
+    count = len(benchmarks)
+    place = f"on {benchmark_titles(study)[benchmarks[0]]}"
+    if count > 1:
+        place = f"mean of {count} benchmarks"
+    others = (each for name, each in study.study.models.items() if name not in models)
+    if not any(set(each.benchmarks) & set(benchmarks) for each in others):
+        return place
+    return f"{place}, model {listed([study.model(name).title for name in models])}"
 
 
 def _sentences(compared: _Compared) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from sage.rendering.labels import row_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
-from sage.report.opening import opening
+from sage.report.opening import findings_of, opening
 from sage.report.sections import exhibit_sections, study_sections
 from sage.report.warnings import warnings
 from sage.runtime.files import write_text_atomic
@@ -104,6 +104,7 @@ def render_page(
             content.metrics.get("pass_at_k"),
             opens,
             len(early) - len(opens),
+            findings_of(study, content.told),
         ),
         measured="pass_at_k" in content.metrics,
         lead=lead,

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from html import unescape
 from pathlib import Path
+
+import pandas as pd
 
 from sage.fields import nearest
 from sage.results import Results
@@ -17,6 +22,9 @@ MOST_FILES = 6
 
 TELLING = ("check", "compare", "verify")
 """Targets that say themselves what they found, and fail if it is bad."""
+
+NOT_RUN = "not run"
+_SENTENCE = re.compile(r'<p class="(?:lede|second)">(.*?)</p>', re.DOTALL)
 
 DECIDED = ("supported", "contradicted")
 """Verdicts whose claims are named at the end of a study."""
@@ -51,14 +59,22 @@ def ending(target: str, files: Sequence[str], results: Results) -> Iterator[str]
 
 
 def verdicts(results: Results) -> Iterator[str]:
-    """How many claims got which verdict, and the claims that are decided, in three lines."""
-    try:
-        ledger = read_frame(results.metrics("claims"), ["claim", "text", "verdict"])
-    except (Fault, OSError):
+    """How many claims got which verdict, and the claims that are decided, in three lines; where
+    none was run, the sentences that open the page."""
+    claims = pd.DataFrame(columns=["claim", "text", "verdict"])
+    with suppress(Fault, OSError):
+        claims = read_frame(results.metrics("claims"), [*claims]).drop_duplicates("claim")
+    if (claims["verdict"] == NOT_RUN).all():
+        yield from first_sentences(results.page)
         return
-    claims = ledger.drop_duplicates("claim")
     counts = claims["verdict"].value_counts()
     yield f"Verdicts: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
     for verdict in DECIDED:
         if texts := claims.loc[claims["verdict"] == verdict, "text"].tolist():
             yield f"{verdict.capitalize()}: {' '.join(texts)}"
+
+
+def first_sentences(page: Path) -> list[str]:
+    """What a report says first, as text; nothing of a page that is not there."""
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    return [unescape(sentence) for sentence in _SENTENCE.findall(text)]
