@@ -30,6 +30,20 @@ def test_lists_of_completions_are_graded_with_answers_from_another_file(
     assert counts.set_index("problem_id")["correct"].to_dict() == {"2+2": 1, "8/2": 0}
 
 
+@pytest.mark.parametrize("name", ["before.csv", "before.jsonl", "before.parquet"])
+def test_what_is_written_is_what_comparisons_read(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("drawn.csv").write_text(f"problem,answer,completion\n2+2,4,{RIGHT}\n8/2,4,{WRONG}\n")
+    assert command.main(["grade", "drawn.csv", "--out", name]) == 0
+    assert "graded (1 run): pass@1 50.0 %" in capsys.readouterr().out
+    assert read_counts("a", Path(name))["correct"].tolist() == [1, 0]
+    assert command.main(["grade", "drawn.csv", "--out", "before.txt"]) == 1
+    said = "--out before.txt: must end in .csv, .jsonl, .parquet"
+    assert said in capsys.readouterr().err
+
+
 NAMES = ["--problem", "q", "--answer", "gold", "--completion", "text", "--answers", "boxed"]
 
 

@@ -80,6 +80,16 @@ def _table(file: Path, needed: Sequence[str]) -> pd.DataFrame:
     return table
 
 
+def _write(rows: pd.DataFrame, path: Path) -> None:
+    """Write a table in the format that its suffix names."""
+    if path.suffix == ".csv":
+        rows.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        rows.to_json(path, orient="records", lines=True)
+    else:
+        rows.to_parquet(path)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Grade, write if asked to, and print pass@k; 1 and a message for what cannot be graded."""
     parser = argparse.ArgumentParser(
@@ -89,16 +99,23 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("files", nargs="+", type=Path, help=".csv, .jsonl or .parquet")
     parser.add_argument("--data", type=Path, help="a file with the correct answers")
-    parser.add_argument("--out", type=Path, default=Path("graded.parquet"), help="what is written")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("graded.parquet"),
+        help="what is written, in one of these formats",
+    )
     parser.add_argument("--kind", default="math", choices=get_args(Kind), help="what answers are")
     parser.add_argument("--answers", default="tags", choices=ANSWERS, help="where answers stand")
     for name in ("problem", "answer", "completion"):
         parser.add_argument(f"--{name}", default=name, metavar="COLUMN", help="its column")
     given = parser.parse_args(arguments)
     try:
+        if given.out.suffix not in FORMATS:
+            raise DataError(f"--out {given.out}: must end in {', '.join(FORMATS)}")
         rows = graded(given.files, given.data, vars(given), given.kind, given.answers)
         with atomic_file(given.out) as temporary:
-            rows.to_parquet(temporary)
+            _write(rows, temporary)
     except DataError as error:
         print(f"sage-rlvr grade: {error}", file=sys.stderr)
         return 1
