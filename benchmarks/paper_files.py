@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from sage.analysis import dynamics, perplexity
-from sage.evaluation import trajectory
+from sage.evaluation import snapshots
 from sage.evaluation.samples import COLUMNS
 from sage.exhibits import kind_of
 from sage.exhibits.perplexity import PerplexityFigure
@@ -262,10 +262,10 @@ def _write_measured(
                 for seed in SEEDS
                 for part in range(shown.snapshots + 1)
             ]
-            columns = [*trajectory.COLUMNS[:3], "low", "value", "high"]
+            columns = [*snapshots.TRAJECTORY[:3], "low", "value", "high"]
             folders = [results.policy(run) for run in shown.runs(study)]
             frames = {
-                "accuracies": pd.DataFrame(accuracies, columns=columns)[trajectory.COLUMNS],
+                "accuracies": pd.DataFrame(accuracies, columns=columns)[snapshots.TRAJECTORY],
                 "histories": dynamics.history_frame(dynamics.read_histories(folders)),
             }
         else:

@@ -27,8 +27,7 @@ from pages import (
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, comparisons, pass_at_k
 
 from sage.claims.tests import load_claims
-from sage.exhibits import kind_class, load_study
-from sage.exhibits.making import write_table
+from sage.exhibits import kind_class, load_study, write_table
 from sage.rendering.documents import read_document
 from sage.rendering.numbers import duration, grouped, p_text, points
 from sage.report import browser

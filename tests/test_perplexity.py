@@ -19,9 +19,9 @@ from sage.analysis.perplexity import (
     length_sorted,
     perplexity,
     perplexity_table,
+    tail_table,
     token_log_probs,
 )
-from sage.analysis.tails import tail_table
 from sage.policies import build_tiny, train_tokenizer
 from sage.prompting import prompt_ids
 from sage.study import Architecture

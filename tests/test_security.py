@@ -22,8 +22,17 @@ from html5lib import HTMLParser
 from pages import opened
 
 from sage.evaluation.metrics import write_metrics
-from sage.exhibits import KINDS, figures_of, frames_of, kind_of, load_study, tables_of
-from sage.exhibits.making import measure, write_figure, write_table
+from sage.exhibits import (
+    KINDS,
+    figures_of,
+    frames_of,
+    kind_of,
+    load_study,
+    measure,
+    tables_of,
+    write_figure,
+    write_table,
+)
 from sage.grading import STATUSES, Grader
 from sage.problems.entries import DataFile, HubFiles
 from sage.problems.record import Problem, read_problems, write_problems

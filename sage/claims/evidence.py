@@ -17,9 +17,9 @@ import pandas as pd
 
 from sage.analysis.dynamics import STAGES, History
 from sage.analysis.patterns import shares_compared
+from sage.analysis.perplexity import tail_shares
 from sage.analysis.step_times import time_ratio
-from sage.analysis.tails import tail_shares
-from sage.evaluation.averages import average
+from sage.evaluation.comparisons import average
 from sage.evaluation.intervals import (
     POWER,
     Estimate,

@@ -105,7 +105,7 @@ def differences(comparisons: pd.DataFrame, display: Display, other: str) -> pd.D
     """Comparisons of an exhibit's methods with `other`, as `compared` has them: method minus other.
 
     Where that is the other way round than in the file, `sign` is -1; PART_COLUMNS
-    (`sage.evaluation.averages`) stay as they are.
+    (`sage.evaluation.comparisons`) stay as they are.
     """
     rows = compared(comparisons, display)
     turned = rows[rows["algorithm"] == other].assign(sign=-1)

@@ -59,7 +59,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity",)
     evidence: ClassVar[str] = "perplexities"
     caption: ClassVar[str] = (
         "Each mark is a response, placed at its perplexity under the policy before RL. Further "
@@ -78,8 +78,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         """Write `perplexities`, a row per response, and their `tails`."""
-        from sage.analysis.perplexity import choose_problems, read_perplexities
-        from sage.analysis.tails import tail_table
+        from sage.analysis.perplexity import choose_problems, read_perplexities, tail_table
 
         table = read_perplexities(
             base=job.file("base"),
@@ -97,7 +96,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         job.write_manifest(int(table["n_tokens"].sum()))
 
     def table(self, display: Display) -> TableDocument:
-        """The tails: a row for each problem and method; see `sage.analysis.tails`."""
+        """The tails: a row for each problem and method; see `sage.analysis.perplexity`."""
         tails = display.frame("tails")
         problems = {name: place for place, name in enumerate(dict.fromkeys(tails["problem_id"]))}
         frame = display.ordered(tails).sort_values(

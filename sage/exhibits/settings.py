@@ -16,7 +16,7 @@ from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
 from sage.study import RL, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
-from sage.study.tuning import LoRA
+from sage.study.models import LoRA
 
 _KL, _CLIPS = "KL coefficient", ("Clipping ε, low", "Clipping ε, high")
 _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}

@@ -37,7 +37,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     draws: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "policies", "problems")
     measured_by: ClassVar[tuple[str, ...]] = (
-        "sage.evaluation.trajectory",
+        "sage.evaluation.snapshots",
         "sage.analysis.dynamics",
     )
 
@@ -62,7 +62,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     def measure(self, job: Measuring) -> None:
         """Write `accuracies` at the snapshots, and `histories` of the same runs."""
         from sage.analysis.dynamics import history_frame, read_histories
-        from sage.evaluation.trajectory import trajectory_table
+        from sage.evaluation.snapshots import trajectory_table
 
         sampler = job.snapshot_sampler(self.model, self.benchmark)
         accuracies, tokens = trajectory_table(
