@@ -15,7 +15,7 @@ from pydantic import Field
 
 from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import ShowsPassAtK, estimates, numbers_of_runs, pooled, shown_ks
-from sage.fields import Name, about, nearest
+from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (
     Cell,
@@ -57,16 +57,14 @@ class AblationTable(ShowsPassAtK):
     """
 
     kind: Literal["ablation"]
-    algorithm: Annotated[Name, about("the method whose guide is varied")]
+    algorithm: Name
+    """the method whose guide is varied"""
     grid: Annotated[
-        dict[str, Annotated[list[float], Field(min_length=1)]],
-        Field(min_length=1, max_length=2),
-        about(
-            "one or two settings of its guide, each with the values to try",
-            unit="values of the setting",
-        ),
+        dict[str, Annotated[list[float], Field(min_length=1)]], Field(min_length=1, max_length=2)
     ]
-    benchmark: Annotated[Name, about("the problem set")]
+    """one or two settings of its guide, each with the values to try [values of the setting]"""
+    benchmark: Name
+    """the problem set"""
 
     def cells(self) -> list[dict[str, float]]:
         """The settings of each cell; the last key changes fastest."""

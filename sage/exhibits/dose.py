@@ -12,7 +12,7 @@ from pydantic import Field
 
 from sage.exhibits.ablation import faults_of_varied
 from sage.exhibits.kind import Display, Files, Kind, Measuring
-from sage.fields import Name, PositiveFloat, about
+from sage.fields import Name, PositiveFloat
 from sage.rendering.lines import PALETTE
 from sage.rendering.numbers import percent
 from sage.rendering.table import (
@@ -45,22 +45,20 @@ class DoseFigure(Kind):
     """
 
     kind: Literal["dose"]
-    algorithms: Annotated[
-        list[Name], Field(min_length=1), about("methods with a guide, which is varied")
-    ]
-    kl_coefficients: Annotated[
-        list[PositiveFloat], Field(min_length=1), about("weights of the KL term", unit="per nat")
-    ]
-    setting: Annotated[str, about("the setting of the guides that is varied")] = "ratio"
-    values: Annotated[
-        list[float], Field(min_length=1), about("its values", unit="values of the setting")
-    ]
-    clamp: Annotated[
-        list[PositiveFloat],
-        Field(min_length=2, max_length=2),
-        about("least and largest factor of the guides", unit="factors"),
-    ] = Field(default_factory=lambda: [0.25, 4.0])
-    benchmark: Annotated[Name, about("the problem set")]
+    algorithms: Annotated[list[Name], Field(min_length=1)]
+    """methods with a guide, which is varied"""
+    kl_coefficients: Annotated[list[PositiveFloat], Field(min_length=1)]
+    """weights of the KL term [per nat]"""
+    setting: str = "ratio"
+    """the setting of the guides that is varied"""
+    values: Annotated[list[float], Field(min_length=1)]
+    """its values [values of the setting]"""
+    clamp: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] = Field(
+        default_factory=lambda: [0.25, 4.0]
+    )
+    """least and largest factor of the guides [factors]"""
+    benchmark: Name
+    """the problem set"""
 
     needs: ClassVar[tuple[str, ...]] = ("policies",)
     needs_rl: ClassVar[bool] = True

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.exhibits.pass_at_k import PARTS
-from sage.fields import Name, Positive, PositiveFloat, about
+from sage.fields import Name, Positive, PositiveFloat
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE, percent
 from sage.rendering.table import Column, Record, TableDocument, points_cell, table_of, titled
@@ -30,8 +30,10 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
     """
 
     kind: Literal["equal_accuracy"]
-    baseline: Annotated[Name, about("the method that is mixed with the base")] = "grpo"
-    benchmark: Annotated[Name, about("the problem set")]
+    baseline: Name = "grpo"
+    """the method that is mixed with the base"""
+    benchmark: Name
+    """the problem set"""
 
     needs: ClassVar[tuple[str, ...]] = ()
     measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.mixtures",)
@@ -105,15 +107,12 @@ class FreeRivals(EqualAccuracyTable):
     """
 
     kind: Literal["free_rivals"]  # type: ignore[assignment]
-    snapshots: Annotated[
-        Positive,
-        about("moments of the baseline's training, the end among them", unit="moments"),
-    ] = 5
-    temperatures: Annotated[
-        list[PositiveFloat],
-        Field(min_length=1),
-        about("at which the trained baseline is sampled", unit="factors"),
-    ] = Field(default_factory=lambda: [1.25, 1.5, 2.0])
+    snapshots: Positive = 5
+    """moments of the baseline's training, the end among them [moments]"""
+    temperatures: Annotated[list[PositiveFloat], Field(min_length=1)] = Field(
+        default_factory=lambda: [1.25, 1.5, 2.0]
+    )
+    """at which the trained baseline is sampled [factors]"""
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True

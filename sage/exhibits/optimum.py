@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.numbers import NONE, percent
 from sage.rendering.table import Column, TableDocument, table_of, titled
 from sage.study import BASE, ResolvedStudy
@@ -22,14 +22,10 @@ class OptimumTable(ExhibitOfRows, Kind):
     """
 
     kind: Literal["optimum"]
-    benchmark: Annotated[Name, about("the problem set")]
-    responses: Annotated[
-        Positive,
-        about(
-            "of each problem, in which the KL divergence that training reached is measured",
-            unit="responses",
-        ),
-    ] = 8
+    benchmark: Name
+    """the problem set"""
+    responses: Positive = 8
+    """of each problem, in which the KL divergence that training reached is measured [responses]"""
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "policies", "problems")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
 from sage.rendering.table import Column, TableDocument, table_of, titled
@@ -36,26 +36,15 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     """
 
     kind: Literal["perplexity"]
-    benchmark: Annotated[Name, about("the problem set")]
-    problems: Annotated[
-        Rows | None,
-        about("ids of the problems shown; left out, the first two of the problem set"),
-    ] = None
-    responses: Annotated[
-        Positive,
-        about(
-            "responses per problem and run: the first samples of each training seed",
-            unit="responses",
-        ),
-    ] = 64
-    tail_problems: Annotated[
-        Positive,
-        about(
-            "how many problems the tails are compared on, for the claim about them: those shown "
-            "and the next of the problem set",
-            unit="problems",
-        ),
-    ] = 20
+    benchmark: Name
+    """the problem set"""
+    problems: Rows | None = None
+    """ids of the problems shown; left out, the first two of the problem set"""
+    responses: Positive = 64
+    """responses per problem and run: the first samples of each training seed [responses]"""
+    tail_problems: Positive = 20
+    """how many problems the tails are compared on, for the claim about them: those shown and the
+    next of the problem set [problems]"""
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "problems")

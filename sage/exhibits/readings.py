@@ -6,12 +6,12 @@ The latter is measured where the study's own files show it without training.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring, Shows
-from sage.fields import Name, about
+from sage.fields import Name
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE, listing
 from sage.rendering.table import Column, Record, Table, TableDocument, table_of
@@ -75,9 +75,8 @@ class ReadingEffects(Kind):
     """
 
     kind: Literal["reading_effects"]
-    benchmark: Annotated[
-        Name, about("the problem set whose samples, of the policy before RL, are looked at")
-    ]
+    benchmark: Name
+    """the problem set whose samples, of the policy before RL, are looked at"""
 
     with_model: ClassVar[bool] = True
     of_policies: ClassVar[bool] = False

@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, about
+from sage.fields import Name
 from sage.rendering.labels import listed
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE
@@ -173,9 +173,8 @@ class LearnedGuideFigure(OfTraining):
     """
 
     kind: Literal["learned_guide"]
-    algorithms: Annotated[
-        list[Name], Field(min_length=1), about("methods whose guide is `learned`, in order")
-    ]
+    algorithms: Annotated[list[Name], Field(min_length=1)]
+    """methods whose guide is `learned`, in order"""
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.learned",)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
@@ -26,11 +26,12 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     """
 
     kind: Literal["trajectory"]
-    benchmark: Annotated[Name, about("the problem set whose accuracy is shown")]
-    snapshots: Annotated[
-        Positive, about("moments of training at which accuracy is measured", unit="moments")
-    ]
-    samples: Annotated[Positive, about("completions per problem at each moment", unit="samples")]
+    benchmark: Name
+    """the problem set whose accuracy is shown"""
+    snapshots: Positive
+    """moments of training at which accuracy is measured [moments]"""
+    samples: Positive
+    """completions per problem at each moment [samples]"""
 
     of_training: ClassVar[bool] = True
     with_model: ClassVar[bool] = True
