@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sage.analysis import dynamics, perplexity
+from sage.analysis import dynamics, perplexity, tails
 from sage.evaluation import snapshots
 from sage.evaluation.samples import COLUMNS
 from sage.exhibits import kind_of
@@ -245,7 +245,7 @@ def _write_measured(
             ]
             frame = pd.DataFrame(rows, columns=perplexity.COLUMNS[:-1])
             frame["perplexity"] = 1 + rng.lognormal(-1, 0.4, len(frame))
-            frames = {"perplexities": frame, "tails": perplexity.tail_table(frame)}
+            frames = {"perplexities": frame, "tails": tails.tail_table(frame)}
         elif isinstance(shown, StepTimesTable):
             times = [
                 (row, turn, rng.uniform(1, 2), 8, 9_000)

@@ -28,7 +28,7 @@ from report_frames import (
 )
 
 from sage.analysis.dynamics import history_frame
-from sage.analysis.perplexity import tail_table
+from sage.analysis.tails import tail_table
 from sage.exhibits import STANDING, figures_of, load_study, write_figure
 from sage.exhibits.theory import OPEN, anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure

@@ -21,8 +21,8 @@ from sage.analysis.patterns import (
     read_pattern_table,
     shares_compared,
 )
-from sage.analysis.perplexity import tail_shares
 from sage.analysis.phrases import BREAK, compile_phrases, load_patterns, plain_text
+from sage.analysis.tails import tail_shares
 from sage.evaluation.intervals import interval_of_mean
 from sage.problems.corpus import Slips, work_arithmetic
 from sage.prompting import completion

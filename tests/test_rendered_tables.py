@@ -13,7 +13,7 @@ from pages import a_problem, sample_rows
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 from table_frames import MeasuredFrames, accuracies
 
-from sage.analysis.perplexity import tail_table
+from sage.analysis.tails import tail_table
 from sage.evaluation.chance import chance_table
 from sage.evaluation.counts import counts_table
 from sage.evaluation.metrics import cover_table, rates_table

@@ -7,7 +7,7 @@ import pytest
 from report_frames import METRICS, ROOT, Given, a_study, pass_at_k, table_of
 from table_frames import MeasuredFrames
 
-from sage.analysis.perplexity import tail_table
+from sage.analysis.tails import tail_table
 from sage.exhibits import load_study
 from sage.exhibits.accuracy import reading_table
 from sage.exhibits.settings import rl_settings, sft_settings

@@ -19,7 +19,6 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from sage.evaluation.curves import Run, run_of
-from sage.fields import BASE
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import prompt_ids
@@ -41,21 +40,6 @@ def perplexity(log_probs: np.ndarray) -> float:
     if not len(log_probs):
         raise ValueError("a completion without tokens has no perplexity")
     return float(np.exp(-np.mean(log_probs, dtype=np.float64)))
-
-
-def token_log_probs(
-    model: PreTrainedModel,
-    prompts: Sequence[Ids],
-    completions: Sequence[Ids],
-    batch_tokens: int = 16_384,
-    chunk_logits: int = 2**27,
-) -> list[np.ndarray]:
-    """log p(y_t | x, y_<t) in nats of every token of every completion, float32 `[T]` each.
-
-    As `token_signals`, without the entropies.
-    """
-    signals = token_signals(model, prompts, completions, batch_tokens, chunk_logits)
-    return [log_probs for log_probs, _ in signals]
 
 
 def token_signals(
@@ -193,12 +177,12 @@ def perplexity_table(
             f"{len(row[TOKEN_IDS])} tokens but n_tokens {row['n_tokens']}"
         )
     prompts = {p.problem_id: prompt_ids(tokenizer, p.problem) for p in problems}
-    log_probs = token_log_probs(
+    signals = token_signals(
         base,
         [prompts[problem] for problem in responses["problem_id"]],
         [list(ids) for ids in responses[TOKEN_IDS]],
     )
-    return responses.assign(perplexity=[perplexity(row) for row in log_probs])[COLUMNS]
+    return responses.assign(perplexity=[perplexity(row) for row, _ in signals])[COLUMNS]
 
 
 def read_perplexities(
@@ -267,38 +251,3 @@ def _read(
     spans = [slice(len(p) - 1, len(p) + len(c) - 1) for p, c in pairs]
     rows = [signals[:, row, span].numpy().copy() for row, span in enumerate(spans)]
     return [(log_probs, entropies) for log_probs, entropies in rows]
-
-
-def tail_table(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-    """The upper tails: columns problem_id, algorithm, n, median, upper and tail_share.
-
-    `upper` is the `level` quantile of the method's responses, of all its runs; `tail_share` the
-    share of them above that quantile of the base's, so about 1 - level for the base itself and more
-    where a policy writes more of what the base finds unlikely. Each row is of one problem: nothing
-    here speaks for other problems. Raises ValueError without responses of the base.
-    """
-    beyond = _beyond(perplexities, level)
-    groups = perplexities.groupby(["problem_id", "algorithm"], sort=False)["perplexity"]
-    table = groups.agg(n="size", median="median", upper=lambda values: values.quantile(level))
-    shares = beyond.groupby([perplexities["problem_id"], perplexities["algorithm"]]).mean()
-    return table.join(shares.rename("tail_share")).reset_index()
-
-
-def tail_shares(perplexities: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-    """Each run's share of responses to each problem above the base's `level` quantile there.
-
-    Columns algorithm, train_seed, problem_id, share. Raises ValueError as `tail_table`.
-    """
-    keys = [perplexities[key] for key in ("algorithm", "train_seed", "problem_id")]
-    return _beyond(perplexities, level).groupby(keys).mean().rename("share").reset_index()
-
-
-def _beyond(perplexities: pd.DataFrame, level: float) -> pd.Series:
-    """Whether each response lies above the base's quantile on its problem, as 0 or 1."""
-    base = perplexities[perplexities["algorithm"] == BASE]
-    bounds = base.groupby("problem_id")["perplexity"].quantile(level)
-    here = perplexities["problem_id"].map(bounds)
-    if here.isna().any():
-        problem = perplexities.loc[here.isna(), "problem_id"].iloc[0]
-        raise ValueError(f"problem {problem!r}: no responses of {BASE!r} to compare with")
-    return (perplexities["perplexity"] > here).astype(float)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.analysis.perplexity import TOKEN_IDS, token_log_probs
+from sage.analysis.perplexity import TOKEN_IDS, token_signals
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import UNSLOTH_CHAT_TEMPLATE, prompt_ids
@@ -177,7 +177,8 @@ def of_reference(
     read = []
     for checkpoint in (parent, pretrained):
         model: Any = load_model(checkpoint)
-        read.append(np.concatenate(token_log_probs(model.to(device), asked, completions)))
+        signals = token_signals(model.to(device), asked, completions)
+        read.append(np.concatenate([log_probs for log_probs, _ in signals]))
         del model
     log_ratio = read[1].astype(np.float64) - read[0]
     k3 = np.exp(log_ratio) - log_ratio - 1

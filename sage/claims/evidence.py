@@ -17,8 +17,8 @@ import pandas as pd
 
 from sage.analysis.dynamics import STAGES, History
 from sage.analysis.patterns import shares_compared
-from sage.analysis.perplexity import tail_shares
 from sage.analysis.step_times import time_ratio
+from sage.analysis.tails import tail_shares
 from sage.evaluation.comparisons import average
 from sage.evaluation.intervals import (
     POWER,

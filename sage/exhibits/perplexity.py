@@ -48,7 +48,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity",)
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
     evidence: ClassVar[str] = "perplexities"
     caption: ClassVar[str] = (
         "Each mark is a response, placed at its perplexity under the policy before RL. Further "
@@ -67,7 +67,8 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         """Write `perplexities`, a row per response, and their `tails`."""
-        from sage.analysis.perplexity import choose_problems, read_perplexities, tail_table
+        from sage.analysis.perplexity import choose_problems, read_perplexities
+        from sage.analysis.tails import tail_table
 
         table = read_perplexities(
             base=job.file("base"),
