@@ -274,13 +274,11 @@ class TestPage:
 
     def test_the_exhibit_that_leads_stands_before_the_claims(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
-        lead = kind_class("tradeoff").model_validate(
-            {"kind": "tradeoff", "title": "Both at once", "model": "tiny"}
-        )
+        settings = {"kind": "tradeoff", "title": "Both at once", "model": "tiny"}
+        lead = kind_class("tradeoff").model_validate(settings)
         exhibits = {**study.study.exhibits, "both": lead}
-        study = study.model_copy(
-            update={"study": study.study.model_copy(update={"exhibits": exhibits})}
-        )
+        own = study.study.model_copy(update={"exhibits": exhibits})
+        study = study.model_copy(update={"study": own})
         drawn = a_page_with_claims(study, tmp_path, figures={**svgs(), "both": svgs()["figure3"]})
         assert drawn.index('id="figure-both"') < drawn.index('<section id="claims"')
         assert drawn.count('id="exhibit-both"') == 1
