@@ -113,16 +113,6 @@ def trajectory_table(
     return pd.DataFrame(rows, columns=TRAJECTORY), tokens
 
 
-def at_step(step: int) -> str:
-    """The name of the baseline stopped at a step, in place of a method's."""
-    return f"step-{step}"
-
-
-def at_temperature(temperature: float) -> str:
-    """The name of the finished baseline sampled at a temperature."""
-    return f"temperature-{temperature:g}"
-
-
 def rival_counts(
     sampler: SnapshotSampler,
     policies: Sequence[Path],
@@ -132,18 +122,19 @@ def rival_counts(
     """Counts (`sage.evaluation.counts.COUNTS`) of both rivals, and how many tokens were drawn.
 
     `policies` are the baseline's runs; each is sampled at `snapshots` even moments without the
-    last, and at its end with each of `temperatures`. The names stand in the column `algorithm`.
+    last, and at its end with each of `temperatures`. The names, such as `step-40` and
+    `temperature-1.5`, stand in the column `algorithm`.
     """
     frames: dict[tuple[str, str, int, str], pd.DataFrame] = {}
     for policy in policies:
         _, algorithm, seed = run_at(policy)
         moments = snapshots_of(policy, snapshots)[:-1] if snapshots else []
         drawn = {
-            at_step(step): sampler.samples(folder, algorithm, seed, step)
+            f"step-{step}": sampler.samples(folder, algorithm, seed, step)
             for step, folder in moments
         }
         for temperature in temperatures:
-            name = at_temperature(temperature)
+            name = f"temperature-{temperature:g}"
             sampling = sampler.settings.sampling.model_copy(update={"temperature": temperature})
             hotter = replace(
                 sampler,

@@ -84,7 +84,6 @@ class AblationTable(ShowsPassAtK):
         return [self.algorithm]
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """A method for each cell."""
         return [self.row(cell, study.algorithms) for cell in self.cells()]
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
@@ -103,19 +102,16 @@ class AblationTable(ShowsPassAtK):
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """A method without a guide, and settings that its guide does not have."""
         settings = {f"grid.{setting}": setting for setting in self.grid}
         yield from faults_of_varied(around, self.algorithm, "algorithm", settings)
 
     def table(self, display: Display) -> TableDocument:
-        """The grid."""
         rows = pooled(display.frame("pass_at_k"), display)
         frame = self._frame(rows, display)
         runs = numbers_of_runs(rows)
         return TableDocument(frame, self._view(frame), self._caption(frame, runs, display))
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
-        """pass@k of each cell."""
         frame = self._frame(pooled(display.frame("pass_at_k"), display), display)
         return frame.assign(benchmark=self.benchmark, quantity=[f"pass@{k}" for k in frame["k"]])
 

@@ -71,7 +71,6 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
     kind: Literal["accuracy"]
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
-        """The accuracies, and the paper's estimator on the same samples."""
         return {"": self.table, "_reading": reading_table}
 
     def table(self, display: Display) -> TableDocument:

@@ -85,7 +85,6 @@ class DoseFigure(Kind):
         return itertools.product(self.algorithms, self.kl_coefficients, (None, *self.values))
 
     def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """Its model on its benchmark."""
         return [(self.model, self.benchmark)]
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
@@ -105,18 +104,15 @@ class DoseFigure(Kind):
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """Methods without a guide, and a setting that a guide does not have."""
         for place, name in enumerate(self.algorithms):
             key = f"algorithms[{place}]"
             yield from faults_of_varied(around, name, key, {"setting": self.setting})
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Histories of training, and counts."""
         evaluated = [results.evaluated(self.model, self.benchmark)]
         return {**super().inputs(study, results, name), "evaluated": evaluated}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """The cells, and how they are compared."""
         cells = [
             {
                 "estimator": getattr(study.algorithms[plain].estimator, "kind", ""),
@@ -133,7 +129,6 @@ class DoseFigure(Kind):
         return {"cells": cells, "ks": ks, "bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        """Write `effects` and `slopes`."""
         from sage.analysis.dose import Cell as DoseCell
         from sage.analysis.dose import dose_tables
         from sage.analysis.dynamics import read_histories
@@ -198,7 +193,6 @@ class DoseFigure(Kind):
         return TableDocument(frame, table_of("Slope", columns, [("", rows)]), caption)
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
-        """The cells, and their slopes."""
         return {"": self.table, "_slopes": self.slopes}
 
     def figure(self, display: Display) -> Figure:

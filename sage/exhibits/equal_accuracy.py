@@ -42,15 +42,12 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
         return [*super().named(), self.baseline]
 
     def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """Its model on its benchmark."""
         return [(self.model, self.benchmark)]
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The counts of its benchmark."""
         return {"evaluated": [results.evaluated(self.model, self.benchmark)]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """The methods, k and the bootstrap."""
         return {
             "rows": [row for row in self.rows_of(study) if row != BASE],
             "k": study.evaluation(self.model).primary_k,
@@ -58,7 +55,6 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
         }
 
     def measure(self, job: Measuring) -> None:
-        """Write `equal_accuracy`."""
         from sage.evaluation.mixtures import equal_accuracy
         from sage.runtime.tables import read_frame
 
@@ -69,7 +65,6 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
         job.write(equal_accuracy=table)
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each method."""
         frame = display.ordered(display.frame("equal_accuracy"))
         k = int(frame["k"].iloc[0])
         columns: list[Column] = [
@@ -134,7 +129,6 @@ class FreeRivals(EqualAccuracyTable):
         }
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """Those of equal accuracy, and the draws."""
         draws = study.evaluation(self.model).draws()
         return {**super().settings(study, name), "evaluation": draws}
 

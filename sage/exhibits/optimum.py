@@ -32,7 +32,6 @@ class OptimumTable(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.optimum",)
 
     def faults(self, around: Surroundings) -> Any:
-        """More responses than are drawn."""
         yield from around.too_many("responses", self.responses, around.eval_seeds)
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
@@ -47,7 +46,6 @@ class OptimumTable(ExhibitOfRows, Kind):
         }
 
     def measure(self, job: Measuring) -> None:
-        """Write `optimum`."""
         from sage.analysis.optimum import optimum_table
         from sage.study.algorithms import Algorithm
 
@@ -66,7 +64,6 @@ class OptimumTable(ExhibitOfRows, Kind):
         job.write_manifest(tokens)
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each method."""
         frame = display.ordered(display.frame("optimum"))
         first = frame.iloc[0]
         columns: list[Column] = [

@@ -29,7 +29,6 @@ class ShowsPassAtK(Kind):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """Its model on its benchmarks."""
         return [(self.model, benchmark) for benchmark in self.benchmarks_of(study)]
 
 

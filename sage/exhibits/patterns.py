@@ -55,18 +55,15 @@ class PatternTable(ExhibitOfRows, Kind):
         return min(drawn, self.samples or drawn)
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """More samples than are drawn."""
         yield from around.too_many("samples", self.samples)
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Samples, and the lists of phrases."""
         return {**super().inputs(study, results, name), "phrases": [Path(self.phrases)]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {"bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        """Write `patterns`."""
         from sage.analysis.patterns import read_pattern_table
 
         table = read_pattern_table(
@@ -100,7 +97,6 @@ class PatternTable(ExhibitOfRows, Kind):
         return TableDocument(frame, table, caption)
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
-        """Pooled shares by pattern."""
         named = {"pattern": "quantity", "pooled": "value"}
         return self.table(display).frame.rename(columns=named).assign(benchmark=self.benchmark)
 

@@ -56,7 +56,6 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     )
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """More responses than are drawn."""
         yield from around.too_many("responses", self.responses, around.eval_seeds)
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:

@@ -47,7 +47,6 @@ class ReadingsTable(Shows):
     or rows of this study for which it is `in_force`."""
 
     def table(self, display: Display) -> TableDocument:
-        """A block of rows for each reading."""
         frame = readings_frame(display.study)
         caption = (
             "Choices where the paper and its official release differ or are silent. Default: the "
@@ -86,7 +85,6 @@ class ReadingEffects(Kind):
     needs_rl: ClassVar[bool] = True
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`: the policy before RL."""
         return [BASE]
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
@@ -119,7 +117,6 @@ class ReadingEffects(Kind):
         }
 
     def measure(self, job: Measuring) -> None:
-        """Write `effects`."""
         from sage.analysis.switching import read_effects
         from sage.study import RL, SFT
 
@@ -134,7 +131,6 @@ class ReadingEffects(Kind):
         job.write_manifest()
 
     def table(self, display: Display) -> TableDocument:
-        """The effects, a block of rows for each reading."""
         frame = effects_frame(display.frame("effects"), display)
         caption = (
             f"{display.heading}: what each answer to a reading does, as far as the study’s own "

@@ -26,7 +26,6 @@ class SFTSettings(Shows):
     """Settings of supervised fine-tuning as used, a column for each model."""
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each setting."""
         frame = sft_settings(display.study)
         return _document(frame, "Settings of supervised fine-tuning, as used.", display)
 
@@ -35,7 +34,6 @@ class RLSettings(Shows):
     """Settings of reinforcement learning as used, a column for each model."""
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each setting."""
         text = "Settings of reinforcement learning, as used; where methods differ, they are named."
         return _document(rl_settings(display.study), text, display)
 

@@ -138,7 +138,6 @@ class SupportTable(OfWholeStudy):
     scores with their 95 % intervals (arXiv 2507.14843)."""
 
     def table(self, display: Display) -> TableDocument:
-        """Pooled rows of the support metrics."""
         support = display.frame("support")
         frame = support[support["train_seed"] == POOLED].reset_index(drop=True)
         columns = [(title, partial(_count, name)) for name, title in _COUNTS.items()]

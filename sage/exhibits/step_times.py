@@ -58,7 +58,6 @@ class StepTimesTable(ExhibitOfRows, Kind):
         return [("Rounds", str(self.rounds)), ("Completions", f"≤ {longest} tokens each")]
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The parent, and what RL trains on."""
         return {
             "parent": [results.parent(self.model)],
             "problems": [study.training_problems(results, self.model)],
@@ -71,7 +70,6 @@ class StepTimesTable(ExhibitOfRows, Kind):
         return {"rl": rl, "algorithms": rows}
 
     def measure(self, job: Measuring) -> None:
-        """Write `times`."""
         from sage.training.stopwatch import step_times
 
         rows = job.settings["algorithms"]

@@ -137,7 +137,6 @@ class ToyTable(OfTheory):
     reference, under RLVR and under SAGE."""
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each quantity, a column for each completion."""
         from sage.theory.toy import toy_example
 
         example = toy_example()
