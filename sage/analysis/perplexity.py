@@ -206,10 +206,7 @@ def read_perplexities(
     first = choose_problems(ids, named)
     chosen_ids = [*first, *(name for name in ids if name not in first)][: max(more, len(first))]
     chosen = choose_responses(
-        {run_of(path): read_frame(path) for path in samples},
-        algorithms,
-        chosen_ids,
-        responses,
+        {run_of(path): read_frame(path) for path in samples}, algorithms, chosen_ids, responses
     )
     network: Any = load_model(base)
     return perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)

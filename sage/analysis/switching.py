@@ -20,14 +20,7 @@ from sage.prompting import UNSLOTH_CHAT_TEMPLATE, prompt_ids
 from sage.runtime.tables import read_frame
 from sage.study import RL, SFT
 from sage.study.readings import READINGS
-from sage.training.examples import (
-    CUT,
-    OVER_HALF,
-    OVER_MAXIMUM,
-    Solution,
-    chosen,
-    read_solutions,
-)
+from sage.training.examples import CUT, OVER_HALF, OVER_MAXIMUM, Solution, chosen, read_solutions
 
 COLUMNS = ["reading", "answer", "quantity", "value"]
 
@@ -159,11 +152,7 @@ def of_pass_at_1(samples: pd.DataFrame, problems: Sequence[Problem]) -> Iterator
 
 
 def of_reference(
-    pretrained: Path,
-    parent: Path,
-    problems: Sequence[Problem],
-    samples: pd.DataFrame,
-    device: str,
+    pretrained: Path, parent: Path, problems: Sequence[Problem], samples: pd.DataFrame, device: str
 ) -> Iterator[Effect]:
     """The KL term at the first step of RL: the policy against each reference, by k3.
 

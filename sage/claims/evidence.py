@@ -148,12 +148,7 @@ def of_patterns(
 
 
 def of_tails(
-    perplexities: pd.DataFrame,
-    row: str,
-    other: str,
-    level: float,
-    draws: int,
-    null: float = 0.0,
+    perplexities: pd.DataFrame, row: str, other: str, level: float, draws: int, null: float = 0.0
 ) -> list[Finding]:
     """Responses above the base's `level` quantile of perplexity: over problems and runs.
 

@@ -137,10 +137,7 @@ class ReadingEffects(Kind):
             "files show it without training. Completions are those of the policy before RL on "
             f"{display.titles[self.benchmark]}. In force: the answer of this model’s settings."
         )
-        columns: list[Column] = [
-            ("", "What", lambda row: row["quantity"]),
-            ("", "Value", _number),
-        ]
+        columns: list[Column] = [("", "What", lambda row: row["quantity"]), ("", "Value", _number)]
         return TableDocument(frame, _by_reading(frame, columns, "in_force"), caption)
 
 

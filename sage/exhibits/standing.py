@@ -16,15 +16,7 @@ from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, grouped, percent
-from sage.rendering.table import (
-    Cell,
-    Column,
-    Record,
-    TableDocument,
-    share_cell,
-    table_of,
-    titled,
-)
+from sage.rendering.table import Cell, Column, Record, TableDocument, share_cell, table_of, titled
 from sage.study import ResolvedStudy
 
 _STATUS_TITLES = {

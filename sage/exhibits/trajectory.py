@@ -37,10 +37,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "policies", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = (
-        "sage.evaluation.snapshots",
-        "sage.analysis.dynamics",
-    )
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.snapshots", "sage.analysis.dynamics")
 
     def snapshots_kept(self) -> int:
         return self.snapshots
