@@ -44,7 +44,7 @@ from sage.claims.evidence import Measured, Pair
 from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, Recorded, load_claims
 from sage.claims.tests import Comparison as Test
-from sage.evaluation.averages import average
+from sage.evaluation.comparisons import average
 from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.runtime.files import write_text_atomic

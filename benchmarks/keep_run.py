@@ -39,9 +39,8 @@ from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
 from sage.claims.tests import PassAtK, load_claims
 from sage.evaluation.metrics import of_counts
-from sage.exhibits import kind_of, load_study, restore_study
+from sage.exhibits import kind_of, load_study, restore_study, write_figure, write_table
 from sage.exhibits.dose import DoseFigure
-from sage.exhibits.making import write_figure, write_table
 from sage.exhibits.pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sage.analysis import dynamics, perplexity
-from sage.evaluation import trajectory
+from sage.analysis import dynamics, perplexity, tails
+from sage.evaluation import snapshots
 from sage.evaluation.samples import COLUMNS
 from sage.exhibits import kind_of
 from sage.exhibits.perplexity import PerplexityFigure
@@ -245,7 +245,7 @@ def _write_measured(
             ]
             frame = pd.DataFrame(rows, columns=perplexity.COLUMNS[:-1])
             frame["perplexity"] = 1 + rng.lognormal(-1, 0.4, len(frame))
-            frames = {"perplexities": frame, "tails": perplexity.tail_table(frame)}
+            frames = {"perplexities": frame, "tails": tails.tail_table(frame)}
         elif isinstance(shown, StepTimesTable):
             times = [
                 (row, turn, rng.uniform(1, 2), 8, 9_000)
@@ -262,10 +262,10 @@ def _write_measured(
                 for seed in SEEDS
                 for part in range(shown.snapshots + 1)
             ]
-            columns = [*trajectory.COLUMNS[:3], "low", "value", "high"]
+            columns = [*snapshots.TRAJECTORY[:3], "low", "value", "high"]
             folders = [results.policy(run) for run in shown.runs(study)]
             frames = {
-                "accuracies": pd.DataFrame(accuracies, columns=columns)[trajectory.COLUMNS],
+                "accuracies": pd.DataFrame(accuracies, columns=columns)[snapshots.TRAJECTORY],
                 "histories": dynamics.history_frame(dynamics.read_histories(folders)),
             }
         else:

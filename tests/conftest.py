@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,35 @@ def run_smoke(folder: Path) -> None:
 def smoke(project: Path) -> Path:
     """The results of the smoke study; read only."""
     return project / "results" / "smoke"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A copy of `config/` to edit."""
+    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server that says yes to all, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.end_headers()
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Keep the test's output clean."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_port}", asked
+        listening.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,8 @@ from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
 from sage.claims.registration import read_entries, register
 from sage.claims.tests import load_claims
+from sage.exhibits import write_table
 from sage.exhibits.case_study import CaseStudyText
-from sage.exhibits.making import write_table
 from sage.problems.record import Problem, write_problems
 from sage.rendering.documents import read_document
 from sage.rendering.style import draw_figure

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +198,6 @@ def test_more_problems_than_there_are_and_unknown_levels_are_errors(mirror: Path
 
 
 # Studies
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
 
 
 def add_set(config: Path, **settings: Any) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import sysconfig
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import ROOT, copy_project, snakemake_in
@@ -45,26 +43,19 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def asked(server: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A hub that answers; the list fills with what it is asked."""
-    requests: list[str] = []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", server[0])
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return server[1]
 
-    class Hub(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            requests.append(self.path)
-            self.send_response(200)
-            self.end_headers()
 
-        def log_message(self, *arguments: object) -> None:
-            """Nothing: the test's output is not the place."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        yield requests
-        server.shutdown()
+@pytest.fixture
+def two_gpus(bare: Path) -> Path:
+    """The folder of tools, with a nvidia-smi that sees two GPUs."""
+    tool(bare, "nvidia-smi", NVIDIA_SMI)
+    return bare
 
 
 def study_of(name: str, **job: int) -> ResolvedStudy:
@@ -108,8 +99,7 @@ def test_each_unmet_need_is_named_with_its_way_out(tmp_path: Path) -> None:
     assert text.endswith(f"Needs not met: {len(failed)}.")
 
 
-def test_gpus_are_counted_and_held_against_snakemakes_limit(bare: Path, tmp_path: Path) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
+def test_gpus_are_counted_and_held_against_snakemakes_limit(two_gpus: Path, tmp_path: Path) -> None:
     findings = found(study_of("workstation", gpus=2), tmp_path, gpu_limit=1)
     assert findings["GPUs"].state == "ok"
     assert "2 x Some GPU, 81559 MiB" in findings["GPUs"].here
@@ -122,10 +112,9 @@ def test_gpus_are_counted_and_held_against_snakemakes_limit(bare: Path, tmp_path
 
 
 def test_a_compiler_and_pythons_headers_are_needed_wherever_jobs_have_gpus(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_gpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Triton compiles TRL's loss for a GPU, and takes gcc or clang, not a bare `cc`."""
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
     headers = tmp_path / "include"
     headers.mkdir()
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(headers)})
@@ -136,10 +125,10 @@ def test_a_compiler_and_pythons_headers_are_needed_wherever_jobs_have_gpus(
 
     assert compiler().state == "failed"
     (headers / "Python.h").touch()
-    tool(bare, "cc", "")
+    tool(two_gpus, "cc", "")
     assert compiler().state == "failed"
     assert "apt-get install gcc" in compiler().way_out
-    tool(bare, "clang", "")
+    tool(two_gpus, "clang", "")
     assert compiler().state == "ok"
     (headers / "Python.h").unlink()
     assert compiler().here.endswith(f"no {headers}/Python.h")
@@ -158,14 +147,13 @@ def test_a_compiler_and_pythons_headers_are_needed_wherever_jobs_have_gpus(
     ],
 )
 def test_the_driver_is_held_against_the_cuda_of_torch(
-    bare: Path,
+    two_gpus: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     driver: str,
     cuda: str | None,
     state: str,
 ) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setenv("DRIVER", driver)
     monkeypatch.setattr("torch.version.cuda", cuda)
     finding = found(study_of("workstation"), tmp_path)["NVIDIA driver"]
@@ -178,45 +166,43 @@ def test_the_driver_is_held_against_the_cuda_of_torch(
 
 @pytest.mark.parametrize(("capability", "state"), [("7.5", "failed"), ("8.0", "ok"), ("", "ok")])
 def test_bfloat16_needs_gpus_that_have_it(
-    bare: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capability: str,
-    state: str,
+    two_gpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capability: str, state: str
 ) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setenv("CAPABILITY", capability or "[N/A]")
     study = study_of("workstation")
     assert found(study, tmp_path)["bfloat16"].state == state
     assert "bfloat16" not in found(study, tmp_path, device="cpu")
 
 
-def test_vllm_takes_no_adapter_in_float32_on_a_gpu(bare: Path, tmp_path: Path) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
-    study = study_of("workstation")
-    assert "vLLM's precision" not in found(study, tmp_path)
-    (name,) = study.study.models
-    model = study.study.models[name]
-    for rl in ({"precision": "float32"}, {}):
-        changed = model.model_copy(update={"rl": model.rl.model_copy(update=rl)})
-        study.study.models[name] = changed
-        findings = found(study, tmp_path)
-        assert ("vLLM's precision" in findings) is bool(rl)
-        assert "vLLM's precision" not in found(study, tmp_path, device="cpu")
-    study.study.models[name] = model.model_copy(
-        update={"rl": model.rl.model_copy(update={"precision": "float32", "lora": None})}
-    )
-    assert "vLLM's precision" not in found(study, tmp_path)
-    study.study.models[name] = model
-    for evaluation, is_refused in (
-        ({}, True),
-        ({"merge_adapter": True}, False),
-        ({"engine": "transformers"}, False),
-    ):
-        drawn = study.study.evaluation.model_copy(update={"dtype": "float32", **evaluation})
-        update = {"study": study.study.model_copy(update={"evaluation": drawn})}
-        findings = found(study.model_copy(update=update), tmp_path)
-        assert ("vLLM's precision" in findings) is is_refused
+def qwen(rl: dict[str, object], **job: int) -> ResolvedStudy:
+    """The study `workstation`, of a model of 7 billion weights, with changes."""
+    study = study_of("workstation", **job)
+    model = study.study.models["qwen_math_7b"]
+    changed = model.model_copy(update={"rl": model.rl.model_copy(update=rl)})
+    study.study.models["qwen_math_7b"] = changed
+    return study
+
+
+@pytest.mark.parametrize(
+    ("rl", "evaluation", "is_refused"),
+    [
+        ({}, {}, False),
+        ({"precision": "float32"}, {}, True),
+        ({"precision": "float32", "lora": None}, {}, False),
+        ({}, {"dtype": "float32"}, True),
+        ({}, {"dtype": "float32", "merge_adapter": True}, False),
+        ({}, {"dtype": "float32", "engine": "transformers"}, False),
+    ],
+)
+def test_vllm_takes_no_adapter_in_float32_on_a_gpu(
+    two_gpus: Path, tmp_path: Path, rl: dict[str, Any], evaluation: dict[str, Any], is_refused: bool
+) -> None:
+    study = qwen(rl)
+    drawn = study.study.evaluation.model_copy(update=evaluation)
+    whole = study.study.model_copy(update={"evaluation": drawn})
+    study = study.model_copy(update={"study": whole})
+    assert ("vLLM's precision" in found(study, tmp_path)) is is_refused
+    assert "vLLM's precision" not in found(study, tmp_path, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -230,18 +216,9 @@ def test_vllm_takes_no_adapter_in_float32_on_a_gpu(bare: Path, tmp_path: Path) -
     ],
 )
 def test_vllm_beside_a_trainer_is_held_against_the_gpus_memory(
-    bare: Path,
-    tmp_path: Path,
-    weights_gb: int,
-    share: float | None,
-    state: str,
-    way_out: str,
+    two_gpus: Path, tmp_path: Path, weights_gb: int, share: float | None, state: str, way_out: str
 ) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
-    study, name = study_of("workstation"), "qwen_math_7b"
-    model = study.study.models[name]
-    rl = model.rl.model_copy(update={"vllm_memory": share})
-    study.study.models[name] = model.model_copy(update={"rl": rl})
+    study, name = qwen({"vllm_memory": share}), "qwen_math_7b"
     by_name = found(study, tmp_path)[f"GPU for vLLM, {name}"]  # Qwen2.5-Math-7B
     assert by_name.needed.startswith("34.4 GB")
     folder = Results(tmp_path).parent(name)
@@ -261,15 +238,6 @@ def test_vllm_beside_a_trainer_is_held_against_the_gpus_memory(
     assert "96.6 GB" in findings[f"GPU memory, {name}"].needed
 
 
-def qwen(rl: dict[str, object], **job: int) -> ResolvedStudy:
-    """The study `workstation`, of a model of 7 billion weights, with changes."""
-    study = study_of("workstation", **job)
-    model = study.study.models["qwen_math_7b"]
-    changed = model.model_copy(update={"rl": model.rl.model_copy(update=rl)})
-    study.study.models["qwen_math_7b"] = changed
-    return study
-
-
 @pytest.mark.parametrize(
     ("rl", "gpus", "state", "needed"),
     [
@@ -283,9 +251,8 @@ def qwen(rl: dict[str, object], **job: int) -> ResolvedStudy:
     ],
 )
 def test_training_all_weights_takes_more_of_a_gpu_than_an_adapter(
-    bare: Path, tmp_path: Path, rl: dict[str, object], gpus: int, state: str, needed: str
+    two_gpus: Path, tmp_path: Path, rl: dict[str, object], gpus: int, state: str, needed: str
 ) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
     study = qwen({"engine": "transformers", "optimizer": "adamw"} | rl, gpus=gpus)
     findings = found(study, tmp_path, gpu_limit=gpus)
     (fit,) = (f for name, f in findings.items() if name.startswith("GPU for"))
@@ -293,10 +260,7 @@ def test_training_all_weights_takes_more_of_a_gpu_than_an_adapter(
     assert fit.needed.startswith(needed)
 
 
-def test_what_sleeps_needs_memory_of_the_machine(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
+def test_what_sleeps_needs_memory_of_the_machine(two_gpus: Path, tmp_path: Path) -> None:
     name = "memory for vLLM's sleep, qwen_math_7b"
 
     def sleep(rl: dict[str, object] | None = None, **job: int) -> Finding | None:
@@ -310,9 +274,8 @@ def test_what_sleeps_needs_memory_of_the_machine(
 
 
 def test_jobs_that_run_at_once_need_their_memory_together(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_gpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tool(bare, "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setattr("sage.tools.check.machine._host_memory", lambda: 200e9)
 
     def memory(limit: int, **job: int) -> Finding:
@@ -380,13 +343,9 @@ def test_what_is_not_pinned_is_named_and_does_not_fail(tmp_path: Path) -> None:
     assert (revisions.state, revisions.here) == ("warning", "10 of 12")
     assert "none for math-ai/minervamath, unsloth/OpenMathReasoning-mini: " in revisions.way_out
     assert (checksums.state, checksums.here) == ("warning", "7 of 14")
-    assert "math-ai/minervamath/test.jsonl, K-and-K/knights-and-knaves/test/people2" in (
-        checksums.way_out
-    )
+    assert "math-ai/minervamath/test.jsonl, K-and-K/knights-and-knaves/" in checksums.way_out
     text = render_findings(study, findings.values())
     assert "hub revisions: none for" in text
-    failed = sum(finding.state == "failed" for finding in findings.values())
-    assert text.endswith(f"Needs not met: {failed}.")
     assert "hub revisions" not in found(study_of("smoke"), tmp_path)
 
 
@@ -410,8 +369,7 @@ def test_the_target_fails_where_a_need_is_not_met(
     assert done.returncode == 0, done.stdout
     assert "All needs are met." in done.stdout
     study = tmp_path / "project/config/studies/smoke.yaml"
-    large = study.read_text().replace("benchmarks: [arithmetic]\n", TOO_LARGE, 1)
-    study.write_text(large)
+    study.write_text(study.read_text().replace("benchmarks: [arithmetic]\n", TOO_LARGE, 1))
     done = run("check", "--cores", "1", "--config", "study=smoke", "device=cpu")
     assert done.returncode != 0
     assert "memory: lower memory_gb" in done.stdout
@@ -424,19 +382,16 @@ def test_a_run_takes_all_gpus_and_refuses_what_vllm_cannot_do_on_them(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool(bare, "nvidia-smi", NVIDIA_SMI)
-    monkeypatch.setenv("PATH", f"{bare}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{two_gpus}:/usr/bin:/bin")
     run = snakemake_in(copy_project(tmp_path / "project"))
     chosen = ("--cores", "1", "--config", "study=workstation")
     assert re.search(r"Snakemake's limit +gpu=1 +gpu=2 +ok", run("check", *chosen).stdout)
     study = tmp_path / "project/config/studies/workstation.yaml"
-    study.write_text(
-        study.read_text().replace("    rl:\n", "    rl:\n      precision: float32\n", 1)
-    )
+    lower = study.read_text().replace("    rl:\n", "    rl:\n      precision: float32\n", 1)
+    study.write_text(lower)
     refused = run("-n", *chosen)
     assert refused.returncode != 0
-    assert (
-        "models.qwen_math_7b: vLLM's kernels for adapters on a GPU take 16 bits" in refused.stdout
-    )
+    assert "models.qwen_math_7b: vLLM's kernels for adapters on a GPU" in refused.stdout
     assert run("-n", *chosen, "device=cpu").returncode == 0
 
 

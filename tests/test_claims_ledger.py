@@ -9,8 +9,7 @@ from report_frames import ROOT, a_study, history
 
 from sage.claims.evidence import Measured
 from sage.claims.figure import contrasts_figure
-from sage.claims.ledger import COLUMNS, findings, ledger, says
-from sage.claims.strength import strength_text, too_weak
+from sage.claims.ledger import COLUMNS, findings, ledger, says, strength_text, too_weak
 from sage.claims.tests import Claim, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_finding
 from sage.claims.view import LedgerClaim, counted, ledger_view

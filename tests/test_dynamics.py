@@ -19,7 +19,7 @@ from sage.analysis.dynamics import (
     reward_and_accuracy,
     stage_means,
 )
-from sage.exhibits.making import measure
+from sage.exhibits import measure
 from sage.exhibits.training import GradientTable
 from sage.results import Results, Run
 from sage.runtime.manifest import Manifest

@@ -10,15 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sage.evaluation.averages import average
-from sage.evaluation.comparisons import adjusted, comparisons_table, over_bases
+from sage.evaluation.comparisons import adjusted, average, comparisons_table, over_bases
 from sage.evaluation.counts import counts_table
-from sage.evaluation.cover import TAUS, cover, cover_table
 from sage.evaluation.curves import POOLED, curves_of, run_of
-from sage.evaluation.diversity import answer_diversity, diversity_table
 from sage.evaluation.intervals import mean_of, parts_of
 from sage.evaluation.metrics import (
     TABLES,
+    TAUS,
+    answer_diversity,
+    cover,
+    cover_table,
+    diversity_table,
     paper_reading_table,
     pass_at_k_table,
     rates_table,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,6 @@ from sage.study import ResolvedStudy
 from sage.study.written import read_study
 
 CONFIG = ROOT / "config"
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A copy of `config/` to edit."""
-    return Path(shutil.copytree(CONFIG, tmp_path / "config"))
 
 
 def write(config: Path, name: str, text: str) -> Path:

@@ -13,7 +13,6 @@ import pytest
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from report_frames import (
     EXHIBITS,
@@ -29,15 +28,14 @@ from report_frames import (
 
 from sage.analysis.dynamics import history_frame
 from sage.analysis.tails import tail_table
-from sage.exhibits import STANDING, figures_of, load_study
-from sage.exhibits.making import write_figure
-from sage.exhibits.theory import OPEN, anchors_figure, modes_figure
+from sage.exhibits import STANDING, figures_of, load_study, write_figure
+from sage.exhibits.theory import anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
-from sage.rendering.lines import PALETTE, line_styles
+from sage.rendering.lines import line_styles
 from sage.rendering.style import STYLE, draw_figure
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
-from sage.theory.figures import GuidedAnchors, ModeFits, guided_anchors, mode_fits
+from sage.theory.figures import guided_anchors, mode_fits
 
 ACCURACIES = pd.DataFrame(
     [
@@ -63,20 +61,8 @@ RESPONSES = {"perplexities": PERPLEXITIES, "tails": tail_table(PERPLEXITIES)}
 RECORDED = history_frame(HISTORIES)
 
 
-@pytest.fixture(scope="module")
-def anchors() -> GuidedAnchors:
-    return guided_anchors()
-
-
-@pytest.fixture(scope="module")
-def modes() -> ModeFits:
-    return mode_fits(steps=200)
-
-
 @pytest.mark.slow
-def test_the_same_data_gives_the_same_bytes(
-    tmp_path: Path, anchors: GuidedAnchors, modes: ModeFits
-) -> None:
+def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     study = a_study()
     figures: dict[str, Callable[[], Figure]] = {
         "curves": lambda: figure_of(study, "figure3", pass_at_k=pass_at_k(METRICS)),
@@ -85,8 +71,8 @@ def test_the_same_data_gives_the_same_bytes(
             study, "figure2", histories=RECORDED, accuracies=ACCURACIES
         ),
         "perplexity": lambda: figure_of(study, "figure7", **RESPONSES),
-        "anchors": lambda: anchors_figure(anchors),
-        "modes": lambda: modes_figure(modes),
+        "anchors": lambda: anchors_figure(guided_anchors()),
+        "modes": lambda: modes_figure(mode_fits(steps=200)),
     }
     for name, figure in figures.items():
         draw_figure(figure, tmp_path / "first.svg")
@@ -373,41 +359,6 @@ class TestPerplexity:
         assert [label.get_text() for label in left.get_yticklabels()] == ["Base", "Branch"]
         with pytest.raises(ValueError, match="figure7: no perplexities of base, grpo, branch"):
             figure_of(a_study(), "figure7", **RESPONSES | {"perplexities": PERPLEXITIES.iloc[:0]})
-
-
-class TestTheory:
-    def test_figure_1_draws_the_anchors_and_the_guides(self, anchors: GuidedAnchors) -> None:
-        axes = anchors_figure(anchors, likeliest=10).axes
-        above, below = axes[: len(anchors.anchors)], axes[len(anchors.anchors) :]
-        for name, top, bottom in zip(anchors.anchors, above, below, strict=True):
-            bars = [bar.get_height() for bar in top.patches]
-            assert bars == pytest.approx(anchors.reference[:10].tolist())
-            dots = top.collections[-1].get_offsets()[:, 1]
-            assert dots.tolist() == pytest.approx(anchors.anchors[name][:10].tolist())
-            factors = bottom.collections[-1].get_offsets()[:, 1]
-            assert factors.tolist() == pytest.approx(anchors.factors[name].tolist())
-
-    def test_filled_dots_of_figure_1_pass_an_open_state(self, anchors: GuidedAnchors) -> None:
-        branch = anchors_figure(anchors).axes[-1].collections[-1]
-        passes = anchors.entropies.max(axis=1) >= OPEN
-        alphas = branch.get_facecolors()[:, 3]
-        assert (alphas > 0).tolist() == passes.tolist()
-        assert 0 < passes.sum() < len(passes)
-
-    def test_figure_5_draws_the_fits_in_the_colours_of_their_algorithms(
-        self, modes: ModeFits
-    ) -> None:
-        reverse, forward, guided = modes_figure(modes).axes
-        for axes, fit, colour in (
-            (reverse, modes.reverse, "blue"),
-            (forward, modes.forward, "ochre"),
-            (guided, modes.guided, "green"),
-        ):
-            policy = axes.lines[-1]
-            np.testing.assert_array_equal(policy.get_ydata(), fit.density)
-            assert to_rgba(policy.get_color()) == to_rgba(PALETTE[colour][0])
-        assert len(guided.lines) == 2
-        np.testing.assert_array_equal(guided.lines[0].get_ydata(), modes.anchor)
 
 
 def test_paths_have_two_decimals_and_stay_in_their_place(tmp_path: Path) -> None:

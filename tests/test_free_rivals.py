@@ -12,9 +12,8 @@ from graded import problem, samples
 from report_frames import figure_of, table_of
 from test_mixtures import counts_of
 
-from sage.evaluation.free_rivals import rival_counts
 from sage.evaluation.mixtures import equal_accuracy, mixture_line
-from sage.evaluation.snapshots import SnapshotSampler
+from sage.evaluation.snapshots import SnapshotSampler, rival_counts
 from sage.exhibits import load_study
 from sage.report.opening import findings_of
 from sage.study import Draws

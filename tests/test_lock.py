@@ -12,6 +12,8 @@ import lock
 import pytest
 from conftest import ROOT
 
+from benchmarks.next_versions import with_versions
+
 
 def test_entries_are_read_by_package_with_their_checksums() -> None:
     text = "# a comment\na==1 ; python_full_version < '3.12' \\\n    --hash=sha256:aa\n"
@@ -131,11 +133,9 @@ def test_what_cannot_be_installed_from_the_lock_says_why(tmp_path: Path) -> None
 def test_the_next_versions_replace_the_pins_that_are_found() -> None:
     text = 'dependencies = ["a==1.0", "b[x]==2; python_version < \'3.13\'", "c>=1,<=2"]'
     found = lock.entries("a==1.5 \\\n    --hash=x\nb[x]==3 \\\n    --hash=x\n")
-    assert lock.with_versions(text, found) == text.replace("a==1.0", "a==1.5").replace(
-        "]==2", "]==3"
-    )
+    assert with_versions(text, found) == text.replace("a==1.0", "a==1.5").replace("]==2", "]==3")
     two = lock.entries("a==1.5 ; m \\\n    --hash=x\na==1.6 ; n \\\n    --hash=x\n")
-    assert lock.with_versions(text, two) == text
+    assert with_versions(text, two) == text
 
 
 def test_the_lock_of_vllm_on_cpus_has_what_uv_overlooks() -> None:

@@ -27,8 +27,7 @@ from pages import (
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, comparisons, pass_at_k
 
 from sage.claims.tests import load_claims
-from sage.exhibits import kind_class, load_study
-from sage.exhibits.making import write_table
+from sage.exhibits import kind_class, load_study, write_table
 from sage.rendering.documents import read_document
 from sage.rendering.numbers import duration, grouped, p_text, points
 from sage.report import browser
@@ -287,13 +286,11 @@ class TestPage:
 
     def test_the_exhibit_that_leads_stands_before_the_claims(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
-        lead = kind_class("tradeoff").model_validate(
-            {"kind": "tradeoff", "title": "Both at once", "model": "tiny"}
-        )
+        settings = {"kind": "tradeoff", "title": "Both at once", "model": "tiny"}
+        lead = kind_class("tradeoff").model_validate(settings)
         exhibits = {**study.study.exhibits, "both": lead}
-        study = study.model_copy(
-            update={"study": study.study.model_copy(update={"exhibits": exhibits})}
-        )
+        own = study.study.model_copy(update={"exhibits": exhibits})
+        study = study.model_copy(update={"study": own})
         drawn = a_page_with_claims(study, tmp_path, figures={**svgs(), "both": svgs()["figure3"]})
         assert drawn.index('id="figure-both"') < drawn.index('<section id="claims"')
         assert drawn.count('id="exhibit-both"') == 1

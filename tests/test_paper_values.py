@@ -11,8 +11,7 @@ from report_frames import (
     a_study,
 )
 
-from sage.exhibits import PAPER, load_study, tables_of
-from sage.exhibits.making import write_table
+from sage.exhibits import PAPER, load_study, tables_of, write_table
 from sage.exhibits.paper_values import COLUMNS as PAPER_COLUMNS
 from sage.exhibits.paper_values import compared, paper_values, read_mapping
 from sage.rendering.documents import read_document

@@ -19,7 +19,7 @@ from sage.analysis.perplexity import (
     length_sorted,
     perplexity,
     perplexity_table,
-    token_log_probs,
+    token_signals,
 )
 from sage.analysis.tails import tail_table
 from sage.policies import build_tiny, train_tokenizer
@@ -75,7 +75,8 @@ def test_log_probs_agree_with_reading_token_by_token(
     network: PreTrainedModel, batch_tokens: int, chunk_logits: int
 ) -> None:
     prompts, written = random_pairs(network.config.vocab_size)
-    found = token_log_probs(network, prompts, written, batch_tokens, chunk_logits)
+    signals = token_signals(network, prompts, written, batch_tokens, chunk_logits)
+    found = [log_probs for log_probs, _ in signals]
     for prompt, ids, row in zip(prompts, written, found, strict=True):
         expected = token_by_token(network.eval(), prompt, ids)
         assert row.dtype == np.float32
@@ -97,7 +98,7 @@ def test_logits_held_at_a_time_are_bounded(
         return output
 
     monkeypatch.setattr(network, "forward", measured)
-    token_log_probs(network, prompts, written, 16_384, chunk_logits=10 * 300)
+    token_signals(network, prompts, written, 16_384, chunk_logits=10 * 300)
     assert max(sizes) <= 10 * 300
     assert len(sizes) > 7
 
@@ -118,7 +119,7 @@ def test_perplexity_of_known_probabilities() -> None:
 def test_empty_prompts_and_completions_are_refused(network: PreTrainedModel) -> None:
     for prompt, ids in ([], [1]), ([1], []):
         with pytest.raises(ValueError, match="pair 0"):
-            token_log_probs(network, [prompt], [ids])
+            token_signals(network, [prompt], [ids])
 
 
 def with_tokens(frame: pd.DataFrame) -> pd.DataFrame:

@@ -35,14 +35,9 @@ PROBLEMS = [
     for a in range(4)
     for b in range(4)
 ]
-SETTINGS = RL.model_validate(
-    SMALL.model_dump()
-    | {
-        "steps": 2,
-        "prompts_per_step": 8,
-        "sampling": {"temperature": 1.0, "max_tokens": 8, "stop": list("aeiou13579")},
-    }
-)
+SAMPLING = {"temperature": 1.0, "max_tokens": 8, "stop": list("aeiou13579")}
+CHANGES = {"steps": 2, "prompts_per_step": 8, "sampling": SAMPLING}
+SETTINGS = RL.model_validate(SMALL.model_dump() | CHANGES)
 
 Reward = Callable[..., list[float]]
 
@@ -165,10 +160,9 @@ def test_dars_draws_more_of_hard_prompts_and_centres_over_all(parent: Path) -> N
         assert 0 < rewards.sum() < size
         assert len(batch["prompt_ids"][rows].unique(dim=0)) == 1
         torch.testing.assert_close(batch["advantages"][rows], rewards - rewards.mean())
-    assert trainer._metrics["train"]["rewards/some/mean"][0] == pytest.approx(
-        trainer._metrics["train"]["reward"][0]
-    )
-    assert len(trainer._metrics["train"]["reward"]) == 1
+    metrics = trainer._metrics["train"]
+    assert metrics["rewards/some/mean"] == pytest.approx(metrics["reward"])
+    assert len(metrics["reward"]) == 1
     drawn = trainer._draws.drawer.drawn  # type: ignore[union-attr]
     tokens = sum(map(len, drawn.values()))
     assert trainer._metrics["train"]["drawn_tokens"] == [tokens]
@@ -219,15 +213,10 @@ def test_rows_that_fill_up_leave_the_loss_as_it_is(parent: Path, loss: str) -> N
 @pytest.mark.parametrize("loss", ["grpo", "dapo"])
 def test_the_loss_does_not_depend_on_the_parts_of_a_step(parent: Path, loss: str) -> None:
     """Filled up to a multiple of 8 micro-batches, or not at all."""
-    row = {"loss": loss}
     norms, losses = [], []
     for parts in (1, 8):
-        trainer = build(
-            parent,
-            "dars_branch",
-            row=row,
-            settings={"steps": 1, "prompts_per_step": 4, "micro_batches": parts},
-        )
+        settings = {"steps": 1, "prompts_per_step": 4, "micro_batches": parts}
+        trainer = build(parent, "dars_branch", row={"loss": loss}, settings=settings)
         batches: list[Any] = []
         compute = trainer._compute_loss
 
@@ -260,10 +249,9 @@ def test_a_guided_retry_is_drawn_with_the_hint_and_trained_without(parent: Path)
     old = batch["old_per_token_logps"]
     mask = batch["completion_mask"].bool()
     guided = ~old[:, 0].isnan()
-    assert 0 < guided.sum() < metrics["extra_rollouts"][0]
-    assert guided.sum() / metrics["extra_rollouts"][0] == pytest.approx(
-        metrics["guided_correct"][0]
-    )
+    extra = metrics["extra_rollouts"][0]
+    assert 0 < guided.sum() < extra
+    assert guided.sum() / extra == pytest.approx(metrics["guided_correct"][0])
     assert old[~guided].isnan()[mask[~guided]].all()
     assert (batch["correct"][guided] == 1).all()
     policy: Any = trainer.model.eval()
@@ -338,8 +326,7 @@ def test_a_resumed_run_is_the_unbroken_one(parent: Path, tmp_path: Path, planner
     name, row = PLANNERS[planner]
 
     def run(**trl: Any) -> SageTrainer:
-        settings = {"steps": 2}
-        return build(parent, name, row=row, settings=settings, scratch=tmp_path, trl=trl)
+        return build(parent, name, row=row, scratch=tmp_path, trl=trl)
 
     whole = run(save_strategy="steps", save_steps=1)
     rows = logged(whole)

@@ -43,6 +43,7 @@ from sage.training import rl
 from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.rewards import SOURCE, strategies_of
 from sage.training.shaping import Shaping
+from sage.training.trainer import SageTrainer
 
 ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 
@@ -52,7 +53,10 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("parent") / "base", SUMS, spread=6.0)
 
 
-# SCOPE -----------------------------------------------------------------------------------
+def logged(trainer: SageTrainer) -> list[dict[str, Any]]:
+    """Train, and return what each step has logged."""
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
 def seen(**changes: Any) -> LogProbs:
@@ -110,14 +114,9 @@ def test_a_token_out_of_scope_has_no_gradient_from_the_kl_term(
     alike = small_trainer(parent, row, tmp_path, reward=lambda prompts, **_: [1.0] * len(prompts))
     before = [weights.clone() for weights in alike.model.parameters() if weights.requires_grad]
     alike.args.weight_decay = 0.0
-    alike.train()
+    assert all(entry["grad_norm"] == 0.0 for entry in logged(alike))
     after = [weights for weights in alike.model.parameters() if weights.requires_grad]
-    log = [entry for entry in alike.state.log_history if "loss" in entry]
-    assert all(entry["grad_norm"] == 0.0 for entry in log)
     assert len(before) == len(after)
-
-
-# UCPO and uniqueness ---------------------------------------------------------------------
 
 
 def test_ucpo_shares_the_right_ones_advantage_out_by_hand() -> None:
@@ -182,15 +181,8 @@ def test_strategies_are_those_that_the_checkers_know() -> None:
 
 
 def test_training_hands_the_strategies_of_sheets_to_the_rule(parent: Path, tmp_path: Path) -> None:
-    made = {
-        "source": "sums",
-        "title": "Sheets",
-        "count": 8,
-        "seed": 1,
-        "parts": 3,
-        "split": "train",
-    }
-    sheets = SumsSet.model_validate(made).problems("sheets")
+    made = {"source": "sums", "title": "Sheets", "count": 8, "seed": 1, "parts": 3}
+    sheets = SumsSet.model_validate(made | {"split": "train"}).problems("sheets")
     algorithm = Algorithm.model_validate(ROWS["uniqueness"])
     heard: list[TokenSignals] = []
 
@@ -209,9 +201,6 @@ def test_training_hands_the_strategies_of_sheets_to_the_rule(parent: Path, tmp_p
         assert told.strategies.shape == told.rewards.shape
 
 
-# Unsolved only ---------------------------------------------------------------------------
-
-
 def drawn(problems: list[str], correct: list[list[float]]) -> Drawn:
     table = torch.tensor(correct)
     present = torch.ones_like(table, dtype=torch.bool)
@@ -225,10 +214,8 @@ def test_a_problem_weighs_until_the_step_after_its_first_success() -> None:
     for _ in range(2):  # asked again in the same step it says the same
         assert planner.chosen(first).loss.tolist() == [True, True]
     planner.end_step(lambda sums: sums)
-    assert planner.chosen(drawn(["b", "a"], [[0.0, 1.0], [0.0, 0.0]])).loss.tolist() == [
-        True,
-        False,
-    ]
+    second = drawn(["b", "a"], [[0.0, 1.0], [0.0, 0.0]])
+    assert planner.chosen(second).loss.tolist() == [True, False]
     resumed = UnsolvedOnly()
     resumed.load_state_dict(planner.state_dict())
     assert resumed.chosen(first).loss.tolist() == [False, True]
@@ -241,16 +228,8 @@ def test_where_no_problem_comes_twice_unsolved_only_is_grpo(parent: Path, tmp_pa
         small_trainer(parent, ROWS[name], tmp_path / name)
         for name in ("grpo_no_kl", "unsolved_only")
     )
-    for trainer in (plain, unsolved):
-        trainer.train()
-    logs = [
-        [
-            (e["reward"], e["entropy"], e["grad_norm"])
-            for e in trainer.state.log_history
-            if "loss" in e
-        ]
-        for trainer in (plain, unsolved)
-    ]
+    kept = ("reward", "entropy", "grad_norm")
+    logs = [[[e[key] for key in kept] for e in logged(one)] for one in (plain, unsolved)]
     torch.testing.assert_close(torch.tensor(logs[0]), torch.tensor(logs[1]), rtol=1e-3, atol=1e-5)
 
 
@@ -259,14 +238,10 @@ def test_solved_problems_are_not_learnt_from_again(parent: Path, tmp_path: Path)
     trainer = small_trainer(
         parent, ROWS["unsolved_only"], tmp_path, steps=3, prompts_per_step=24, schedule="constant"
     )
-    trainer.train()
-    norms = [entry["grad_norm"] for entry in trainer.state.log_history if "loss" in entry]
+    norms = [entry["grad_norm"] for entry in logged(trainer)]
     assert norms[0] > 0.0
     assert norms[1] < norms[0]
     assert len(trainer.shaping.planner.state_dict()["solved"]) > 20
-
-
-# The branch guide on the reference's entropy, and the sign of a guide that feeds itself -----
 
 
 def test_the_branch_guide_on_the_reference_by_hand() -> None:
@@ -284,9 +259,8 @@ def test_the_reference_is_asked_for_its_entropies_in_training(parent: Path, tmp_
     settings = {"ratio": 0.3, "threshold": 4.9}
     logs = {}
     for whose in ("policy", "reference"):
-        row = ROWS["grpo_branch"] | {
-            "guide": {"kind": "branch", "settings": settings | {"entropy_of": whose}}
-        }
+        guide = {"kind": "branch", "settings": settings | {"entropy_of": whose}}
+        row = ROWS["grpo_branch"] | {"guide": guide}
         trainer = small_trainer(parent, row, tmp_path / whose, learning_rate=3e-2)
         trainer.train()
         logs[whose] = [e["sage/log_q"] for e in trainer.state.log_history if "sage/log_q" in e]
@@ -308,23 +282,17 @@ def test_a_guide_that_feeds_itself_is_a_sign() -> None:
     assert "log_q" not in GOOD
 
 
-# Doses, several steps a generation, resuming ------------------------------------------------
-
-
 @pytest.mark.parametrize("estimator", ["k1_reward", "k3", "k3_corrected"])
 @pytest.mark.parametrize("ratio", [1.0, 3.0])
 def test_a_strong_dose_reaches_the_anchor(
     parent: Path, tmp_path: Path, estimator: str, ratio: float
 ) -> None:
     """What stands in the reference's place is log pi_ref + log q, up to q = 4 by entropy."""
+    guide = {"kind": "branch", "settings": {"ratio": ratio, "threshold": 4.0}}
     row = ROWS["grpo_branch_k1_reward"] | {
         "estimator": estimator,
         "kl_coefficient": 0.8,
-        "guide": {
-            "kind": "branch",
-            "settings": {"ratio": ratio, "threshold": 4.0},
-            "clamp": [0.25, 4.0],
-        },
+        "guide": guide | {"clamp": [0.25, 4.0]},
     }
     trainer = small_trainer(parent, row, tmp_path, schedule="constant")
     assert trainer.beta == trainer.args.beta == 0.8
@@ -384,8 +352,7 @@ def test_rivals_can_take_several_steps_a_generation(name: str) -> None:
 @pytest.mark.parametrize("name", ["ucpo_kl", "scope", "unsolved_only", "pacs"])
 def test_four_steps_a_generation_train(parent: Path, tmp_path: Path, name: str) -> None:
     trainer = small_trainer(parent, ROWS[name], tmp_path, steps_per_generation=4)
-    trainer.train()
-    log = [entry for entry in trainer.state.log_history if "loss" in entry]
+    log = logged(trainer)
     assert len(log) == 4
     assert all(math.isfinite(entry["grad_norm"]) for entry in log)
     assert sum("rewards/odd_sum/mean" in entry for entry in log) >= 1

@@ -16,11 +16,9 @@ from table_frames import MeasuredFrames, accuracies
 from sage.analysis.tails import tail_table
 from sage.evaluation.chance import chance_table
 from sage.evaluation.counts import counts_table
-from sage.evaluation.cover import cover_table
-from sage.evaluation.metrics import rates_table
+from sage.evaluation.metrics import cover_table, rates_table
 from sage.evaluation.support import support_table
-from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of
-from sage.exhibits.making import write_table
+from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of, write_table
 from sage.problems.contamination import contamination
 from sage.rendering.documents import escape, latex_table, read_document, write_document
 from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 import pytest
@@ -47,15 +47,8 @@ from sage.training.pretrain import draw_documents
 #   ca cb cc
 WALLED = Trip(side=3, closed=frozenset({3, 4}), start=0, goal=6, moves=4)
 GOLD = gold_answer(WALLED)
-LAND = {
-    "side": 5,
-    "walls": 1,
-    "gaps": [1, 2],
-    "boulders": 0,
-    "distances": [3, 4],
-    "detours": [0, 1],
-    "spare": 1,
-}
+LAND = {"side": 5, "walls": 1, "gaps": [1, 2], "boulders": 0, "distances": [3, 4]}
+LAND |= {"detours": [0, 1], "spare": 1}
 SMALL = Terrain(**LAND)
 CORPUS = RoutesCorpus(**LAND, source="routes", toward=0.5)
 SET = {"source": "routes", "title": "Routes", "count": 40, "seed": 5, **LAND, "boulders": 1}
@@ -139,20 +132,10 @@ class TestText:
         open_maze = Trip(3, frozenset(), 0, 8, 3)
         assert read_gold(gold_answer(open_maze)) == open_maze
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "aa ab",
-            "[1]",
-            "null",
-            "{}",
-            json.dumps({**json.loads(GOLD), "side": 10**9}),
-            json.dumps({**json.loads(GOLD), "side": "x"}),
-            json.dumps({**json.loads(GOLD), "goal": "zz"}),
-            json.dumps({**json.loads(GOLD), "closed": 3}),
-        ],
-    )
+    FAULTS: ClassVar = [{"side": 10**9}, {"side": "x"}, {"goal": "zz"}, {"closed": 3}]
+    FAULTY: ClassVar = [json.dumps({**json.loads(GOLD), **fault}) for fault in FAULTS]
+
+    @pytest.mark.parametrize("text", ["", "aa ab", "[1]", "null", "{}", *FAULTY])
     def test_other_text_is_no_gold_answer(self, text: str) -> None:
         with pytest.raises(ValueError, match=r"gold answer|Expecting|literal"):
             read_gold(text)
@@ -160,19 +143,11 @@ class TestText:
 
 
 class TestGrading:
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            "aa ab bc cb ca",
-            " aa ab bc cb ca\n",
-            "aa, ab, bc, cb, ca",
-            "aa -> ab -> bc -> cb -> ca",
-            "aa→ab→bc→cb→ca",
-            "aa-ab-bc-cb-ca",
-        ],
-    )
-    def test_a_route_that_can_be_walked_is_correct(self, grader: Grader, answer: str) -> None:
-        assert grader.grade(in_block(answer), GOLD, "route").status == "correct"
+    @pytest.mark.parametrize("between", [" ", ", ", " -> ", "→", "-"])
+    def test_a_route_that_can_be_walked_is_correct(self, grader: Grader, between: str) -> None:
+        answer = between.join(["aa", "ab", "bc", "cb", "ca"])
+        for text in (answer, f" {answer}\n"):
+            assert grader.grade(in_block(text), GOLD, "route").status == "correct"
 
     @pytest.mark.parametrize(
         ("answer", "fault"),
@@ -295,9 +270,7 @@ class TestGenerator:
 
 
 class TestCorpus:
-    def test_a_walk_that_heads_for_the_goal_is_shortest_and_a_random_one_keeps_the_rules(
-        self,
-    ) -> None:
+    def test_a_walk_to_the_goal_is_shortest_and_a_random_one_keeps_the_rules(self) -> None:
         rng = random.Random(0)
         for _ in range(50):
             trip = draw_trip(SMALL, rng)
@@ -346,9 +319,8 @@ class TestSettings:
         base = study.models["tiny"].base
         assert isinstance(base, ScratchBase)
         assert isinstance(base.corpus, RoutesCorpus)
-        documents = draw_documents(
-            base.corpus, base.pretraining.model_copy(update={"documents": 9})
-        )
+        few = base.pretraining.model_copy(update={"documents": 9})
+        documents = draw_documents(base.corpus, few)
         assert all(problem.startswith("Problem: From ") for problem, _ in documents)
 
     @pytest.mark.parametrize(
@@ -392,9 +364,7 @@ def drawn() -> pd.DataFrame:
 
 
 class TestRules:
-    def test_chance_grades_the_answers_to_one_problem_on_the_others(
-        self, drawn: pd.DataFrame
-    ) -> None:
+    def test_chance_grades_answers_on_the_other_problems(self, drawn: pd.DataFrame) -> None:
         # Two of the four answers to `walled` (its own and the straight one) are right for `open`,
         # two of those to `open` (the long one, twice) for `walled`: pass@2 = 1 - (2/4)(1/3).
         problems = [

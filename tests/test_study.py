@@ -15,12 +15,6 @@ from sage.exhibits import load_study
 from sage.study import load_settings
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A copy of `config/` to edit."""
-    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_committed_study_loads(name: str) -> None:
     study = load_study(name, ROOT / "config")

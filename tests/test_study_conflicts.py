@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from study_edits import ALGORITHMS, ROOT, STUDY, edit, message_of
+from study_edits import ALGORITHMS, STUDY, edit, message_of
 
 from sage.exhibits import load_study
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A copy of `config/` to edit."""
-    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
 
 
 def test_a_misspelt_algorithm_brings_file_and_nearest_match(config: Path) -> None:

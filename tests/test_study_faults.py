@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from sage.study import RL
 from sage.study.faults import type_faults
 
 ROW = {"title": "A new row", "loss": "grpo", "kl": "none"}
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A copy of `config/` to edit."""
-    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
 
 
 FAULTS = [

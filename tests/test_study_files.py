@@ -9,16 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from study_edits import ALGORITHMS, ROOT, STUDIES, STUDY, edit, message_of
+from study_edits import ALGORITHMS, STUDIES, STUDY, edit, message_of
 
 from sage.exhibits import load_study
 from sage.study import load_settings
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A copy of `config/` to edit."""
-    return Path(shutil.copytree(ROOT / "config", tmp_path / "config"))
 
 
 @pytest.mark.parametrize(

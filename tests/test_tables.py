@@ -11,7 +11,7 @@ from sage.analysis.tails import tail_table
 from sage.exhibits import load_study
 from sage.exhibits.accuracy import reading_table
 from sage.exhibits.settings import rl_settings, sft_settings
-from sage.exhibits.theory import toy_caption, toy_table
+from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument
@@ -208,7 +208,7 @@ class TestSettings:
 
 def test_the_toy_table_holds_the_numbers_of_the_example() -> None:
     example = toy_example()
-    table = toy_table(example).set_index("quantity")
+    table = example.numbers.set_index("quantity")
     # 0.9 * 0.96 and 0.04 * 0.2; the second token after the branch is uniform over five.
     assert table.loc["probability, reference"].tolist() == pytest.approx([0.864, 0.008])
     assert table.loc["entropy before token 2 (nats)", "rare"] == pytest.approx(math.log(5))

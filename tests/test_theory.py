@@ -27,11 +27,11 @@ from fixed_points import forward_kl_policy
 from off_target import compare_off_target
 
 from sage.method.anchors import pseudo_kl
+from sage.theory import toy
 from sage.theory.credit import reverse_kl_objective
 from sage.theory.spaces import TokenTree, entropies, sequence_log_probs
 from sage.theory.toy import (
     empirical_support,
-    reference_table,
     rlvr_policy,
     sage_policy,
     support_expansion,
@@ -288,30 +288,39 @@ def test_without_a_guide_forward_kl_is_better_on_target_where_valid_completions_
 
 
 def test_the_toy_lifts_the_rare_completion_over_epsilon() -> None:
-    toy = toy_example()
-    assert toy.rare.reference < toy.rare.rlvr < toy.epsilon <= toy.rare.sage
-    assert toy.condition
-    assert toy.conclusion
+    example = toy_example()
+    assert example.condition
+    assert example.conclusion
+    numbers = example.numbers.set_index("quantity")
+    frequent, rare = numbers["frequent"], numbers["rare"]
+    reference, rlvr, sage = (rare[f"probability, {name}"] for name in ("reference", "RLVR", "SAGE"))
+    assert reference < rlvr < toy.EPSILON <= sage
     factor = 1.0 + 0.3 * (math.log(5.0) - 1.2)  # the branch is uniform over five tokens
-    assert toy.rare.factors == pytest.approx((1.0, factor), abs=1e-12)
-    assert toy.frequent.factors == (1.0, 1.0)
-    assert toy.rare.reference == pytest.approx(0.04 * 0.2, abs=1e-15)
-    assert toy.frequent.reference == pytest.approx(0.9 * 0.96, abs=1e-15)
+    factors = ["guide factor of token 1", "guide factor of token 2"]
+    assert rare[factors].tolist() == pytest.approx([1.0, factor], abs=1e-12)
+    assert frequent[factors].tolist() == [1.0, 1.0]
+    assert reference == pytest.approx(0.04 * 0.2, abs=1e-15)
+    assert frequent["probability, reference"] == pytest.approx(0.9 * 0.96, abs=1e-15)
     # at beta = 0.05 the invalid completions weigh e^-20: what is left is 0.008 against 0.864
-    assert toy.rare.rlvr == pytest.approx(0.008 / 0.872, rel=1e-8)
-    assert toy.rare.sage == pytest.approx(0.008 * factor / (0.864 + 0.008 * factor), rel=1e-8)
-    assert toy.guide_ratio * toy.rare.rlvr == pytest.approx(toy.rare.sage, rel=1e-12)
+    assert rlvr == pytest.approx(0.008 / 0.872, rel=1e-8)
+    assert sage == pytest.approx(0.008 * factor / (0.864 + 0.008 * factor), rel=1e-8)
+    assert rare["guide ratio q(y) / E[q]"] * rlvr == pytest.approx(sage, rel=1e-12)
 
 
-def test_the_toy_fails_where_the_guide_is_too_weak_or_the_branch_is_shared() -> None:
-    weak = toy_example(ratio=0.1)
+def test_the_toy_fails_where_the_guide_is_too_weak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toy, "RATIO", 0.1)
+    weak = toy_example()
     assert not weak.condition
     assert not weak.conclusion
-    # the paper's telling: the high entropy is that of the first token's state, which is shared
-    root = (0.36, 0.16, 0.16, 0.16, 0.16)
-    certain = (0.96, 0.01, 0.01, 0.01, 0.01)
-    rare = (0.01, 0.05, 0.92, 0.01, 0.01)
-    shared = toy_example(reference_table(first=root, straight_on=certain, branch=rare))
-    assert shared.rare.factors[0] == shared.frequent.factors[0] > 1.0
-    assert shared.rare.factors[1] == shared.frequent.factors[1] == 1.0
-    assert shared.rare.sage == pytest.approx(shared.rare.rlvr, rel=1e-12)
+
+
+def test_the_toy_fails_where_the_branch_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the paper tells it: the high entropy is that of the first token's state."""
+    monkeypatch.setattr(toy, "FIRST_TOKEN", (0.36, 0.16, 0.16, 0.16, 0.16))
+    monkeypatch.setattr(toy, "STRAIGHT_ON", (0.96, 0.01, 0.01, 0.01, 0.01))
+    monkeypatch.setattr(toy, "BRANCH", (0.01, 0.05, 0.92, 0.01, 0.01))
+    numbers = toy_example().numbers.set_index("quantity")
+    assert (numbers.loc["guide factor of token 1"] > 1.0).all()
+    assert (numbers.loc["guide factor of token 2"] == 1.0).all()
+    rare = numbers["rare"]
+    assert rare["probability, SAGE"] == pytest.approx(rare["probability, RLVR"], rel=1e-12)

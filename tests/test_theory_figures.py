@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 
+from sage.exhibits.theory import OPEN, anchors_figure, modes_figure
+from sage.rendering.lines import PALETTE
 from sage.theory.figures import TREE, GuidedAnchors, ModeFits, guided_anchors, mode_fits
 
 
@@ -110,3 +113,37 @@ def test_all_fits_start_alike_and_are_densities(fits: ModeFits) -> None:
         assert np.abs(fit.path[-1] - fit.path[-50]).max() < 1e-6
         assert fit.density.sum() * spacing == pytest.approx(1.0)
     np.testing.assert_allclose(fits.anchor, fits.factor * fits.reference, rtol=1e-12)
+
+
+def test_figure_1_draws_the_anchors_and_the_guides(anchors: GuidedAnchors) -> None:
+    axes = anchors_figure(anchors, likeliest=10).axes
+    above, below = axes[: len(anchors.anchors)], axes[len(anchors.anchors) :]
+    for name, top, bottom in zip(anchors.anchors, above, below, strict=True):
+        bars = [bar.get_height() for bar in top.patches]
+        assert bars == pytest.approx(anchors.reference[:10].tolist())
+        dots = top.collections[-1].get_offsets()[:, 1]
+        assert dots.tolist() == pytest.approx(anchors.anchors[name][:10].tolist())
+        factors = bottom.collections[-1].get_offsets()[:, 1]
+        assert factors.tolist() == pytest.approx(anchors.factors[name].tolist())
+
+
+def test_filled_dots_of_figure_1_pass_an_open_state(anchors: GuidedAnchors) -> None:
+    branch = anchors_figure(anchors).axes[-1].collections[-1]
+    passes = anchors.entropies.max(axis=1) >= OPEN
+    alphas = branch.get_facecolors()[:, 3]
+    assert (alphas > 0).tolist() == passes.tolist()
+    assert 0 < passes.sum() < len(passes)
+
+
+def test_figure_5_draws_the_fits_in_the_colours_of_their_algorithms(fits: ModeFits) -> None:
+    reverse, forward, guided = modes_figure(fits).axes
+    for axes, fit, colour in (
+        (reverse, fits.reverse, "blue"),
+        (forward, fits.forward, "ochre"),
+        (guided, fits.guided, "green"),
+    ):
+        policy = axes.lines[-1]
+        np.testing.assert_array_equal(policy.get_ydata(), fit.density)
+        assert to_rgba(policy.get_color()) == to_rgba(PALETTE[colour][0])
+    assert len(guided.lines) == 2
+    np.testing.assert_array_equal(guided.lines[0].get_ydata(), fits.anchor)

@@ -4,7 +4,7 @@
 3.13 and writes locks/*.txt; workflow/install.py reads them. The files name no package index. `base`
 is what every environment has, `cuda` is torch with its CUDA build's packages; each extra's file has
 what it adds, or needs in another version; `uv` and `docs` stand alone. Needs the standard library
-only. With `--next` it first writes the newest versions that fit together as pins.
+only.
 """
 
 import itertools
@@ -45,7 +45,6 @@ _LEFT_OUT = {
 _OVERLOOKED = "intel-cmplr-lib-ur==2024.2.1"
 
 _OF_CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
-_PIN = re.compile(r'([" ][A-Za-z0-9._-]+(?:\[\w+\])?)==([\w.]+)')
 _ENTRY = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 
 Entries = dict[str, list[str]]
@@ -188,26 +187,5 @@ def write(name: str, packages: Entries, others: Entries) -> None:
     print(f"locks/{name}.txt: {len(own)} packages", flush=True)
 
 
-def with_versions(text: str, packages: Entries) -> str:
-    """The text with the version of each pin that `packages` has as a single version."""
-
-    def newer(match: re.Match[str]) -> str:
-        there = versions(packages.get(normal(match[1][1:].partition("[")[0]), ()))
-        return f"{match[1]}=={there.pop() if len(there) == 1 else match[2]}"
-
-    return _PIN.sub(newer, text)
-
-
-def take_next() -> None:
-    """Write the newest versions that fit together, vLLM among them, as pins; then the lock."""
-    files = [ROOT / "pyproject.toml", ROOT / "environment.yml"]
-    loosened = _PIN.sub(r"\1>=\2", files[0].read_text(encoding="utf-8"))
-    newest = resolve(loosened, ["--extra=test", "--extra=vllm", "--extra=gpu"], ["linux-x86_64"])
-    for file in files:
-        text = with_versions(file.read_text(encoding="utf-8"), newest)
-        file.write_text(text, encoding="utf-8")
-    make()
-
-
 if __name__ == "__main__":
-    take_next() if sys.argv[1:] == ["--next"] else make()
+    make()

@@ -137,10 +137,7 @@ def _training(
 
 
 def _slopes(
-    pairs: Sequence[tuple[float, np.ndarray]],
-    ks: Sequence[int],
-    draws: int,
-    groups: Groups | None,
+    pairs: Sequence[tuple[float, np.ndarray]], ks: Sequence[int], draws: int, groups: Groups | None
 ) -> pd.DataFrame:
     """SLOPES of one estimator but for its name; over training runs that all its cells have."""
     known = [(dose, change) for dose, change in pairs if dose > 0]

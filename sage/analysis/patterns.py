@@ -145,10 +145,7 @@ def shares_compared(
 
 
 def read_pattern_table(
-    samples: Sequence[Path],
-    patterns: Path,
-    draws: int,
-    samples_per_problem: int | None,
+    samples: Sequence[Path], patterns: Path, draws: int, samples_per_problem: int | None
 ) -> pd.DataFrame:
     """`pattern_table` of files of graded samples and of phrase lists."""
     columns = ["problem_id", "sample_index", "completion", "status"]

@@ -42,21 +42,6 @@ def perplexity(log_probs: np.ndarray) -> float:
     return float(np.exp(-np.mean(log_probs, dtype=np.float64)))
 
 
-def token_log_probs(
-    model: PreTrainedModel,
-    prompts: Sequence[Ids],
-    completions: Sequence[Ids],
-    batch_tokens: int = 16_384,
-    chunk_logits: int = 2**27,
-) -> list[np.ndarray]:
-    """log p(y_t | x, y_<t) in nats of every token of every completion, float32 `[T]` each.
-
-    As `token_signals`, without the entropies.
-    """
-    signals = token_signals(model, prompts, completions, batch_tokens, chunk_logits)
-    return [log_probs for log_probs, _ in signals]
-
-
 def token_signals(
     model: PreTrainedModel,
     prompts: Sequence[Ids],
@@ -192,12 +177,12 @@ def perplexity_table(
             f"{len(row[TOKEN_IDS])} tokens but n_tokens {row['n_tokens']}"
         )
     prompts = {p.problem_id: prompt_ids(tokenizer, p.problem) for p in problems}
-    log_probs = token_log_probs(
+    signals = token_signals(
         base,
         [prompts[problem] for problem in responses["problem_id"]],
         [list(ids) for ids in responses[TOKEN_IDS]],
     )
-    return responses.assign(perplexity=[perplexity(row) for row in log_probs])[COLUMNS]
+    return responses.assign(perplexity=[perplexity(row) for row, _ in signals])[COLUMNS]
 
 
 def read_perplexities(
@@ -221,10 +206,7 @@ def read_perplexities(
     first = choose_problems(ids, named)
     chosen_ids = [*first, *(name for name in ids if name not in first)][: max(more, len(first))]
     chosen = choose_responses(
-        {run_of(path): read_frame(path) for path in samples},
-        algorithms,
-        chosen_ids,
-        responses,
+        {run_of(path): read_frame(path) for path in samples}, algorithms, chosen_ids, responses
     )
     network: Any = load_model(base)
     return perplexity_table(network.to(device), load_tokenizer(base), asked, chosen)

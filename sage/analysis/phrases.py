@@ -16,7 +16,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sage.fields import Name, Strict, about
+from sage.fields import Name, Strict
 from sage.prompting import TAGS
 from sage.study.reading import read_as
 
@@ -52,11 +52,12 @@ Phrases = Annotated[list[str], Field(min_length=1)]
 class PhraseList(Strict):
     """A reasoning pattern, and the phrases used to detect it."""
 
-    title: Annotated[str, about("its name in tables")]
-    phrases: Annotated[Phrases, about("a solution shows the pattern if it contains one of these")]
-    unless: Annotated[
-        list[str], about("phrases that look like the pattern and are not; they are cut out first")
-    ] = Field(default_factory=list)
+    title: str
+    """its name in tables"""
+    phrases: Phrases
+    """a solution shows the pattern if it contains one of these"""
+    unless: list[str] = Field(default_factory=list)
+    """phrases that look like the pattern and are not; they are cut out first"""
 
 
 @dataclass(frozen=True)

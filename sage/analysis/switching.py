@@ -13,21 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.analysis.perplexity import TOKEN_IDS, token_log_probs
+from sage.analysis.perplexity import TOKEN_IDS, token_signals
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import UNSLOTH_CHAT_TEMPLATE, prompt_ids
 from sage.runtime.tables import read_frame
 from sage.study import RL, SFT
 from sage.study.readings import READINGS
-from sage.training.examples import (
-    CUT,
-    OVER_HALF,
-    OVER_MAXIMUM,
-    Solution,
-    chosen,
-    read_solutions,
-)
+from sage.training.examples import CUT, OVER_HALF, OVER_MAXIMUM, Solution, chosen, read_solutions
 
 COLUMNS = ["reading", "answer", "quantity", "value"]
 
@@ -159,11 +152,7 @@ def of_pass_at_1(samples: pd.DataFrame, problems: Sequence[Problem]) -> Iterator
 
 
 def of_reference(
-    pretrained: Path,
-    parent: Path,
-    problems: Sequence[Problem],
-    samples: pd.DataFrame,
-    device: str,
+    pretrained: Path, parent: Path, problems: Sequence[Problem], samples: pd.DataFrame, device: str
 ) -> Iterator[Effect]:
     """The KL term at the first step of RL: the policy against each reference, by k3.
 
@@ -177,7 +166,8 @@ def of_reference(
     read = []
     for checkpoint in (parent, pretrained):
         model: Any = load_model(checkpoint)
-        read.append(np.concatenate(token_log_probs(model.to(device), asked, completions)))
+        signals = token_signals(model.to(device), asked, completions)
+        read.append(np.concatenate([log_probs for log_probs, _ in signals]))
         del model
     log_ratio = read[1].astype(np.float64) - read[0]
     k3 = np.exp(log_ratio) - log_ratio - 1

@@ -19,7 +19,7 @@ from sage.analysis.dynamics import STAGES, History
 from sage.analysis.patterns import shares_compared
 from sage.analysis.step_times import time_ratio
 from sage.analysis.tails import tail_shares
-from sage.evaluation.averages import average
+from sage.evaluation.comparisons import average
 from sage.evaluation.intervals import (
     POWER,
     Estimate,
@@ -148,12 +148,7 @@ def of_patterns(
 
 
 def of_tails(
-    perplexities: pd.DataFrame,
-    row: str,
-    other: str,
-    level: float,
-    draws: int,
-    null: float = 0.0,
+    perplexities: pd.DataFrame, row: str, other: str, level: float, draws: int, null: float = 0.0
 ) -> list[Finding]:
     """Responses above the base's `level` quantile of perplexity: over problems and runs.
 

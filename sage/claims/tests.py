@@ -94,7 +94,6 @@ class OfExhibit(Comparison):
     """A comparison of what the exhibit itself measured."""
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
-        """See Comparison."""
         if self.exhibit not in measured.exhibits:
             return [], f"{self.exhibit} has not been measured"
         draws = study.evaluation(study.study.exhibits[self.exhibit].model).bootstrap
@@ -118,12 +117,10 @@ class PassAtK(Comparison):
     benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
 
     def subject(self, study: ResolvedStudy) -> str:
-        """See Comparison."""
         known = self.k != "primary" or self.exhibit in study.study.exhibits
         return f"pass@{self.k_in(study) if known else 'k'}"
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
-        """See Comparison."""
         if measured.comparisons is None:
             return [], "there are no comparisons yet"
         k = self.k_in(study)
@@ -174,11 +171,9 @@ class PatternShare(OfExhibit):
     pattern: Name
 
     def subject(self, study: ResolvedStudy) -> str:
-        """See Comparison."""
         return self.pattern.replace("_", " ")
 
     def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
-        """See OfExhibit."""
         return of_patterns(table, self.pattern, self.row, self.other, draws, self.null)
 
 
@@ -188,11 +183,9 @@ class Tail(OfExhibit):
     test: Literal["tail"]
 
     def subject(self, study: ResolvedStudy) -> str:
-        """See Comparison."""
         return "upper tail of perplexity"
 
     def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
-        """See OfExhibit."""
         return of_tails(table, self.row, self.other, 0.95, draws, self.null)
 
 
@@ -209,16 +202,13 @@ class Recorded(Comparison):
 
     @property
     def unit(self) -> str:
-        """See Comparison."""
         return "percent" if self.relative else "points" if self.key == "reward" else ""
 
     def subject(self, study: ResolvedStudy) -> str:
-        """See Comparison."""
         third = {None: "", "early": ", first third", "mid": ", second third"}
         return self.key.replace("_", " ") + third.get(self.stage, ", last third")
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
-        """See Comparison."""
         model = study.study.exhibits[self.exhibit].model
         ours, theirs = (measured.histories_of(model, name) for name in (self.row, self.other))
         effects = of_histories(ours, theirs, self.key, self.stage, self.relative, self.null)
@@ -233,15 +223,12 @@ class StepTime(OfExhibit):
 
     @property
     def unit(self) -> str:
-        """See Comparison."""
         return "percent"
 
     def subject(self, study: ResolvedStudy) -> str:
-        """See Comparison."""
         return "time to learn from the same completions"
 
     def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
-        """See OfExhibit."""
         return of_step_times(table, self.row, self.other, self.null)
 
 

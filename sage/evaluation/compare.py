@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.averages import average
-from sage.evaluation.comparisons import adjusted, comparisons_table
+from sage.evaluation.comparisons import adjusted, average, comparisons_table
 from sage.evaluation.counts import COUNTS
 from sage.evaluation.curves import POOLED
 from sage.evaluation.intervals import detectable

@@ -19,14 +19,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.averages import PART_COLUMNS, part_columns
 from sage.evaluation.curves import Curves, curves_of
 from sage.evaluation.intervals import (
+    Estimate,
     Groups,
+    Parts,
+    ends_of_share,
     holm,
     mean_of,
     p_of_problems,
@@ -37,6 +40,10 @@ from sage.study import BASE
 
 Differences = tuple[np.ndarray, np.ndarray, list[int]]
 """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
+
+PART_COLUMNS = ["train_seeds", "by_run", "var_problems", "var_interaction", "var_below"]
+PART_COLUMNS += ["var_above", "units"]
+"""`by_run` lists values by `train_seeds`; var_* and `units` are the fields of `Parts`."""
 
 COLUMNS = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "low", "high"]
 COLUMNS += ["p_problems", "p_runs", "p"]
@@ -51,8 +58,8 @@ def comparisons_table(
     COLUMNS: `value` is pass@k of `algorithm` minus that of `other`, `low` and `high` its 95 %
     interval, `n_seeds` the training runs compared. With one training run `p_runs` is NaN and
     the row says nothing about other runs. PART_COLUMNS are what the mean over several benchmarks
-    is made from (`sage.evaluation.averages`). `same_counts`: every run of both has the same correct
-    counts; `partly`: some count of `algorithm` is neither none nor all.
+    is made from (`average`). `same_counts`: every run of both has the same correct counts;
+    `partly`: some count of `algorithm` is neither none nor all.
 
     `bases` are groups of models by name, in place of each model by itself: `model` is then the
     group, `n_bases` its models, each of which counts the same, and `p_runs` and PART_COLUMNS are
@@ -200,3 +207,54 @@ def _differences(name: str, one: Curves, other_name: str, other: Curves) -> Diff
         raise ValueError(f"{name} and {other_name}: no training seed in common")
     places = [one.seeds.index(seed) for seed in seeds], [other.seeds.index(seed) for seed in seeds]
     return values[places[0]] - others[places[1]], ks, seeds
+
+
+def part_columns(parts: Parts, seeds: Sequence[int]) -> dict[str, list[Any]]:
+    """PART_COLUMNS of `parts` `[K]`, whose runs are `seeds`: lists of K entries."""
+    size = len(parts.problems)
+    return {
+        "train_seeds": [list(seeds)] * size,
+        "by_run": parts.by_run.T.tolist(),
+        "var_problems": parts.problems.tolist(),
+        "var_interaction": parts.interaction.tolist(),
+        "var_below": parts.below.tolist(),
+        "var_above": parts.above.tolist(),
+        "units": [parts.units] * size,
+    }
+
+
+def average(
+    rows: Sequence[Mapping[Any, Any]], signs: Sequence[int] | None = None, bounded: bool = False
+) -> Estimate:
+    """The mean difference over some rows of the comparisons, one for each benchmark; `[1]`.
+
+    A row with sign -1 was taken the other way round. Only training seeds that all rows have
+    count. `bounded` is for shares (`mean_of`). Raises ValueError if there are none.
+    """
+    seeds = set.intersection(*(set(map(int, row["train_seeds"])) for row in rows))
+    if not seeds:
+        raise ValueError("benchmarks without a training seed in common")
+    signs = signs or [1] * len(rows)
+    return mean_of(
+        [_parts(row, sign, seeds) for row, sign in zip(rows, signs, strict=True)], bounded
+    )
+
+
+def average_share(rows: Sequence[Mapping[Any, Any]]) -> tuple[float, float, float]:
+    """As `average`, of shares (rows of pass@k): the mean and its 95 % interval."""
+    estimate = average(rows, bounded=True)
+    low, high = ends_of_share(estimate)
+    return float(estimate.value[0]), float(low[0]), float(high[0])
+
+
+def _parts(row: Mapping[Any, Any], sign: int, seeds: set[int]) -> Parts:
+    by_seed = dict(zip(map(int, row["train_seeds"]), row["by_run"], strict=True))
+    below, above = (np.array([row[f"var_{side}"]]) for side in ("below", "above")[::sign])
+    return Parts(
+        by_run=sign * np.array([[by_seed[seed]] for seed in sorted(seeds)]),
+        problems=np.array([row["var_problems"]]),
+        interaction=np.array([row["var_interaction"]]),
+        below=below,
+        above=above,
+        units=int(row["units"]),
+    )

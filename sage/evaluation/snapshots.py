@@ -1,15 +1,28 @@
-"""Snapshots that a run of RL has kept, and samples of them for one exhibit."""
+"""Snapshots that a run of RL has kept, and what is measured on samples of them for one exhibit.
+
+That is accuracy at moments of training (Figure 2), and what costs nothing beyond a baseline's own
+training: stopping it early, or sampling it hotter. Both of the latter move along pass@1 and pass@k,
+as mixtures with the base do (`sage.evaluation.mixtures`). A method keeps coverage only if it is
+above all three at equal accuracy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
+
+from sage.evaluation.counts import counts_table
+from sage.evaluation.curves import curves_of
+from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
+from sage.results import run_at
 from sage.runtime.manifest import Manifest
-from sage.study import Draws
+from sage.runtime.tables import read_frame
+from sage.study import BASE, Draws
 
 
 @dataclass(frozen=True)
@@ -62,3 +75,74 @@ def snapshots_of(policy: Path, count: int) -> list[tuple[int, Path]]:
     if len(kept) < count:
         raise FileNotFoundError(f"{policy}/snapshots: {len(kept)} of {count} snapshots")
     return [kept[round(len(kept) * (i + 1) / count) - 1] for i in range(count)]
+
+
+TRAJECTORY = ["algorithm", "train_seed", "step", "value", "low", "high"]
+
+
+def trajectory_table(
+    sampler: SnapshotSampler, policies: Sequence[Path], count: int, bootstrap: int
+) -> tuple[pd.DataFrame, int]:
+    """Sample the parent and `count` snapshots of each of `policies`.
+
+    `policies` are folders .../{algorithm}/seed{seed}. Returns pass@1 with its interval over
+    problems, from `bootstrap` resamples (TRAJECTORY), and how many tokens were drawn; step 0 is the
+    parent. Of snapshots kept for a finer figure, those at `count` even shares of the run are taken.
+    Raises FileNotFoundError for too few snapshots.
+    """
+    rows, tokens = [], 0
+
+    def accuracy(
+        policy: Path | None, algorithm: str, seed: int, step: int
+    ) -> tuple[float, float, float]:
+        nonlocal tokens
+        frame = read_frame(sampler.samples(policy, algorithm, seed, step))
+        tokens += int(frame["n_tokens"].sum())
+        run = sampler.model, algorithm, seed, sampler.benchmark
+        (curves,) = curves_of(counts_table({run: frame})).values()
+        at_one = curves.values[:, :, :1]
+        low, high = interval_of_share(at_one, bootstrap)
+        return float(at_one.mean()), float(low[0]), float(high[0])
+
+    start = accuracy(None, BASE, 0, 0)
+    for policy in policies:
+        _, algorithm, seed = run_at(policy)
+        rows.append((algorithm, seed, 0, *start))
+        for step, folder in snapshots_of(policy, count):
+            rows.append((algorithm, seed, step, *accuracy(folder, algorithm, seed, step)))
+    return pd.DataFrame(rows, columns=TRAJECTORY), tokens
+
+
+def rival_counts(
+    sampler: SnapshotSampler,
+    policies: Sequence[Path],
+    snapshots: int,
+    temperatures: Sequence[float],
+) -> tuple[pd.DataFrame, int]:
+    """Counts (`sage.evaluation.counts.COUNTS`) of both rivals, and how many tokens were drawn.
+
+    `policies` are the baseline's runs; each is sampled at `snapshots` even moments without the
+    last, and at its end with each of `temperatures`. The names, such as `step-40` and
+    `temperature-1.5`, stand in the column `algorithm`.
+    """
+    frames: dict[tuple[str, str, int, str], pd.DataFrame] = {}
+    for policy in policies:
+        _, algorithm, seed = run_at(policy)
+        moments = snapshots_of(policy, snapshots)[:-1] if snapshots else []
+        drawn = {
+            f"step-{step}": sampler.samples(folder, algorithm, seed, step)
+            for step, folder in moments
+        }
+        for temperature in temperatures:
+            name = f"temperature-{temperature:g}"
+            sampling = sampler.settings.sampling.model_copy(update={"temperature": temperature})
+            hotter = replace(
+                sampler,
+                settings=sampler.settings.model_copy(update={"sampling": sampling}),
+                shards=sampler.shards / name,
+            )
+            drawn[name] = hotter.samples(policy, algorithm, seed, 0)
+        for name, path in drawn.items():
+            frames[sampler.model, name, seed, sampler.benchmark] = read_frame(path)
+    tokens = sum(int(frame["n_tokens"].sum()) for frame in frames.values())
+    return counts_table(frames, sampler.problems), tokens

@@ -2,20 +2,25 @@
 
 The study's types, the rules and targets, the page and the partial page, LaTeX, captions, plan and
 claims all find a kind here. A kind of your own is `kind: my_tables:Mine`: a subclass of
-`sage.exhibits.kind.Kind` in a file beside the Snakefile.
+`sage.exhibits.kind.Kind` in a file beside the Snakefile. The rules and the partial report make
+files by the same functions (`measure`, `write_table`, `write_figure`), so both show the same
+numbers.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sage.exhibits.kind import Kind, Shows
+from sage.exhibits.kind import Display, Files, Kind, Measures, Measuring, Shows
 from sage.fields import nearest
 from sage.results import Results
+from sage.runtime.files import atomic_directory
+from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy, reading
 
 KINDS = {
@@ -35,7 +40,7 @@ KINDS = {
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
-    "free_rivals": "sage.exhibits.free_rivals:FreeRivals",
+    "free_rivals": "sage.exhibits.equal_accuracy:FreeRivals",
     "optimum": "sage.exhibits.optimum:OptimumTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
@@ -149,3 +154,59 @@ def own_file(exhibit: Shows) -> Path | None:
     """The source file of a user's own kind; None for a kind of this package."""
     kind = type(exhibit)
     return None if kind.__module__.startswith("sage.") else Path(inspect.getfile(kind)).resolve()
+
+
+def measure(
+    exhibit: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    files: Files,
+    folder: Path,
+    device: str,
+    shards: Path,
+    manifest: Manifest,
+) -> None:
+    """Measure an exhibit, given as plain data, into `folder`. The folder is written completely or
+    not at all."""
+    kind = kind_class(exhibit["kind"]).model_validate(exhibit)
+    assert isinstance(kind, Measures)
+    with atomic_directory(folder) as temporary:
+        kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
+
+
+def write_table(
+    study: ResolvedStudy,
+    exhibit: str,
+    suffix: str,
+    measured: Sequence[Path],
+    paper: Path,
+    output: Path,
+) -> None:
+    """Write one table of an exhibit as the CSV file `output`, with LaTeX and JSON beside it.
+
+    `measured` are the folders of its frames (`frames_of`).
+    """
+    from sage.rendering.documents import write_document
+
+    display = Display(study, exhibit, measured, paper)
+    if suffix == PAPER:
+        from sage.exhibits.paper_values import paper_document
+
+        document = paper_document(kind_of(study, exhibit), display)
+    else:
+        document = shows(study, exhibit).tables()[suffix](display)
+    write_document(document, output)
+
+
+def write_figure(
+    study: ResolvedStudy,
+    exhibit: str,
+    suffix: str,
+    measured: Sequence[Path],
+    paper: Path,
+    output: Path,
+) -> None:
+    """Draw one figure of an exhibit as the SVG file `output`, with a PDF beside it."""
+    from sage.rendering.style import draw_figure
+
+    display = Display(study, exhibit, measured, paper)
+    draw_figure(partial(shows(study, exhibit).figures()[suffix], display), output)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from sage.exhibits.kind import Display
 from sage.exhibits.pass_at_k import ShowsPassAtK, estimates, numbers_of_runs, pooled, shown_ks
-from sage.fields import Name, about, nearest
+from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (
     Cell,
@@ -57,16 +57,14 @@ class AblationTable(ShowsPassAtK):
     """
 
     kind: Literal["ablation"]
-    algorithm: Annotated[Name, about("the method whose guide is varied")]
+    algorithm: Name
+    """the method whose guide is varied"""
     grid: Annotated[
-        dict[str, Annotated[list[float], Field(min_length=1)]],
-        Field(min_length=1, max_length=2),
-        about(
-            "one or two settings of its guide, each with the values to try",
-            unit="values of the setting",
-        ),
+        dict[str, Annotated[list[float], Field(min_length=1)]], Field(min_length=1, max_length=2)
     ]
-    benchmark: Annotated[Name, about("the problem set")]
+    """one or two settings of its guide, each with the values to try [values of the setting]"""
+    benchmark: Name
+    """the problem set"""
 
     def cells(self) -> list[dict[str, float]]:
         """The settings of each cell; the last key changes fastest."""
@@ -86,7 +84,6 @@ class AblationTable(ShowsPassAtK):
         return [self.algorithm]
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """A method for each cell."""
         return [self.row(cell, study.algorithms) for cell in self.cells()]
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
@@ -105,19 +102,16 @@ class AblationTable(ShowsPassAtK):
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """A method without a guide, and settings that its guide does not have."""
         settings = {f"grid.{setting}": setting for setting in self.grid}
         yield from faults_of_varied(around, self.algorithm, "algorithm", settings)
 
     def table(self, display: Display) -> TableDocument:
-        """The grid."""
         rows = pooled(display.frame("pass_at_k"), display)
         frame = self._frame(rows, display)
         runs = numbers_of_runs(rows)
         return TableDocument(frame, self._view(frame), self._caption(frame, runs, display))
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
-        """pass@k of each cell."""
         frame = self._frame(pooled(display.frame("pass_at_k"), display), display)
         return frame.assign(benchmark=self.benchmark, quantity=[f"pass@{k}" for k in frame["k"]])
 

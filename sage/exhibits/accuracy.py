@@ -71,7 +71,6 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
     kind: Literal["accuracy"]
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
-        """The accuracies, and the paper's estimator on the same samples."""
         return {"": self.table, "_reading": reading_table}
 
     def table(self, display: Display) -> TableDocument:
@@ -107,7 +106,7 @@ def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Displ
     low``, ``… delta high``: the paired difference from `display.baseline` with its interval.
 
     With several benchmarks the group `average` follows, up to the k that all share. Its interval
-    is computed as a claim's contrast over the same benchmarks (`sage.evaluation.averages`). The
+    is computed as a claim's contrast over the same benchmarks (`sage.evaluation.comparisons`). The
     ledger of claims compares averages, so here they have no marks.
 
     Raises ValueError for faulty metrics and for a benchmark called `average`.
@@ -176,7 +175,9 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
 
 def _averages(rows: pd.DataFrame, places: int) -> pd.DataFrame:
     """Means over `places` benchmarks of pooled rows of one k, by method, if it has all of them."""
-    from sage.evaluation.averages import average_share  # with scipy, which a study is read without
+    from sage.evaluation.comparisons import (
+        average_share,  # with scipy, which a study is read without
+    )
 
     return _of_methods(
         {
@@ -189,7 +190,7 @@ def _averages(rows: pd.DataFrame, places: int) -> pd.DataFrame:
 
 def _deltas(start: str, apart: pd.DataFrame, places: int) -> pd.DataFrame:
     """Differences of methods with their intervals, by method: means over `places` benchmarks."""
-    from sage.evaluation.averages import average  # with scipy, which a study is read without
+    from sage.evaluation.comparisons import average  # with scipy, which a study is read without
 
     ends: dict[object, Sequence[float]] = {}
     for name, own in apart.groupby("algorithm"):

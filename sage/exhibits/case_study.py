@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from sage.exhibits.kind import Kind, Measuring
-from sage.fields import Name, about
+from sage.fields import Name
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
@@ -20,7 +20,8 @@ class CaseStudyText(ExhibitOfRows, Kind):
     """
 
     kind: Literal["case_study"]
-    benchmark: Annotated[Name, about("the problem set")]
+    benchmark: Name
+    """the problem set"""
 
     needs: ClassVar[tuple[str, ...]] = ("samples", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.case_study",)

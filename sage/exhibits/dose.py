@@ -12,7 +12,7 @@ from pydantic import Field
 
 from sage.exhibits.ablation import faults_of_varied
 from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
-from sage.fields import Name, PositiveFloat, about
+from sage.fields import Name, PositiveFloat
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
@@ -48,22 +48,20 @@ class DoseFigure(Kind):
     """
 
     kind: Literal["dose"]
-    algorithms: Annotated[
-        list[Name], Field(min_length=1), about("methods with a guide, which is varied")
-    ]
-    kl_coefficients: Annotated[
-        list[PositiveFloat], Field(min_length=1), about("weights of the KL term", unit="per nat")
-    ]
-    setting: Annotated[str, about("the setting of the guides that is varied")] = "ratio"
-    values: Annotated[
-        list[float], Field(min_length=1), about("its values", unit="values of the setting")
-    ]
-    clamp: Annotated[
-        list[PositiveFloat],
-        Field(min_length=2, max_length=2),
-        about("least and largest factor of the guides", unit="factors"),
-    ] = Field(default_factory=lambda: [0.25, 4.0])
-    benchmark: Annotated[Name, about("the problem set")]
+    algorithms: Annotated[list[Name], Field(min_length=1)]
+    """methods with a guide, which is varied"""
+    kl_coefficients: Annotated[list[PositiveFloat], Field(min_length=1)]
+    """weights of the KL term [per nat]"""
+    setting: str = "ratio"
+    """the setting of the guides that is varied"""
+    values: Annotated[list[float], Field(min_length=1)]
+    """its values [values of the setting]"""
+    clamp: Annotated[list[PositiveFloat], Field(min_length=2, max_length=2)] = Field(
+        default_factory=lambda: [0.25, 4.0]
+    )
+    """least and largest factor of the guides [factors]"""
+    benchmark: Name
+    """the problem set"""
 
     needs: ClassVar[tuple[str, ...]] = ("policies",)
     needs_rl: ClassVar[bool] = True
@@ -91,7 +89,6 @@ class DoseFigure(Kind):
         return itertools.product(self.algorithms, self.kl_coefficients, (None, *self.values))
 
     def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """Its model on its benchmark."""
         return [(self.model, self.benchmark)]
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
@@ -111,18 +108,15 @@ class DoseFigure(Kind):
         return rows
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """Methods without a guide, and a setting that a guide does not have."""
         for place, name in enumerate(self.algorithms):
             key = f"algorithms[{place}]"
             yield from faults_of_varied(around, name, key, {"setting": self.setting})
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Histories of training, and counts."""
         evaluated = [results.evaluated(self.model, self.benchmark)]
         return {**super().inputs(study, results, name), "evaluated": evaluated}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """The cells, and how they are compared."""
         cells = [
             {
                 "estimator": getattr(study.algorithms[plain].estimator, "kind", ""),
@@ -139,7 +133,6 @@ class DoseFigure(Kind):
         return {"cells": cells, "ks": ks, "bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        """Write `effects` and `slopes`."""
         from sage.analysis.dose import Cell as DoseCell
         from sage.analysis.dose import dose_tables
         from sage.analysis.dynamics import read_histories
@@ -231,7 +224,6 @@ class DoseFigure(Kind):
         return Findings(sentences, lines, caption)
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
-        """The cells, and their slopes."""
         return {"": self.table, "_slopes": self.slopes}
 
     def figure(self, display: Display) -> Figure:

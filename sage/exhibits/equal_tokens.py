@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
@@ -28,7 +28,7 @@ from sage.exhibits.pass_at_k import (
     shown_ks,
     sizes,
 )
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.labels import interval_name, problems_worth, seeds_said
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled
@@ -55,15 +55,11 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
     """
 
     kind: Literal["equal_tokens"]
-    benchmark: Annotated[Name, about("the problem set")]
-    snapshots: Annotated[
-        Positive,
-        about(
-            "moments of training at which policies are kept; the more there are, the nearer to "
-            "the same number of tokens",
-            unit="moments",
-        ),
-    ] = 12
+    benchmark: Name
+    """the problem set"""
+    snapshots: Positive = 12
+    """moments of training at which policies are kept; the more there are, the nearer to the same
+    number of tokens [moments]"""
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True

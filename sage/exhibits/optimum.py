@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.numbers import NONE, percent
 from sage.rendering.table import Column, TableDocument, table_of, titled
 from sage.study import BASE, ResolvedStudy
@@ -22,21 +22,16 @@ class OptimumTable(ExhibitOfRows, Kind):
     """
 
     kind: Literal["optimum"]
-    benchmark: Annotated[Name, about("the problem set")]
-    responses: Annotated[
-        Positive,
-        about(
-            "of each problem, in which the KL divergence that training reached is measured",
-            unit="responses",
-        ),
-    ] = 8
+    benchmark: Name
+    """the problem set"""
+    responses: Positive = 8
+    """of each problem, in which the KL divergence that training reached is measured [responses]"""
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "policies", "problems")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.optimum",)
 
     def faults(self, around: Surroundings) -> Any:
-        """More responses than are drawn."""
         yield from around.too_many("responses", self.responses, around.eval_seeds)
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
@@ -51,7 +46,6 @@ class OptimumTable(ExhibitOfRows, Kind):
         }
 
     def measure(self, job: Measuring) -> None:
-        """Write `optimum`."""
         from sage.analysis.optimum import optimum_table
         from sage.study.algorithms import Algorithm
 
@@ -70,7 +64,6 @@ class OptimumTable(ExhibitOfRows, Kind):
         job.write_manifest(tokens)
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each method."""
         frame = display.ordered(display.frame("optimum"))
         first = frame.iloc[0]
         columns: list[Column] = [

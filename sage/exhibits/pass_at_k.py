@@ -10,7 +10,6 @@ from pydantic import Field
 
 from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Display, Kind
-from sage.fields import about
 from sage.rendering.table import Cell, Record, share_cell
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import Exhibit, ExhibitOfRows, Rows, Surroundings
@@ -30,16 +29,14 @@ class ShowsPassAtK(Kind):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        """Its model on its benchmarks."""
         return [(self.model, benchmark) for benchmark in self.benchmarks_of(study)]
 
 
 class OnBenchmarks(ExhibitOfRows):
     """An exhibit that may name its benchmarks."""
 
-    benchmarks: Annotated[
-        Rows | None, about("problem sets, in order; left out, those of its model")
-    ] = None
+    benchmarks: Rows | None = None
+    """problem sets, in order; left out, those of its model"""
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
         return list(self.benchmarks or study.model(self.model).benchmarks)
@@ -48,13 +45,8 @@ class OnBenchmarks(ExhibitOfRows):
 class WithCoverage(Exhibit):
     """An exhibit of pass@1 and of pass@k at one k."""
 
-    k: Annotated[
-        Annotated[int, Field(ge=2)] | None,
-        about(
-            "k of the coverage, a power of two; left out, the study's primary k",
-            unit="samples",
-        ),
-    ] = None
+    k: Annotated[int, Field(ge=2)] | None = None
+    """k of the coverage, a power of two; left out, the study's primary k [samples]"""
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """A k that is no power of two, or above what is drawn."""
@@ -105,7 +97,7 @@ def differences(comparisons: pd.DataFrame, display: Display, other: str) -> pd.D
     """Comparisons of an exhibit's methods with `other`, as `compared` has them: method minus other.
 
     Where that is the other way round than in the file, `sign` is -1; PART_COLUMNS
-    (`sage.evaluation.averages`) stay as they are.
+    (`sage.evaluation.comparisons`) stay as they are.
     """
     rows = compared(comparisons, display)
     turned = rows[rows["algorithm"] == other].assign(sign=-1)

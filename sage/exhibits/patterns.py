@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.numbers import grouped
 from sage.rendering.table import (
     Cell,
@@ -39,22 +39,13 @@ class PatternTable(ExhibitOfRows, Kind):
     """
 
     kind: Literal["patterns"]
-    benchmark: Annotated[Name, about("the problem set")]
-    samples: Annotated[
-        Positive | None,
-        about(
-            "how many samples of each problem and evaluation seed count, the first ones; left "
-            "out, all",
-            unit="samples",
-        ),
-    ] = None
-    phrases: Annotated[
-        str,
-        about(
-            "the file with the phrases used to detect patterns, from the folder of the Snakefile",
-            unit="path",
-        ),
-    ] = "config/patterns.yaml"
+    benchmark: Name
+    """the problem set"""
+    samples: Positive | None = None
+    """how many samples of each problem and evaluation seed count, the first ones; left out, all
+    [samples]"""
+    phrases: str = "config/patterns.yaml"
+    """the file with the phrases used to detect patterns, from the folder of the Snakefile [path]"""
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.patterns",)
     evidence: ClassVar[str] = "patterns"
@@ -64,18 +55,15 @@ class PatternTable(ExhibitOfRows, Kind):
         return min(drawn, self.samples or drawn)
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """More samples than are drawn."""
         yield from around.too_many("samples", self.samples)
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """Samples, and the lists of phrases."""
         return {**super().inputs(study, results, name), "phrases": [Path(self.phrases)]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {"bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        """Write `patterns`."""
         from sage.analysis.patterns import read_pattern_table
 
         table = read_pattern_table(
@@ -109,7 +97,6 @@ class PatternTable(ExhibitOfRows, Kind):
         return TableDocument(frame, table, caption)
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
-        """Pooled shares by pattern."""
         named = {"pattern": "quantity", "pooled": "value"}
         return self.table(display).frame.rename(columns=named).assign(benchmark=self.benchmark)
 

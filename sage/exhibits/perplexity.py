@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
 from sage.rendering.table import Column, TableDocument, table_of, titled
@@ -36,26 +36,15 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     """
 
     kind: Literal["perplexity"]
-    benchmark: Annotated[Name, about("the problem set")]
-    problems: Annotated[
-        Rows | None,
-        about("ids of the problems shown; left out, the first two of the problem set"),
-    ] = None
-    responses: Annotated[
-        Positive,
-        about(
-            "responses per problem and run: the first samples of each training seed",
-            unit="responses",
-        ),
-    ] = 64
-    tail_problems: Annotated[
-        Positive,
-        about(
-            "how many problems the tails are compared on, for the claim about them: those shown "
-            "and the next of the problem set",
-            unit="problems",
-        ),
-    ] = 20
+    benchmark: Name
+    """the problem set"""
+    problems: Rows | None = None
+    """ids of the problems shown; left out, the first two of the problem set"""
+    responses: Positive = 64
+    """responses per problem and run: the first samples of each training seed [responses]"""
+    tail_problems: Positive = 20
+    """how many problems the tails are compared on, for the claim about them: those shown and the
+    next of the problem set [problems]"""
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "problems")
@@ -67,7 +56,6 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     )
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
-        """More responses than are drawn."""
         yield from around.too_many("responses", self.responses, around.eval_seeds)
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
@@ -97,7 +85,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         job.write_manifest(int(table["n_tokens"].sum()))
 
     def table(self, display: Display) -> TableDocument:
-        """The tails: a row for each problem and method; see `sage.analysis.tails`."""
+        """The tails: a row for each problem and method; see `sage.analysis.perplexity`."""
         tails = display.frame("tails")
         problems = {name: place for place, name in enumerate(dict.fromkeys(tails["problem_id"]))}
         frame = display.ordered(tails).sort_values(

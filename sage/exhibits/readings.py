@@ -6,12 +6,12 @@ The latter is measured where the study's own files show it without training.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring, Shows
-from sage.fields import Name, about
+from sage.fields import Name
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE, listing
 from sage.rendering.table import Column, Record, Table, TableDocument, table_of
@@ -47,7 +47,6 @@ class ReadingsTable(Shows):
     or rows of this study for which it is `in_force`."""
 
     def table(self, display: Display) -> TableDocument:
-        """A block of rows for each reading."""
         frame = readings_frame(display.study)
         caption = (
             "Choices where the paper and its official release differ or are silent. Default: the "
@@ -75,9 +74,8 @@ class ReadingEffects(Kind):
     """
 
     kind: Literal["reading_effects"]
-    benchmark: Annotated[
-        Name, about("the problem set whose samples, of the policy before RL, are looked at")
-    ]
+    benchmark: Name
+    """the problem set whose samples, of the policy before RL, are looked at"""
 
     with_model: ClassVar[bool] = True
     of_policies: ClassVar[bool] = False
@@ -87,7 +85,6 @@ class ReadingEffects(Kind):
     needs_rl: ClassVar[bool] = True
 
     def rows_of(self, study: ResolvedStudy) -> list[str]:
-        """See `Exhibit`: the policy before RL."""
         return [BASE]
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
@@ -120,7 +117,6 @@ class ReadingEffects(Kind):
         }
 
     def measure(self, job: Measuring) -> None:
-        """Write `effects`."""
         from sage.analysis.switching import read_effects
         from sage.study import RL, SFT
 
@@ -135,17 +131,13 @@ class ReadingEffects(Kind):
         job.write_manifest()
 
     def table(self, display: Display) -> TableDocument:
-        """The effects, a block of rows for each reading."""
         frame = effects_frame(display.frame("effects"), display)
         caption = (
             f"{display.heading}: what each answer to a reading does, as far as the study’s own "
             "files show it without training. Completions are those of the policy before RL on "
             f"{display.titles[self.benchmark]}. In force: the answer of this model’s settings."
         )
-        columns: list[Column] = [
-            ("", "What", lambda row: row["quantity"]),
-            ("", "Value", _number),
-        ]
+        columns: list[Column] = [("", "What", lambda row: row["quantity"]), ("", "Value", _number)]
         return TableDocument(frame, _by_reading(frame, columns, "in_force"), caption)
 
 

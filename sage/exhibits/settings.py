@@ -16,7 +16,7 @@ from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
 from sage.study import RL, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
-from sage.study.tuning import LoRA
+from sage.study.models import LoRA
 
 _KL, _CLIPS = "KL coefficient", ("Clipping ε, low", "Clipping ε, high")
 _OPTIMIZERS = {"adamw": "AdamW", "adamw_8bit": "AdamW (8-bit)"}
@@ -26,7 +26,6 @@ class SFTSettings(Shows):
     """Settings of supervised fine-tuning as used, a column for each model."""
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each setting."""
         frame = sft_settings(display.study)
         return _document(frame, "Settings of supervised fine-tuning, as used.", display)
 
@@ -35,7 +34,6 @@ class RLSettings(Shows):
     """Settings of reinforcement learning as used, a column for each model."""
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each setting."""
         text = "Settings of reinforcement learning, as used; where methods differ, they are named."
         return _document(rl_settings(display.study), text, display)
 

@@ -16,15 +16,7 @@ from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import NONE, grouped, percent
-from sage.rendering.table import (
-    Cell,
-    Column,
-    Record,
-    TableDocument,
-    share_cell,
-    table_of,
-    titled,
-)
+from sage.rendering.table import Cell, Column, Record, TableDocument, share_cell, table_of, titled
 from sage.study import ResolvedStudy
 
 _STATUS_TITLES = {
@@ -138,7 +130,6 @@ class SupportTable(OfWholeStudy):
     scores with their 95 % intervals (arXiv 2507.14843)."""
 
     def table(self, display: Display) -> TableDocument:
-        """Pooled rows of the support metrics."""
         support = display.frame("support")
         frame = support[support["train_seed"] == POOLED].reset_index(drop=True)
         columns = [(title, partial(_count, name)) for name, title in _COUNTS.items()]

@@ -10,7 +10,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring
-from sage.fields import Name, about
+from sage.fields import Name
 from sage.rendering.table import Column, TableDocument, points_cell, table_of, titled
 from sage.results import Results
 from sage.study import RL, Algorithm, ResolvedStudy
@@ -28,14 +28,10 @@ class StepTimesTable(ExhibitOfRows, Kind):
     """
 
     kind: Literal["step_times"]
-    algorithms: Annotated[
-        list[Name],
-        Field(min_length=2),
-        about("methods that differ in their guide alone; the others are compared with the first"),
-    ]
-    rounds: Annotated[
-        int, Field(ge=6), about("how often each method is timed, in turn", unit="rounds")
-    ] = 40
+    algorithms: Annotated[list[Name], Field(min_length=2)]
+    """methods that differ in their guide alone; the others are compared with the first"""
+    rounds: Annotated[int, Field(ge=6)] = 40
+    """how often each method is timed, in turn [rounds]"""
 
     of_training: ClassVar[bool] = True
     of_policies: ClassVar[bool] = False
@@ -62,7 +58,6 @@ class StepTimesTable(ExhibitOfRows, Kind):
         return [("Rounds", str(self.rounds)), ("Completions", f"≤ {longest} tokens each")]
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The parent, and what RL trains on."""
         return {
             "parent": [results.parent(self.model)],
             "problems": [study.training_problems(results, self.model)],
@@ -75,7 +70,6 @@ class StepTimesTable(ExhibitOfRows, Kind):
         return {"rl": rl, "algorithms": rows}
 
     def measure(self, job: Measuring) -> None:
-        """Write `times`."""
         from sage.training.stopwatch import step_times
 
         rows = job.settings["algorithms"]

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from sage.theory.toy import ToyExample
 
 _INK, _GREY = PALETTE["ink"][0], PALETTE["grey"][0]
-COLUMNS = ["quantity", "frequent", "rare"]
-"""Of the toy example."""
-
 OPEN = 1.2
 """A state is open from this entropy on, in nats: the branch guide's default threshold."""
 
@@ -140,13 +137,12 @@ class ToyTable(OfTheory):
     reference, under RLVR and under SAGE."""
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each quantity, a column for each completion."""
         from sage.theory.toy import toy_example
 
         example = toy_example()
-        frame = toy_table(example)
         titles = {"frequent": "Frequent completion", "rare": "Rare completion"}
-        return TableDocument(frame, plain_table(frame, "Quantity", titles), toy_caption(example))
+        table = plain_table(example.numbers, "Quantity", titles)
+        return TableDocument(example.numbers, table, toy_caption(example))
 
 
 class EstimatorsTable(OfTheory):
@@ -287,37 +283,16 @@ def _dots(
     )
 
 
-def toy_table(example: ToyExample) -> pd.DataFrame:
-    """COLUMNS: numbers of the frequent and of the rare valid completion.
-
-    Entropies are in nats; guide factors and probabilities have no unit. Numbers of Theorem 4.3
-    concern the rare completion only and are NaN in the other column.
-    """
-    one, two = (example.frequent, example.rare)
-    rows: list[tuple[str, float, float]] = []
-    for place, values in enumerate(zip(one.entropies, two.entropies, strict=True), 1):
-        rows.append((f"entropy before token {place} (nats)", *values))
-    for place, values in enumerate(zip(one.factors, two.factors, strict=True), 1):
-        rows.append((f"guide factor of token {place}", *values))
-    rows += [
-        ("guide q(y)", one.guide, two.guide),
-        ("probability, reference", one.reference, two.reference),
-        ("probability, RLVR", one.rlvr, two.rlvr),
-        ("probability, SAGE", one.sage, two.sage),
-        ("guide ratio q(y) / E[q]", math.nan, example.guide_ratio),
-        ("guide ratio required by Theorem 4.3", math.nan, example.required),
-    ]
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
 def toy_caption(example: ToyExample) -> str:
     """The caption: what the example is, and its result."""
+    from sage.theory.toy import BETA, EPSILON, RATIO, THRESHOLD
+
     met = "is met" if example.condition else "is not met"
     rises = "rises above" if example.conclusion else "stays below"
     return (
         "The toy example of Appendix C on a two-token tree, with numbers of this project: the "
-        f"branch guide (ratio {example.ratio:g}, threshold {example.threshold:g} nats), KL "
-        f"coefficient {example.beta:g}, support threshold {example.epsilon:g}. Under RLVR the "
+        f"branch guide (ratio {RATIO:g}, threshold {THRESHOLD:g} nats), KL "
+        f"coefficient {BETA:g}, support threshold {EPSILON:g}. Under RLVR the "
         f"mean of the guide is {example.expected_guide:.3f}. The condition of Theorem 4.3 {met} "
         f"for the rare completion, which {rises} the threshold."
     )

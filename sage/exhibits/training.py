@@ -11,7 +11,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, about
+from sage.fields import Name
 from sage.rendering.labels import listed
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE
@@ -77,7 +77,6 @@ class GradientTable(OfTraining):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
 
     def measure(self, job: Measuring) -> None:
-        """Write `stages`."""
         from sage.analysis.dynamics import gradient_norm_table, read_histories
 
         job.write(stages=gradient_norm_table(read_histories(job.files["policies"])))
@@ -105,7 +104,6 @@ class GradientTable(OfTraining):
         return TableDocument(frame, table, caption)
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
-        """Norms by third of training."""
         return self.table(display).frame.rename(columns={"stage": "quantity"}).assign(benchmark="")
 
 
@@ -173,9 +171,8 @@ class LearnedGuideFigure(OfTraining):
     """
 
     kind: Literal["learned_guide"]
-    algorithms: Annotated[
-        list[Name], Field(min_length=1), about("methods whose guide is `learned`, in order")
-    ]
+    algorithms: Annotated[list[Name], Field(min_length=1)]
+    """methods whose guide is `learned`, in order"""
 
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.learned",)
 
@@ -192,13 +189,11 @@ class LearnedGuideFigure(OfTraining):
         return {"clamps": {row: guide.clamp for row, guide in guides.items() if guide}}
 
     def measure(self, job: Measuring) -> None:
-        """Write `curves`."""
         from sage.analysis.learned import learned_curves
 
         job.write(curves=learned_curves(job.files["policies"], job.settings["clamps"]))
 
     def figure(self, display: Display) -> Figure:
-        """q against each signal, a panel for each."""
         from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
 
         curves = display.frame("curves")

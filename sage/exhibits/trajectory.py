@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
 from sage.exhibits.kind import Display, Kind, Measuring
-from sage.fields import Name, Positive, about
+from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
@@ -26,20 +26,18 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     """
 
     kind: Literal["trajectory"]
-    benchmark: Annotated[Name, about("the problem set whose accuracy is shown")]
-    snapshots: Annotated[
-        Positive, about("moments of training at which accuracy is measured", unit="moments")
-    ]
-    samples: Annotated[Positive, about("completions per problem at each moment", unit="samples")]
+    benchmark: Name
+    """the problem set whose accuracy is shown"""
+    snapshots: Positive
+    """moments of training at which accuracy is measured [moments]"""
+    samples: Positive
+    """completions per problem at each moment [samples]"""
 
     of_training: ClassVar[bool] = True
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "policies", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = (
-        "sage.evaluation.trajectory",
-        "sage.analysis.dynamics",
-    )
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.snapshots", "sage.analysis.dynamics")
 
     def snapshots_kept(self) -> int:
         return self.snapshots
@@ -62,7 +60,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     def measure(self, job: Measuring) -> None:
         """Write `accuracies` at the snapshots, and `histories` of the same runs."""
         from sage.analysis.dynamics import history_frame, read_histories
-        from sage.evaluation.trajectory import trajectory_table
+        from sage.evaluation.snapshots import trajectory_table
 
         sampler = job.snapshot_sampler(self.model, self.benchmark)
         accuracies, tokens = trajectory_table(

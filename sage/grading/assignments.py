@@ -44,10 +44,7 @@ _REWRITES = [
         (r"[-=]+>|[→⇒⟶↦➔➜]", " : "),
         (r"\[\s*\]", " none "),
         (r"[*_`\"{}\[\]#]|\\[()]|(?<![A-Za-z])'|'(?![A-Za-z])", ""),
-        (
-            r"\bname\s?:\s?([A-Za-z]+)\s?,\s?(?:role|type|identity|is)\s?:\s?",
-            r"\1: ",
-        ),
+        (r"\bname\s?:\s?([A-Za-z]+)\s?,\s?(?:role|type|identity|is)\s?:\s?", r"\1: "),
         (r"\btruth[- ]?teller(s?)\b", r"knight\1"),
         (r"\bliar(s?)\b", r"knave\1"),
         (r"\((?:who )?(?:always )?(?:tells?|telling|speaks?) the truth\)", "(knight)"),

@@ -11,8 +11,14 @@ from __future__ import annotations
 
 import re
 
-from sage.grading.numerals import SCALES, is_numeral, number_in_words, vocabulary
-from sage.grading.quantities import OPERATIONS, read_quantity
+from sage.grading.quantities import (
+    OPERATIONS,
+    SCALES,
+    is_numeral,
+    number_in_words,
+    read_quantity,
+    vocabulary,
+)
 from sage.grading.tidy import is_balanced, tidy
 
 _WORD = re.compile(r"(?<![A-Za-z\\_{])[A-Za-z][A-Za-z'-]*(?![A-Za-z])")

@@ -15,8 +15,7 @@ from sage.problems.record import Draft, Kind, Problem, draw_different
 Title = Annotated[str, about("its name in tables and figures")]
 Count = Annotated[Positive, about("size of the set", unit="problems")]
 GeneratorSeed = Annotated[
-    Seed,
-    about("seed of the generator; the same seed gives the same problems", unit="integer"),
+    Seed, about("seed of the generator; the same seed gives the same problems", unit="integer")
 ]
 Split = Annotated[
     record.Split,

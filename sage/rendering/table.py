@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sage.rendering.labels import row_title
 from sage.rendering.lines import LineStyle, line_styles
-from sage.rendering.numbers import (
-    NONE,
-    interval,
-    interval_of_points,
-    percent,
-    plain_text,
-    points,
-)
+from sage.rendering.numbers import NONE, interval, interval_of_points, percent, plain_text, points
 from sage.study import BASE, ResolvedStudy
 
 if TYPE_CHECKING:

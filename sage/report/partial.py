@@ -19,8 +19,16 @@ from sage.claims.figure import write_contrasts
 from sage.claims.ledger import write_ledger
 from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
-from sage.exhibits import STANDING, figures_of, frames_of, kind_of, tables_of
-from sage.exhibits.making import measure, write_figure, write_table
+from sage.exhibits import (
+    STANDING,
+    figures_of,
+    frames_of,
+    kind_of,
+    measure,
+    tables_of,
+    write_figure,
+    write_table,
+)
 from sage.problems.contamination import write_contamination
 from sage.problems.record import read_problem_sets
 from sage.report.browser import write_excerpts

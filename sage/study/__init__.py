@@ -8,9 +8,8 @@ from sage.problems.sets import ProblemSet
 from sage.study.algorithms import Algorithm, choice_files, is_control
 from sage.study.bases import Architecture, Pretraining, ScratchBase
 from sage.study.choices import REGISTRIES, Choice, Guide
-from sage.study.models import RL, Draws, Evaluation, Model, Sampling
+from sage.study.models import RL, SFT, Draws, Evaluation, LoRA, Model, Sampling
 from sage.study.reading import load_settings
-from sage.study.tuning import SFT, LoRA
 from sage.study.types import ResolvedStudy, Settings, Study
 from sage.study.written import StudyError
 

@@ -85,11 +85,7 @@ def load_study(
     checked, study_faults = validated(Study, content, context=context_of(exhibit_kind) | known)
     _refuse(
         *written.faults(
-            [
-                *type_faults(Name, written.file.stem, "the name of the file"),
-                *study_faults,
-                *faults,
-            ]
+            [*type_faults(Name, written.file.stem, "the name of the file"), *study_faults, *faults]
         ),
         *written_rows.faults(row_faults),
         *written_entries.faults(entry_faults),

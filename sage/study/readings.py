@@ -20,8 +20,7 @@ from pydantic import BaseModel, TypeAdapter
 from sage.fields import nearest
 from sage.study.algorithms import Algorithm
 from sage.study.faults import mapping
-from sage.study.models import RL, Evaluation
-from sage.study.tuning import SFT
+from sage.study.models import RL, SFT, Evaluation
 from sage.study.types import ResolvedStudy
 
 Section = Literal["sft", "rl", "evaluation", "algorithms"]

@@ -123,10 +123,7 @@ def token_weights(
 
 
 def log_factors_of(
-    tree: TokenTree,
-    logits: torch.Tensor,
-    guide: GuideFunction,
-    mask: torch.Tensor | None = None,
+    tree: TokenTree, logits: torch.Tensor, guide: GuideFunction, mask: torch.Tensor | None = None
 ) -> torch.Tensor:
     """log q_t of every token of every completion under the policy of `logits`, `[N, T]`.
 

@@ -138,9 +138,7 @@ class ModeFits:
 
 
 def mode_fits(
-    branch_entropy: float = 2.6,
-    start: tuple[float, float] = (0.0, 3.0),
-    steps: int = 600,
+    branch_entropy: float = 2.6, start: tuple[float, float] = (0.0, 3.0), steps: int = 600
 ) -> ModeFits:
     """Fit one normal policy to MODES by reverse KL, by forward KL, and by SAGE's reverse KL.
 

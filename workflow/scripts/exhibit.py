@@ -4,8 +4,7 @@ from sage.runtime.job import job
 from sage.runtime.shared_imports import EXHIBITS
 
 with job(snakemake, EXHIBITS):
-    from sage.exhibits import restore_study
-    from sage.exhibits.making import write_figure, write_table
+    from sage.exhibits import restore_study, write_figure, write_table
 
     measured = snakemake.input.get("measured") or []
     measured = [measured] if isinstance(measured, str) else measured

@@ -6,7 +6,7 @@ from sage.runtime.shared_imports import EXHIBITS, MODELS
 if __name__ == "__main__":  # vLLM's child processes run this file again, but not this part
     kinds = MODELS if snakemake.rule == "measure_with_model" else EXHIBITS
     with job(snakemake, kinds) as manifest:
-        from sage.exhibits.making import measure
+        from sage.exhibits import measure
 
         params = snakemake.params
         files = {name: snakemake.input.get(name) for name, _ in snakemake.input._allitems() if name}
