@@ -309,7 +309,8 @@ def beyond_early_stopping(study: str, plain: str, guided: Sequence[str]) -> pd.D
     """For each base and guided method: what it has, and what stopping `plain` early has.
 
     `accuracy` is pass@1 on the strata that RL trains on, `coverage` pass@16 on all, both with
-    correct working; `early` is the coverage of `plain` stopped at that accuracy.
+    correct working; `early` is the coverage of `plain` stopped at that accuracy. `reached` is
+    whether `plain` ever is so accurate; if not, `early` is that of its most accurate moment.
     """
     counts = pd.concat(pd.read_parquet(each) for each in (KEPT / study).glob("*counts.parquet"))
     counts = counts[counts["benchmark"] == "sheets"]
@@ -327,8 +328,9 @@ def beyond_early_stopping(study: str, plain: str, guided: Sequence[str]) -> pd.D
         for name in guided:
             accuracy, coverage = points[name]
             early = early_line(*line, accuracy)
-            rows.append((model, name, accuracy, coverage, early, coverage - early))
-    columns = ["model", "algorithm", "accuracy", "coverage", "early", "difference"]
+            values = accuracy, coverage, early, coverage - early, accuracy <= max(line[0])
+            rows.append((model, name, *values))
+    columns = ["model", "algorithm", "accuracy", "coverage", "early", "difference", "reached"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -367,18 +369,24 @@ def over_bases(study: str = "bases") -> str:
     lines = []
     table = beyond_early_stopping(study, STRONG[1], GUIDED)
     for name, own in table.groupby("algorithm", sort=False):
-        values = own["difference"].to_numpy()
-        half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-        mean = float(values.mean())
         means = (percent(own[column].mean()) for column in ("accuracy", "coverage", "early"))
-        apart = points_of((mean, mean - half, mean + half))
+        values, equal = own["difference"], own.loc[own["reached"], "difference"]
+        apart = (points_of(_over(each.to_numpy())) for each in (values, equal))
         above = f"{(values > 0).sum()} of {len(values)}"
-        lines.append([row_title(study_of(study), str(name)), *means, apart, above])
+        lines.append(
+            [row_title(study_of(study), str(name)), *means, *apart, str(len(equal)), above]
+        )
     return markdown(
         f"method | pass@1 where RL trains | pass@{K} | stopped early, pass@{K} | difference "
-        "| bases above 0",
+        "| where stopped early is as accurate | bases of that | bases above 0",
         lines,
     )
+
+
+def _over(values: np.ndarray) -> tuple[float, float, float]:
+    """The mean with its 95 % interval by Student's t."""
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
 
 
 MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
