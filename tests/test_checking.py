@@ -382,7 +382,7 @@ def test_a_run_takes_all_gpus_and_refuses_what_vllm_cannot_do_on_them(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool(bare, "nvidia-smi", NVIDIA_SMI)
-    monkeypatch.setenv("PATH", f"{two_gpus}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{bare}:/usr/bin:/bin")
     run = snakemake_in(copy_project(tmp_path / "project"))
     chosen = ("--cores", "1", "--config", "study=workstation")
     assert re.search(r"Snakemake's limit +gpu=1 +gpu=2 +ok", run("check", *chosen).stdout)
