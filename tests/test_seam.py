@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,32 @@ def test_evaluation_does_not_disturb_training(build: Build) -> None:
 
     trainer.training_step = evaluate_first
     assert_same(without, trained(trainer))
+
+
+def test_held_out_problems_get_pass_at_k_while_training(build: Build) -> None:
+    when = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 8}
+    trainer = build(SageTrainer, trl={**when, "per_device_eval_batch_size": 8})
+    drawn: list[torch.Tensor] = []
+    calculate = trainer._calculate_rewards
+
+    def noted(*args: Any) -> torch.Tensor:
+        rewards: torch.Tensor = calculate(*args)
+        if not trainer.model.training:
+            drawn.append(rewards[:, 0])
+        return rewards
+
+    trainer._calculate_rewards = noted
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "eval_pass@1" in row]
+    assert len(logged) == 3
+    assert not any(key.startswith("pass@") for row in trainer.state.log_history for key in row)
+    rewards = torch.cat(drawn).view(3, -1, 8)  # evaluations, problems, completions
+    counts = rewards.sum(dim=2).int().tolist()
+    assert len(counts[0]) == 4
+    for row, right in zip(logged, counts, strict=True):
+        for k in (1, 2, 4, 8):
+            expected = sum(1 - comb(8 - c, k) / comb(8, k) for c in right) / 4
+            assert row[f"eval_pass@{k}"] == pytest.approx(expected)
 
 
 def test_the_exact_forward_kl_is_the_sum_over_the_vocabulary(build: Build, smoke: Path) -> None:

@@ -13,19 +13,16 @@ from typing import Any
 
 import pytest
 import torch
-from peft import get_peft_model
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from trainers import SMALL, SUMS, write_parent
-from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.trainer_utils import get_last_checkpoint
 from trl import SFTTrainer
 
 from sage.problems.record import Problem, read_problems
 from sage.runtime.manifest import Manifest
-from sage.study import RL, Algorithm, Guide, LoRA, ResolvedStudy
+from sage.study import RL, Algorithm, Guide, ResolvedStudy
 from sage.training import rl, sft
-from sage.training.adapters import PROJECTIONS, lora_config
 from sage.training.checkpoints import claim
 from sage.training.examples import Solution
 from sage.training.pretrain import _collate
@@ -174,18 +171,6 @@ def test_killed_fine_tuning_goes_on_to_the_same_weights(
     assert steps == [4, 5, 6, 7]
     assert same(whole, again)
     assert tokens_again == tokens
-
-
-def test_an_adapters_settings_are_written_in_the_same_order_by_every_process(
-    tmp_path: Path,
-) -> None:
-    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-    config = Qwen2Config(**sizes, num_attention_heads=2, num_key_value_heads=1)
-    model = get_peft_model(Qwen2ForCausalLM(config), lora_config(LoRA(rank=2, alpha=4)))
-    model.save_pretrained(tmp_path)
-    written = json.loads((tmp_path / "adapter_config.json").read_text())
-    assert written["target_modules"] == PROJECTIONS  # a set of 7 names has 5,040 orders
-    assert len(load_file(tmp_path / "adapter_model.safetensors")) == 2 * len(PROJECTIONS)
 
 
 def test_checkpoints_of_other_settings_are_not_resumed(tmp_path: Path) -> None:

@@ -196,6 +196,15 @@ class WeightedReinforce:
         return (rewards * (self.weight + 1) - 1).nan_to_num(nan=0.0)
 
 
+def pass_at_k(rewards: torch.Tensor, k: int) -> torch.Tensor:
+    """Unbiased pass@k of each prompt from rewards of 0 or 1, `[N, G]` to `[N]` (arXiv 2107.03374).
+
+    Raises ValueError if a prompt has fewer than k rollouts.
+    """
+    count, right = _counts(rewards, k)
+    return 1.0 - _chance_of_none(count, right, k)[:, 0]
+
+
 def _too_few(k: int, rl: Any) -> Iterator[str]:
     if rl.rollouts < k:
         yield f"takes sets of k = {k} rollouts, but a prompt has {rl.rollouts}"

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from peft import LoraConfig
+from peft.tuners.lora import Linear
 
 from sage.study import LoRA
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_8bit": "adamw_8bit"}
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+SMALL = 2**16
+"""The most weights of a layer that are added up with their adapter in each pass."""
+
+
+class FoldedLinear(Linear):
+    """PEFT's adapted layer, which where it is small adds up the weights instead of the outputs.
+
+    x (W + s B A)^T equals x W^T + s (x A^T) B^T but for rounding. With many more tokens than
+    features it saves what two thin products, a scaling and a sum over all tokens cost, forward and
+    backward: a quarter of both in a model of 64 features.
+    """
+
+    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        names: list[str] = self.active_adapters
+        layer: Any = self.base_layer
+        name = names[0] if len(names) == 1 and names[0] in self.lora_A else None
+        if name is None or args or kwargs or self.merged or self.disable_adapters:
+            return super().forward(x, *args, **kwargs)
+        ups: Any = self.lora_B[name]
+        downs: Any = self.lora_A[name]
+        drops = not isinstance(self.lora_dropout[name], torch.nn.Identity)
+        if drops or layer.weight.numel() > SMALL or layer.weight.dtype != ups.weight.dtype:
+            return super().forward(x)
+        weight = torch.addmm(layer.weight, ups.weight, downs.weight, alpha=self.scaling[name])
+        return torch.nn.functional.linear(x, weight, layer.bias)
 
 
 def lora_config(lora: LoRA) -> LoraConfig:
@@ -19,4 +48,5 @@ def lora_config(lora: LoRA) -> LoraConfig:
     )
     # Given to LoraConfig they become a set, which every process writes in another order.
     config.target_modules = list(PROJECTIONS)
+    config._register_custom_module({torch.nn.Linear: FoldedLinear})
     return config

@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from torch.nn.functional import pad
 from trl.trainer.utils import RepeatSampler
 
+from sage.method.advantages import pass_at_k
 from sage.sampling.interface import Completion, Request
 from sage.training.shaping import Shaping, loss_mask
 
@@ -316,6 +317,15 @@ class GenerationCall:
         logged = [entry[DRAWN] for entry in self.state.log_history if DRAWN in entry]
         before = self.log[DRAWN] or logged or [0.0]  # not logged yet, or logged
         self.log[DRAWN] = [before[-1] + self.tokens]
+
+    def log_pass_at_k(self) -> None:
+        """Log pass@k of the prompts of all processes for k = 1, 2, 4, … up to a group's size.
+
+        A completion is right where its first reward is above 0.
+        """
+        right = (self.correct.view(-1, self.shares.group) > 0).float()
+        for k in (2**power for power in range(self.shares.group.bit_length())):
+            self.log[f"pass@{k}"].append(pass_at_k(right, k).mean().item())
 
     def _scored(self, inputs: Examples) -> Rollouts:
         batch = self.score(inputs)

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -76,6 +77,9 @@ class SageTrainer(GRPOTrainer):
     - `trims`: log-probs are computed without padding, and equal TRL's but for rounding.
     - `micro_batches`: the number of parts that all processes together run a step in; by default
       each accumulates `gradient_accumulation_steps` of its own.
+
+    With TRL's `eval_dataset` and `eval_strategy` it logs pass@k of those problems while it trains,
+    for k up to `num_generations_eval`.
 
     Raises ValueError for a policy without a trainable parameter, for a guide or an estimator
     without a KL term, and for settings of TRL that go past the seam.
@@ -172,24 +176,25 @@ class SageTrainer(GRPOTrainer):
         """The completions of a generation with rewards, advantages and masks: this process's."""
         training, planner = self.model_wrapped.training, self.shaping.planning
         log = self._metrics["train" if training else "eval"]
+        group = self._shares.group if training else self.num_generations_eval or 1
+        shares = replace(self._shares, group=group)
         score, longest = super()._generate_and_score_completions, self.args.max_completion_length
         self._generation = call = GenerationCall(
-            score, self.shaping, self._shares, self._ends, longest, self.state, log
+            score, self.shaping, shares, self._ends, longest, self.state, log
         )
         try:
             if planner is not None and training:
                 rows = self._planned(planner, call, inputs)
                 zeros = (rows["advantages"] == 0).float().mean()
-                batch = planning.shared_out(rows, self.args.steps_per_generation or 1, self._shares)
+                batch = planning.shared_out(rows, self.args.steps_per_generation or 1, shares)
             else:
-                batch = planning.in_groups(call.groups(inputs), self._shares)
+                batch = planning.in_groups(call.groups(inputs), shares)
                 zeros = self.accelerator.gather((batch["advantages"] == 0).float().mean()).mean()
         finally:
             self._generation = None
         if self.shaping.token_rule is None:  # else the loss gets other advantages
             log["zero_advantages"].append(float(zeros))
-        if training:
-            call.count()
+        call.count() if training else call.log_pass_at_k()
         return batch
 
     def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
