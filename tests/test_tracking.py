@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from conftest import ROOT
+from transformers.integrations import integration_utils
 
 from sage.exhibits import load_study
 from sage.runtime import tracking
@@ -69,3 +74,27 @@ def test_the_choice_reaches_trls_arguments(monkeypatch: pytest.MonkeyPatch, tmp_
     assert config.run_name == "tiny/grpo/seed7"
     assert config.project == "smoke"
     assert (tmp_path / "curves").is_dir()
+
+
+def test_a_resumed_run_is_one_run_in_trackio(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    study = load_study("smoke", ROOT / "config")
+    settings, row = study.model("tiny").rl, study.algorithms["grpo"]
+    install(monkeypatch, "trackio")
+    for name, value in tracking.for_jobs("trackio", "smoke", tmp_path / "curves").items():
+        monkeypatch.setenv(name, value)
+    runs: dict[tuple[str, str], int] = {}
+
+    def init(project: str, name: str, resume: str, **_: Any) -> None:
+        assert resume == "allow"  # a run of that name goes on; without one it begins
+        runs[project, name] = runs.get((project, name), 0) + 1
+
+    monkeypatch.setitem(sys.modules, "trackio", MagicMock(init=init, config={}))
+    monkeypatch.setattr(integration_utils, "is_trackio_available", lambda: True)
+    for seed in (7, 7, 8):  # the first is killed, and goes on in another process
+        scratch = tmp_path / f"scratch/tiny/grpo/seed{seed}"
+        config = rl.grpo_config(settings, row, seed, "cpu", scratch)
+        callback = integration_utils.TrackioCallback()
+        callback.setup(config, SimpleNamespace(is_world_process_zero=True), None)
+    assert runs == {("smoke", "tiny/grpo/seed7"): 2, ("smoke", "tiny/grpo/seed8"): 1}
