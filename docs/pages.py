@@ -14,7 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md")
 PICTURES = ("reports/example.png",)
-FILES = ("examples/sage_minimal.py",)
+FILES = ("examples/sage_minimal.py", "examples/train.ipynb", "examples/explore.ipynb")
 KEPT = "kept.md"
 """The page that lists the reports of kept runs."""
 

@@ -105,6 +105,17 @@ def test_the_site_has_every_page_once(site: Any) -> None:
     assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES, *site.FILES))
 
 
+def test_the_site_has_what_its_pages_link(site: Any) -> None:
+    pages = [*(ROOT / name for name in site.ELSEWHERE), *ROOT.glob("docs/**/*.md")]
+    within = {*pages, *(ROOT / name for name in (*site.PICTURES, *site.FILES)), *site.kept_pages()}
+    for page in pages:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for target in _LINK.findall(text):
+            name = target.partition("#")[0]
+            if name and "://" not in name:
+                assert (page.parent / name).resolve() in within, f"{page.name}: {target}"
+
+
 @pytest.mark.parametrize(
     ("place", "link", "expected"),
     [
