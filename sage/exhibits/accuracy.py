@@ -156,7 +156,9 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
         samples += f" and evaluation seed ({len(evaluation.seeds)} seeds)"
     runs = numbers_of_runs(rows)
     over = " over problems and training runs, whose variances add"
-    if runs == [1]:
+    if runs == [0]:
+        over = " over problems"
+    elif runs == [1]:
         over = " over problems, which holds for these training runs only"
     elif runs[0] == 1:
         over += " (over problems alone where one of the two was trained once)"

@@ -108,9 +108,12 @@ def differences(comparisons: pd.DataFrame, display: Display, other: str) -> pd.D
 
 
 def numbers_of_runs(rows: pd.DataFrame) -> list[int]:
-    """How many training runs the methods of pooled rows have, each number once, ascending."""
+    """How many training runs the methods of pooled rows have, each number once, ascending.
+
+    0 if nothing was trained.
+    """
     trained = rows.loc[rows["algorithm"] != BASE, "train_seeds"]
-    return sorted({len(seeds) for seeds in trained}) or [1]
+    return sorted({len(seeds) for seeds in trained}) or [0]
 
 
 def shown_ks(rows: pd.DataFrame, most: int) -> list[int]:

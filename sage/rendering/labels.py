@@ -31,14 +31,19 @@ def exhibit_heading(study: ResolvedStudy, exhibit: str) -> str:
 
 def interval_name(runs: Sequence[int]) -> str:
     """The kind of interval of pass@k of methods with these numbers of training runs, ascending."""
-    if runs[-1] == 1:
+    if runs[-1] <= 1:
         return "95 % interval over problems (BCa bootstrap)"
     alone = "; of problems alone where there is one run" if runs[0] == 1 else ""
     return f"95 % interval: the variances of problems and of training runs added{alone}"
 
 
 def seeds_said(runs: Sequence[int]) -> str:
-    """What these numbers of training runs, ascending, mean for intervals, as a sentence."""
+    """What these numbers of training runs, ascending, mean for intervals, as a sentence.
+
+    It is empty where nothing was trained.
+    """
+    if runs[-1] == 0:
+        return ""
     uncovered = "the intervals do not cover variation between training runs"
     if runs[-1] == 1:
         return f"Each method was trained once, so {uncovered}."
