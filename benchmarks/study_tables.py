@@ -8,58 +8,19 @@ FOLDER` computes those about pass@k again from the kept counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 from benchmarks.chance import markdown
+from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, runs, study_of
+from benchmarks.path_tables import methods_over_bases, over_bases, over_training
 from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.exhibits import restore_study
 from sage.rendering.labels import row_title
-from sage.rendering.numbers import interval_of_points, percent, points
-from sage.study import BASE, ResolvedStudy
-
-KEPT = Path(__file__).parents[1] / "reports/kept"
-K = 16
-
-
-@cache
-def study_of(name: str) -> ResolvedStudy:
-    """A kept study."""
-    return restore_study(json.loads((KEPT / name / "study.json").read_text(encoding="utf-8")))
-
-
-@cache
-def frame(study: str, name: str) -> pd.DataFrame:
-    """A kept table."""
-    return pd.read_csv(KEPT / study / f"{name}.csv")
-
-
-def difference(
-    study: str, model: str, benchmark: str, row: str, other: str, k: int
-) -> tuple[float, float, float] | None:
-    """`row` minus `other` in pass@k with its 95 % interval, shares; None where it was not kept."""
-    table = frame(study, "comparisons")
-    here = table[(table["model"] == model) & (table["benchmark"] == benchmark) & (table["k"] == k)]
-    for one, two, sign in ((row, other, 1), (other, row, -1)):
-        match = here[(here["algorithm"] == one) & (here["other"] == two)]
-        if len(match):
-            value, low, high = match.iloc[0][["value", "low", "high"]]
-            return sign * value, *sorted((sign * low, sign * high))
-    return None
-
-
-def points_of(values: Sequence[float] | None) -> str:
-    """A difference with its interval, in points."""
-    if values is None:
-        return "–"
-    return f"{points(values[0])} ({interval_of_points(values[1], values[2])})"
+from sage.rendering.numbers import percent
+from sage.study import BASE
 
 
 def methods(
@@ -101,15 +62,6 @@ def methods(
         f"| pass@1, minus {name} | pass@{K}, minus {name}",
         lines,
     )
-
-
-def runs(study: str, model: str, benchmark: str, row: str) -> int:
-    """How many training runs of a method were kept; 0 for the base."""
-    if row == BASE:
-        return 0
-    table = frame(study, "pass_at_k")
-    here = table[(table["model"] == model) & (table["benchmark"] == benchmark)]
-    return int((here[here["algorithm"] == row]["train_seed"].unique() >= 0).sum())
 
 
 def doses(study: str, rows: Iterable[str]) -> str:
@@ -234,35 +186,6 @@ def slopes(exhibits: Iterable[str], study: str = "dose") -> str:
     return markdown("world | KL term | k | ten times the dose adds", lines)
 
 
-def over_training(study: str = "equal_accuracy") -> str:
-    """Correct working of GRPO as it trains, hotter, and of other methods, by where RL trains."""
-    counts = pd.concat(
-        pd.read_parquet(KEPT / study / f"{name}.parquet")
-        for name in ("counts", "free_rivals_counts")
-    )
-    title = row_title(study_of(study), "grpo")
-    names = {BASE: "base"}
-    names |= {f"step-{step}": f"{title}, step {step}" for step in range(10, 100, 10)}
-    names |= {"grpo": f"{title}, step 100"}
-    names |= {f"temperature-{t}": f"{title}, temperature {t}" for t in ("1.25", "1.5", "2")}
-    methods = ("grpo_k1_reward", "grpo_branch_strong_k1_reward", "grpo_forward_kl", "grpo_no_kl")
-    names |= {row: row_title(study_of(study), row) for row in methods}
-    lines = []
-    for model, chosen in (("sums", names), ("sums_full", {"grpo": f"{title}, full fine-tuning"})):
-        for name, words in chosen.items():
-            own = counts[(counts["algorithm"] == name) & (counts["model"] == model)]
-            n, seen = int(own["n_samples"].iloc[0]), own["stratum"].isin(SEEN)
-            shares = [(own["worked"][part] / n).mean() for part in (seen, ~seen)]
-            covered = pass_at_k(n, own["worked"].to_numpy(int), np.array([K])).mean()
-            most = (own[seen].groupby("train_seed")["worked"].mean() / n).agg(["min", "max"])
-            spread = f"{percent(most['min'])} to {percent(most['max'])}"
-            apart = spread if own["train_seed"].nunique() > 1 else ""
-            lines.append([words, percent(shares[0]), apart, *map(percent, (shares[1], covered))])
-    return markdown(
-        f"policy | pass@1 where RL trains | of single runs | elsewhere | pass@{K}", lines
-    )
-
-
 def rivals(study: str = "rivals") -> str:
     """Every method beside GRPO with a KL term, or without one where the method has none.
 
@@ -296,106 +219,10 @@ def rivals(study: str = "rivals") -> str:
     )
 
 
-def early_line(accuracies: Sequence[float], coverages: Sequence[float], accuracy: float) -> float:
-    """Coverage of a policy stopped where it has `accuracy`, linear between its moments.
-
-    Moments may be in any order. Above the most accurate and below the least it is theirs.
-    """
-    order = np.argsort(accuracies, kind="stable")
-    return float(np.interp(accuracy, np.array(accuracies)[order], np.array(coverages)[order]))
-
-
-def beyond_early_stopping(study: str, plain: str, guided: Sequence[str]) -> pd.DataFrame:
-    """For each base and guided method: what it has, and what stopping `plain` early has.
-
-    `accuracy` is pass@1 on the strata that RL trains on, `coverage` pass@16 on all, both with
-    correct working; `early` is the coverage of `plain` stopped at that accuracy. `reached` is
-    whether `plain` ever is so accurate; if not, `early` is that of its most accurate moment.
-    """
-    counts = pd.concat(pd.read_parquet(each) for each in (KEPT / study).glob("*counts.parquet"))
-    counts = counts[counts["benchmark"] == "sheets"]
-
-    def measured(own: pd.DataFrame) -> tuple[float, float]:
-        n, worked = int(own["n_samples"].iloc[0]), own["worked"].to_numpy(int)
-        seen = own["stratum"].isin(SEEN).to_numpy()
-        return worked[seen].mean() / n, float(pass_at_k(n, worked, np.array([K])).mean())
-
-    rows = []
-    for model, of_base in counts.groupby("model"):
-        points = {name: measured(own) for name, own in of_base.groupby("algorithm")}
-        path = [name for name in points if name in (BASE, plain) or name.startswith("step-")]
-        line = [[points[name][part] for name in path] for part in (0, 1)]
-        for name in guided:
-            accuracy, coverage = points[name]
-            early = early_line(*line, accuracy)
-            values = accuracy, coverage, early, coverage - early, accuracy <= max(line[0])
-            rows.append((model, name, *values))
-    columns = ["model", "algorithm", "accuracy", "coverage", "early", "difference", "reached"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def methods_over_bases(study: str = "bases", group: str = "ten", baseline: str = "grpo") -> str:
-    """pass@1 and pass@16 as means over bases, and differences whose intervals are over bases."""
-    curves = frame(study, "pass_at_k")
-    curves = curves[curves["benchmark"] == "sheets"]
-    models, lines = study_of(study).study.bases[group], []
-    for row in [BASE, *study_of(study).trained(models[0])]:
-        own = curves[
-            (curves["algorithm"] == row) & (curves["train_seed"] == (0 if row == BASE else -1))
-        ]
-        values = own.pivot(index="model", columns="k", values="value").loc[models]
-        most = curves[(curves["algorithm"] == baseline) & (curves["train_seed"] == -1)]
-        before = most.pivot(index="model", columns="k", values="value").loc[models]
-        apart = 100 * (values - before)[K]
-        own_apart = (difference(study, group, "sheets", row, baseline, k) for k in (1, K))
-        lines.append(
-            [
-                "base" if row == BASE else row_title(study_of(study), row),
-                *(percent(values[k].mean()) for k in (1, K)),
-                *(["", ""] if row == baseline else map(points_of, own_apart)),
-                "" if row == baseline else interval_of_points(apart.min() / 100, apart.max() / 100),
-            ]
-        )
-    name = row_title(study_of(study), baseline)
-    return markdown(
-        f"method | pass@1 | pass@{K} | pass@1, minus {name} | pass@{K}, minus {name} "
-        f"| of single bases",
-        lines,
-    )
-
-
-def over_bases(study: str = "bases") -> str:
-    """The guide against stopping early at equal accuracy: means over bases with t-intervals."""
-    lines = []
-    table = beyond_early_stopping(study, STRONG[1], GUIDED)
-    for name, own in table.groupby("algorithm", sort=False):
-        means = (percent(own[column].mean()) for column in ("accuracy", "coverage", "early"))
-        values, equal = own["difference"], own.loc[own["reached"], "difference"]
-        apart = (points_of(_over(each.to_numpy())) for each in (values, equal))
-        above = f"{(values > 0).sum()} of {len(values)}"
-        lines.append(
-            [row_title(study_of(study), str(name)), *means, *apart, str(len(equal)), above]
-        )
-    return markdown(
-        f"method | pass@1 where RL trains | pass@{K} | stopped early, pass@{K} | difference "
-        "| where stopped early is as accurate | bases of that | bases above 0",
-        lines,
-    )
-
-
-def _over(values: np.ndarray) -> tuple[float, float, float]:
-    """The mean with its 95 % interval by Student's t."""
-    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
-
-
 MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
 COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
 CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
 STRONG = ("grpo_branch_strong_k1_reward", "grpo_k1_reward")
-GUIDED = ("grpo_branch_stronger_k1_reward", "grpo_branch_strong_k1_reward")
-SEEN = ("plain", "turn")
-"""The strata that RL trains on."""
 
 CELL = "grpo_branch_k1_reward-kl{}-{}"
 CELLS = [

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from report_frames import ROOT
 
-from benchmarks import findings, study_tables
+from benchmarks import findings, kept_tables, path_tables, study_tables
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
 from sage.evaluation.curves import curves_of, right_counts
 from sage.evaluation.intervals import interval_of_difference
@@ -68,27 +69,47 @@ def test_a_mean_of_two_benchmarks_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert row["p"] == pytest.approx(5.03e-6, rel=0.01)
 
 
-def test_the_rules_of_both_worlds_are_those_of_the_files() -> None:
+def test_the_rules_of_the_worlds_are_those_of_the_files() -> None:
     files = (ROOT / f"benchmarks/{name}_rules.json" for name in ("sums", "route"))
-    (sums,), (routes,) = (json.loads(file.read_text())["models"].values() for file in files)
-    base, gaps = sums["base"], sums["strategies"]["strategies_by_stratum"].values()
+    of_sums, of_routes = (json.loads(file.read_text())["models"] for file in files)
+    columns = [_column_of_sums(of_sums[name]) for name in ("sums", "placebo")]
+    (routes,) = of_routes.values()
+    walks, runs = routes["base"], routes["grpo"]
+    after = min(run["entropy_at_forks"] for run in runs)
+    rules = routes["rules"]
+    columns.append(
+        (
+            f"{walks['chance_at_k_%']} %",
+            "–",
+            f"{walks['entropy_at_forks']} → {after}",
+            "–",
+            f"{walks['pass@k']['all']} %",
+            "–",
+            f"{walks['moves_that_follow_an_edge_%']} % (98 asked)",
+            f"{sum(rules.values())} of {len(rules)}",
+        )
+    )
+    for cells in zip(*columns, strict=True):
+        assert f"| {' | '.join(cells)} |" in TEXT
+
+
+def _column_of_sums(model: dict[str, Any]) -> tuple[str, ...]:
+    base, strategies, rules = model["base"], model["strategies"], model["rules"]
     lowest = (
         min(base["entropy_by_choices"].values()),
-        min(min(run["entropy_by_choices"].values()) for run in sums["grpo"]),
+        min(min(run["entropy_by_choices"].values()) for run in model["grpo"]),
     )
-    walks = routes["base"]
-    after = min(run["entropy_at_forks"] for run in routes["grpo"])
-    for row in (
-        f"| {base['chance_at_k']} % | {walks['chance_at_k_%']} % |",
-        f"| by {min(gap['gap'] for gap in gaps)} points or more | – |",
-        f"| {lowest[0]} → {lowest[1]} and more | {walks['entropy_at_forks']} → {after} |",
-        f"| {base['pass@k']['all']} % | {walks['pass@k']['all']} % |",
-        f"| {sums['strategies']['problems_of_rate_about_1e-3']} of 120 |",
-        f"| {walks['moves_that_follow_an_edge_%']} % (98 asked) |",
-        f"| {sum(sums['rules'].values())} of 7 | {sum(routes['rules'].values())} of 7 |",
-    ):
-        assert row in TEXT
-    assert len(sums["rules"]) == len(routes["rules"]) == 7
+    gap = min(gap["gap"] for gap in strategies["strategies_by_stratum"].values())
+    return (
+        f"{base['chance_at_k']} %",
+        f"by {gap} points or more",
+        f"{lowest[0]} → {lowest[1]} and more",
+        f"{strategies['alignment']:.3f}",
+        f"{base['pass@k']['all']} %",
+        f"{strategies['problems_of_rate_about_1e-3']} of 120",
+        "–",
+        f"{sum(rules.values())} of {len(rules)}",
+    )
 
 
 def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
@@ -141,9 +162,9 @@ def test_the_stronger_guide_beside_grpo_at_step_60_is_computed_from_counts() -> 
 
 
 def test_right_answers_with_wrong_working_are_counted_by_the_kl_term() -> None:
-    study = study_tables.study_of("rivals")
+    study = kept_tables.study_of("rivals")
     counts = pd.read_parquet(ROOT / "reports/kept/rivals/counts.parquet")
-    counts = counts[counts["stratum"].isin(study_tables.SEEN) & (counts["algorithm"] != "base")]
+    counts = counts[counts["stratum"].isin(kept_tables.SEEN) & (counts["algorithm"] != "base")]
     runs = counts.groupby(["algorithm", "train_seed"])[["correct", "worked"]].sum()
     wrong = runs["worked"] < 0.9 * runs["correct"]
     names = wrong.index.get_level_values(0)
@@ -163,6 +184,12 @@ def test_young_adapters_are_rounded_away() -> None:
 
 def test_a_policy_stopped_early_lies_between_its_moments() -> None:
     accuracies, coverages = [0.2, 0.4, 0.3], [0.6, 0.4, 0.7]  # the third came before the second
-    assert study_tables.early_line(accuracies, coverages, 0.35) == pytest.approx(0.55)
-    assert study_tables.early_line(accuracies, coverages, 0.25) == pytest.approx(0.65)
-    assert study_tables.early_line(accuracies, coverages, 0.9) == pytest.approx(0.4)
+    assert path_tables.early_line(accuracies, coverages, 0.35) == pytest.approx(0.55)
+    assert path_tables.early_line(accuracies, coverages, 0.25) == pytest.approx(0.65)
+    assert path_tables.early_line(accuracies, coverages, 0.9) == pytest.approx(0.4)
+
+
+def test_coverage_has_a_half_life_where_it_falls_to_half() -> None:
+    assert path_tables.half_life([0, 50, 100], [0.8, 0.5, 0.3]) == pytest.approx(75)
+    assert path_tables.half_life([0, 50, 100], [0.8, 0.5, 0.41]) is None
+    assert path_tables.half_life([0, 50, 100], [0.8, 0.2, 0.9]) == pytest.approx(50 * 2 / 3)
