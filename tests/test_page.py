@@ -29,7 +29,6 @@ from report_frames import COMPARISONS, METRICS, ROOT, a_study, comparisons, pass
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study, write_table
 from sage.rendering.documents import read_document
-from sage.rendering.numbers import duration, grouped, p_text, points
 from sage.report import browser
 from sage.report.opening import opening
 from sage.report.page import render_page
@@ -397,15 +396,3 @@ class TestPartial:
         assert 'id="figure-figure5"' in page  # the theory needs no run
         assert page.count("<strong>Not run.</strong>") >= len(study.study.exhibits)
         Markings(page)
-
-
-def test_numbers_and_times_are_readable() -> None:
-    assert grouped(1234567) == "1\u202f234\u202f567"
-    assert [duration(t) for t in (None, 9.6, 61, 3725)] == ["–", "10 s", "1 min 01 s", "1 h 02 min"]
-    assert [points(v) for v in (0.0512, -0.0512, -0.0001)] == ["+5.1", "−5.1", "+0.0"]
-    assert [p_text(p) for p in (0.0001, 0.0312, 0.31, float("nan"))] == [
-        "< 0.001",
-        "0.031",
-        "0.31",
-        "–",
-    ]

@@ -13,7 +13,7 @@ from sage.exhibits.accuracy import reading_table
 from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table
-from sage.rendering.numbers import NONE
+from sage.rendering.numbers import NONE, duration, grouped, p_text, points
 from sage.rendering.table import TableDocument
 from sage.theory.toy import toy_example
 
@@ -218,3 +218,15 @@ def test_the_toy_table_holds_the_numbers_of_the_example() -> None:
     assert ratio > table.loc["guide ratio required by Theorem 4.3", "rare"]
     assert table.loc["probability, SAGE", "rare"] > 0.01 > table.loc["probability, RLVR", "rare"]
     assert "is met for the rare completion, which rises above the threshold" in toy_caption(example)
+
+
+def test_numbers_and_times_are_readable() -> None:
+    assert grouped(1234567) == "1\u202f234\u202f567"
+    assert [duration(t) for t in (None, 9.6, 61, 3725)] == ["–", "10 s", "1 min 01 s", "1 h 02 min"]
+    assert [points(v) for v in (0.0512, -0.0512, -0.0001)] == ["+5.1", "−5.1", "+0.0"]
+    assert [p_text(p) for p in (0.0001, 0.0312, 0.31, float("nan"))] == [
+        "< 0.001",
+        "0.031",
+        "0.31",
+        "–",
+    ]

