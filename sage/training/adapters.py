@@ -27,18 +27,25 @@ class FoldedLinear(Linear):
     """
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        names: list[str] = self.active_adapters
+        weight = None if args or kwargs else self._folded()
+        if weight is None:
+            return Linear.forward(self, x, *args, **kwargs)
         layer: Any = self.base_layer
-        name = names[0] if len(names) == 1 and names[0] in self.lora_A else None
-        if name is None or args or kwargs or self.merged or self.disable_adapters:
-            return super().forward(x, *args, **kwargs)
-        ups: Any = self.lora_B[name]
-        downs: Any = self.lora_A[name]
-        drops = not isinstance(self.lora_dropout[name], torch.nn.Identity)
-        if drops or layer.weight.numel() > SMALL or layer.weight.dtype != ups.weight.dtype:
-            return super().forward(x)
-        weight = torch.addmm(layer.weight, ups.weight, downs.weight, alpha=self.scaling[name])
         return torch.nn.functional.linear(x, weight, layer.bias)
+
+    def _folded(self) -> torch.Tensor | None:
+        """The weights with those of the one adapter; None for what is not small or more than that."""
+        layer: Any = self.base_layer
+        names: list[str] = self.active_adapters
+        name = names[0] if len(names) == 1 and names[0] in self.lora_A else None
+        if name is None or self.merged or self.disable_adapters:
+            return None
+        up: Any = self.lora_B[name]
+        down: Any = self.lora_A[name]
+        drops = not isinstance(self.lora_dropout[name], torch.nn.Identity)
+        if drops or layer.weight.numel() > SMALL or layer.weight.dtype != up.weight.dtype:
+            return None
+        return torch.addmm(layer.weight, up.weight, down.weight, alpha=self.scaling[name])
 
 
 def lora_config(lora: LoRA) -> LoraConfig:
