@@ -34,7 +34,7 @@ class FoldedLinear(Linear):
         return torch.nn.functional.linear(x, weight, layer.bias)
 
     def _folded(self) -> torch.Tensor | None:
-        """The weights with those of the one adapter; None for what is not small or more than that."""
+        """The weights with those of the one adapter; None if not small, or if that is not all."""
         layer: Any = self.base_layer
         names: list[str] = self.active_adapters
         name = names[0] if len(names) == 1 and names[0] in self.lora_A else None
