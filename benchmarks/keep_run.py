@@ -5,7 +5,7 @@
 
 The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
 pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `comparisons.csv`
-has the differences of its methods, `histories.csv` the steps of training, if a table or figure
+has the differences of its methods, `histories.csv.gz` the steps of training, if a table or figure
 `training` was made. The manifests of all jobs are in `manifests.jsonl.gz`; `run.json` has what they
 say together: the commit, the machine, the versions, and the number and seconds of jobs by stage.
 
@@ -104,11 +104,9 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     for drawn in results.glob("metrics/*/drawn.parquet"):  # counts of what an exhibit draws itself
         shutil.copyfile(drawn, target / f"{drawn.parent.name}_counts.parquet")
     for histories in results.glob("metrics/training/histories.parquet"):
-        _write(target / "histories.csv", pd.read_parquet(histories))
+        _pack(target / "histories.csv.gz", _text(pd.read_parquet(histories)))
     lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
-    packed = gzip.compress("".join(lines).encode(), mtime=0)
-    with atomic_file(target / "manifests.jsonl.gz") as temporary:
-        temporary.write_bytes(packed)
+    _pack(target / "manifests.jsonl.gz", "".join(lines))
     write_json_atomic(target / "run.json", summary(results) | {"note": note})
     page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
     write_text_atomic(target / "index.html", page)
@@ -121,8 +119,16 @@ def _beside(target: Path, link: re.Match[str]) -> str:
 
 
 def _write(path: Path, table: pd.DataFrame) -> None:
-    text = table.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-    write_text_atomic(path, text)
+    write_text_atomic(path, _text(table))
+
+
+def _text(table: pd.DataFrame) -> str:
+    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+
+
+def _pack(path: Path, text: str) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def _keep_for_judging(places: Results, target: Path) -> None:

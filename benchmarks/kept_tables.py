@@ -28,7 +28,8 @@ def study_of(name: str) -> ResolvedStudy:
 @cache
 def frame(study: str, name: str) -> pd.DataFrame:
     """A kept table."""
-    return pd.read_csv(KEPT / study / f"{name}.csv")
+    (file,) = (KEPT / study).glob(f"{name}.csv*")
+    return pd.read_csv(file)
 
 
 def difference(

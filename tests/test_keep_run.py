@@ -40,7 +40,7 @@ def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path)
     assert run["note"] == "One run of each method."
     compared = pd.read_csv(tmp_path / "comparisons.csv")
     assert {"grpo"} <= {*compared["algorithm"]} | {*compared["other"]}
-    steps = pd.read_csv(tmp_path / "histories.csv")
+    steps = pd.read_csv(tmp_path / "histories.csv.gz")
     assert {"step", "reward", "algorithm", "seed"} <= {*steps}
     kept, whole = (read_kept(kept_file(folder)) for folder in (tmp_path, smoke))
     assert len(kept) == len(whole) > 0
