@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, runs, study_of
-from benchmarks.path_tables import methods_over_bases, over_bases, over_training
+from benchmarks.path_tables import half_lives, methods_over_bases, over_bases, over_training
 from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.labels import row_title
@@ -247,6 +247,7 @@ def tables() -> Iterator[str]:
     yield over_training()
     yield methods_over_bases()
     yield over_bases()
+    yield half_lives()
     yield rivals()
 
 

@@ -114,7 +114,7 @@ def _column_of_sums(model: dict[str, Any]) -> tuple[str, ...]:
 
 def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
     printed = list(study_tables.tables())
-    assert len(printed) == 13
+    assert len(printed) == 14
     for table in printed:
         assert table in TEXT
         assert len(table.splitlines()) > 2
@@ -187,6 +187,18 @@ def test_a_policy_stopped_early_lies_between_its_moments() -> None:
     assert path_tables.early_line(accuracies, coverages, 0.35) == pytest.approx(0.55)
     assert path_tables.early_line(accuracies, coverages, 0.25) == pytest.approx(0.65)
     assert path_tables.early_line(accuracies, coverages, 0.9) == pytest.approx(0.4)
+
+
+def test_what_long_runs_know_elsewhere_is_in_the_kept_counts() -> None:
+    counts = pd.read_parquet(ROOT / "reports/kept/long/counts.parquet")
+    elsewhere = counts[~counts["stratum"].isin(kept_tables.SEEN)]
+    runs = elsewhere.groupby(["algorithm", "train_seed"])[["correct", "worked", "n_samples"]].sum()
+    shares = 100 * runs.div(runs["n_samples"], axis=0)
+    right, worked = shares.loc[("grpo_no_kl", 1), ["correct", "worked"]]
+    assert f"right answers to {right:.0f} % and right working to {worked:.0f} %" in TEXT
+    trained = shares.drop("base")
+    wrong = trained["worked"] < trained["correct"] / 3
+    assert f"in {wrong.sum()} of {len(wrong)} runs less than a third" in TEXT
 
 
 def test_coverage_has_a_half_life_where_it_falls_to_half() -> None:
