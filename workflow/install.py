@@ -36,8 +36,7 @@ import lock
 ROOT = Path(__file__).resolve().parent.parent
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
-# The marker says that an installation is running. At the end it is renamed to the stamp, so an
-# unfinished environment never looks finished.
+# A marker stands while installing and becomes the stamp, so nothing half made looks whole.
 MARKER, STAMP, LOG = "installing", "installed", "install.log"
 CHECKED = ("torch", "transformers", "trl", "snakemake")  # not `sage`: its errors are no fault of it
 Stamp = dict[str, Any]  # what an environment was made from; paths, for scripts hold absolute ones
@@ -145,8 +144,7 @@ def install_packages(venv: Path, build: str, extras: Sequence[str], run: Run) ->
     pins = [*project["dependencies"], *(pin for extra in extras for pin in optional[extra])]
     apart = build == "cpu" or bool(os.environ.get("TORCH_INDEX_URL"))
     say("installing the locked packages (can take minutes)")
-    reason = install_locked(venv, not apart, extras, pins, run)
-    if reason:
+    if reason := install_locked(venv, not apart, extras, pins, run):
         say(f"without the lock: {reason}. Taking the pins of pyproject.toml with pip instead")
     if reason or apart:  # from pip's index and one more, which costs seconds if it is silent
         torch = next(pin for pin in pins if pin.startswith("torch=="))
@@ -171,8 +169,7 @@ def install(venv: Path, wanted: Stamp, holder: int) -> None:
         return  # the previous holder of the lock has done it
     if venv.exists() and any(venv.iterdir()) and not (marker.exists() or (venv / STAMP).exists()):
         raise SystemExit(f"{venv} was not made by this: name another folder, or remove it")
-    fixed = ("python", "project", "venv", "torch")
-    kept = stamp and all(stamp.get(name) == wanted[name] for name in fixed)
+    kept = stamp and all(stamp.get(n) == wanted[n] for n in ("python", "project", "venv", "torch"))
     venv.mkdir(exist_ok=True)
     marker.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
     (venv / STAMP).unlink(missing_ok=True)
@@ -215,8 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "torch": torch_build(platform.system(), has_nvidia_gpu(), os.environ),
         "extras": sorted({*options.extra}),
     }
-    stamp = read_stamp(venv)
-    if stamp == joined(wanted, stamp):
+    if (stamp := read_stamp(venv)) == joined(wanted, stamp):
         return
     venv.parent.mkdir(parents=True, exist_ok=True)
     with open(venv.with_name(f"{venv.name}.lock"), "w") as file:

@@ -38,7 +38,6 @@ _LEFT_OUT = {
 
 # uv reads one list of dependencies for all platforms, that of the wheel for Windows: it lacks this.
 _OVERLOOKED = "intel-cmplr-lib-ur==2024.2.1"
-
 _OF_CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 _ENTRY = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 
@@ -92,17 +91,14 @@ def locked(cuda: bool, extras: Sequence[str]) -> Entries:
     """All packages of an environment: with torch for `cuda`, otherwise all but torch."""
     # vLLM last: what it needs in another version replaces what others have.
     names = ["base", *(["cuda"] if cuda else []), *sorted(extras, key=OF_VLLM.__contains__)]
-    packages: Entries = {}
-    for name in names:
-        packages |= entries((LOCKS / f"{name}.txt").read_text(encoding="utf-8"))
-    return packages
+    texts = [(LOCKS / f"{name}.txt").read_text(encoding="utf-8") for name in names]
+    return {name: these for text in texts for name, these in entries(text).items()}
 
 
 def outdated(packages: Entries, pins: Iterable[str]) -> list[str]:
     """Those of pyproject's `pins` that the lock does not have; torch may be apart."""
-    parts = [(pin, match) for pin in pins if (match := _ENTRY.match(pin))]
-    others = [(pin, normal(match[1]), match[2]) for pin, match in parts if match[1] != "torch"]
-    return [pin for pin, name, at in others if at not in versions(packages.get(name, ()))]
+    parts = [(pin, of) for pin in pins if (of := _ENTRY.match(pin)) and of[1] != "torch"]
+    return [pin for pin, of in parts if of[2] not in versions(packages.get(normal(of[1]), ()))]
 
 
 def resolve(
@@ -124,10 +120,10 @@ def resolve(
     of_uv = "".join(f"{key} = {json.dumps(values)}\n" for key, values in settings.items())
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pyproject.toml").write_text(f"{pyproject}\n[tool.uv]\n{of_uv}", "utf-8")
-        source = [] if "--group" in chosen else ["pyproject.toml"]
-        command = ["uv", "pip", "compile", *source, *chosen, "--universal", "--generate-hashes"]
+        command = ["uv", "pip", "compile", *chosen, "--universal", "--generate-hashes"]
         command += ["--python-version", PYTHONS[0], "--no-annotate", "--no-header", "--quiet"]
         command += ["--no-emit-index-url", "--output-file", "lock.txt"]
+        command += [] if "--group" in chosen else ["pyproject.toml"]
         if subprocess.run(command, cwd=folder).returncode:
             sys.exit(f"uv found no versions for {list(chosen)} (see above)")
         return entries(Path(folder, "lock.txt").read_text("utf-8"))
@@ -170,8 +166,7 @@ def make() -> None:
 
 def write(name: str, packages: Entries, others: Entries) -> None:
     """Write what `packages` has besides `others`, or in other versions."""
-    old = {name: versions(these) for name, these in others.items()}
-    own = {n: these for n, these in packages.items() if versions(these) != old.get(n, set())}
+    own = {n: e for n, e in packages.items() if versions(e) != versions(others.get(n, ()))}
     text = f"# Written by `make lock` from pyproject.toml's pins: {name}.\n{written(own)}"
     (LOCKS / f"{name}.txt").write_text(text, encoding="utf-8")
     print(f"locks/{name}.txt: {len(own)} packages", flush=True)
