@@ -69,11 +69,11 @@ class TestDifferences:
 def test_the_page_names_settings_and_numbers(tmp_path: Path) -> None:
     one, two = (
         a_folder(tmp_path / name, counts(share), steps)
-        for name, share, steps in (("short", 0.3, 100), ("long", 0.7, 300))
+        for name, share, steps in (("short", 0.3, 100), ("longer", 0.7, 300))
     )
     target = tmp_path / "page.html"
     sentence = write_comparison(one, two, target, ROOT / "reports", draws=1000)
-    assert sentence.startswith("1 of 4 differences between short and long is significant")
+    assert sentence.startswith("1 of 4 differences between short and longer is significant")
     page = target.read_text()
     assert Markings(page).values("src") == []
     assert "://" not in page
