@@ -28,7 +28,6 @@ from sage.training.drawers import copy_dtype, drawer_for, transformers_rollouts
 from sage.training.drawing import Drawer, rollout_stream
 from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer
-from sage.training.trimming import group_sizes, trimmed
 
 PROBLEMS = [
     Problem(f"{a}+{b}", f"{a}+{b}{'+1' * (b % 3)}", str(a + b), "math", "1", "test", "0")
@@ -273,36 +272,6 @@ def test_passes_without_padding_give_the_same_gradient(parent: Path) -> None:
         assert left["grad_norm"] > 1e-3
         for key in ("grad_norm", "kl", "entropy", "completions/mean_length", "reward"):
             assert right[key] == pytest.approx(left[key], rel=1e-3, abs=1e-6), key
-
-
-def test_rows_are_read_together_where_a_pass_would_not_pay() -> None:
-    # 4 rows of 10 + 2 tokens padded to 100 + 2 would cost 4 x 90 tokens more.
-    assert group_sizes([100, 10, 10, 10, 10], prompt=2, worth=359) == [1, 4]
-    assert group_sizes([100, 10, 10, 10, 10], prompt=2, worth=360) == [5]
-    assert group_sizes([100, 90, 10, 10], prompt=0, worth=15) == [2, 2]
-    assert group_sizes([7, 7], prompt=3, worth=0) == [2]
-
-
-class OnGpu(torch.Tensor):
-    device = property(lambda self: torch.device("cuda"))  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize("shorter", [100, 500])
-def test_a_further_pass_must_save_more_on_a_gpu(shorter: int) -> None:
-    """Reading the long row apart saves 400 or 2,500 tokens of padding."""
-    rows = [5 + shorter] + [5] * (4 if shorter == 100 else 5)
-    mask = (torch.arange(max(rows)) < torch.tensor(rows)[:, None]).long()
-    mask = torch.cat([torch.ones(len(rows), 1, dtype=torch.long), mask], dim=1)
-    passes: list[int] = []
-
-    def read(model: Any, ids: torch.Tensor, mask: torch.Tensor, keep: int) -> Any:
-        passes.append(len(ids))
-        return torch.zeros(len(ids), keep), None, None
-
-    for ids in (torch.zeros_like(mask), torch.zeros_like(mask).as_subclass(OnGpu)):
-        trimmed(read, processes=1)(None, ids, mask, mask.shape[1] - 1)
-    on_cpu, on_gpu = [1, len(rows) - 1], [1, len(rows) - 1] if shorter == 500 else [len(rows)]
-    assert passes == on_cpu + on_gpu
 
 
 def test_what_draws_is_a_copy_only_where_that_is_exact() -> None:

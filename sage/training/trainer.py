@@ -53,7 +53,7 @@ from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
 from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
 from sage.training.shaping import Shaping
-from sage.training.trimming import trimmed, with_states
+from sage.training.trimming import at_once, trimmed, with_states
 
 STATE = "choices.pt"
 """The file of a checkpoint that holds what the choices remember."""
@@ -74,7 +74,8 @@ class SageTrainer(GRPOTrainer):
     - `make_drawer`: what draws rollouts instead of TRL (`transformers_rollouts` or `vllm_rollouts`
       of `sage.training.drawers`); `correction` then weights tokens by what the sampler's
       probabilities differ from the trainer's.
-    - `trims`: log-probs are computed without padding, and equal TRL's but for rounding.
+    - `trims`: log-probs are computed without padding, and small passes on a CPU at once; they equal
+      TRL's but for rounding.
     - `micro_batches`: the number of parts that all processes together run a step in; by default
       each accumulates `gradient_accumulation_steps` of its own.
 
@@ -297,7 +298,7 @@ class SageTrainer(GRPOTrainer):
         call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
         plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
         texts = (input_ids, attention_mask, logits_to_keep)
-        read = plain
+        read = at_once(plain, self.accelerator, self.temperature) if self._trims else plain
         if states is not None and getattr(rule, "hidden_states", False):
             read = with_states(read, self.accelerator.unwrap_model(model), states)
         if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number

@@ -1,9 +1,10 @@
-"""Forward passes as the loss wants them: without padding, and with the last layer's states.
+"""Forward passes as the loss wants them: without padding, small ones at once, with states.
 
-Both wrap TRL's function that reads log-probs and entropies of completions, and keep its form. TRL
+All wrap TRL's function that reads log-probs and entropies of completions, and keep its form. TRL
 pads all completions of a generation to the longest; `trimmed` sorts the rows by length, splits them
-into groups where that saves enough, and cuts each group's padding off. The numbers are those of one
-pass but for floating-point rounding.
+into groups where that saves enough, and cuts each group's padding off. Without Triton TRL scores
+prompts as well, a part of the vocabulary at a time; `at_once` scores the completions of a small
+pass in one go. The numbers are those of one pass by TRL but for floating-point rounding.
 """
 
 from __future__ import annotations
@@ -19,6 +20,13 @@ Read = Callable[..., Any]
 
 _WORTH, _WORTH_ON_GPU = 256, 2048
 """Tokens that a further pass must save; reading so few more costs what starting a pass does."""
+
+_SMALL = 2**22
+"""The most logits, tokens times vocabulary, that a pass on a CPU holds at once: 16 MiB of each kind
+that the gradient needs."""
+
+_PLAIN = ("llama", "qwen2", "qwen3")
+"""Models whose logits are their head's, without a scale or a bound."""
 
 
 def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None) -> Read:
@@ -56,6 +64,40 @@ def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None
         )
 
     return passes
+
+
+def at_once(read: Read, accelerator: Any, temperature: float) -> Read:
+    """`read`, but a small pass on a CPU holds the logits of all its completion tokens.
+
+    That is for models whose logits are what their head gives, trained in one process and in the
+    precision of their weights; all else is left to `read`.
+    """
+    alone = accelerator.num_processes == 1 and accelerator.mixed_precision == "no"
+
+    def scored(
+        model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
+    ) -> Any:
+        bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+        held = input_ids.numel() * bare.config.vocab_size
+        fits = held <= _SMALL and len(input_ids) <= (kwargs.get("batch_size") or torch.inf)
+        adapters = getattr(model, "peft_config", {}).values()
+        plain = bare.config.model_type in _PLAIN and all(
+            one.peft_type == "LORA" for one in adapters
+        )
+        if not (alone and fits and plain and input_ids.device.type == "cpu"):
+            return read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
+        states = bare.base_model(input_ids, attention_mask, use_cache=False).last_hidden_state
+        head = bare.get_output_embeddings()
+        logits = head(states[:, -logits_to_keep - 1 : -1]).float() / temperature
+        log_probs = torch.log_softmax(logits, -1)
+        padding = attention_mask[:, -logits_to_keep:] == 0
+        tokens = log_probs.gather(-1, input_ids[:, -logits_to_keep:, None])[..., 0]
+        entropies = None
+        if kwargs.get("compute_entropy"):
+            entropies = -(log_probs.exp() * log_probs).sum(-1).masked_fill(padding, 0.0)
+        return tokens.masked_fill(padding, 0.0), entropies, None
+
+    return scored
 
 
 def with_states(read: Read, policy: Any, states: list[torch.Tensor]) -> Read:
