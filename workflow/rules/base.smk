@@ -12,7 +12,7 @@ rule pretrain:
     wildcard_constraints:
         model=one_of(models_of("scratch")),
     # All else waits for this.
-    priority: 1
+    priority: 2
     conda:
         ENVIRONMENT
     resources:

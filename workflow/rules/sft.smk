@@ -33,7 +33,7 @@ rule sft:
         RESULTS.log("models/{model}/base"),
     wildcard_constraints:
         model=one_of(models_with_sft()),
-    priority: 1
+    priority: 2
     conda:
         ENVIRONMENT
     resources:

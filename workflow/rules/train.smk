@@ -26,6 +26,8 @@ rule rl:
         policy=directory(RESULTS.policy(RUN)),
     log:
         RESULTS.log("models/{model}/{algorithm}/seed{seed}"),
+    # Long jobs first: a run that starts last leaves the other cores without work.
+    priority: 1
     conda:
         ENVIRONMENT
     resources:
