@@ -38,7 +38,7 @@ def outside(counts: pd.DataFrame, most: int = MOST) -> list[str]:
 def coverage(counts: pd.DataFrame, row: str, chosen: Sequence[str], k: int = K) -> np.ndarray:
     """pass@k with correct working of each run of a method on the chosen problems, `[S, P]`."""
     own = counts[(counts["model"] == MODEL) & (counts["algorithm"] == row)]
-    runs = [run.set_index("problem_id").loc[chosen] for _, run in own.groupby("train_seed")]
+    runs = [run.set_index("problem_id").loc[list(chosen)] for _, run in own.groupby("train_seed")]
     return np.stack(
         [
             pass_at_k(int(run["n_samples"].iloc[0]), run["worked"].to_numpy(int), np.array([k]))
