@@ -94,6 +94,10 @@ def test_the_table_and_the_figure_show_every_cell(tmp_path: Path) -> None:
     figure = exhibit.figure(display)
     assert len(figure.axes) == 2  # pass@1 and pass@8
     assert all(len(axes.containers) == 6 for axes in figure.axes)
+    figure.canvas.draw()
+    ticks = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert ticks
+    assert all(float(text) > 0 for text in ticks)  # plain numbers, no markup
 
 
 def test_the_page_opens_with_the_slopes_of_a_kept_run() -> None:

@@ -229,6 +229,7 @@ class DoseFigure(Kind):
     def figure(self, display: Display) -> Figure:
         """Effects over the dose: a column for each estimator, pass@1 above pass@k."""
         from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
         from sage.analysis.dose import LEAST_DOSE
 
@@ -245,10 +246,14 @@ class DoseFigure(Kind):
                 axes.axvline(LEAST_DOSE, color=PALETTE["grey"][0], lw=0.8, ls=":")
                 axes.axhline(0, color=PALETTE["grey"][0], lw=0.8)
                 axes.set(xscale="log", ylabel=f"pass@{k} (points)", title=f"KL as {estimator}")
+                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axes.xaxis.set_minor_locator(NullLocator())
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda dose, _: f"{dose:g}"))
         for axes in panels[-1]:
             axes.set_xlabel("dose of the guide")
         if estimators:
-            panels[0, 0].legend(title="KL weight", fontsize=7, title_fontsize=7)
+            legend = panels[0, 0].get_legend_handles_labels()
+            figure.legend(*legend, title="KL coefficient", loc="outside lower center", ncols=4)
         return figure
 
     def _draw(self, axes: Axes, cells: pd.DataFrame) -> None:
