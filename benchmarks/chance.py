@@ -1,7 +1,7 @@
 """What the first world of the small studies measured: `python -m benchmarks.chance`.
 
 The default study's first sums could be guessed, so pass@k there was for the most part luck. The
-tables of docs/findings.md are printed from counts of answers that are kept in
+tables of docs/measurements.md are printed from counts of answers that are kept in
 `reports/kept/first_world`; `--keep results/first_world` counts them again, from samples drawn
 at the commit that run.json there names.
 """
@@ -184,7 +184,7 @@ def below_zero() -> np.ndarray:
 
 
 def tables() -> Iterator[str]:
-    """The tables of docs/findings.md, as Markdown."""
+    """The tables of docs/measurements.md, as Markdown."""
     harder = {name: scores(name, "harder") for name in METHODS}
     yield markdown(
         f"method | pass@1 | pass@{K} | without working | pass@{K} against other problems’ answers "

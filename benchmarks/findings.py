@@ -1,4 +1,4 @@
-"""The numbers of docs/findings.md that no study measures: `python -m benchmarks.findings`.
+"""The numbers of docs/measurements.md that no study measures: `python -m benchmarks.findings`.
 
 Prints them and writes `benchmarks/findings.json`. The paper's tables are those of reports/paper.
 The part about the released grader needs the benchmarks' files, in the folder that the environment

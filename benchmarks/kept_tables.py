@@ -1,4 +1,4 @@
-"""The tables and numbers of kept studies, as the tables of docs/findings.md read them."""
+"""The tables and numbers of kept studies, as the tables of docs/measurements.md read them."""
 
 from __future__ import annotations
 

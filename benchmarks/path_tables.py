@@ -1,4 +1,4 @@
-"""Tables of docs/findings.md about training as it goes on, and about ten bases."""
+"""Tables of docs/measurements.md about training as it goes on, and about ten bases."""
 
 from __future__ import annotations
 

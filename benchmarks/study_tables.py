@@ -1,4 +1,4 @@
-"""The tables of docs/findings.md on the kept studies, printed as Markdown from their files.
+"""The tables of docs/measurements.md on the kept studies, printed as Markdown from their files.
 
     python -m benchmarks.study_tables
 

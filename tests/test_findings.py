@@ -1,6 +1,7 @@
-"""docs/findings.md: its numbers are those of the committed file, and are computed as it says."""
+"""docs/measurements.md: its numbers are those of the committed file, and are computed as it says."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,16 @@ from sage.evaluation.curves import curves_of, right_counts
 from sage.evaluation.intervals import interval_of_difference
 from sage.evaluation.pass_at_k import pass_at_k
 
-TEXT = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
+ARTICLE = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
 FOUND = json.loads((ROOT / "benchmarks/findings.json").read_text(encoding="utf-8"))
+
+
+def test_the_article_has_no_number_that_was_not_measured() -> None:
+    said = re.sub(r"\]\([^)]*\)", "", ARTICLE)
+    numbers = re.findall(r"\d+\.\d+|\d+ of \d+(?! steps)", said)
+    assert len(numbers) > 20
+    assert [number for number in numbers if number not in TEXT] == []
 
 
 def test_the_numbers_of_the_text_are_those_of_the_file() -> None:

@@ -1,4 +1,4 @@
-"""The first world's tables in docs/findings.md, from the counts that are kept of it."""
+"""The first world's tables in docs/measurements.md, from the counts that are kept of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from report_frames import ROOT
 from benchmarks.chance import count_answers, difference, scores, summary, tables
 from sage.problems.record import Problem, write_problems
 
-TEXT = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_the_tables_of_the_kept_counts() -> None:
