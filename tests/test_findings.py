@@ -1,4 +1,4 @@
-"""docs/measurements.md: its numbers are those of the committed file, and are computed as it says."""
+"""docs/measurements.md has the numbers of the committed files, computed as it says."""
 
 import json
 import re
