@@ -9,10 +9,12 @@ FOLDER` computes those about pass@k again from the kept counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.chance import difference as paired_difference
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, runs, study_of
 from benchmarks.path_tables import half_lives, methods_over_bases, over_bases, over_training
@@ -20,7 +22,7 @@ from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import percent
-from sage.study import BASE
+from sage.study import BASE, ResolvedStudy
 
 
 def methods(
@@ -219,6 +221,67 @@ def rivals(study: str = "rivals") -> str:
     )
 
 
+def two_bases(study: str = "rivals") -> str:
+    """What a study's kept runs from two bases show: the kept run, and `first_base` before it."""
+    places = (KEPT / study / "first_base", KEPT / study)
+    columns = [_of_base(place, study_of(study)) for place in places]
+    lines = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return markdown(
+        "with correct working where nothing else is said | first base, four runs "
+        "| second base, ten runs",
+        lines,
+    )
+
+
+def _of_base(place: Path, study: ResolvedStudy) -> dict[str, str]:
+    """The rows of `two_bases` for one of them."""
+    counts = pd.read_parquet(place / "counts.parquet")
+    counts = counts[counts["benchmark"] == "sheets"].sort_values("problem_id")
+    seen = counts["stratum"].isin(SEEN)
+
+    def covered(row: str) -> np.ndarray:
+        runs = [own for _, own in counts[counts["algorithm"] == row].groupby("train_seed")]
+        solved = [own["worked"].to_numpy(int) for own in runs]
+        n = int(counts["n_samples"].iloc[0])
+        return np.stack([pass_at_k(n, each, np.array([K]))[:, 0] for each in solved])
+
+    def apart(row: str, other: str) -> str:
+        return points_of(paired_difference(covered(row), covered(other)))
+
+    claims = pd.read_csv(place / "claims.csv").set_index(["claim", "test"])
+    by_answers = claims.loc[("gains_of_grpo", 1), ["effect", "low", "high"]]
+    grpo = counts[seen & (counts["algorithm"] == "grpo")]
+    rows = {
+        "GRPO, pass@1 where RL trains": percent((grpo["worked"] / grpo["n_samples"]).mean()),
+        f"GRPO minus base, pass@{K}": apart("grpo", BASE),
+        f"GRPO minus base, pass@{K} by answers": points_of([float(end) for end in by_answers]),
+        f"GRPO w/o KL minus GRPO, pass@{K}": apart("grpo_no_kl", "grpo"),
+        f"strong guide minus none, pass@{K}": apart(*STRONG),
+    }
+    for where, here in (("where RL trains", seen), ("elsewhere", ~seen)):
+        wrong = wrong_working(counts[here], study)
+        rows[f"runs with wrong working {where}, without a KL term"] = wrong["none"]
+        rows[f"runs with wrong working {where}, with one on all tokens"] = wrong["all"]
+    return rows
+
+
+def wrong_working(counts: pd.DataFrame, study: ResolvedStudy) -> dict[str, str]:
+    """In how many runs less than 90 % of the right answers have correct working, by KL term.
+
+    `none`, or on `all` tokens; SCOPE's is on `some`. Guided retry repeats GRPO without a KL term
+    and is left out.
+    """
+    trained = counts[~counts["algorithm"].isin([BASE, "guided_retry"])]
+    runs = trained.groupby(["algorithm", "train_seed"])[["correct", "worked"]].sum()
+    kinds = {
+        name: "none" if study.algorithms[name].kl == "none" else "all"
+        for name in runs.index.levels[0]
+    }
+    kinds["scope"] = "some"
+    wrong = (runs["worked"] < 0.9 * runs["correct"]).groupby(lambda run: kinds[run[0]])
+    return {str(kind): f"{own.sum()} of {len(own)}" for kind, own in wrong}
+
+
 MINI = ("grpo_no_kl", "grpo_branch", "grpo_k1_reward", "grpo_branch_k1_reward")
 COMPARED = (BASE, "grpo", *MINI, "grpo_branch_strong_k1_reward")
 CONTROLS = ("grpo_random_reward", "grpo_format_reward", "grpo_wrong_reward")
@@ -249,6 +312,7 @@ def tables() -> Iterator[str]:
     yield over_bases()
     yield half_lives()
     yield rivals()
+    yield two_bases()
 
 
 if __name__ == "__main__":
