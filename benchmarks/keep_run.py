@@ -4,10 +4,10 @@
     python -m benchmarks.keep_run --check reports/kept/mini --redraw FOLDER
 
 The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
-pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). `comparisons.csv`
-has the differences of its methods, `histories.csv.gz` the steps of training, if a table or figure
-`training` was made. The manifests of all jobs are in `manifests.jsonl.gz`; `run.json` has what they
-say together: the commit, the machine, the versions, and the number and seconds of jobs by stage.
+pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). The differences of
+its methods are in `comparisons.csv.gz`, the steps of training in `histories.csv.gz`, if a table or
+figure `training` was made. The manifests of all jobs are in `manifests.jsonl.gz`; `run.json` has what
+they say together: commit, machine, versions, and the number and seconds of jobs by stage.
 
 `counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
 `study.json`, `claims.yaml` and `registered.json`. From these alone `--check` computes pass@k,
@@ -57,7 +57,7 @@ CURVES += ["n_problems", "n_samples"]
 
 DIFFERENCES = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "low", "high"]
 DIFFERENCES += ["p", "p_holm", "n_problems", "n_seeds", "n_bases"]
-"""Columns of comparisons.csv."""
+"""Columns of comparisons.csv.gz."""
 
 KEYS = {
     "pass_at_k": CURVES[:6],
@@ -65,6 +65,7 @@ KEYS = {
     "claims": ["claim", "test", "place"],
 }
 COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict")
+COMPARED += ("worked", "worked_low", "worked_high", "worked_verdict")
 """Columns that `--check` compares, and what names a row, by table."""
 
 OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
@@ -99,7 +100,7 @@ def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
     shutil.copyfile(places.metrics("claims", "csv"), target / "claims.csv")
     _write(target / "pass_at_k.csv", pd.read_parquet(places.metrics("pass_at_k"), columns=CURVES))
     compared = pd.read_parquet(places.metrics("comparisons"), columns=DIFFERENCES)
-    _write(target / "comparisons.csv", compared)
+    _pack(target / "comparisons.csv.gz", _text(compared))
     _keep_for_judging(places, target)
     for drawn in results.glob("metrics/*/drawn.parquet"):  # counts of what an exhibit draws itself
         shutil.copyfile(drawn, target / f"{drawn.parent.name}_counts.parquet")
@@ -198,8 +199,9 @@ def refresh(folder: Path) -> None:
     tables = recomputed(folder)
     if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
         raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
+    other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
-    _write(folder / "comparisons.csv", tables["comparisons"][DIFFERENCES])
+    _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
     study, counts = (
         restore_study(_read(folder / "study.json")),
         read_frame(folder / "counts.parquet"),
@@ -221,8 +223,8 @@ def refresh(folder: Path) -> None:
                     folder / f"{name}{suffix}.csv", table.to_csv(index=False, lineterminator="\n")
                 )
     page = folder / "index.html"
-    text = page.read_text(encoding="utf-8")
-    if REFRESHED not in text:
+    text = page.read_text(encoding="utf-8") if page.exists() else REFRESHED
+    if other_rule and REFRESHED not in text:
         text = text.replace('<p class="notice">', f'<p class="notice">{REFRESHED} ', 1)
         write_text_atomic(page, text)
 
@@ -249,7 +251,8 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
     """What differs between kept tables and others, a line for each column."""
     faults = []
     for name in names:
-        keys, new, kept = KEYS[name], tables[name], pd.read_csv(folder / f"{name}.csv")
+        (file,) = folder.glob(f"{name}.csv*")
+        keys, new, kept = KEYS[name], tables[name], pd.read_csv(file)
         if name == "claims":
             kept = kept[kept["claim"].isin(new["claim"])]
             untested = set(kept.loc[kept["verdict"] == "untested at this dose", "claim"])

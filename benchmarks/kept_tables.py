@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from sage.evaluation.comparisons import ANSWERS
 from sage.exhibits import restore_study
 from sage.rendering.numbers import interval_of_points, points
 from sage.study import BASE, ResolvedStudy
@@ -38,6 +39,7 @@ def difference(
     """`row` minus `other` in pass@k with its 95 % interval, shares; None where it was not kept."""
     table = frame(study, "comparisons")
     here = table[(table["model"] == model) & (table["benchmark"] == benchmark) & (table["k"] == k)]
+    here = here[here["metric"] == ANSWERS]
     for one, two, sign in ((row, other, 1), (other, row, -1)):
         match = here[(here["algorithm"] == one) & (here["other"] == two)]
         if len(match):

@@ -12,7 +12,7 @@ from sage.claims.figure import contrasts_figure
 from sage.claims.ledger import COLUMNS, findings, ledger, says, strength_text, too_weak
 from sage.claims.tests import Claim, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_finding
-from sage.claims.view import LedgerClaim, counted, ledger_view
+from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
 from sage.exhibits import load_study
 from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
@@ -59,6 +59,40 @@ class TestLedger:
         assert set(frame["verdict"]) == {"supported"}
         # 0.002 and 0.06 at k = 2, 0.001 and 0.2 at k = 1, and the mean there: five tests
         assert frame["place_verdict"].tolist()[1:3] == ["supported", "inconclusive"]
+
+    def test_correct_working_is_told_beside_answers_and_may_be_what_counts(
+        self, study: ResolvedStudy
+    ) -> None:
+        worked = RAISED.assign(metric="worked@k", value=-RAISED["value"])
+        worked["by_run"] = [[value] * 3 for value in worked["value"]]
+        measured = Measured(comparisons=pd.concat([RAISED, worked]))
+        frame = ledger({"rise": CLAIM}, study, measured)
+        assert frame["worked"].notna().tolist() == [True] + [False] * 5
+        assert frame["worked"][0] == pytest.approx(-0.06)
+        (claim,) = ledger_view(frame, study)
+        assert claim.verdict == "supported"
+        said = "with correct working \u22126.0 (\u22128.9 to \u22123.1), contradicted"
+        assert claim.summary[-1] == f"The verdict counts answers. W{said[1:]}."
+        first = lines_of(frame, study, [claim])["points"][0]
+        assert first.note == f"pass@2, mean of 2 benchmarks; {said}"
+        primary = pass_test("primary", margin=0.02, count="working")
+        of_working = Claim.model_validate(CLAIM.model_dump() | {"primary": primary})
+        judged = ledger({"rise": of_working}, study, measured)
+        assert set(judged["verdict"]) == {"contradicted"}
+        assert judged["says"][0] == "pass@2 with correct working: Branch > GRPO"
+        assert judged["worked"].isna().all()
+        (lost,) = ledger_view(ledger({"rise": of_working}, study, Measured(RAISED)), study)
+        assert lost.verdict == "not run"
+        assert "or the working cannot be checked, on every benchmark" in lost.summary[0]
+
+    def test_where_both_counts_agree_the_first_screen_is_silent(self, study: ResolvedStudy) -> None:
+        both = pd.concat([RAISED, RAISED.assign(metric="worked@k")])
+        frame = ledger({"rise": CLAIM}, study, Measured(comparisons=both))
+        (claim,) = ledger_view(frame, study)
+        assert claim.summary[-1].startswith(
+            "The verdict counts answers. With correct working +6.0 "
+        )
+        assert lines_of(frame, study, [claim])["points"][0].note == "pass@2, mean of 2 benchmarks"
 
     def test_primary_is_the_k_of_the_model_that_the_exhibit_is_about(self) -> None:
         test, paper = CLAIM.primary, load_study("paper", ROOT / "config")

@@ -10,7 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sage.evaluation.comparisons import adjusted, average, comparisons_table, over_bases
+from sage.evaluation.comparisons import (
+    ANSWERS,
+    WORKING,
+    adjusted,
+    average,
+    comparisons_table,
+    over_bases,
+)
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import POOLED, curves_of, run_of
 from sage.evaluation.intervals import mean_of, parts_of
@@ -178,6 +185,28 @@ def test_comparisons_are_paired_by_problem_and_adjusted() -> None:
     loss = first.loc[("same", "better")]
     assert loss["high"] < 0
     assert loss["n_seeds"] == 3
+
+
+def test_comparisons_count_correct_working_beside_answers() -> None:
+    """Half of `better`'s right answers have wrong working; `same` has none of those."""
+    counts = counts_table(study())
+    half = counts["algorithm"] == "better"
+    known = counts.assign(worked=counts["correct"].where(~half, counts["correct"] // 2))
+    table = comparisons_table(known, draws=500)
+    assert set(comparisons_table(counts, draws=500)["metric"]) == {ANSWERS}  # nobody can say
+    assert set(table["metric"]) == {ANSWERS, WORKING}
+    first = table[table["k"] == 1].set_index(["algorithm", "other", "metric"])
+    assert first.loc[("better", "base", ANSWERS), "value"] == pytest.approx(0.25)
+    base = known[known["algorithm"] == "base"]["worked"].mean() / 4
+    better = known[half]["worked"].mean() / 4
+    assert first.loc[("better", "base", WORKING), "value"] == pytest.approx(better - base)
+    alike = table[(table["algorithm"] == "same") & (table["other"] == "base")]
+    one, two = (
+        alike[alike["metric"] == name].drop(columns="metric") for name in (ANSWERS, WORKING)
+    )
+    pd.testing.assert_frame_equal(one.reset_index(drop=True), two.reset_index(drop=True))
+    p = adjusted(table)
+    assert set(p["n_tests"]) == {3}  # each count is a family of its own
 
 
 def test_a_difference_between_runs_alone_is_no_difference_of_algorithms() -> None:

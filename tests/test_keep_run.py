@@ -38,7 +38,7 @@ def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path)
     assert run["hardware"]["cores"] >= 1
     assert run["versions"]["torch"]
     assert run["note"] == "One run of each method."
-    compared = pd.read_csv(tmp_path / "comparisons.csv")
+    compared = pd.read_csv(tmp_path / "comparisons.csv.gz")
     assert {"grpo"} <= {*compared["algorithm"]} | {*compared["other"]}
     steps = pd.read_csv(tmp_path / "histories.csv.gz")
     assert {"step", "reward", "algorithm", "seed"} <= {*steps}

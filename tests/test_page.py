@@ -230,6 +230,17 @@ class TestPage:
         rows = METRICS + [("no_kl", *row[1:]) for row in METRICS if row[0] == "grpo"]
         return opening(study, compared, pass_at_k(rows), [], 0).sentences[1]
 
+    def test_what_correct_working_changes_is_said(self) -> None:
+        worked = COMPARISONS.assign(metric="worked@k", p=0.001)
+        apart = worked["by_run"].map(lambda runs: [value - 0.2 for value in runs])
+        both = pd.concat([COMPARISONS, worked.assign(value=worked["value"] - 0.2, by_run=apart)])
+        said = opening(a_study(), both, pass_at_k(METRICS), [], 0).sentences[1]
+        assert said.startswith("Where only right answers with correct working count it ")
+        alike = pd.concat([COMPARISONS, COMPARISONS.assign(metric="worked@k")])
+        for compared in (alike, COMPARISONS):
+            sentences = opening(a_study(), compared, pass_at_k(METRICS), [], 0).sentences
+            assert not any("working" in sentence for sentence in sentences)
+
     def test_a_base_that_nothing_was_trained_from_opens_with_its_own_numbers(self) -> None:
         rows = pass_at_k([row for row in METRICS if row[0] == "base"])
         opened = opening(a_study(), COMPARISONS.iloc[:0], rows, [], 0)

@@ -19,7 +19,7 @@ from sage.analysis.dynamics import STAGES, History
 from sage.analysis.patterns import shares_compared
 from sage.analysis.step_times import time_ratio
 from sage.analysis.tails import tail_shares
-from sage.evaluation.comparisons import average
+from sage.evaluation.comparisons import ANSWERS, WORKING, average
 from sage.evaluation.intervals import (
     POWER,
     Estimate,
@@ -79,16 +79,22 @@ class Measured:
         compared = self.comparisons
         return by_pair(compared) if isinstance(compared, pd.DataFrame) else compared or {}
 
+    @cached_property
+    def worked_pairs(self) -> Mapping[Pair, Mapping[Any, Any]]:
+        """As `pairs`, of right answers with correct working; empty where nobody can check it."""
+        compared = self.comparisons
+        return by_pair(compared, WORKING) if isinstance(compared, pd.DataFrame) else {}
+
     def histories_of(self, model: str, algorithm: str) -> dict[int, History]:
         """The histories of a method by training seed."""
         wanted = (model, algorithm)
         return {run[2]: history for run, history in self.histories.items() if run[:2] == wanted}
 
 
-def by_pair(comparisons: pd.DataFrame) -> dict[Pair, dict[Any, Any]]:
+def by_pair(comparisons: pd.DataFrame, metric: str = ANSWERS) -> dict[Pair, dict[Any, Any]]:
     """Rows of `metrics/comparisons.parquet` by model, benchmark, algorithm, other and k."""
     keys = ("model", "benchmark", "algorithm", "other", "k")
-    rows = comparisons[comparisons["metric"] == "pass@k"].to_dict("records")
+    rows = comparisons[comparisons["metric"] == metric].to_dict("records")
     return {tuple(row[key] for key in keys): row for row in rows}
 
 

@@ -41,7 +41,8 @@ from sage.study import BASE, ResolvedStudy
 COLUMNS = ["claim", "text", "source", "verdict", "test", "says", "unit", "test_verdict"]
 COLUMNS += ["place", "effect", "low", "high", "p", "n", "over", "runs", "place_verdict", "reason"]
 COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "strength", "headline"]
-COLUMNS += ["claim_sha256", "bases", "p_holm", "family", "far"]
+COLUMNS += ["claim_sha256", "bases", "p_holm", "family", "far", "worked", "worked_low"]
+COLUMNS += ["worked_high", "worked_verdict"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `p_holm` after it, over the `family` of so many
@@ -49,11 +50,13 @@ tests; `runs` and `bases` are how many of a row it rests on, if any, `far` the s
 may be far (`sage.claims.verdicts`). `role` is that of a finding: `primary`, `place` (a benchmark of
 the primary contrast), `part` (of the claim's sentence) or `secondary`; `margin` the test's,
 `because` why a claim is inconclusive, where known, `strength` how strongly the guides of its
-methods acted, `headline` whether the claim may open the report, and `claim_sha256` its sum
+methods acted, `worked` with its interval and verdict what a primary contrast that counts answers
+finds if their working has to be correct as well (empty where it cannot be checked), `headline`
+whether the claim may open the report, and `claim_sha256` its sum
 (`sage.claims.registration`)."""
 
 _NUMBERS = ["effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable"]
-_NUMBERS += ["p_holm", "far"]
+_NUMBERS += ["p_holm", "far", "worked", "worked_low", "worked_high"]
 _WHOLE = ["n", "runs", "bases", "family"]
 
 
@@ -172,9 +175,25 @@ def judged(
             role = {"role": "place"} if number == 1 and place else {}
             judgement = {"place_verdict": of_place, "p_holm": p_holm, "family": size}
             far = {"far": far_share(test, one)} if test.margin and one.by_run else {}
-            rows.append(head | role | vars(one) | judgement | far)
+            first = number == 1 and not place
+            more = _by_working(test, study, measured, tested=not weak) if first else {}
+            rows.append(head | role | vars(one) | judgement | far | more)
         rows += [] if ones else [head]
     return rows
+
+
+def _by_working(
+    test: Comparison, study: ResolvedStudy, measured: Measured, tested: bool
+) -> dict[str, Any]:
+    """The columns `worked…`: what a primary contrast finds where the working counts as well.
+
+    Without a verdict unless the guides that it is about were `tested`.
+    """
+    one = test.by_working(study, measured)
+    if one is None:
+        return {}
+    ends = {"worked": one.effect, "worked_low": one.low, "worked_high": one.high}
+    return ends | ({"worked_verdict": of_finding(test, one, one.p, True)} if tested else {})
 
 
 def _few_runs(test: Comparison, finding: Finding) -> str:

@@ -89,6 +89,10 @@ class Comparison(Strict, ABC):
         """Where too much of what is compared is luck; empty if nowhere, or nothing is known."""
         return ""
 
+    def by_working(self, study: ResolvedStudy, measured: Measured) -> Finding | None:
+        """What it would find if the working had to be correct as well; None if nothing is known."""
+        return None
+
 
 class OfExhibit(Comparison):
     """A comparison of what the exhibit itself measured."""
@@ -109,27 +113,46 @@ class PassAtK(Comparison):
 
     Where the exhibit's model is one of several bases, the test is over all of them.
     `k` `primary` is the study's `evaluation.primary_k`, for the model of the exhibit.
-    `benchmarks` are those of the exhibit unless named.
+    `benchmarks` are those of the exhibit unless named. `count: working` counts only right answers
+    with correct working, for problem sets where it can be checked.
     """
 
     test: Literal["pass_at_k"]
     k: Positive | Literal["primary"]
     benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
+    count: Literal["working"] | None = None
 
     def subject(self, study: ResolvedStudy) -> str:
         known = self.k != "primary" or self.exhibit in study.study.exhibits
-        return f"pass@{self.k_in(study) if known else 'k'}"
+        counted = " with correct working" if self.count == "working" else ""
+        return f"pass@{self.k_in(study) if known else 'k'}{counted}"
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
         if measured.comparisons is None:
             return [], "there are no comparisons yet"
-        k = self.k_in(study)
+        lacking, benchmarks = self.lacking, self.benchmarks or study.benchmarks_of(self.exhibit)
+        if self.count == "working":
+            lacking += ", or the working cannot be checked,"
+        places = " on every benchmark" if len(benchmarks) > 1 else ""
+        return self._found(study, measured), f"{lacking}{places}".rstrip(",")
+
+    def by_working(self, study: ResolvedStudy, measured: Measured) -> Finding | None:
+        """What a test of answers would find if the working had to be correct as well.
+
+        None where it cannot be checked, or already counts. The study has the exhibit.
+        """
+        if self.count == "working":
+            return None
+        found = self.model_copy(update={"count": "working"})._found(study, measured)
+        return found[0] if found else None
+
+    def _found(self, study: ResolvedStudy, measured: Measured) -> list[Finding]:
         model, _ = study.bases(study.study.exhibits[self.exhibit].model)
         benchmarks = self.benchmarks or study.benchmarks_of(self.exhibit)
-        effects = of_pass_at_k(
-            measured.pairs, model, benchmarks, self.row, self.other, k, self.null
+        pairs = measured.worked_pairs if self.count == "working" else measured.pairs
+        return of_pass_at_k(
+            pairs, model, benchmarks, self.row, self.other, self.k_in(study), self.null
         )
-        return effects, self.lacking + (" on every benchmark" if len(benchmarks) > 1 else "")
 
     def k_in(self, study: ResolvedStudy) -> int:
         """The k of this test; for `primary` the study has its exhibit."""

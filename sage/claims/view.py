@@ -129,9 +129,12 @@ def lines_of(
         seen = claim.verdict_text if primary else str(row["place_verdict"])
         if claim.rows and row["place"] == AVERAGE:
             place = f"mean of {sum(one.role == 'place' for one in claim.rows)} benchmarks"
+        other = ""
+        if primary and row["worked_verdict"] not in ("", row["place_verdict"]):
+            other = f"; {_by_working(row)}"
         line = Line(
             title=place if row["role"] == "place" else title,
-            note=measure if row["role"] == "place" else f"{measure}, {place}".strip(", "),
+            note=measure if row["role"] == "place" else f"{measure}, {place}".strip(", ") + other,
             effect=row["effect"],
             low=row["low"],
             high=row["high"],
@@ -256,6 +259,8 @@ def _summary(
     if others:
         over = f"{family} test" + ("" if family == 1 else "s")
         sentences.append(f"All but the primary contrast: p adjusted after Holm over {over}.")
+    if worked := _by_working(first):
+        sentences.append(f"The verdict counts answers. {worked[0].upper()}{worked[1:]}.")
     return tuple(sentences)
 
 
@@ -265,6 +270,15 @@ def _named(row: LedgerRow, rows: tuple[LedgerRow, ...]) -> str:
     says = next(one.says for one in reversed(rows[: place + 1]) if one.span)
     where = f" ({row.place})" if row.place and row.verdict != "not run" else ""
     return (row.place if row.role == "place" else f"{says}{where}") or says
+
+
+def _by_working(row: Mapping[Any, Any]) -> str:
+    """What a primary contrast finds where the working counts as well; empty if nobody can say."""
+    if math.isnan(row["worked"]):
+        return ""
+    limits = interval_of_points(row["worked_low"], row["worked_high"])
+    known = f"with correct working {points(row['worked'])}{f' ({limits})' if limits else ''}"
+    return ", ".join(filter(None, [known, str(row["worked_verdict"])]))
 
 
 def _unit_said(row: Mapping[Any, Any]) -> str:

@@ -41,6 +41,9 @@ from sage.study import BASE
 Differences = tuple[np.ndarray, np.ndarray, list[int]]
 """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
 
+ANSWERS, WORKING = "pass@k", "worked@k"
+"""The `metric` of a comparison: what counts is a right answer, or one with correct working."""
+
 PART_COLUMNS = ["train_seeds", "by_run", "var_problems", "var_interaction", "var_below"]
 PART_COLUMNS += ["var_above", "units"]
 """`by_run` lists values by `train_seeds`; var_* and `units` are the fields of `Parts`."""
@@ -55,8 +58,9 @@ def comparisons_table(
 ) -> pd.DataFrame:
     """Every pair of methods of a model, on each benchmark, for each k they share.
 
-    COLUMNS: `value` is pass@k of `algorithm` minus that of `other`, `low` and `high` its 95 %
-    interval, `n_seeds` the training runs compared. With one training run `p_runs` is NaN and
+    COLUMNS: `value` is pass@k of `algorithm` minus that of `other`, by answers (`metric` ANSWERS)
+    and, where the working of both is known, by correct working (WORKING). `low` and `high` are its
+    95 % interval, `n_seeds` the training runs compared. With one training run `p_runs` is NaN and
     the row says nothing about other runs. PART_COLUMNS are what the mean over several benchmarks
     is made from (`average`). `same_counts`: every run of both has the same correct counts;
     `partly`: some count of `algorithm` is neither none nor all.
@@ -83,22 +87,38 @@ def comparisons_table(
                     f"{group}, {benchmark}: {algorithm} and {other} were evaluated on different "
                     "problems"
                 )
-            differences = [_differences(algorithm, one, other, two) for one, two in pairs]
-            values, ks, seeds = differences[0] if len(differences) == 1 else over_bases(differences)
-            named = {
-                "model": group,
-                "benchmark": benchmark,
-                "algorithm": algorithm,
-                "other": other,
-                "same_counts": all(one.same_as(two) for one, two in pairs),
-                "partly": any(
-                    ((one.correct > 0) & (one.correct < one.n)).any() for one, _ in pairs
-                ),
-            }
-            sizes = {"n_seeds": sum(len(runs) for *_, runs in differences), "n_bases": len(models)}
-            by_k = differences_rows(values, ks, seeds, draws, pairs[0][0].groups)
-            rows += [named | row | sizes for row in by_k]
+            named = {"model": group, "benchmark": benchmark, "algorithm": algorithm, "other": other}
+            answers = _compared(algorithm, other, pairs, draws)
+            working = [(one.of_working(), two.of_working()) for one, two in pairs]
+            known = [(one, two) for one, two in working if one is not None and two is not None]
+            rows += [named | row for row in answers]
+            if len(known) == len(pairs):
+                alike = all(map(_alike, pairs, known))
+                worked = answers if alike else _compared(algorithm, other, known, draws)
+                rows += [named | row | {"metric": WORKING} for row in worked]
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _compared(
+    algorithm: str, other: str, pairs: Sequence[tuple[Curves, Curves]], draws: int
+) -> list[dict[str, object]]:
+    """The rows of two methods without their names; `pairs` are their curves from each base."""
+    differences = [_differences(algorithm, one, other, two) for one, two in pairs]
+    values, ks, seeds = differences[0] if len(differences) == 1 else over_bases(differences)
+    partly = any(((one.correct > 0) & (one.correct < one.n)).any() for one, _ in pairs)
+    of_pair = {
+        "same_counts": all(one.same_as(two) for one, two in pairs),
+        "partly": partly,
+        "n_seeds": sum(len(runs) for *_, runs in differences),
+        "n_bases": len(pairs),
+    }
+    by_k = differences_rows(values, ks, seeds, draws, pairs[0][0].groups)
+    return [row | of_pair for row in by_k]
+
+
+def _alike(answers: tuple[Curves, Curves], working: tuple[Curves, Curves]) -> bool:
+    """Whether every right answer of two methods has correct working."""
+    return all(one.same_as(two) for one, two in zip(answers, working, strict=True))
 
 
 def over_bases(differences: Sequence[Differences]) -> Differences:
@@ -112,7 +132,7 @@ def over_bases(differences: Sequence[Differences]) -> Differences:
 
 
 def adjusted(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """Comparisons with `p_holm` and `n_tests` after `p`; those of one model and k are a family.
+    """Comparisons with `p_holm` and `n_tests` after `p`; a family is of one model, metric and k.
 
     `p_holm` is p adjusted (Holm 1979) for the `n_tests` comparisons of the family, over all pairs
     and benchmarks in it. Pairs of the same counts are one test, and a method beside its twin is
@@ -123,7 +143,7 @@ def adjusted(comparisons: pd.DataFrame) -> pd.DataFrame:
     place = [*table.columns].index("p") + 1
     table.insert(place, "p_holm", np.nan)
     table.insert(place + 1, "n_tests", 0)
-    for _, of_model in comparisons.groupby("model", sort=False):
+    for _, of_model in comparisons.groupby(["model", "metric"], sort=False):
         first = _first_names(of_model)
         for _, family in of_model.groupby("k", sort=False):
             p_holm, tests = _adjusted(family, first)
@@ -151,7 +171,7 @@ def differences_rows(
     columns |= {name: each.tolist() for name, each in numbers.items()} | part_columns(parts, seeds)
     sizes = {"n_problems": differences.shape[1], "n_seeds": differences.shape[0], "n_bases": 1}
     return [
-        {"metric": "pass@k", **dict(zip(columns, row, strict=True)), **sizes}
+        {"metric": ANSWERS, **dict(zip(columns, row, strict=True)), **sizes}
         for row in zip(*columns.values(), strict=True)
     ]
 

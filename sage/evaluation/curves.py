@@ -6,7 +6,7 @@ A run is a policy on a benchmark; runs that differ in their training seed alone 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,14 @@ class Curves:
     values: np.ndarray
     chance: np.ndarray
     groups: Groups | None = None
+
+    def of_working(self) -> Curves | None:
+        """The curves of right answers with correct working; None where it is not known."""
+        if np.isnan(self.worked).any():
+            return None
+        worked = self.worked.astype(int)
+        values = np.stack([pass_at_k(self.n, row, self.ks) for row in worked])
+        return replace(self, correct=worked, values=values)
 
     def same_as(self, other: Curves) -> bool:
         """Whether every run has the same correct counts in both."""

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 import pandas as pd
 from pydantic import Field
 
+from sage.evaluation.comparisons import ANSWERS
 from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Display, Kind
 from sage.rendering.table import Cell, Record, share_cell
@@ -84,7 +85,7 @@ def compared(comparisons: pd.DataFrame, display: Display) -> pd.DataFrame:
     from sage.evaluation.comparisons import adjusted  # with scipy, which a study is read without
 
     rows = comparisons[
-        (comparisons["metric"] == "pass@k")
+        (comparisons["metric"] == ANSWERS)
         & (comparisons["model"] == display.exhibit.model)
         & comparisons["algorithm"].isin(display.rows)
         & comparisons["other"].isin(display.rows)

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.comparisons import ANSWERS, comparisons_table
 from sage.evaluation.intervals import holm
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
@@ -106,7 +106,8 @@ def differences(one: pd.DataFrame, two: pd.DataFrame, draws: int) -> pd.DataFram
             sides = [side.assign(train_seed=pd.factorize(side["train_seed"])[0]) for side in sides]
         named = [side.assign(algorithm=name) for side, name in zip(sides, "ab", strict=True)]
         table = comparisons_table(pd.concat(named), draws)
-        for row in table[table["k"].isin([1, table["k"].max()])].to_dict("records"):
+        shown = (table["metric"] == ANSWERS) & table["k"].isin([1, table["k"].max()])
+        for row in table[shown].to_dict("records"):
             levels = {
                 name: _pass_at_k(side[side["train_seed"].isin(row["train_seeds"])], row["k"])
                 for name, side in zip(("first", "second"), sides, strict=True)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from sage.claims.evidence import Finding, by_pair, of_pass_at_k
+from sage.evaluation.comparisons import WORKING
 from sage.evaluation.curves import POOLED
 from sage.evaluation.intervals import holm
 from sage.exhibits import kind_of
@@ -27,6 +28,9 @@ from sage.rendering.numbers import interval_of_points, p_text, percent, points
 from sage.study import BASE, ResolvedStudy, is_control
 
 UNTESTED = "untested-at-this-dose"
+APART = 0.05
+"""Differences that correct working moves by more are told beside those of answers."""
+
 MOST = 12
 """The most differences in a forest that no claim chose: the largest ones."""
 
@@ -76,6 +80,9 @@ class _Compared:
     primary_k: int
     of_first: Sequence[_Difference]
     of_others: Sequence[_Difference]
+    working: Mapping[int, Finding]
+    """By k the first method's difference from the base with correct working, where that is another
+    finding than by answers."""
 
 
 def opening(
@@ -195,6 +202,9 @@ def _compared(
         pooled = chosen[chosen["train_seed"] == POOLED]
         return float((chosen if pooled.empty else pooled)["value"].mean())
 
+    working = _of_working(
+        findings, by_pair(comparisons, WORKING), (group, exhibit.model), benchmarks
+    )
     differences = []
     split = sum(other == BASE for _, other, _ in findings)
     p_values = np.array([one.p for one in findings.values()])
@@ -208,7 +218,33 @@ def _compared(
         control = is_control(study.algorithms[row])
         differences.append(_Difference(*names, k, one, float(p), *texts, control))
     own, where = (differences[:split], differences[split:]), _where(study, models, benchmarks)
-    return _Compared(row_title(study, first), where, ks[1], *own)
+    return _Compared(row_title(study, first), where, ks[1], *own, working)
+
+
+def _of_working(
+    findings: Mapping[tuple[str, str, int], Finding],
+    pairs: Mapping[Any, Mapping[Any, Any]],
+    models: Sequence[str],
+    benchmarks: Sequence[str],
+) -> dict[int, Finding]:
+    """By k the differences from the base that correct working makes another finding: one is clear
+    and the other not, they have different signs, or they are more than APART apart."""
+    by_k = {}
+    for (row, other, k), answers in findings.items():
+        if other != BASE:
+            continue
+        of_models = (of_pass_at_k(pairs, name, benchmarks, row, other, k) for name in models)
+        one = next((ones[0] for ones in of_models if ones), None)
+        if one and (
+            _direction(one) != _direction(answers) or abs(one.effect - answers.effect) > APART
+        ):
+            by_k[k] = one
+    return by_k
+
+
+def _direction(one: Finding) -> int:
+    """1 or -1 for a clear difference, else 0."""
+    return (1 if one.effect > 0 else -1) if one.p < LEVEL else 0
 
 
 def _where(study: ResolvedStudy, models: Sequence[str], benchmarks: Sequence[str]) -> str:
@@ -229,6 +265,9 @@ def _sentences(compared: _Compared) -> tuple[str, ...]:
     if compared.of_first:
         changes = listed([_change(one, not at) for at, one in enumerate(compared.of_first)])
         sentences.append(f"{compared.first} {changes}, {compared.where}.")
+    if compared.working:
+        changes = listed([_change_of_working(k, one) for k, one in compared.working.items()])
+        sentences.append(f"Where only right answers with correct working count it {changes}.")
     if compared.of_others:
         bases = {one.k: one.before for one in compared.of_first}
         sentences += _of_others(compared.first, compared.of_others, bases)
@@ -279,6 +318,16 @@ def _change(one: _Difference, leads: bool) -> str:
         return f"does not change {measure} significantly ({one.before} to {one.after} %: {known})"
     verb = "raises" if one.finding.effect > 0 else "lowers"
     return f"{verb} {measure} from {one.before} to {one.after} % ({known})"
+
+
+def _change_of_working(k: int, one: Finding) -> str:
+    """``lowers pass@16 by 20.2 points (95 % interval −25.9 to −14.6)``."""
+    limits = interval_of_points(one.low, one.high)
+    known = f" (95 % interval {limits})" if limits else ""
+    if not _direction(one):
+        return f"does not change pass@{k} significantly: {points(one.effect)} points{known}"
+    verb = "raises" if one.effect > 0 else "lowers"
+    return f"{verb} pass@{k} by {100 * abs(one.effect):.1f} points{known}"
 
 
 def _of_others(first: str, others: Sequence[_Difference], bases: Mapping[int, str]) -> list[str]:
