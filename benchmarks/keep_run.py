@@ -6,8 +6,8 @@
 The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
 pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). The differences of
 its methods are in `comparisons.csv.gz`, the steps of training in `histories.csv.gz`, if a table or
-figure `training` was made. The manifests of all jobs are in `manifests.jsonl.gz`; `run.json` has what
-they say together: commit, machine, versions, and the number and seconds of jobs by stage.
+figure `training` was made. The manifests of all jobs are in `manifests.jsonl.gz`; `run.json` has
+what they say together: commit, machine, versions, and the number and seconds of jobs by stage.
 
 `counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
 `study.json`, `claims.yaml` and `registered.json`. From these alone `--check` computes pass@k,
