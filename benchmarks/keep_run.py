@@ -270,7 +270,8 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
             continue
         if name == "claims":  # where the dose is too small, nothing is said to be no difference
             weak = (one["verdict"] == "untested at this dose") & (one["role"] == "primary")
-            two.loc[weak, "place_verdict"] = one.loc[weak, "place_verdict"]
+            for column in {"place_verdict", "worked_verdict"} & {*one}:
+                two.loc[weak, column] = one.loc[weak, column]
         for column in [column for column in COMPARED if column in one]:
             if pd.api.types.is_numeric_dtype(two[column]):
                 same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)

@@ -72,7 +72,8 @@ def at_once(read: Read, accelerator: Any, temperature: float) -> Read:
     That is for models whose logits are what their head gives, trained in one process and in the
     precision of their weights; all else is left to `read`.
     """
-    alone = accelerator.num_processes == 1 and accelerator.mixed_precision == "no"
+    if accelerator.num_processes > 1 or accelerator.mixed_precision != "no":
+        return read
 
     def scored(
         model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
@@ -84,7 +85,7 @@ def at_once(read: Read, accelerator: Any, temperature: float) -> Read:
         plain = bare.config.model_type in _PLAIN and all(
             one.peft_type == "LORA" for one in adapters
         )
-        if not (alone and fits and plain and input_ids.device.type == "cpu"):
+        if not (fits and plain and input_ids.device.type == "cpu"):
             return read(model, input_ids, attention_mask, logits_to_keep, **kwargs)
         states = bare.base_model(input_ids, attention_mask, use_cache=False).last_hidden_state
         head = bare.get_output_embeddings()
