@@ -34,12 +34,15 @@ def frame(study: str, name: str) -> pd.DataFrame:
 
 
 def difference(
-    study: str, model: str, benchmark: str, row: str, other: str, k: int
+    study: str, model: str, benchmark: str, row: str, other: str, k: int, metric: str = ANSWERS
 ) -> tuple[float, float, float] | None:
-    """`row` minus `other` in pass@k with its 95 % interval, shares; None where it was not kept."""
+    """`row` minus `other` in pass@k, or in another `metric`, with its 95 % interval, shares.
+
+    None where it was not kept.
+    """
     table = frame(study, "comparisons")
     here = table[(table["model"] == model) & (table["benchmark"] == benchmark) & (table["k"] == k)]
-    here = here[here["metric"] == ANSWERS]
+    here = here[here["metric"] == metric]
     for one, two, sign in ((row, other, 1), (other, row, -1)):
         match = here[(here["algorithm"] == one) & (here["other"] == two)]
         if len(match):

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.chance import difference as paired_difference
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, runs, study_of
 from benchmarks.path_tables import half_lives, methods_over_bases, over_bases, over_training
+from sage.evaluation.comparisons import ANSWERS, WORKING, comparisons_table
 from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.labels import row_title
@@ -191,8 +191,8 @@ def slopes(exhibits: Iterable[str], study: str = "dose") -> str:
 def rivals(study: str = "rivals") -> str:
     """Every method beside GRPO with a KL term, or without one where the method has none.
 
-    pass@1 on the strata that RL trains on and pass@16 on all, by answers and with correct working.
-    The differences are of pass@16 by answers, as the claims are.
+    pass@1 on the strata that RL trains on and pass@16 on all, by answers (as the claims are) and
+    with correct working, and differences of both.
     """
     counts = pd.read_parquet(KEPT / study / "counts.parquet")
     counts = counts[counts["benchmark"] == "sheets"]
@@ -207,16 +207,19 @@ def rivals(study: str = "rivals") -> str:
             pass_at_k(n, own["worked"].to_numpy(int), np.array([K])).mean(),
         ]
         if row == BASE:
-            lines.append(["base", "", *map(percent, shares), ""])
+            lines.append(["base", "", *map(percent, shares), "", ""])
             continue
         twin = "grpo" if kept.algorithms[row].kl != "none" else "grpo_no_kl"
-        apart = difference(study, "sums", "sheets", row, twin, K) if row != twin else None
+        compared = ("sums", "sheets", row, twin, K)
+        apart = [difference(study, *compared, metric) for metric in (ANSWERS, WORKING)]
+        told = ["" if row == twin else points_of(each) for each in apart]
         rate = f"{kept.rl('sums', row).learning_rate:g}"
         title = row_title(kept, row)
-        lines.append([title, rate, *map(percent, shares), points_of(apart) if apart else ""])
+        lines.append([title, rate, *map(percent, shares), *told])
     return markdown(
         "method | learning rate | pass@1 where RL trains | with correct working "
-        f"| pass@{K} | with correct working | pass@{K} minus GRPO, with or without KL",
+        f"| pass@{K} | with correct working | pass@{K} minus GRPO, with or without KL "
+        "| with correct working",
         lines,
     )
 
@@ -239,14 +242,11 @@ def _of_base(place: Path, study: ResolvedStudy) -> dict[str, str]:
     counts = counts[counts["benchmark"] == "sheets"].sort_values("problem_id")
     seen = counts["stratum"].isin(SEEN)
 
-    def covered(row: str) -> np.ndarray:
-        runs = [own for _, own in counts[counts["algorithm"] == row].groupby("train_seed")]
-        solved = [own["worked"].to_numpy(int) for own in runs]
-        n = int(counts["n_samples"].iloc[0])
-        return np.stack([pass_at_k(n, each, np.array([K]))[:, 0] for each in solved])
-
     def apart(row: str, other: str) -> str:
-        return points_of(paired_difference(covered(row), covered(other)))
+        two = pd.concat([counts[counts["algorithm"] == name] for name in (other, row)])
+        table = comparisons_table(two, study.study.evaluation.bootstrap)
+        (one,) = table[(table["metric"] == WORKING) & (table["k"] == K)].to_dict("records")
+        return points_of([one[end] for end in ("value", "low", "high")])
 
     claims = pd.read_csv(place / "claims.csv").set_index(["claim", "test"])
     by_answers = claims.loc[("gains_of_grpo", 1), ["effect", "low", "high"]]

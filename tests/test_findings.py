@@ -12,8 +12,10 @@ from report_frames import ROOT
 
 from benchmarks import findings, kept_tables, path_tables, study_tables
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
+from sage.claims.tests import load_claims
+from sage.evaluation.comparisons import WORKING
 from sage.evaluation.curves import curves_of, right_counts
-from sage.evaluation.intervals import interval_of_difference
+from sage.evaluation.intervals import holm, interval_of_difference
 from sage.evaluation.pass_at_k import pass_at_k
 
 TEXT = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
@@ -181,6 +183,21 @@ def test_right_answers_with_wrong_working_are_counted_by_the_kl_term() -> None:
         f"in {elsewhere['none']} runs without one and in {elsewhere['all']} with one",
     ):
         assert said in TEXT.replace("\n", " ").replace("   ", " ").replace("  ", " "), said
+
+
+def test_two_contrasts_of_rivals_are_clear_with_correct_working() -> None:
+    table = kept_tables.frame("rivals", "comparisons")
+    here = table[(table["metric"] == WORKING) & (table["k"] == kept_tables.K)]
+    p_values = {}
+    for name, claim in load_claims(ROOT / "config/claims_rivals.yaml").items():
+        pair = {claim.primary.row, claim.primary.other}
+        match = here[here["algorithm"].isin(pair) & here["other"].isin(pair)]
+        p_values[name] = float(match["p"].iloc[0])
+    adjusted = dict(zip(p_values, holm(np.array([*p_values.values()])), strict=True))
+    assert {name for name, p in adjusted.items() if p < 0.05} == {"gains_of_grpo", "w_reinforce"}
+    assert len(p_values) == 16
+    assert f"GRPO's loss (p = {adjusted['gains_of_grpo']:.3f})" in TEXT
+    assert f"points, p = {adjusted['w_reinforce']:.2f})" in TEXT
 
 
 def test_young_adapters_are_rounded_away() -> None:
