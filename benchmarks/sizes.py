@@ -1,0 +1,102 @@
+"""Whether effects change with the size of the model (docs/sizes-study.md).
+
+    python -m benchmarks.sizes results/sizes
+
+Prints pass@1 and pass@16 with correct working of each method at each size, means over three bases,
+and how the guide's effect differs between sizes. A folder of a kept run will do as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.chance import markdown
+from benchmarks.kept_tables import SEEN, K, points_of
+from sage.evaluation.intervals import student
+from sage.evaluation.pass_at_k import pass_at_k
+from sage.rendering.numbers import percent
+from sage.results import Results
+from sage.runtime.tables import read_frame
+
+SIZES = {
+    "0.17 M": ("sums", "small_second", "small_third"),
+    "0.6 M": ("middle_first", "middle_second", "middle_third"),
+    "2.3 M": ("large_first", "large_second", "large_third"),
+}
+"""The bases of each size."""
+
+GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
+
+
+def counts_of(folder: Path) -> pd.DataFrame:
+    """Counts of a study's results, or of a kept run."""
+    kept = folder / "counts.parquet"
+    return read_frame(kept if kept.exists() else Results(folder).metrics("counts"))
+
+
+def levels(counts: pd.DataFrame, bases: Sequence[str], row: str) -> dict[str, np.ndarray]:
+    """Of a method pass@1 where RL trains by answers and working, and pass@16 by working.
+
+    Each is an array of shares, `[bases]`.
+    """
+    found: dict[str, list[float]] = {"answers": [], "working": [], "coverage": []}
+    for base in bases:
+        own = counts[(counts["model"] == base) & (counts["algorithm"] == row)]
+        n, seen = int(own["n_samples"].iloc[0]), own[own["stratum"].isin(SEEN)]
+        found["answers"].append(float((seen["correct"] / n).mean()))
+        found["working"].append(float((seen["worked"] / n).mean()))
+        solved = pass_at_k(n, own["worked"].to_numpy(int), np.array([K]))
+        found["coverage"].append(float(solved.mean()))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def welch(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
+    """The difference of two means and its 95 % interval (Welch), over bases."""
+    variances = np.array([each.var(ddof=1) / len(each) for each in (one, other)])
+    error = float(np.sqrt(variances.sum()))
+    df = variances.sum() ** 2 / (variances**2 / [len(one) - 1, len(other) - 1]).sum()
+    value = float(one.mean() - other.mean())
+    half = student(float(df), 0.975) * error
+    return value, value - half, value + half
+
+
+def tables(counts: pd.DataFrame) -> list[str]:
+    """The levels of each method at each size, and the guide's effect beside the smallest size's."""
+    lines, effects = [], {}
+    for size, bases in SIZES.items():
+        rows = counts.loc[counts["model"] == bases[0], "algorithm"].unique()
+        by_row = {row: levels(counts, bases, row) for row in rows}
+        for row, found in by_row.items():
+            lines.append([size, f"`{row}`", *(percent(each.mean()) for each in found.values())])
+        effects[size] = by_row[GUIDED]["coverage"] - by_row[PLAIN]["coverage"]
+    first = next(iter(effects))
+    apart = [
+        [
+            size,
+            points_of((effect.mean(), *_ends(effect))),
+            "" if size == first else points_of(welch(effect, effects[first])),
+        ]
+        for size, effect in effects.items()
+    ]
+    return [
+        markdown(
+            f"size | method | pass@1 where RL trains | with correct working | pass@{K} with it",
+            lines,
+        ),
+        markdown(f"size | guide minus none, pass@{K} | minus that at {first}", apart),
+    ]
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of a mean over bases, by Student's t."""
+    half = student(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+if __name__ == "__main__":
+    print("\n".join(tables(counts_of(Path(sys.argv[1])))))
