@@ -79,6 +79,26 @@ def test_null_takes_a_key_out_and_a_default_takes_its_place(config: Path) -> Non
     assert mine.evaluation.bootstrap == 10_000
 
 
+def test_others_takes_out_all_that_is_not_named(config: Path) -> None:
+    write(
+        config,
+        "mine",
+        """
+        extends: smoke
+        models: {tiny: {}, others: null}
+        exhibits:
+          others: null
+          new: {kind: training, title: New, model: tiny}
+          table1: {title: Mine}
+        """,
+    )
+    mine, smoke = (load_study(name, config).study for name in ("mine", "smoke"))
+    assert {*mine.models} == {"tiny"}
+    assert [*mine.exhibits] == ["new", "table1"]
+    assert mine.exhibits["table1"] == smoke.exhibits["table1"].model_copy(update={"title": "Mine"})
+    assert [*mine.problems] == [*smoke.problems]
+
+
 def test_null_stays_where_it_is_a_value(config: Path) -> None:
     write(config, "mine", "extends: smoke\nmodels: {tiny: {rl: {lora: null}}}\n")
     assert load_study("mine", config).model("tiny").rl.lora is None
@@ -320,4 +340,4 @@ def test_studies_that_share_a_world_state_it_once() -> None:
         for name in STUDIES
         if re.search(r"^ +architecture:", (CONFIG / f"studies/{name}.yaml").read_text(), re.M)
     }
-    assert stating == {"mini", "smoke", "routes", "sums"}
+    assert stating == {"mini", "smoke", "routes", "sums", "sizes"}  # sizes has larger models

@@ -62,7 +62,8 @@ class Study(Strict):
 
     extends: Annotated[str | None, Field(exclude=True)] = None
     """another study, which this one changes: a path from this file, or a name in `config/studies`.
-    Sections are merged key by key, `null` takes out a key of the other study, lists replace lists.
+    Sections are merged key by key, lists replace lists. `null` takes out a key of the other study,
+    and `others: null` all keys of a section that are not named beside it.
     `snakemake resolved --cores 1` prints what comes of it [path or name]"""
     title: str
     """heading of the report"""

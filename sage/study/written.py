@@ -24,7 +24,7 @@ from sage.study.faults import as_written, is_model, listed, mapping, members
 from sage.study.models import Model
 from sage.study.types import Study
 
-EXTENDS, SET = "extends", "--set"
+EXTENDS, SET, OTHERS = "extends", "--set", "others"
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 
 Place = tuple[str, int]
@@ -319,11 +319,15 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
     """`above` over `below`: mappings key by key, anything else whole.
 
     `null` takes out a key that stands below, unless `kinds`, the types that this section can have,
-    give `null` a meaning of its own there, as for `lora`. A new key stands beside the keys of
-    `below` that it is written beside, for the order of exhibits is that of the report.
+    give `null` a meaning of its own there, as for `lora`; `others: null` all keys that `above` does
+    not name. A new key stands beside the keys of `below` that it is written beside, for the order
+    of exhibits is that of the report.
     """
     if not isinstance(below, _Section) or not isinstance(above, _Section):
         return above
+    if OTHERS not in below and above.get(OTHERS, below) is None:
+        below = _section({k: v for k, v in below.items() if k in above}, below.places)
+        above = _section({k: v for k, v in above.items() if k != OTHERS}, above.places)
     content, order = dict(below), list(below)
     position = next((order.index(name) for name in above if name in below), len(order))
     for name, value in above.items():
