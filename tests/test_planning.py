@@ -55,6 +55,21 @@ def test_hours_come_from_manifests_else_from_a_kept_run_else_are_unknown(
     assert rl.hours == pytest.approx(rl.tokens / 50.0 / 3600)
 
 
+def test_a_study_has_the_speed_of_the_one_it_extends_for_models_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    mini, sizes = (load_study(name, ROOT / "config") for name in ("mini", "sizes"))
+    speeds = {
+        stage.model: stage.tokens_per_second
+        for stage in plan(sizes, Results(tmp_path), [mini])
+        if stage.name == "rl"
+    }
+    known = {s.tokens_per_second for s in plan(mini, Results(tmp_path)) if s.name == "rl"}
+    assert {speeds["sums"], speeds["small_third"]} == known
+    assert speeds["middle_first"] is speeds["large_third"] is None
+
+
 @pytest.mark.parametrize(
     ("rl_gib", "sample_gib", "hint"),
     [

@@ -3,9 +3,9 @@
 The stages are SFT, RL and sampling. Pretraining and exhibits that need a model are small in
 comparison and not counted. Tokens are upper bounds: every completion has the longest allowed
 length. Times come from manifests of runs on disk, else from the throughput in the model's `job`
-section, else from the run of that study in benchmarks/{study}_time.json. If none is there, the plan
-says so and does not guess. It also shows the memory that jobs ask for and what runs have used, and
-on a cluster which partitions take them.
+section, else from the run of that study in benchmarks/{study}_time.json, or of one that it extends
+for models of the same size. If none is there, the plan says so and does not guess. It also shows
+the memory that jobs ask for and what runs have used, and on a cluster which partitions take them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sage.rendering.labels import listed
 from sage.rendering.numbers import duration
 from sage.results import Results
 from sage.study import ResolvedStudy
+from sage.study.bases import Architecture, ScratchBase, SharedBase
 from sage.tools.slurm import partitions, places
 
 BYTES_PER_TOKEN = 8.0
@@ -77,31 +78,37 @@ class Stage:
         return self.tokens / self.tokens_per_second / 3600
 
 
-def plan(study: ResolvedStudy, results: Results) -> list[Stage]:
-    """The stages of a study in the order in which they run; `results` are its files."""
+def plan(
+    study: ResolvedStudy, results: Results, below: Sequence[ResolvedStudy] = ()
+) -> list[Stage]:
+    """The stages of a study in the order in which they run; `results` are its files.
+
+    `below` are the studies that it extends, the nearest first.
+    """
     stages = []
     for name, model in study.study.models.items():
         if sft := model.sft:
             tokens = sft.examples and sft.examples * sft.epochs * sft.max_tokens
             manifests = [results.parent(name) / "manifest.json"]
-            stages.append(_stage(study, "sft", name, 1, tokens, manifests))
+            stages.append(_stage(study, below, "sft", name, 1, tokens, manifests))
         if rl := model.rl:
             runs = study.trained_runs(name)
             completions = rl.steps * rl.prompts_per_step * rl.rollouts
             tokens = len(runs) * completions * rl.sampling.max_tokens
             manifests = [results.policy(run) / "manifest.json" for run in runs]
-            stages.append(_stage(study, "rl", name, len(runs), tokens, manifests))
+            stages.append(_stage(study, below, "rl", name, len(runs), tokens, manifests))
         drawn, pairs = study.evaluation(name), study.evaluated_runs(name)
         sizes = [_problems(study, benchmark, results) for _, benchmark in pairs]
         each = drawn.samples * len(drawn.seeds) * drawn.sampling.max_tokens
         tokens = None if None in sizes else each * sum(size or 0 for size in sizes)
         manifests = [results.sample_manifest(*pair) for pair in pairs]
-        stages.append(_stage(study, "sample", name, len(pairs), tokens, manifests))
+        stages.append(_stage(study, below, "sample", name, len(pairs), tokens, manifests))
     return stages
 
 
 def _stage(
     study: ResolvedStudy,
+    below: Sequence[ResolvedStudy],
     name: str,
     model: str,
     jobs: int,
@@ -123,6 +130,11 @@ def _stage(
         "from the study's job sections": asked.sampling if name == "sample" else asked.training,
         **_kept_speed(study, name),
     }
+    for other in below:
+        if _architecture(study, model) in [
+            _architecture(other, each) for each in other.study.models
+        ]:
+            speeds |= _kept_speed(other, name)
     source, speed = next(((s, v) for s, v in speeds.items() if v), ("", None))
     used = peak("peak_memory_gib"), peak("peak_gpu_memory_gib")
     return Stage(name, model, jobs, tokens, speed, asked.gpus, asked.host_memory_gb, *used, source)
@@ -140,6 +152,14 @@ def _kept_speed(study: ResolvedStudy, stage: str) -> dict[str, float | None]:
     tokens, seconds = run["planned_tokens"].get(stage), sum(run["job_seconds"].get(stage, ()))
     machine = f"measured on {run['hardware']['cores']} cores of an {run['hardware']['cpu']}"
     return {f"{machine} ({file})": tokens / seconds if tokens and seconds else None}
+
+
+def _architecture(study: ResolvedStudy, model: str) -> Architecture | str:
+    """The size of a model that the workflow makes; of another the study and its name."""
+    base = study.model(model).base
+    if isinstance(base, SharedBase):
+        return _architecture(study, base.model)
+    return base.architecture if isinstance(base, ScratchBase) else f"{study.name} {model}"
 
 
 def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
@@ -185,10 +205,11 @@ def render_plan(study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 
             f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
             f"{_time(gpu_hours / gpu_limit)}."
         )
-    if unknown := [f"{row.name} of {row.model}" for row in stages if row.hours is None]:
+    if unknown := list(dict.fromkeys(row.model for row in stages if row.hours is None)):
+        names = list(dict.fromkeys(row.name for row in stages if row.hours is None))
         lines.append(
-            f"The time does not include {', '.join(unknown)}: speed unknown. Run one job, or set "
-            "training and sampling in the model's job section."
+            f"The time does not include {listed(names)} of {listed(unknown)}: speed unknown. Run "
+            "one job, or set training and sampling in the model's job section."
         )
     asked = {name: model.job for name, model in study.study.models.items()}
     jobs = {name: (job.gpus, job.host_memory_gb, job.hours) for name, job in asked.items()}

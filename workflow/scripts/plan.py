@@ -8,10 +8,13 @@ from sage.tools.plan import plan, render_plan, total
 
 config, option = Path(snakemake.params.config), snakemake.params.option
 study, results = restore_study(snakemake.params.study), Results(Path(snakemake.params.folder))
-text = render_plan(study, plan(study, results), snakemake.params.gpu_limit)
-if parent := extended(option, config):
-    other = load_study(str(parent), config)
+below = []
+while parent := extended(option, config):
+    below.append(load_study(option := str(parent), config))
+text = render_plan(study, plan(study, results, below), snakemake.params.gpu_limit)
+if below:
+    other, *others = below
     there = Results(results.folder.parent / other.name)
-    text += f"\nThe study that it extends, {other.name}: {total(plan(other, there))}."
+    text += f"\nThe study that it extends, {other.name}: {total(plan(other, there, others))}."
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text)
