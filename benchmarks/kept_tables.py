@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from sage.evaluation.comparisons import ANSWERS
+from sage.evaluation.curves import ANSWERS
 from sage.exhibits import restore_study
 from sage.rendering.numbers import interval_of_points, points
 from sage.study import BASE, ResolvedStudy

@@ -17,7 +17,8 @@ import pandas as pd
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, runs, study_of
 from benchmarks.path_tables import half_lives, methods_over_bases, over_bases, over_training
-from sage.evaluation.comparisons import ANSWERS, WORKING, comparisons_table
+from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.curves import ANSWERS, WORKING
 from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.labels import row_title

@@ -11,15 +11,13 @@ import pandas as pd
 import pytest
 
 from sage.evaluation.comparisons import (
-    ANSWERS,
-    WORKING,
     adjusted,
     average,
     comparisons_table,
     over_bases,
 )
 from sage.evaluation.counts import counts_table
-from sage.evaluation.curves import POOLED, curves_of, run_of
+from sage.evaluation.curves import ANSWERS, POOLED, WORKING, curves_of, run_of
 from sage.evaluation.intervals import mean_of, parts_of
 from sage.evaluation.metrics import (
     TABLES,

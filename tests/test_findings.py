@@ -13,8 +13,7 @@ from report_frames import ROOT
 from benchmarks import findings, kept_tables, path_tables, study_tables
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
 from sage.claims.tests import load_claims
-from sage.evaluation.comparisons import WORKING
-from sage.evaluation.curves import curves_of, right_counts
+from sage.evaluation.curves import WORKING, curves_of, right_counts
 from sage.evaluation.intervals import holm, interval_of_difference
 from sage.evaluation.pass_at_k import pass_at_k
 

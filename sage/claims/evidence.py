@@ -19,7 +19,8 @@ from sage.analysis.dynamics import STAGES, History
 from sage.analysis.patterns import shares_compared
 from sage.analysis.step_times import time_ratio
 from sage.analysis.tails import tail_shares
-from sage.evaluation.comparisons import ANSWERS, WORKING, average
+from sage.evaluation.comparisons import average
+from sage.evaluation.curves import ANSWERS, WORKING
 from sage.evaluation.intervals import (
     POWER,
     Estimate,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import Curves, curves_of
+from sage.evaluation.curves import ANSWERS, WORKING, Curves, curves_of
 from sage.evaluation.intervals import (
     Estimate,
     Groups,
@@ -40,9 +40,6 @@ from sage.study import BASE
 
 Differences = tuple[np.ndarray, np.ndarray, list[int]]
 """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
-
-ANSWERS, WORKING = "pass@k", "worked@k"
-"""The `metric` of a comparison: what counts is a right answer, or one with correct working."""
 
 PART_COLUMNS = ["train_seeds", "by_run", "var_problems", "var_interaction", "var_below"]
 PART_COLUMNS += ["var_above", "units"]

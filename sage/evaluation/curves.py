@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 POOLED = -1
 """The `train_seed` of a row that pools all training seeds."""
 
+ANSWERS, WORKING = "pass@k", "worked@k"
+"""The `metric` of a comparison: what counts is a right answer, or one with correct working."""
+
 Run = tuple[str, str, int, str]
 """model, algorithm, training seed, benchmark."""
 

@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar
 import pandas as pd
 from pydantic import Field
 
-from sage.evaluation.comparisons import ANSWERS
-from sage.evaluation.curves import POOLED
+from sage.evaluation.curves import ANSWERS, POOLED
 from sage.exhibits.kind import Display, Kind
 from sage.rendering.table import Cell, Record, share_cell
 from sage.study import BASE, ResolvedStudy

@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from sage.evaluation.comparisons import ANSWERS, comparisons_table
+from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.curves import ANSWERS
 from sage.evaluation.intervals import holm
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study

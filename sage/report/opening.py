@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from sage.claims.evidence import Finding, by_pair, of_pass_at_k
-from sage.evaluation.comparisons import WORKING
-from sage.evaluation.curves import POOLED
+from sage.evaluation.curves import POOLED, WORKING
 from sage.evaluation.intervals import holm
 from sage.exhibits import kind_of
 from sage.exhibits.kind import Findings
