@@ -295,6 +295,7 @@ CELLS = [
     for end in ("unguided", "ratio0.3", "ratio1", "ratio3")
 ]
 DOSES = ("dose_plus", "dose_minus")
+FURTHER = ("dose_loss", "dose_zero")
 
 
 def tables() -> Iterator[str]:
@@ -306,6 +307,9 @@ def tables() -> Iterator[str]:
     for exhibit in DOSES:
         yield dose_cells(exhibit)
     yield slopes(DOSES)
+    for exhibit in FURTHER:
+        yield dose_cells(exhibit, "dose_more")
+    yield slopes(FURTHER, "dose_more")
     for model in ("plus", "minus"):
         yield trained_and_others("dose", model, (BASE, *CELLS), CELLS[0])
     yield over_training()

@@ -123,4 +123,7 @@ def test_the_page_opens_with_the_slopes_of_a_kept_run() -> None:
     (said,) = findings_of(study, told | {"dose_plus_slopes": unclear})[0].sentences
     assert "does not change pass@16" in said
     assert "significantly (+11.6 points, 95 % interval −1.0 to +20.8)" in said
+    weak = told["dose_plus"].assign(guide_dose=told["dose_plus"]["guide_dose"] / 100)
+    (said,) = findings_of(study, told | {"dose_plus": weak})[0].sentences
+    assert said.endswith("57.3 % without. That dose is below 0.05: the guide was hardly tested.")
     assert findings_of(study, {"dose_plus": told["dose_plus"]}) == []  # a table is missing

@@ -13,7 +13,7 @@ from report_frames import ROOT
 from benchmarks import findings, kept_tables, path_tables, study_tables
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
 from sage.claims.tests import load_claims
-from sage.evaluation.curves import WORKING, curves_of, right_counts
+from sage.evaluation.curves import ANSWERS, WORKING, curves_of, right_counts
 from sage.evaluation.intervals import holm, interval_of_difference
 from sage.evaluation.pass_at_k import pass_at_k
 
@@ -124,7 +124,7 @@ def _column_of_sums(model: dict[str, Any]) -> tuple[str, ...]:
 
 def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
     printed = list(study_tables.tables())
-    assert len(printed) == 15
+    assert len(printed) == 18
     for table in printed:
         assert table in TEXT
         assert len(table.splitlines()) > 2
@@ -197,6 +197,25 @@ def test_two_contrasts_of_rivals_are_clear_with_correct_working() -> None:
     assert len(p_values) == 16
     assert f"GRPO's loss (p = {adjusted['gains_of_grpo']:.3f})" in TEXT
     assert f"points, p = {adjusted['w_reinforce']:.2f})" in TEXT
+
+
+def test_what_grpo_loses_where_all_strategies_choose() -> None:
+    found = {
+        (model, metric): kept_tables.points_of(
+            kept_tables.difference("dose_more", model, "sheets", "grpo", "base", 16, metric)
+        )
+        for model in ("zero", "plus")
+        for metric in (ANSWERS, WORKING)
+    }
+    text = TEXT.replace(" points", "")
+    assert (
+        f"{found['zero', ANSWERS]}, with correct working {found['zero', WORKING]}, though" in text
+    )
+    assert f"it loses {found['plus', WORKING].removeprefix('−')}. The rules" in text
+    counts = pd.read_parquet(ROOT / "reports/kept/dose_more/counts.parquet")
+    base = counts[(counts["model"] == "zero") & (counts["algorithm"] == "base")]
+    wrong = 1 - base["worked"].sum() / base["correct"].sum()
+    assert f"and {100 * wrong:.0f} % of its right answers have a wrong step" in TEXT
 
 
 def test_young_adapters_are_rounded_away() -> None:

@@ -198,6 +198,8 @@ class DoseFigure(Kind):
 
     def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
         """The slope of pass@k for each estimator, and pass@k of the cell with the largest dose."""
+        from sage.analysis.dose import LEAST_DOSE
+
         slopes, effects = frames
         title, k = study.model(self.model).title, slopes["k"].max()
         counted = f"pass@{k}" + " with correct working" * bool(slopes["worked"].all())
@@ -208,10 +210,14 @@ class DoseFigure(Kind):
             cell = cells.loc[cells["guide_dose"].idxmax()]
             which = f" (KL as {slope['estimator']})" * (slopes["estimator"].nunique() > 1)
             ends = slope["value"], slope["low"], slope["high"]
+            weak = cell["guide_dose"] < LEAST_DOSE
+            untested = f" That dose is below {LEAST_DOSE:g}: the guide was hardly tested." * bool(
+                weak
+            )
             sentences.append(
                 f"Ten times the dose of the guide{which} {_adds(what, *ends)}. At the largest "
                 f"dose, {cell['guide_dose']:.2f}, it is {percent(cell['with_guide'])} % "
-                f"with the guide and {percent(cell['without'])} % without."
+                f"with the guide and {percent(cell['without'])} % without.{untested}"
             )
             kind = _DIRECTIONS[int(slope["low"] > 0) - int(slope["high"] < 0)]
             note = f"{counted}, {benchmark_titles(study)[self.benchmark]}{which}"
