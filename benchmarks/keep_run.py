@@ -25,7 +25,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,6 +67,9 @@ KEYS = {
 COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict")
 COMPARED += ("worked", "worked_low", "worked_high", "worked_verdict")
 """Columns that `--check` compares, and what names a row, by table."""
+
+NOT_COMPARED = ("support", "cover")
+"""Tables of counts that `--check` does not compare."""
 
 OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
 """Columns of a dose table that come from histories."""
@@ -154,14 +157,14 @@ def _keep_for_judging(places: Results, target: Path) -> None:
         counts.to_parquet(temporary, index=False, compression="zstd")
 
 
-def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
-    """Tables of a kept run from its counts alone, by the name of the kept file.
+def recomputed(folder: Path, without: Collection[str] = ()) -> dict[str, pd.DataFrame]:
+    """Tables of a kept run from its counts alone but those `without`, by the name of the kept file.
 
     `claims` has those whose every test is about pass@k.
     """
     study = restore_study(_read(folder / "study.json"))
     counts = read_frame(folder / "counts.parquet")
-    tables = of_counts(counts, study.study.bases, study.study.evaluation.bootstrap)
+    tables = of_counts(counts, study.study.bases, study.study.evaluation.bootstrap, without)
     measured = Measured(comparisons=tables["comparisons"], chance=tables["chance"])
     claims = {
         name: claim
@@ -196,7 +199,7 @@ def refresh(folder: Path) -> None:
 
     Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
     """
-    tables = recomputed(folder)
+    tables = recomputed(folder, NOT_COMPARED)
     if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
         raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
@@ -244,7 +247,7 @@ def check(folder: Path) -> list[str]:
     How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
     taken from what is kept, and so is what its primary contrast alone would say.
     """
-    return _differences(folder, recomputed(folder), [*KEYS])
+    return _differences(folder, recomputed(folder, NOT_COMPARED), [*KEYS])
 
 
 def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[str]) -> list[str]:

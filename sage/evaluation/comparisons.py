@@ -67,6 +67,7 @@ def comparisons_table(
     over bases instead of runs. Raises ValueError for methods on different problems.
     """
     curves = curves_of(counts)
+    worked = {key: curve.of_working() for key, curve in curves.items()}
     rows: list[dict[str, object]] = []
     groups = {model: [model] for model, _, _ in curves} if bases is None else bases
     for (group, models), benchmark in product(
@@ -75,10 +76,8 @@ def comparisons_table(
         algorithms = dict.fromkeys(key[1] for key in curves)
         common = [a for a in algorithms if all((m, a, benchmark) in curves for m in models)]
         for other, algorithm in combinations(common, 2):
-            pairs = [
-                (curves[model, algorithm, benchmark], curves[model, other, benchmark])
-                for model in models
-            ]
+            runs = [((model, algorithm, benchmark), (model, other, benchmark)) for model in models]
+            pairs = [(curves[one], curves[two]) for one, two in runs]
             if len({one.problems for pair in pairs for one in pair}) > 1:
                 raise ValueError(
                     f"{group}, {benchmark}: {algorithm} and {other} were evaluated on different "
@@ -86,13 +85,13 @@ def comparisons_table(
                 )
             named = {"model": group, "benchmark": benchmark, "algorithm": algorithm, "other": other}
             answers = _compared(algorithm, other, pairs, draws)
-            working = [(one.of_working(), two.of_working()) for one, two in pairs]
+            working = [(worked[one], worked[two]) for one, two in runs]
             known = [(one, two) for one, two in working if one is not None and two is not None]
             rows += [named | row for row in answers]
             if len(known) == len(pairs):
                 alike = all(map(_alike, pairs, known))
-                worked = answers if alike else _compared(algorithm, other, known, draws)
-                rows += [named | row | {"metric": WORKING} for row in worked]
+                by_working = answers if alike else _compared(algorithm, other, known, draws)
+                rows += [named | row | {"metric": WORKING} for row in by_working]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
