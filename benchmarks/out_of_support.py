@@ -3,11 +3,15 @@
     python -m benchmarks.out_of_support results/support
 
 Problems are chosen by many draws of the base; every policy is then held against other draws of it.
+A folder of a kept run will do as well. From results, whose samples are there, it also writes
+`benchmarks/out_of_support.json`: how often each method uses the strategy that a sheet needs, and
+how often that is then right.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,12 +21,17 @@ import pandas as pd
 from benchmarks.chance import difference, markdown
 from benchmarks.kept_tables import points_of
 from sage.evaluation.pass_at_k import pass_at_k
+from sage.problems.record import read_problems
+from sage.problems.sums import read_sheet
+from sage.problems.sums_working import check_working, strategy_of
 from sage.rendering.numbers import percent
 from sage.results import Results
+from sage.runtime.files import write_json_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE
 
-MODEL, CHOOSING = "sums", "drawn_again"
+MODEL, CHOOSING, SHEETS = "sums", "drawn_again", "sheets"
+FILE = Path(__file__).with_suffix(".json")
 K = 512
 
 MOST = 4
@@ -50,22 +59,59 @@ def coverage(counts: pd.DataFrame, row: str, chosen: Sequence[str], k: int = K) 
 def table(counts: pd.DataFrame, k: int = K) -> str:
     """Each method on the problems outside, and minus the base's second draw, as Markdown."""
     chosen = outside(counts)
-    base = coverage(counts, BASE, chosen, k)
-    lines = [["base, second draw", "", percent(base.mean()), ""]]
+    base, twice = (coverage(counts, BASE, chosen, draws) for draws in (k, 2 * k))
+    lines = [
+        ["base, second draw", "", _rate(counts, BASE, chosen), percent(base.mean()), ""],
+        [f"the same, pass@{2 * k}", "", "", percent(twice.mean()), ""],
+    ]
     for row in counts.loc[counts["model"] == MODEL, "algorithm"].unique():
         if row != BASE:
             own = coverage(counts, row, chosen, k)
             apart = points_of(difference(own, base))
-            lines.append([f"`{row}`", str(len(own)), percent(own.mean()), apart])
-    return markdown(f"method | runs | pass@{k} | minus the base's second draw", lines)
+            rate = _rate(counts, row, chosen)
+            lines.append([f"`{row}`", str(len(own)), rate, percent(own.mean()), apart])
+    head = f"method | runs | right of 10,000 draws | pass@{k} | minus the base's second draw"
+    return markdown(head, lines)
+
+
+def _rate(counts: pd.DataFrame, row: str, chosen: Sequence[str]) -> str:
+    """How many of 10,000 draws of a method are right with correct working."""
+    own = counts[(counts["model"] == MODEL) & (counts["algorithm"] == row)]
+    own = own[own["problem_id"].isin(chosen)]
+    return f"{1e4 * own['worked'].sum() / own['n_samples'].sum():.1f}"
+
+
+def strategies(results: Results, chosen: Sequence[str]) -> dict[str, dict[str, float]]:
+    """By method: draws on the chosen problems that use their problem's strategy, of 10,000, and the
+    share of these that is right with correct working."""
+    problems = {each.problem_id: each for each in read_problems(results.problems(SHEETS))}
+    found: dict[str, list[bool]] = {}
+    drawn: Counter[str] = Counter()
+    for file in sorted(results.folder.glob(f"samples/{MODEL}/*/seed*/{SHEETS}.parquet")):
+        row, samples = file.parts[-3], read_frame(file)
+        samples = samples[samples["problem_id"].isin(chosen)]
+        drawn[row] += len(samples)
+        for name, written in zip(samples["problem_id"], samples["completion"], strict=True):
+            asked = problems[name]
+            if strategy_of(asked.problem, written) == asked.stratum:
+                sheet = read_sheet(asked.problem)
+                right = sheet is not None and check_working(sheet, written).right
+                found.setdefault(row, []).append(right)
+    return {
+        row: {"used": round(1e4 * len(own) / drawn[row], 1), "right": round(float(np.mean(own)), 3)}
+        for row, own in found.items()
+    }
 
 
 def main(results: Path) -> None:
     """Print how many problems are outside, and the table."""
-    counts = read_frame(Results(results).metrics("counts"))
+    kept = results / "counts.parquet"
+    counts = read_frame(kept if kept.exists() else Results(results).metrics("counts"))
     drawn = counts[counts["model"] == CHOOSING]
     print(f"{len(outside(counts))} of {drawn['problem_id'].nunique()} problems are outside\n")
     print(table(counts))
+    if not kept.exists():
+        write_json_atomic(FILE, strategies(Results(results), outside(counts)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from report_frames import ROOT
 
-from benchmarks import findings, kept_tables, path_tables, study_tables
+from benchmarks import findings, kept_tables, out_of_support, path_tables, study_tables
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
 from sage.claims.tests import load_claims
 from sage.evaluation.curves import ANSWERS, WORKING, curves_of, right_counts
@@ -216,6 +216,27 @@ def test_what_grpo_loses_where_all_strategies_choose() -> None:
     base = counts[(counts["model"] == "zero") & (counts["algorithm"] == "base")]
     wrong = 1 - base["worked"].sum() / base["correct"].sum()
     assert f"and {100 * wrong:.0f} % of its right answers have a wrong step" in TEXT
+
+
+def test_the_problems_outside_are_those_of_the_kept_counts() -> None:
+    counts = pd.read_parquet(ROOT / "reports/kept/support/counts.parquet")
+    assert out_of_support.table(counts) in TEXT
+    chosen = out_of_support.outside(counts)
+    assert f"{len(chosen)} of {counts['problem_id'].nunique()} are. Judged" in TEXT
+    here = counts[(counts["model"] == "sums") & counts["problem_id"].isin(chosen)]
+    luck = here["chance"].map(lambda levels: levels[9]).groupby(here["algorithm"]).mean()
+    assert out_of_support.K == 2**9
+    assert 0 < luck.max() < 0.002
+    used = json.loads(out_of_support.FILE.read_text(encoding="utf-8"))
+    for one, other in (("grpo", "base"), ("grpo_branch_stronger_k1_reward", "grpo_k1_reward")):
+        assert f"in {used[one]['used']} of 10,000 draws" in TEXT
+        assert f"in {used[other]['used']}," in TEXT or f"instead of {used[other]['used']};" in TEXT
+        assert f"{100 * used[one]['right']:.0f} % of" in TEXT
+    claims = pd.read_csv(ROOT / "reports/kept/support/claims.csv")
+    for row in claims[claims["verdict"] == "supported"].to_dict("records"):
+        said = kept_tables.points_of((row["effect"], row["low"], row["high"]))
+        assert said.split("(")[1].removesuffix(")") in TEXT
+        assert f"{100 * row['effect']:.1f}" in TEXT
 
 
 def test_young_adapters_are_rounded_away() -> None:

@@ -32,5 +32,6 @@ def test_each_run_is_held_against_the_second_draw() -> None:
     found = coverage(_counts(), "grpo", chosen, k=2)
     assert found.tolist() == [pytest.approx([0.5, 0.5, 0]), pytest.approx([5 / 6, 0, 5 / 6])]
     text = table(_counts(), k=2)
-    assert "| base, second draw |  | 16.7 |  |" in text
-    assert "| `grpo` | 2 | 44.4 | +27.8 (" in text
+    assert "| base, second draw |  | 833.3 | 16.7 |  |" in text  # one of 12 draws is right
+    assert "| the same, pass@4 |  |  | 33.3 |  |" in text
+    assert "| `grpo` | 2 | 2500.0 | 44.4 | +27.8 (" in text
