@@ -226,8 +226,7 @@ def refresh(folder: Path) -> None:
                     folder / f"{name}{suffix}.csv", table.to_csv(index=False, lineterminator="\n")
                 )
     page = folder / "index.html"
-    text = page.read_text(encoding="utf-8") if page.exists() else REFRESHED
-    if other_rule and REFRESHED not in text:
+    if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
         text = text.replace('<p class="notice">', f'<p class="notice">{REFRESHED} ', 1)
         write_text_atomic(page, text)
 

@@ -123,7 +123,7 @@ def over_bases(study: str = "bases") -> str:
     for name, own in table.groupby("algorithm", sort=False):
         means = (percent(own[column].mean()) for column in ("accuracy", "coverage", "early"))
         values, equal = own["difference"], own.loc[own["reached"], "difference"]
-        apart = (points_of(_over(each.to_numpy())) for each in (values, equal))
+        apart = (points_of(mean_over(each.to_numpy())) for each in (values, equal))
         above = f"{(values > 0).sum()} of {len(values)}"
         lines.append(
             [row_title(study_of(study), str(name)), *means, *apart, str(len(equal)), above]
@@ -135,8 +135,8 @@ def over_bases(study: str = "bases") -> str:
     )
 
 
-def _over(values: np.ndarray) -> tuple[float, float, float]:
-    """The mean with its 95 % interval by Student's t."""
+def mean_over(values: np.ndarray) -> tuple[float, float, float]:
+    """The mean over bases with its 95 % interval by Student's t."""
     half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.stats import ttest_ind
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN, K, points_of
-from sage.evaluation.intervals import student
+from benchmarks.path_tables import mean_over
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.numbers import percent
 from sage.results import Results
@@ -55,16 +56,6 @@ def levels(counts: pd.DataFrame, bases: Sequence[str], row: str) -> dict[str, np
     return {name: np.array(values) for name, values in found.items()}
 
 
-def welch(one: np.ndarray, other: np.ndarray) -> tuple[float, float, float]:
-    """The difference of two means and its 95 % interval (Welch), over bases."""
-    variances = np.array([each.var(ddof=1) / len(each) for each in (one, other)])
-    error = float(np.sqrt(variances.sum()))
-    df = variances.sum() ** 2 / (variances**2 / [len(one) - 1, len(other) - 1]).sum()
-    value = float(one.mean() - other.mean())
-    half = student(float(df), 0.975) * error
-    return value, value - half, value + half
-
-
 def tables(counts: pd.DataFrame) -> list[str]:
     """The levels of each method at each size, and the guide's effect beside the smallest size's."""
     lines, effects = [], {}
@@ -75,14 +66,12 @@ def tables(counts: pd.DataFrame) -> list[str]:
             lines.append([size, f"`{row}`", *(percent(each.mean()) for each in found.values())])
         effects[size] = by_row[GUIDED]["coverage"] - by_row[PLAIN]["coverage"]
     first = next(iter(effects))
-    apart = [
-        [
-            size,
-            points_of((effect.mean(), *_ends(effect))),
-            "" if size == first else points_of(welch(effect, effects[first])),
-        ]
-        for size, effect in effects.items()
-    ]
+    apart = []
+    for size, effect in effects.items():
+        welch = ttest_ind(effect, effects[first], equal_var=False).confidence_interval()
+        value = effect.mean() - effects[first].mean()
+        told = "" if size == first else points_of((value, welch.low, welch.high))
+        apart.append([size, points_of(mean_over(effect)), told])
     return [
         markdown(
             f"size | method | pass@1 where RL trains | with correct working | pass@{K} with it",
@@ -90,12 +79,6 @@ def tables(counts: pd.DataFrame) -> list[str]:
         ),
         markdown(f"size | guide minus none, pass@{K} | minus that at {first}", apart),
     ]
-
-
-def _ends(values: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of a mean over bases, by Student's t."""
-    half = student(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
 
 
 if __name__ == "__main__":

@@ -257,6 +257,8 @@ def _of_base(place: Path, study: ResolvedStudy) -> dict[str, str]:
         f"GRPO minus base, pass@{K}": apart("grpo", BASE),
         f"GRPO minus base, pass@{K} by answers": points_of([float(end) for end in by_answers]),
         f"GRPO w/o KL minus GRPO, pass@{K}": apart("grpo_no_kl", "grpo"),
+        f"W-REINFORCE minus GRPO w/o KL, pass@{K}": apart("w_reinforce", "grpo_no_kl"),
+        f"DARS minus GRPO w/o KL, pass@{K}": apart("dars", "grpo_no_kl"),
         f"strong guide minus none, pass@{K}": apart(*STRONG),
     }
     for where, here in (("where RL trains", seen), ("elsewhere", ~seen)):

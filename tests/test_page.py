@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from pages import (
@@ -24,32 +23,21 @@ from pages import (
     with_findings,
     words_of,
 )
-from report_frames import COMPARISONS, METRICS, ROOT, a_study, comparisons, pass_at_k
+from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study, write_table
 from sage.rendering.documents import read_document
 from sage.report import browser
-from sage.report.opening import opening
 from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
 from sage.results import Results
-from sage.study import Choice, ResolvedStudy
 from sage.study.types import Paper
-
-OVERLONG = Choice(kind="overlong", settings={"margin_tokens": 4})
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return a_page(with_a_case(a_study()), tmp_path_factory.mktemp("page"))
-
-
-def with_a_control(study: ResolvedStudy, *names: str) -> ResolvedStudy:
-    """The study with methods (`no_kl`) that are rewarded for tags alone."""
-    tagged = {"rewards": [Choice(kind="tagged"), OVERLONG]}
-    rows = {name: study.algorithms[name].model_copy(update=tagged) for name in names or ("no_kl",)}
-    return study.model_copy(update={"algorithms": study.algorithms | rows})
 
 
 def plain(page: str) -> str:
@@ -141,125 +129,6 @@ class TestPage:
             "does not change pass@1 of the base significantly (20.0 to 36.0 %: +16.0 points" in lede
         )
         assert second.startswith("The other method does not differ significantly from GRPO: Branch")
-
-    @pytest.mark.parametrize(
-        ("branch", "p_branch", "control", "p_control", "said"),
-        [
-            (
-                0.1,
-                0.001,
-                0.2,
-                0.001,
-                [
-                    "The other method differs significantly from GRPO after Holm: the largest gain "
-                    "is Branch in pass@1 (36.0 to 46.0 %, +10.0 points).",
-                    "GRPO w/o KL, a control that is not rewarded for right answers, gains at least "
-                    "as much in pass@1 (36.0 to 56.0 %, +20.0 points; the base has 20.0 %).",
-                ],
-            ),
-            (
-                0.1,
-                0.001,
-                0.1,
-                0.2,
-                ["the largest gain is Branch", "+10.0 points, not significant;"],
-            ),
-            (0.2, 0.001, 0.1, 0.001, ["the largest gain is Branch"]),
-            (0.2, 0.300, 0.1, 0.001, ["does not differ significantly from GRPO: Branch"]),
-            (-0.1, 0.001, 0.1, 0.001, ["the largest loss is Branch", "gains at least as much"]),
-            (-0.1, 0.001, 0.0, 1.000, ["the largest loss is Branch"]),
-        ],
-    )
-    def test_a_control_is_not_named_as_the_method_that_gains(
-        self, branch: float, p_branch: float, control: float, p_control: float, said: list[str]
-    ) -> None:
-        study = with_a_control(a_study(algorithms=("grpo", "no_kl", "branch"), primary_k=1))
-        compared = comparisons(
-            [
-                ("grpo", "base", name, 1, gain, 0.001)
-                for name, gain in (("easy", 0.3), ("hard", 0.02))
-            ]
-            + [("branch", "grpo", name, 1, branch, p_branch) for name in ("easy", "hard")]
-            + [("no_kl", "grpo", name, 1, control, p_control) for name in ("easy", "hard")]
-        )
-        variance = compared["p"].map(lambda p: 0.0002 if p < 0.05 else 0.05)
-        ends = dict.fromkeys(("var_problems", "var_below", "var_above"), variance)
-        compared = compared.assign(**ends)
-        shifted = [
-            (name, benchmark, k, value + gain, low, high)
-            for name, gain in (("branch", branch), ("no_kl", control))
-            for row, benchmark, k, value, low, high in METRICS
-            if row == "grpo"
-        ]
-        rows = [row for row in METRICS if row[0] != "branch"] + shifted
-        opened = opening(study, compared, pass_at_k(rows), [], 0)
-        others = opened.sentences[1:-1]
-        assert len(others) == len(said)
-        for sentence, part in zip(others, said, strict=True):
-            assert part in sentence
-        assert {line.title: line.note for line in opened.forest.lines} == {
-            "Branch − GRPO": "",
-            "GRPO w/o KL − GRPO": "control",
-        }
-
-    def test_where_all_others_are_controls_the_page_calls_them_so(self) -> None:
-        study = with_a_control(a_study(algorithms=("grpo", "no_kl", "branch")), "no_kl", "branch")
-        sentences = opening(study, COMPARISONS, pass_at_k(METRICS), [], 0).sentences
-        assert sentences[1].startswith("The control differs significantly from GRPO after Holm: ")
-
-    def test_one_run_is_not_judged_where_others_have_several(self) -> None:
-        study = a_study(algorithms=("grpo", "no_kl", "branch"), primary_k=1)
-        compared = comparisons(
-            [
-                (row, other, name, 1, gain, 0.001)
-                for row, other, gain in (
-                    ("grpo", "base", 0.2),
-                    ("branch", "grpo", 0.1),
-                    ("no_kl", "grpo", 0.3),
-                )
-                for name in ("easy", "hard")
-            ]
-        ).assign(var_problems=0.0002, var_below=0.0002, var_above=0.0002)
-        compared["n_seeds"] = np.where(compared["algorithm"] == "no_kl", 1, 3)
-        assert "2 of 2 other methods differ" in self.second(study, compared.assign(n_seeds=3))
-        said = self.second(study, compared)
-        assert said.startswith("The other method with several runs differs significantly from GRPO")
-        assert "the largest gain is Branch" in said
-
-    def second(self, study: ResolvedStudy, compared: pd.DataFrame) -> str:
-        rows = METRICS + [("no_kl", *row[1:]) for row in METRICS if row[0] == "grpo"]
-        return opening(study, compared, pass_at_k(rows), [], 0).sentences[1]
-
-    def test_what_correct_working_changes_is_said(self) -> None:
-        worked = COMPARISONS.assign(metric="worked@k", p=0.001)
-        apart = worked["by_run"].map(lambda runs: [value - 0.2 for value in runs])
-        both = pd.concat([COMPARISONS, worked.assign(value=worked["value"] - 0.2, by_run=apart)])
-        said = opening(a_study(), both, pass_at_k(METRICS), [], 0).sentences[1]
-        assert said.startswith("Where only right answers with correct working count it ")
-        alike = pd.concat([COMPARISONS, COMPARISONS.assign(metric="worked@k")])
-        for compared in (alike, COMPARISONS):
-            sentences = opening(a_study(), compared, pass_at_k(METRICS), [], 0).sentences
-            assert not any("working" in sentence for sentence in sentences)
-
-    def test_a_base_that_nothing_was_trained_from_opens_with_its_own_numbers(self) -> None:
-        rows = pass_at_k([row for row in METRICS if row[0] == "base"])
-        opened = opening(a_study(), COMPARISONS.iloc[:0], rows, [], 0)
-        assert opened.sentences == (
-            "Tiny reaches pass@1 of 30.0 % (95 % interval 20.0 to 40.0) and pass@4 of 70.0 % "
-            "(95 % interval 60.0 to 80.0) on Easy.",
-        )
-
-    def test_the_model_is_named_where_another_has_the_same_benchmarks(self) -> None:
-        study = a_study()
-        tiny = study.model("tiny")
-        models = {"tiny": tiny, "twin": tiny.model_copy(update={"title": "Twin"})}
-        both = study.model_copy(update={"study": study.study.model_copy(update={"models": models})})
-        alone, beside = (
-            opening(each, COMPARISONS, pass_at_k(METRICS), [], 0) for each in (study, both)
-        )
-        assert alone.sentences[0].endswith(", mean of 2 benchmarks.")
-        assert beside.sentences[0].endswith(", mean of 2 benchmarks, model Tiny.")
-        assert "mean of 2 benchmarks, model Tiny, paired" in beside.caption
 
     def test_claims_open_the_page_with_their_verdicts_apart(self, tmp_path: Path) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")

@@ -7,8 +7,9 @@ Each test says which measurement, which rows, which way, and takes what it finds
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
 from pydantic import Field, model_validator
@@ -16,6 +17,7 @@ from pydantic import Field, model_validator
 from sage.claims.evidence import (
     Finding,
     Measured,
+    Pair,
     of_histories,
     of_pass_at_k,
     of_patterns,
@@ -124,32 +126,32 @@ class PassAtK(Comparison):
 
     def subject(self, study: ResolvedStudy) -> str:
         known = self.k != "primary" or self.exhibit in study.study.exhibits
-        counted = " with correct working" if self.count == "working" else ""
+        counted = " with correct working" if self.count else ""
         return f"pass@{self.k_in(study) if known else 'k'}{counted}"
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
         if measured.comparisons is None:
             return [], "there are no comparisons yet"
         lacking, benchmarks = self.lacking, self.benchmarks or study.benchmarks_of(self.exhibit)
-        if self.count == "working":
+        if self.count:
             lacking += ", or the working cannot be checked,"
         places = " on every benchmark" if len(benchmarks) > 1 else ""
-        return self._found(study, measured), f"{lacking}{places}".rstrip(",")
+        pairs = measured.worked_pairs if self.count else measured.pairs
+        return self._found(study, pairs), f"{lacking}{places}".rstrip(",")
 
     def by_working(self, study: ResolvedStudy, measured: Measured) -> Finding | None:
         """What a test of answers would find if the working had to be correct as well.
 
         None where it cannot be checked, or already counts. The study has the exhibit.
         """
-        if self.count == "working":
-            return None
-        found = self.model_copy(update={"count": "working"})._found(study, measured)
+        found = [] if self.count else self._found(study, measured.worked_pairs)
         return found[0] if found else None
 
-    def _found(self, study: ResolvedStudy, measured: Measured) -> list[Finding]:
+    def _found(
+        self, study: ResolvedStudy, pairs: Mapping[Pair, Mapping[Any, Any]]
+    ) -> list[Finding]:
         model, _ = study.bases(study.study.exhibits[self.exhibit].model)
         benchmarks = self.benchmarks or study.benchmarks_of(self.exhibit)
-        pairs = measured.worked_pairs if self.count == "working" else measured.pairs
         return of_pass_at_k(
             pairs, model, benchmarks, self.row, self.other, self.k_in(study), self.null
         )
