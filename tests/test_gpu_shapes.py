@@ -16,7 +16,7 @@ import pytest
 import torch
 from peft import get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
-from with_vllm import DEVICE, KEPT, PRECISION, PROBLEMS, needs_vllm
+from with_vllm import DEVICE, KEPT, PRECISION, PROBLEMS, both_engines, needs_vllm
 
 from sage.policies import load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
@@ -40,7 +40,6 @@ LORA = LoRA(rank=8, alpha=16)
 PROMPT = 40
 """More tokens than any prompt of these tests has."""
 
-needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="torch sees no GPU here")
 Record = Callable[[str, object], None]
 
 
@@ -77,8 +76,10 @@ def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [float(sum(ids) % 2) for ids in completion_ids]
 
 
-def trained(base: Path, steps: int, prompts: int, tokens: int) -> list[dict[str, Any]]:
-    """What is logged of steps of `prompts` times 8 completions drawn with vLLM."""
+def trained(
+    base: Path, steps: int, prompts: int, tokens: int, engine: str = "vllm"
+) -> list[dict[str, Any]]:
+    """What is logged of steps of `prompts` times 8 completions drawn with `engine`."""
     settings = RL.model_validate(
         {
             "problems": "sums",
@@ -87,7 +88,7 @@ def trained(base: Path, steps: int, prompts: int, tokens: int) -> list[dict[str,
             "rollouts": 8,
             "micro_batches": prompts,
             "sampling": {"temperature": 1.0, "max_tokens": tokens},
-            "engine": "vllm",
+            "engine": engine,
             "learning_rate": 1e-4,
             "schedule": "constant",
             "warmup_ratio": 0.0,
@@ -238,10 +239,11 @@ def test_two_engines_draw_in_turn(tmp_path: Path, record_property: Record) -> No
         record_property("free memory while both sleep, GB", f"{free / 1e9:.1f}")
 
 
-@needs_gpu
-@needs_vllm
-def test_a_step_of_7b_fits(tmp_path: Path, record_property: Record) -> None:
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE == "cpu", reason="torch sees no GPU here")
+@both_engines
+def test_a_step_of_7b_fits(tmp_path: Path, engine: str, record_property: Record) -> None:
     base = write_random(tmp_path / "base", "7B")
-    rows = trained(base, steps=2, prompts=1, tokens=512)
+    rows = trained(base, steps=2, prompts=1, tokens=512, engine=engine)
     record_step(record_property, base, rows, completions=8)
     assert max(row["sampler/gap_mean"] for row in rows) < 0.05
