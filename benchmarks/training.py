@@ -1,8 +1,8 @@
 """The overhead of a guide: a step of grpo_branch compared with a step of grpo, time and memory.
 
-Both trainers run for real, one step each in turn. The policy is a random model that never ends a
-completion early, so both do the same work. It is tiny on a CPU and has about 80 M parameters on a
-GPU. Memory is the peak of a separate process; on a GPU, the peak of its tensors.
+Both trainers run for real, one step each in turn, with a learning rate of 0: so both draw the same
+completions from a random model, and do the same work. It is tiny on a CPU and has about 80 M
+parameters on a GPU. Memory is the peak of a separate process; on a GPU, the peak of its tensors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def comparisons(device: str = "cpu", steps: int = STEPS) -> Iterator[Comparison]
     """Seconds per step, and peak memory of a run."""
     with tempfile.TemporaryDirectory() as folder:
         parent = Path(folder) / "parent"
-        _write_parent(parent, ON_A_GPU if device == "cuda" else {})
+        write_parent(parent, ON_A_GPU if device == "cuda" else {})
         pair = [_trainer(row, parent, Path(folder), device, steps) for row in ROWS]
         times = pairs_in_turn(pair, steps, WARM_UP)
         yield overhead("a step of grpo_branch over one of grpo", times, LIMITS[device][0])
@@ -47,7 +47,7 @@ def comparisons(device: str = "cpu", steps: int = STEPS) -> Iterator[Comparison]
         yield overhead("peak memory of grpo_branch over grpo", [memory], LIMITS[device][1], "GiB")
 
 
-def _write_parent(folder: Path, changes: dict[str, int]) -> None:
+def write_parent(folder: Path, changes: dict[str, int]) -> None:
     base = load_study("mini", ROOT / "config").model("sums").base
     settings = base.pretraining.model_copy(update={"documents": 2_000})
     texts = [problem + solution for problem, solution in draw_documents(base.corpus, settings)]
@@ -58,7 +58,8 @@ def _write_parent(folder: Path, changes: dict[str, int]) -> None:
 
 def _trainer(row: str, parent: Path, scratch: Path, device: str, steps: int) -> SageTrainer:
     study = load_study("mini", ROOT / "config")
-    settings: RL = study.model("sums").rl.model_copy(update={"steps": steps})
+    changes = {"steps": steps, "learning_rate": 0.0}
+    settings: RL = study.model("sums").rl.model_copy(update=changes)
     algorithm: Algorithm = study.algorithms[row]
     problems = draw_problems(
         settings.problems, study.study.problems[settings.problems].model_dump()

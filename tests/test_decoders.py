@@ -67,9 +67,15 @@ KEPT = {3: [0, 1, 2, 3, 1], 20: [4, 1, 2, 3, 1, 0, 0, 2, 2], 60: [0, 1, 7, 3], 8
 """After which step which rows go on."""
 
 
+@pytest.mark.parametrize("records", [False, True])
 @pytest.mark.parametrize("adapted", [False, True])
-def test_the_fused_decoder_computes_what_the_model_does(base: Path, adapted: bool) -> None:
-    """Prompts of several lengths, rows that branch or are dropped, a cache that has to grow."""
+def test_the_fused_decoder_computes_what_the_model_does(
+    base: Path, adapted: bool, records: bool
+) -> None:
+    """Prompts of several lengths, rows that branch or are dropped, a cache that has to grow.
+
+    With `records` steps are made as a GPU records them: always over the whole cache.
+    """
     for model in (load_model(base).eval(), llama()):
         policy: Any = model
         if adapted:
@@ -78,7 +84,9 @@ def test_the_fused_decoder_computes_what_the_model_does(base: Path, adapted: boo
             policy = get_peft_model(model, config).eval()
         prompts = [(5, 6, 7), tuple(range(9, 40)), (5, 6, 7), (8,)]
         with torch.inference_mode():
-            fused, logits = FusedDecoder(policy).start(prompts, 200, 9)
+            decoder = FusedDecoder(policy)
+            decoder.records = records
+            fused, logits = decoder.start(prompts, 200, 9)
             plain, expected = ModuleDecoder(policy).start(prompts, 200, 9)
             for step in range(200):
                 torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
@@ -90,16 +98,18 @@ def test_the_fused_decoder_computes_what_the_model_does(base: Path, adapted: boo
                     plain.keep(kept)
                     logits, expected = logits[kept], expected[kept]
         assert expected.std() > 0.1
+        assert (fused._recorded is not None) == records
 
 
 def test_rows_branch_where_completions_draw_different_tokens() -> None:
     rows, tokens = torch.tensor([1, 0, 1, 0, 3, 1]), torch.tensor([7, 5, 7, 6, 5, 2])
-    sources, following, after = branched(rows, tokens, 4, 10)
+    sources, following, after, shared = branched(rows, tokens, 4, 10)
     # Row 2 has nobody left: a branch of another row takes its place.
     assert (sources[0], sources[1], sources[3]) == (0, 1, 3)
     assert sources[after].tolist() == rows.tolist()
     assert following[after].tolist() == tokens.tolist()
     assert len({*after.tolist()}) == len(sources) == 5  # 1 drew 7 twice
+    assert shared
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 64])
@@ -108,11 +118,12 @@ def test_branches_follow_their_completions(count: int) -> None:
     for completions in (1, 7, 48, 49, 64):
         rows = torch.randint(count, (completions,), generator=random)
         tokens = torch.randint(3, (completions,), generator=random)
-        sources, following, after = branched(rows, tokens, count, 3)
+        sources, following, after, shared = branched(rows, tokens, count, 3)
         assert torch.equal(sources[after], rows)
         assert torch.equal(following[after], tokens)
         different = len({*zip(rows.tolist(), tokens.tolist(), strict=True)})
         assert len({*after.tolist()}) == different <= len(sources)
+        assert shared == (different < completions)
         # Rows of nobody stay while they are few, since dropping them moves others.
         assert len(sources) == different or 0.75 * count <= different < count == len(sources)
         assert sources.max() < count

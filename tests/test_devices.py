@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from conftest import ROOT
 from snakemake.profiles import ProfileConfigFileParser
 
 from sage.runtime import job
-from sage.runtime.devices import Device, visible_devices
+from sage.runtime.devices import SHARING, Device, places, uuids, visible_devices
 from sage.runtime.job import gpus_asked, leased
 from sage.runtime.lease import FOLDER, lease
 from sage.training import processes
@@ -292,3 +293,28 @@ def test_one_process_of_a_job_with_several_gpus_sees_the_first(
     found: list[str | None] = []
     processes.run(alone, lambda: found.append(os.environ.get("CUDA_VISIBLE_DEVICES")))
     assert found == [seen]
+
+
+@pytest.mark.usefixtures("place", "no_smi")
+def test_jobs_share_a_gpu_where_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two places on each of two devices: devices fill evenly, and a fifth job would wait."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv(SHARING, "2")
+    four = places()
+    assert [place.name for place in four] == ["0", "1", "0", "1"]
+    assert uuids(four) == ["0", "1", "0", "1"]
+    assert len({place.key for place in four}) == 4
+    seen = []
+    with contextlib.ExitStack() as jobs:
+        for number in range(4):
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+            jobs.enter_context(leased(1, f"job {number}"))
+            seen.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    assert seen == ["0", "1", "0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(RuntimeError, match=f"asks for 2 GPUs.*unset {SHARING}"), leased(2, "job"):
+        pass
+    for wrong in ("0", "two", "-1", ""):
+        monkeypatch.setenv(SHARING, wrong)
+        with pytest.raises(ValueError, match="whole number"), leased(1, "job"):
+            pass

@@ -29,7 +29,9 @@ from benchmarks import training
 from sage.method.guides import BranchGuide
 from sage.policies import load_model, load_tokenizer
 from sage.runtime.manifest import Manifest
-from sage.study import RL, Algorithm
+from sage.sampling.interface import Request
+from sage.sampling.transformers_engine import TransformersSampler
+from sage.study import RL, Algorithm, Sampling
 from sage.training import rl
 from sage.training.adapters import lora_config
 from sage.training.shaping import Shaping
@@ -110,6 +112,30 @@ def test_a_guide_costs_two_percent_at_most(
     assert time_of_a_step.rounds == steps - training.WARM_UP
     if device == "cuda":  # a few steps on a busy CPU show nothing
         assert time_of_a_step.kept
+
+
+def test_recorded_steps_draw_the_same(
+    tmp_path: Path, device: str, record_property: Callable[[str, object], None]
+) -> None:
+    """And sooner, on a GPU; on a CPU they are made over the whole cache and not recorded."""
+    training.write_parent(tmp_path / "base", training.ON_A_GPU if device == "cuda" else {})
+    model, tokenizer = load_model(tmp_path / "base").to(device), load_tokenizer(tmp_path / "base")
+    sampling = Sampling(temperature=1.0, max_tokens=100, stop=[])
+    requests = [Request((3 + i % 8, 4, 5), str(i)) for i in range(64)]
+    drawn, seconds = {}, {}
+    for records in (False, True, False, True):
+        sampler = TransformersSampler.from_model(model, tokenizer, None)
+        sampler.decoder.records = records
+        start = time.perf_counter()
+        drawn[records] = sampler.sample(requests, sampling)
+        seconds[records] = time.perf_counter() - start
+    same = sum(a == b for a, b in zip(drawn[False], drawn[True], strict=True))
+    record_property("completions that are the same, of 64", same)
+    record_property("seconds without and with", [f"{seconds[r]:.2f}" for r in (False, True)])
+    assert same >= 60  # a tie of rounding can pick the neighbouring token
+    if device == "cuda":
+        assert sampler.decoder.records  # nothing kept a step from being recorded
+        assert seconds[True] < seconds[False]
 
 
 def train(parent: Path, output: Path, device: str, dies: bool = False) -> None:

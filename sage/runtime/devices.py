@@ -13,6 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+SHARING = "SAGE_JOBS_PER_GPU"
+"""The environment variable that says how many jobs may use the same GPU at once; 1 without it."""
+
 PATIENCE = 30.0
 """Time limit for a tool in seconds: nvidia-smi may have to start the driver first."""
 
@@ -22,6 +25,7 @@ OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
 SHARE_OF_VLLM = 0.3
 """Share of a GPU that TRL's vLLM takes, which is handed all weights and draws beside training."""
 
+_PLACE = "#"  # between a device's key and the number of a job's place on it
 _DRIVERS = {"12": 525, "13": 580}  # NVIDIA's CUDA compatibility guide
 
 _LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
@@ -60,6 +64,26 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> list[Device]
             break
         devices.setdefault(key, Device(name, key))
     return list(devices.values())
+
+
+def jobs_per_gpu() -> int:
+    """How many jobs may use the same GPU at once. Raises ValueError for what is no such number."""
+    asked = os.environ.get(SHARING, "1")
+    if not asked.isdecimal() or int(asked) < 1:
+        raise ValueError(f"{SHARING}={asked}: write a whole number from 1 on")
+    return int(asked)
+
+
+def places() -> list[Device]:
+    """The visible devices, each as often as jobs may share it; GPUs fill evenly in this order."""
+    devices, jobs = visible_devices(), jobs_per_gpu()
+    extra = [Device(d.name, f"{d.key}{_PLACE}{n}") for n in range(2, jobs + 1) for d in devices]
+    return [*devices, *extra]
+
+
+def uuids(places: Sequence[Device]) -> list[str]:
+    """The keys of the devices on which `places` are."""
+    return [place.key.partition(_PLACE)[0] for place in places]
 
 
 def see_one_device() -> None:

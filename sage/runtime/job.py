@@ -19,11 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from sage.runtime.devices import (
+    SHARING,
     VISIBLE,
     Device,
     driver_for,
     driver_version,
+    jobs_per_gpu,
     occupants,
+    places,
+    uuids,
     visible_devices,
 )
 from sage.runtime.faults import explained
@@ -74,7 +78,7 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
                 ends_with_snakemake(),
                 recorded(snakemake, settings) as inputs,
                 leased(asked, str(log)) as devices,
-                watched([device.key for device in devices]),
+                watched(uuids(devices)),
             ):
                 yield Manifest(
                     settings=settings,
@@ -142,10 +146,17 @@ def gpus_asked(resources: Mapping[str, Any], device: str) -> int:
 def leased(count: int, job: str) -> Iterator[list[Device]]:
     """Show CUDA `count` GPUs that no other job has, and none to a job that asks for none.
 
-    Nothing is changed on a machine without GPUs. If SLURM gives exactly as many as asked for, its
-    choice stands; jobs inside a larger allocation lease their part of it.
+    Where SAGE_JOBS_PER_GPU is set, as many jobs have the same GPU. Nothing is changed on a machine
+    without GPUs. If SLURM gives exactly as many as asked for, its choice stands; jobs inside a
+    larger allocation lease their part of it. Raises RuntimeError for a job that asks for several
+    GPUs where they are shared.
     """
     devices = visible_devices() if count else []
+    shared = jobs_per_gpu() > 1
+    if shared and count > 1:
+        raise RuntimeError(
+            f"this job asks for {count} GPUs, and {SHARING} has jobs share one: unset {SHARING}"
+        )
     if not count:
         os.environ[VISIBLE] = ""
     if not devices:
@@ -157,9 +168,10 @@ def leased(count: int, job: str) -> Iterator[list[Device]]:
         yield devices
         return
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    with lease(count, devices, job) as held:
+    with lease(count, places(), job) as held:
         os.environ[VISIBLE] = ",".join(device.name for device in held)
-        _await_leaving(held)
+        if not shared:
+            _await_leaving(held)
         yield held
 
 

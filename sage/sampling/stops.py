@@ -47,17 +47,20 @@ class Stops:
     def new_ends(
         self, tokens: torch.Tensor, sampled: torch.Tensor, rows: torch.Tensor, position: int
     ) -> torch.Tensor | None:
-        """Which completions end with `tokens` `[B]`, `[B]`; None if none can.
+        """Which completions end with `tokens` `[B]`, `[B]`; None if none does.
 
         The i-th has its tokens up to `position` in row `rows[i]` of `sampled` `[N, T]`.
         """
-        marks = self._marks[tokens]
-        if not marks.any():
+        marks = self._marks[tokens].tolist()
+        if not any(marks):
             return None
-        new = marks == _ENDS
-        for place in (marks == _CLOSES).nonzero()[:, 0].tolist():
-            new[place] = self.written(sampled[rows[place], : position + 1].tolist())
-        return new
+        new = [mark == _ENDS for mark in marks]
+        closing = [place for place, mark in enumerate(marks) if mark == _CLOSES]
+        if closing:
+            written = sampled[rows[closing], : position + 1].tolist()
+            for place, ids in zip(closing, written, strict=True):
+                new[place] = self.written(ids)
+        return torch.tensor(new, device=tokens.device) if any(new) else None
 
     def written(self, tokens: list[int]) -> bool:
         """Whether the end of a completion's `tokens` holds a stop text."""

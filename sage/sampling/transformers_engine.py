@@ -55,7 +55,7 @@ class TransformersSampler:
         batch_size: int | None,
         progress: bool = True,
     ) -> None:
-        self._decoder, self._tokenizer, self._ends = decoder, tokenizer, tuple(ends)
+        self.decoder, self._tokenizer, self._ends = decoder, tokenizer, tuple(ends)
         self._batch_size, self._progress = batch_size or sys.maxsize, progress
         self._stops: dict[tuple[str, ...], Stops] = {}
 
@@ -90,7 +90,7 @@ class TransformersSampler:
             return []
         prompts = [(len(request.prompt_ids), request.prompt_ids) for request in requests]
         order = sorted(range(len(requests)), key=prompts.__getitem__, reverse=True)
-        fitting = rows_that_fit(self._decoder, prompts[order[0]][0] + sampling.max_tokens)
+        fitting = rows_that_fit(self.decoder, prompts[order[0]][0] + sampling.max_tokens)
         if fitting < self._batch_size:
             print(f"batches of at most {fitting} rows: memory holds no more")
             self._batch_size = fitting
@@ -116,7 +116,7 @@ class TransformersSampler:
             if len(requests) == 1:
                 raise MemoryError(
                     f"a single completion of up to {sampling.max_tokens} tokens does not fit "
-                    f"into memory ({self._decoder.device}); lower max_tokens or shorten dtype"
+                    f"into memory ({self.decoder.device}); lower max_tokens or shorten dtype"
                 ) from error
             self._batch_size = len(requests) // 2
         # Outside of the clause: the error's traceback holds the batch's tensors.
@@ -130,9 +130,9 @@ class TransformersSampler:
     ) -> list[Completion]:
         texts = tuple(sampling.stop)
         if texts not in self._stops:
-            vocabulary = self._decoder.config.get_text_config().vocab_size
+            vocabulary = self.decoder.config.get_text_config().vocab_size
             self._stops[texts] = Stops(
-                self._ends, vocabulary, self._tokenizer, texts, self._decoder.device
+                self._ends, vocabulary, self._tokenizer, texts, self.decoder.device
             )
         stops = self._stops[texts]
         tokens, lengths, ended, scores = self._decode(requests, sampling, stops, log_probs)
@@ -155,7 +155,7 @@ class TransformersSampler:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Sampled tokens `[B, T]`, their number `[B]`, whether they came to an end `[B]`, and the
         tokens' log-probs `[B, T]` where these are asked for."""
-        device, count = self._decoder.device, sampling.max_tokens
+        device, count = self.decoder.device, sampling.max_tokens
         streams = np.stack([stream_uniforms(r.stream, count) for r in requests], axis=1)
         uniforms = torch.from_numpy(streams).to(device)  # [T, B]
         sampled = torch.zeros(len(requests), count, dtype=torch.long, device=device)
@@ -165,9 +165,10 @@ class TransformersSampler:
         prompts = {
             ids: row for row, ids in enumerate(dict.fromkeys(r.prompt_ids for r in requests))
         }
-        decoding, logits = self._decoder.start(list(prompts), count, len(requests))
+        decoding, logits = self.decoder.start(list(prompts), count, len(requests))
         left = torch.arange(len(requests), device=device)  # completions that go on
         rows = torch.tensor([prompts[r.prompt_ids] for r in requests], device=device)
+        shared = True  # whether some completions may have a row in common
         for position in range(count):
             probabilities = next_token_probabilities(logits, sampling)
             tokens = draw(probabilities, uniforms[position, left], rows)
@@ -181,20 +182,24 @@ class TransformersSampler:
                 left, rows, tokens = left[~new], rows[~new], tokens[~new]
             if not len(left) or position + 1 == count:
                 break
-            sources, following, rows = branched(rows, tokens, *logits.shape)
-            decoding.keep(sources)
+            if shared or len(left) < (1.0 - _IDLE) * len(logits):
+                sources, following, rows, shared = branched(rows, tokens, *logits.shape)
+                decoding.keep(sources)
+            else:
+                following = torch.zeros_like(following).scatter_(0, rows, tokens)
             logits = decoding.step(following)
         return sampled.cpu(), lengths.cpu(), ended.cpu(), scores.cpu()
 
 
 def branched(
     rows: torch.Tensor, tokens: torch.Tensor, count: int, vocabulary: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]:
     """The rows of completions that shared `count` rows and have drawn `tokens`.
 
     Completion i `[B]` had the row `rows[i]`; those of one row go on sharing where they drew the
-    same token. Returns of which old row each new one `[K]` is a copy, its token `[K]`, and each
-    completion's new row `[B]`. Most rows keep their place, with some that nobody has any more.
+    same token. Returns of which old row each new one `[K]` is a copy, its token `[K]`, each
+    completion's new row `[B]`, and whether some still share one. Most rows keep their place, with
+    some that nobody has any more.
     """
     drawn, branch = (rows * vocabulary + tokens).unique(return_inverse=True)
     parents, following = drawn // vocabulary, drawn % vocabulary
@@ -210,7 +215,7 @@ def branched(
     sources[places] = parents
     appended = torch.zeros_like(sources)
     appended[places] = following
-    return sources, appended, places[branch]
+    return sources, appended, places[branch], wanted < len(rows)
 
 
 def versions() -> dict[str, str]:

@@ -27,7 +27,7 @@ from sage.problems.fetching import data_sums
 from sage.problems.sets import set_sums
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
-from sage.runtime.devices import visible_devices
+from sage.runtime.devices import jobs_per_gpu, places, visible_devices
 from sage.runtime.faults import Damaged, Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER
