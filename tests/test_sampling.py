@@ -144,6 +144,7 @@ class Cramped:
 
     def __init__(self, model: PreTrainedModel, rows: int, error: Exception) -> None:
         self._decoder, self._rows, self._error = FusedDecoder(model), rows, error
+        self.records = False
         self.config, self.device, self.dtype = model.config, model.device, model.dtype
         self.seen: list[int] = []
 

@@ -33,11 +33,15 @@ class Decoding(Protocol):
 
 
 class Decoder(Protocol):
-    """A policy that continues prompts; `config` is that of its model."""
+    """A policy that continues prompts; `config` is that of its model.
+
+    `records` says whether steps of the same number of rows are recorded and replayed.
+    """
 
     config: Any
     device: torch.device
     dtype: torch.dtype
+    records: bool
 
     def start(self, prompts: Prompts, room: int, rows: int) -> tuple[Decoding, torch.Tensor]:
         """Read the prompts, a row each, and give the first tokens' logits `[B, V]`.
@@ -56,6 +60,8 @@ def padded(prompts: Prompts, device: torch.device) -> tuple[torch.Tensor, torch.
 
 class ModuleDecoder:
     """A model of transformers, run as it is; `around` surrounds every forward pass."""
+
+    records = False
 
     def __init__(
         self, model: Any, around: Callable[[], AbstractContextManager[Any]] = nullcontext

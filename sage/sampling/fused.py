@@ -274,10 +274,10 @@ class FusedRows:
     def _grow(self, tokens: torch.Tensor) -> torch.Tensor:
         """The logits behind `tokens`, which attend to the columns that are filled and their own."""
         decoder, column = self._decoder, self._column
-        rows, groups = len(tokens), decoder.groups
+        rows = len(tokens)
         hidden = None  # without padding nothing is added to the scores
         if self._padded:
-            hidden = self._hidden[:, : column + 1].repeat_interleave(groups, dim=0)[:, None]
+            hidden = _for_groups(self._hidden[:, : column + 1], decoder.groups)
 
         def attend(n: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self._keys[n][:rows], self._values[n][:rows]
@@ -298,7 +298,7 @@ class FusedRows:
         outside = (places < column - positions[:, None]) | (places > column)  # [B, C]
         hidden = torch.zeros_like(outside, dtype=self._decoder.dtype)
         hidden.masked_fill_(outside, -torch.inf)
-        hidden = hidden.repeat_interleave(self._decoder.groups, dim=0)[:, None]
+        hidden = _for_groups(hidden, self._decoder.groups)
 
         def attend(n: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self._keys[n][:rows], self._values[n][:rows]
@@ -372,6 +372,11 @@ class FusedRows:
         more = min(self._limit - self._column, self._column)
         self._keys = [F.pad(keys, (0, more)) for keys in self._keys]
         self._values = [F.pad(values, (0, 0, 0, more)) for values in self._values]
+
+
+def _for_groups(hidden: torch.Tensor, groups: int) -> torch.Tensor:
+    """`[B, C]` for each of `groups` heads: `[B * G, 1, C]`."""
+    return hidden[:, None].expand(-1, groups, -1).reshape(-1, 1, hidden.shape[-1])
 
 
 def recorded(step: Step, inputs: tuple[torch.Tensor, ...]) -> Step:

@@ -2,8 +2,9 @@
 
 Requests are sorted by length, longest first, and decoded in batches of any problems. Completions
 of a batch share a row of the decoder for as long as they are the same: a prompt is read once, and
-a row branches where its completions draw different tokens. Rows that nobody has any more are
-dropped once they are a quarter. Batches shrink to what memory holds.
+a row branches where its completions draw different tokens. Where steps are recorded, which needs
+rows that stay as they are, completions part at once. Rows that nobody has any more are dropped once
+they are a quarter. Batches shrink to what memory holds.
 
 What is drawn does not depend on the batch but for floating-point ties: a batch of another
 size sums in another order, and a uniform number that falls into that gap picks the
@@ -182,7 +183,10 @@ class TransformersSampler:
                 left, rows, tokens = left[~new], rows[~new], tokens[~new]
             if not len(left) or position + 1 == count:
                 break
-            if shared or len(left) < (1.0 - _IDLE) * len(logits):
+            if shared and self.decoder.records:
+                decoding.keep(rows)
+                rows, following, shared = torch.arange(len(rows), device=device), tokens, False
+            elif shared or len(left) < (1.0 - _IDLE) * len(logits):
                 sources, following, rows, shared = branched(rows, tokens, *logits.shape)
                 decoding.keep(sources)
             else:
