@@ -25,7 +25,6 @@ OF_VLLM, OF_TRAINER = 2 * 2**30, 4 * 2**30
 SHARE_OF_VLLM = 0.3
 """Share of a GPU that TRL's vLLM takes, which is handed all weights and draws beside training."""
 
-_PLACE = "#"  # between a device's key and the number of a job's place on it
 _DRIVERS = {"12": 525, "13": 580}  # NVIDIA's CUDA compatibility guide
 
 _LINE = re.compile(r"(?P<mig>\s+MIG .*|GPU (?P<index>\d+): .*)\(UUID: (?P<uuid>[^)]+)\)")
@@ -77,13 +76,8 @@ def jobs_per_gpu() -> int:
 def places() -> list[Device]:
     """The visible devices, each as often as jobs may share it; GPUs fill evenly in this order."""
     devices, jobs = visible_devices(), jobs_per_gpu()
-    extra = [Device(d.name, f"{d.key}{_PLACE}{n}") for n in range(2, jobs + 1) for d in devices]
+    extra = [Device(d.name, f"{d.key}#{n}") for n in range(2, jobs + 1) for d in devices]
     return [*devices, *extra]
-
-
-def uuids(places: Sequence[Device]) -> list[str]:
-    """The keys of the devices on which `places` are."""
-    return [place.key.partition(_PLACE)[0] for place in places]
 
 
 def see_one_device() -> None:

@@ -27,7 +27,6 @@ from sage.runtime.devices import (
     jobs_per_gpu,
     occupants,
     places,
-    uuids,
     visible_devices,
 )
 from sage.runtime.faults import explained
@@ -78,7 +77,7 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
                 ends_with_snakemake(),
                 recorded(snakemake, settings) as inputs,
                 leased(asked, str(log)) as devices,
-                watched(uuids(devices)),
+                watched([d.key for d in devices] if jobs_per_gpu() == 1 else []),
             ):
                 yield Manifest(
                     settings=settings,
