@@ -1,0 +1,33 @@
+"""Use and execution of strategies, counted by hand; the pages hold to what was found."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+from conftest import ROOT
+
+from benchmarks import use_and_execution
+from benchmarks.use_and_execution import shares
+
+RIGHT = "P a4+4=3+5=8 b2+6=1+7=8 c3+3=4+2=6<end_working_out><SOLUTION>886</SOLUTION>"
+SLIPPED = "P a4+4=3+5=8 b2+6=1+7=8 c3+3=4+1=5<end_working_out><SOLUTION>885</SOLUTION>"
+TURNED = "T a4+4=3+5=8 b6+2=1+7=8 c3+3=4+2=6<end_working_out><SOLUTION>886</SOLUTION>"
+
+
+def test_shares_are_of_draws_and_of_uses() -> None:
+    """Four draws on a plain sheet: three are plain, one of them is right; other text is none."""
+    written = [RIGHT, SLIPPED, SLIPPED, TURNED, "what?", TURNED]
+    samples = pd.DataFrame({"problem_id": ["p"] * 4 + ["q"] * 2, "completion": written})
+    sheet = "Add a4+4 b2+6 c3+3"
+    found = shares(samples, {"p": (sheet, "plain"), "q": (sheet, "turn")})
+    assert found == {
+        "plain": {"used": 0.75, "right": 0.333},
+        "turn": {"used": 0.5, "right": 1.0},
+    }
+
+
+def test_the_page_holds_the_table() -> None:
+    content = json.loads(use_and_execution.FILE.read_text(encoding="utf-8"))
+    page = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
+    assert use_and_execution.table(content) in page
