@@ -18,7 +18,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from sage.study.faults import is_model
-from sage.study.written import EXTENDS
+from sage.study.written import EXTENDS, OTHERS
 from workflow.settings_docs.sections import FAMILIES, Family, File, leaves
 
 _OWN = {
@@ -91,6 +91,8 @@ def _part_of(definition: dict[str, Any]) -> dict[str, Any]:
         for keys in ("properties", "patternProperties"):
             if keys in each:
                 each[keys] = {name: _or_null(value) for name, value in each[keys].items()}
+        if each.get("additionalProperties") is False and "properties" in each:
+            each["properties"][OTHERS] = {"type": "null"}
         if isinstance(each.get("additionalProperties"), dict):
             each["additionalProperties"] = _or_null(each["additionalProperties"])
     return part
