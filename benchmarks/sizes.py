@@ -2,8 +2,8 @@
 
     python -m benchmarks.sizes results/sizes
 
-Prints pass@1 and pass@16 with correct working of each method at each size, means over three bases,
-and how the guide's effect differs between sizes. A folder of a kept run will do as well.
+Prints pass@1 and pass@16 with correct working of each method at each size, means over the bases
+that were run, and how the guide's effect differs between sizes. A folder of a kept run will do too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZES = {
     "0.6 M": ("middle_first", "middle_second", "middle_third"),
     "2.3 M": ("large_first", "large_second", "large_third"),
 }
-"""The bases of each size."""
+"""The bases of each size; of the largest, one was run."""
 
 GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
 
@@ -59,7 +59,10 @@ def levels(counts: pd.DataFrame, bases: Sequence[str], row: str) -> dict[str, np
 def tables(counts: pd.DataFrame) -> list[str]:
     """The levels of each method at each size, and the guide's effect beside the smallest size's."""
     lines, effects = [], {}
-    for size, bases in SIZES.items():
+    run = set(counts["model"])
+    for size, named in SIZES.items():
+        if not (bases := [base for base in named if base in run]):
+            continue
         rows = counts.loc[counts["model"] == bases[0], "algorithm"].unique()
         by_row = {row: levels(counts, bases, row) for row in rows}
         for row, found in by_row.items():
@@ -68,6 +71,9 @@ def tables(counts: pd.DataFrame) -> list[str]:
     first = next(iter(effects))
     apart = []
     for size, effect in effects.items():
+        if len(effect) == 1:
+            apart.append([size, f"{100 * effect[0]:+.1f}, one base", ""])
+            continue
         welch = ttest_ind(effect, effects[first], equal_var=False).confidence_interval()
         value = effect.mean() - effects[first].mean()
         told = "" if size == first else points_of((value, welch.low, welch.high))

@@ -3,8 +3,8 @@
     python -m benchmarks.use_and_execution results/dose_more zero plus
 
 A sheet comes right if its completion uses the strategy that pays on it and does that without a
-fault, so a rate of success is a product of the two. Prints both for each method and stratum of the
-models that are named, and adds them to `benchmarks/use_and_execution.json`.
+fault, so a rate of success is a product of the two. Prints both for each method of the models that
+are named, by stratum and in short, and adds them to `benchmarks/use_and_execution.json`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.chance import markdown
+from benchmarks.kept_tables import SEEN
 from sage.problems.record import read_problems
 from sage.problems.sums import STRATEGIES, read_sheet
 from sage.problems.sums_working import check_working
@@ -77,13 +78,29 @@ def table(content: dict[str, dict[str, Shares]]) -> str:
     return markdown(" | ".join(["model", "method", "%", *strata]), lines)
 
 
+def short(content: dict[str, dict[str, Shares]]) -> str:
+    """A line for each model and method: strata that RL trains on, and the others."""
+    lines = []
+    for model, methods in content.items():
+        for row, found in methods.items():
+            cells = []
+            for seen in (True, False):
+                own = [each for name, each in found.items() if (name in SEEN) == seen]
+                used = sum(each["used"] for each in own)
+                right = sum(each["used"] * each["right"] for each in own)
+                cells += [percent(used / len(own)), percent(right / used)]
+            lines.append([model, f"`{row}`", *cells])
+    head = "model | method | used where RL trains | then right | used elsewhere | then right"
+    return markdown(head, lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print and keep."""
     place, *models = sys.argv[1:] if arguments is None else arguments
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     found = {model: of_model(Results(Path(place)), model) for model in models}
-    print(table(found))
-    write_json_atomic(FILE, kept | found)
+    print(table(found), short(found), sep="\n\n")
+    write_json_atomic(FILE, kept | {Path(place).name: found})
     return 0
 
 

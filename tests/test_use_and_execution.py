@@ -8,7 +8,7 @@ import pandas as pd
 from conftest import ROOT
 
 from benchmarks import use_and_execution
-from benchmarks.use_and_execution import shares
+from benchmarks.use_and_execution import shares, short
 
 RIGHT = "P a4+4=3+5=8 b2+6=1+7=8 c3+3=4+2=6<end_working_out><SOLUTION>886</SOLUTION>"
 SLIPPED = "P a4+4=3+5=8 b2+6=1+7=8 c3+3=4+1=5<end_working_out><SOLUTION>885</SOLUTION>"
@@ -27,7 +27,16 @@ def test_shares_are_of_draws_and_of_uses() -> None:
     }
 
 
-def test_the_page_holds_the_table() -> None:
+def test_in_short_uses_weigh_what_is_right() -> None:
+    """Used 60 and 20 %, right in half and in all of these: in 50 of 80."""
+    rare = {"used": 0.1, "right": 0.3}
+    found = {"plain": {"used": 0.6, "right": 0.5}, "turn": {"used": 0.2, "right": 1.0}}
+    table = short({"m": {"base": {**found, "raise": rare, "lower": rare}}})
+    assert "| m | `base` | 40.0 | 62.5 | 10.0 | 30.0 |" in table
+
+
+def test_the_page_holds_the_tables() -> None:
     content = json.loads(use_and_execution.FILE.read_text(encoding="utf-8"))
     page = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
-    assert use_and_execution.table(content) in page
+    assert use_and_execution.table(content["dose_more"]) in page
+    assert short(content["sizes"]) in page
