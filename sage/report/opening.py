@@ -389,6 +389,6 @@ def _of_control(gaining: Sequence[_Difference], bases: Mapping[int, str]) -> lis
     )
     base = f"; the base has {bases[one.k]} %" if one.k in bases else ""
     return [
-        f"{one.title}, a control that is not rewarded for right answers, gains at least as much in "
-        f"pass@{one.k} ({known}{base})."
+        f"No method gains more in pass@{one.k} than {one.title}, a control that is not rewarded "
+        f"for right answers ({known}{base})."
     ]
