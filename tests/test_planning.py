@@ -67,7 +67,7 @@ def test_a_study_has_the_speed_of_the_one_it_extends_for_models_of_its_size(
     }
     known = {s.tokens_per_second for s in plan(mini, Results(tmp_path)) if s.name == "rl"}
     assert {speeds["sums"], speeds["small_third"]} == known
-    assert speeds["middle_first"] is speeds["large_third"] is None
+    assert speeds["middle_first"] is speeds["large_first"] is None
 
 
 @pytest.mark.parametrize(
