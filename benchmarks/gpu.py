@@ -61,7 +61,9 @@ def pytest_runtest_logreport(report: Any) -> None:
         row["outcome"] = report.outcome
         row["measured"] = dict(report.user_properties)
         if report.outcome != "passed":
-            row["reason"] = str(report.longrepr).strip().splitlines()[-1][:300]
+            why = report.longrepr  # of a skipped test the file, the line and the reason
+            said = why[-1] if isinstance(why, tuple) else str(why)
+            row["reason"] = said.strip().splitlines()[-1][:300]
     _keep()
 
 

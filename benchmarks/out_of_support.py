@@ -11,7 +11,6 @@ how often that is then right.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,17 +19,15 @@ import pandas as pd
 
 from benchmarks.chance import difference, markdown
 from benchmarks.kept_tables import points_of
+from benchmarks.use_and_execution import samples_of, sheets_of, uses
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.problems.record import read_problems
-from sage.problems.sums import read_sheet
-from sage.problems.sums_working import check_working, strategy_of
 from sage.rendering.numbers import percent
 from sage.results import Results
 from sage.runtime.files import write_json_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE
 
-MODEL, CHOOSING, SHEETS = "sums", "drawn_again", "sheets"
+MODEL, CHOOSING = "sums", "drawn_again"
 FILE = Path(__file__).with_suffix(".json")
 K = 512
 
@@ -84,23 +81,16 @@ def _rate(counts: pd.DataFrame, row: str, chosen: Sequence[str]) -> str:
 def strategies(results: Results, chosen: Sequence[str]) -> dict[str, dict[str, float]]:
     """By method: draws on the chosen problems that use their problem's strategy, of 10,000, and the
     share of these that is right with correct working."""
-    problems = {each.problem_id: each for each in read_problems(results.problems(SHEETS))}
-    found: dict[str, list[bool]] = {}
-    drawn: Counter[str] = Counter()
-    for file in sorted(results.folder.glob(f"samples/{MODEL}/*/seed*/{SHEETS}.parquet")):
-        row, samples = file.parts[-3], read_frame(file)
-        samples = samples[samples["problem_id"].isin(chosen)]
-        drawn[row] += len(samples)
-        for name, written in zip(samples["problem_id"], samples["completion"], strict=True):
-            asked = problems[name]
-            if strategy_of(asked.problem, written) == asked.stratum:
-                sheet = read_sheet(asked.problem)
-                right = sheet is not None and check_working(sheet, written).right
-                found.setdefault(row, []).append(right)
-    return {
-        row: {"used": round(1e4 * len(own) / drawn[row], 1), "right": round(float(np.mean(own)), 3)}
-        for row, own in found.items()
-    }
+    found = {}
+    for row, samples in samples_of(results, MODEL).items():
+        drawn = uses(samples[samples["problem_id"].isin(chosen)], sheets_of(results))
+        used, right = drawn["used"].sum(), drawn["right"].sum()
+        if used:
+            found[row] = {
+                "used": round(float(1e4 * used / len(drawn)), 1),
+                "right": round(float(right / used), 3),
+            }
+    return found
 
 
 def main(results: Path) -> None:

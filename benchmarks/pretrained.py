@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.branch_points import chance
 from benchmarks.chance import markdown
-from sage.evaluation.pass_at_k import pass_at_k
+from sage.evaluation.counts import counts_table
+from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 from sage.problems.record import read_problems
-from sage.problems.sums import read_sheet
-from sage.problems.sums_working import check_working
 from sage.rendering.numbers import percent
 from sage.results import Results, Run
 from sage.runtime.files import write_json_atomic
@@ -33,34 +31,27 @@ FILE = Path(__file__).with_suffix(".json")
 MODEL, SHEETS, K = "sums", "sheets", 32
 ENDS = 8
 """Steps at the beginning, and at the end, over which a run's reward is averaged."""
+COLUMNS = ("seed", "reward_first", "reward_last", "kl_last", "dose")
 
 
 def base_of(results: Results) -> dict[str, Any]:
     """How often the base is right with correct working, over all sheets and by stratum."""
     run = Run(MODEL, BASE, 0)
-    samples = read_frame(results.samples(run, SHEETS))
-    problems = read_problems(results.problems(SHEETS))
-    sheets = {each.problem_id: read_sheet(each.problem) for each in problems}
-    right = np.array(
-        [
-            (sheet := sheets[name]) is not None and check_working(sheet, written).right
-            for name, written in zip(samples["problem_id"], samples["completion"], strict=True)
-        ]
-    )
-    by_sheet = pd.Series(right).groupby(samples["problem_id"].to_numpy()).agg(["sum", "size"])
-    draws = int(by_sheet["size"].iloc[0])
-    strata = pd.Series({each.problem_id: each.stratum for each in problems})
-    rates = by_sheet["sum"].groupby(strata).sum() / by_sheet["size"].groupby(strata).sum()
-    solved = pass_at_k(draws, by_sheet["sum"].to_numpy(int), np.array([1, K]))
+    samples = {(MODEL, BASE, 0, SHEETS): read_frame(results.samples(run, SHEETS))}
+    counts = counts_table(samples, read_problems(results.problems(SHEETS)))
+    draws = int(counts["n_samples"].iloc[0])
+    solved = pass_at_k(draws, counts["worked"].to_numpy(int), np.array([1, K])).mean(axis=0)
+    lucky = np.stack(counts["chance"])[:, powers_of_two(draws).tolist().index(K)]
+    rates = counts.groupby("stratum")["worked"].mean() / draws
     manifest = json.loads(results.sample_manifest(run, SHEETS).read_text(encoding="utf-8"))
     return {
         "commit": manifest["git_commit"],
         "hardware": manifest["hardware"],
         "tokens_per_second": manifest["tokens_per_second"],
         "draws": draws,
-        "pass_1": round(float(solved[:, 0].mean()), 4),
-        f"pass_{K}": round(float(solved[:, 1].mean()), 4),
-        f"chance_{K}": round(chance(samples, problems, K), 4),
+        "pass_1": round(float(solved[0]), 4),
+        f"pass_{K}": round(float(solved[1]), 4),
+        f"chance_{K}": round(float(lucky.mean()), 4),
         "strata": {str(name): round(float(rate), 4) for name, rate in rates.items()},
     }
 
@@ -102,9 +93,6 @@ def render(content: dict[str, Any]) -> str:
     ]
     head = f"method | seed | reward, first {ENDS} steps | last {ENDS} | KL | dose"
     return markdown(" | ".join(names), [cells]) + "\n\n" + markdown(head, lines)
-
-
-COLUMNS = ("seed", "reward_first", "reward_last", "kl_last", "dose")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,7 +29,8 @@ from sage.policies import load_model, save_checkpoint
 from sage.problems.sets import draw_problems
 from sage.prompting import prompt_ids
 from sage.sampling.decoders import Decoding, Prompts, padded
-from sage.sampling.fused import FusedDecoder, FusedRows
+from sage.sampling.fused import FusedDecoder
+from sage.sampling.fused_rows import FusedRows
 from sage.sampling.interface import Completion, Request
 from sage.sampling.stops import end_ids
 from sage.sampling.transformers_engine import TransformersSampler

@@ -9,7 +9,7 @@ that were run, and how the guide's effect differs between sizes. A folder of a k
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +19,19 @@ from scipy.stats import ttest_ind
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN, K, points_of
 from benchmarks.path_tables import mean_over
+from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.numbers import percent
 from sage.results import Results
 from sage.runtime.tables import read_frame
+from sage.study import BASE
 
 SIZES = {
     "0.17 M": ("sums", "small_second", "small_third"),
     "0.6 M": ("middle_first", "middle_second", "middle_third"),
-    "2.3 M": ("large_first", "large_second", "large_third"),
+    "2.3 M": ("large_first",),
 }
-"""The bases of each size; of the largest, one was run."""
+"""The bases of each size."""
 
 GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
 
@@ -56,34 +58,53 @@ def levels(counts: pd.DataFrame, bases: Sequence[str], row: str) -> dict[str, np
     return {name: np.array(values) for name, values in found.items()}
 
 
+def mixtures(
+    counts: pd.DataFrame, bases: Sequence[str], found: Mapping[str, dict[str, np.ndarray]]
+) -> np.ndarray:
+    """pass@16 `[bases]` of draws from the base and PLAIN, mixed to be right as often as GUIDED is
+    where RL trains; all with correct working."""
+    accuracy, most, least = (found[row]["working"] for row in (GUIDED, PLAIN, BASE))
+    shares = np.clip((most - accuracy) / np.maximum(most - least, 1e-9), 0, 1)
+    mixed = []
+    for base, share in zip(bases, shares, strict=True):
+        own = counts[counts["model"] == base].sort_values("problem_id").groupby("algorithm")
+        drawn, trained = (own.get_group(row)["worked"].to_numpy(int) for row in (BASE, PLAIN))
+        n = int(counts["n_samples"].iloc[0])
+        mixed.append(mixture_pass_at_k(n, drawn, trained[None], float(share), K).mean())
+    return np.array(mixed)
+
+
 def tables(counts: pd.DataFrame) -> list[str]:
-    """The levels of each method at each size, and the guide's effect beside the smallest size's."""
-    lines, effects = [], {}
-    run = set(counts["model"])
-    for size, named in SIZES.items():
-        if not (bases := [base for base in named if base in run]):
-            continue
+    """The levels of each method at each size, and the guide's effect beside the smallest size's and
+    beside a mixture of the base and of the method without a guide that is as accurate."""
+    lines, effects, beside = [], {}, {}
+    for size, bases in SIZES.items():
         rows = counts.loc[counts["model"] == bases[0], "algorithm"].unique()
         by_row = {row: levels(counts, bases, row) for row in rows}
         for row, found in by_row.items():
             lines.append([size, f"`{row}`", *(percent(each.mean()) for each in found.values())])
         effects[size] = by_row[GUIDED]["coverage"] - by_row[PLAIN]["coverage"]
+        beside[size] = by_row[GUIDED]["coverage"] - mixtures(counts, bases, by_row)
     first = next(iter(effects))
     apart = []
     for size, effect in effects.items():
         if len(effect) == 1:
-            apart.append([size, f"{100 * effect[0]:+.1f}, one base", ""])
+            ones = [f"{100 * each[size][0]:+.1f}, one base" for each in (effects, beside)]
+            apart.append([size, ones[0], "", ones[1]])
             continue
         welch = ttest_ind(effect, effects[first], equal_var=False).confidence_interval()
         value = effect.mean() - effects[first].mean()
         told = "" if size == first else points_of((value, welch.low, welch.high))
-        apart.append([size, points_of(mean_over(effect)), told])
+        means = [points_of(mean_over(each[size])) for each in (effects, beside)]
+        apart.append([size, means[0], told, means[1]])
     return [
         markdown(
             f"size | method | pass@1 where RL trains | with correct working | pass@{K} with it",
             lines,
         ),
-        markdown(f"size | guide minus none, pass@{K} | minus that at {first}", apart),
+        markdown(
+            f"size | guide minus none, pass@{K} | minus that at {first} | minus a mixture", apart
+        ),
     ]
 
 

@@ -1,14 +1,16 @@
 """What RL changes in the world of sums: which strategies are used, and how well they are done.
 
-    python -m benchmarks.use_and_execution results/dose_more zero plus
+    python -m benchmarks.use_and_execution results/dose_more plus zero --cooled
 
 A sheet comes right if its completion uses the strategy that pays on it and does that without a
 fault, so a rate of success is a product of the two. Prints both for each method of the models that
-are named, by stratum and in short, and adds them to `benchmarks/use_and_execution.json`.
+are named, by stratum and in short, and adds them to `benchmarks/use_and_execution.json`. With
+`--cooled` also of their bases at lower temperatures, which sharpen a policy without training.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -18,50 +20,84 @@ import pandas as pd
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN
+from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.problems.sums import STRATEGIES, read_sheet
 from sage.problems.sums_working import check_working
+from sage.prompting import prompt_ids
 from sage.rendering.numbers import percent
 from sage.results import Results
 from sage.runtime.files import write_json_atomic
 from sage.runtime.tables import read_frame
+from sage.sampling.interface import Request
+from sage.sampling.transformers_engine import TransformersSampler
+from sage.study import BASE, Sampling
 
 FILE = Path(__file__).with_suffix(".json")
 SHEETS = "sheets"
+COOL, DRAWS = (0.7, 0.5, 0.3), 64
+"""Temperatures at which the base is drawn from as well, and its completions of each sheet then."""
 
 Shares = dict[str, dict[str, float]]
 """By stratum, of all draws: `used` its own strategy, and of these `right` with correct working."""
 
 
-def shares(samples: pd.DataFrame, problems: dict[str, tuple[str, str]]) -> Shares:
-    """Of completions on sheets, whose texts and strata `problems` has by their ids."""
+def sheets_of(results: Results) -> dict[str, tuple[str, str]]:
+    """The text and the stratum of each sheet, by its id."""
+    return {p.problem_id: (p.problem, p.stratum) for p in read_problems(results.problems(SHEETS))}
+
+
+def samples_of(results: Results, model: str) -> dict[str, pd.DataFrame]:
+    """The samples of each method, of its runs together."""
+    frames: dict[str, list[pd.DataFrame]] = {}
+    for file in sorted(results.folder.glob(f"samples/{model}/*/seed*/{SHEETS}.parquet")):
+        frames.setdefault(file.parts[-3], []).append(read_frame(file))
+    return {row: pd.concat(own) for row, own in frames.items()}
+
+
+def uses(samples: pd.DataFrame, sheets: dict[str, tuple[str, str]]) -> pd.DataFrame:
+    """Of each completion its sheet's `stratum`, if that is `used`, and if it is then `right`."""
     rows = []
     for name, written in zip(samples["problem_id"], samples["completion"], strict=True):
-        text, stratum = problems[name]
+        text, stratum = sheets[name]
         sheet = read_sheet(text)
         checked = check_working(sheet, written) if sheet else None
         used = checked is not None and checked.strategy == stratum
         rows.append((stratum, used, used and checked is not None and checked.right))
-    frame = pd.DataFrame(rows, columns=["stratum", "used", "right"]).groupby("stratum").sum()
-    draws = samples["problem_id"].map(lambda name: problems[name][1]).value_counts()
+    return pd.DataFrame(rows, columns=["stratum", "used", "right"])
+
+
+def shares(samples: pd.DataFrame, sheets: dict[str, tuple[str, str]]) -> Shares:
+    """The same by stratum."""
+    found = uses(samples, sheets).groupby("stratum").agg(["sum", "size"])
     return {
-        stratum: {
-            "used": round(float(row["used"] / draws[stratum]), 4),
-            "right": round(float(row["right"] / max(1, row["used"])), 3),
+        str(stratum): {
+            "used": round(float(row["used", "sum"] / row["used", "size"]), 4),
+            "right": round(float(row["right", "sum"] / max(1, row["used", "sum"])), 3),
         }
-        for stratum, row in frame.iterrows()
+        for stratum, row in found.iterrows()
     }
 
 
-def of_model(results: Results, model: str) -> dict[str, Shares]:
-    """By method, over its runs together."""
-    problems = {
-        p.problem_id: (p.problem, p.stratum) for p in read_problems(results.problems(SHEETS))
-    }
-    frames: dict[str, list[pd.DataFrame]] = {}
-    for file in sorted(results.folder.glob(f"samples/{model}/*/seed*/{SHEETS}.parquet")):
-        frames.setdefault(file.parts[-3], []).append(read_frame(file))
-    return {row: shares(pd.concat(own), problems) for row, own in frames.items()}
+def of_model(results: Results, model: str, temperatures: Sequence[float]) -> dict[str, Shares]:
+    """By method, and of the base at these temperatures."""
+    sheets, base = sheets_of(results), results.folder / f"models/{model}/base"
+    drawn = {f"{BASE} at {t:g}": cooled(base, sheets, t) for t in temperatures}
+    return {row: shares(own, sheets) for row, own in (samples_of(results, model) | drawn).items()}
+
+
+def cooled(base: Path, sheets: dict[str, tuple[str, str]], temperature: float) -> pd.DataFrame:
+    """Completions of a base at a temperature, DRAWS of each sheet: a rival without training."""
+    tokenizer = load_tokenizer(base)
+    sampler = TransformersSampler.from_model(load_model(base), tokenizer, None, consume=True)
+    requests = [
+        Request(tuple(prompt_ids(tokenizer, text)), f"{name}/{draw}")
+        for name, (text, _) in sheets.items()
+        for draw in range(DRAWS)
+    ]
+    drawn = sampler.sample(requests, Sampling(temperature=temperature, max_tokens=64))
+    names = [name for name in sheets for _ in range(DRAWS)]
+    return pd.DataFrame({"problem_id": names, "completion": [each.text for each in drawn]})
 
 
 def table(content: dict[str, dict[str, Shares]]) -> str:
@@ -96,11 +132,16 @@ def short(content: dict[str, dict[str, Shares]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print and keep."""
-    place, *models = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("results", type=Path)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--cooled", action="store_true", help="draw from bases at less than 1 too")
+    asked = parser.parse_args(arguments)
+    temperatures = COOL if asked.cooled else ()
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
-    found = {model: of_model(Results(Path(place)), model) for model in models}
+    found = {m: of_model(Results(asked.results), m, temperatures) for m in asked.models}
     print(table(found), short(found), sep="\n\n")
-    write_json_atomic(FILE, kept | {Path(place).name: found})
+    write_json_atomic(FILE, kept | {asked.results.name: found})
     return 0
 
 

@@ -56,6 +56,7 @@ def test_every_test_has_a_row_with_its_outcome_and_what_it_measured(tmp_path: Pa
         "test_skipped": "skipped",
         "test_is_slow": "passed",
     }
+    assert rows["test_skipped"]["reason"] == "Skipped: for a reason"  # and no path
     text = gpu.render({f"test_few.py::{name}": row for name, row in rows.items()})
     assert "  ratio: 1.01 (at most 1.02)" in text
     assert "for a reason" in text

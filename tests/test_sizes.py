@@ -1,8 +1,15 @@
 """Levels of methods at each size, and the guide's effects, by hand."""
 
-import pandas as pd
+from math import comb
 
-from benchmarks.sizes import GUIDED, PLAIN, SIZES, levels, tables
+import pandas as pd
+import pytest
+
+from benchmarks.sizes import GUIDED, PLAIN, SIZES, levels, mixtures, tables
+from sage.study import BASE
+
+COLUMNS = ["model", "algorithm", "train_seed", "problem_id", "stratum", "n_samples"]
+COLUMNS += ["correct", "worked"]
 
 
 def counts() -> pd.DataFrame:
@@ -13,8 +20,7 @@ def counts() -> pd.DataFrame:
             for row, worked in (("base", 4), (PLAIN, base), (GUIDED, base + place)):
                 for stratum, right in (("plain", worked), ("upturn", 0)):
                     rows.append((model, row, 0, f"p{stratum}", stratum, 16, right + 1, right))
-    columns = ["model", "algorithm", "train_seed", "problem_id", "stratum", "n_samples"]
-    return pd.DataFrame(rows, columns=[*columns, "correct", "worked"])
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def test_levels_are_of_each_base() -> None:
@@ -28,6 +34,25 @@ def test_the_tables_have_every_size_and_method() -> None:
     of_methods, of_effects = tables(counts())
     assert of_methods.count("| `base` | 31.2 | 25.0 |") == 3  # 5 and 4 of 16
     # Of the bases with 0, 1 and 2 right only the first gains by one more: half of its two sheets.
-    assert "| 0.6 M | +16.7 (" in of_effects
-    assert of_effects.count("| +16.7 (") == 4  # at two sizes, and minus the first
+    assert "| 0.6 M | +16.7 (−55.0 to +88.4) | +16.7 (" in of_effects
     assert "| 0.17 M | +0.0 (+0.0 to +0.0) |  |" in of_effects
+    assert "| 2.3 M | +50.0, one base |  |" in of_effects
+
+
+def test_a_mixture_is_as_accurate_as_the_guided_method() -> None:
+    """As accurate as no guide it is that, as accurate as the base it is the base."""
+    right = {BASE: (2, 8), PLAIN: (16, 0)}  # of 32, where RL trains and elsewhere
+    for row, expected in ((PLAIN, (1 + 0) / 2), (BASE, 0.5 * sum(of_sixteen(n) for n in (2, 8)))):
+        rows = [
+            ("m", name, 0, stratum, stratum, 32, n, n)
+            for name, both in (right | {GUIDED: right[row]}).items()
+            for stratum, n in zip(("plain", "upturn"), both, strict=True)
+        ]
+        table = pd.DataFrame(rows, columns=COLUMNS)
+        found = {name: levels(table, ["m"], name) for name in (BASE, PLAIN, GUIDED)}
+        assert mixtures(table, ["m"], found)[0] == pytest.approx(expected, abs=1e-3)
+
+
+def of_sixteen(right: int) -> float:
+    """pass@16 of so many right ones among 32."""
+    return 1 - comb(32 - right, 16) / comb(32, 16)
