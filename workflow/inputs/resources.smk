@@ -51,7 +51,9 @@ def growing(amount):
 def gpu_limit(wildcards):
     """How many GPUs jobs may use at a time: a limit set in the profile or command, else all."""
     limit = workflow.global_resources.get("gpu")
-    return -(-(limit.value if limit else len(places())) // jobs_per_gpu())  # a part is a GPU too
+    return -(
+        -(limit.value if limit else len(places())) // jobs_per_gpu()
+    )  # a part is a GPU too
 
 
 def let_scheduler_sleep():
