@@ -1,6 +1,7 @@
 # What jobs ask of the machine.
 
 from functools import cache
+from math import ceil
 
 
 def model_of(wildcards):
@@ -51,9 +52,8 @@ def growing(amount):
 def gpu_limit(wildcards):
     """How many GPUs jobs may use at a time: a limit set in the profile or command, else all."""
     limit = workflow.global_resources.get("gpu")
-    return -(
-        -(limit.value if limit else len(places())) // jobs_per_gpu()
-    )  # a part is a GPU too
+    jobs = limit.value if limit else len(places())
+    return ceil(jobs / jobs_per_gpu())
 
 
 def let_scheduler_sleep():
