@@ -317,3 +317,19 @@ def test_jobs_share_a_gpu_where_they_may(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv(SHARING, wrong)
         with pytest.raises(ValueError, match="whole number"), leased(1, "job"):
             pass
+
+
+@pytest.mark.parametrize(("jobs", "limits"), [(None, []), ("1", []), ("5", [0.19])])
+def test_a_job_has_no_more_than_its_share_of_a_shared_gpu(
+    jobs: str | None, limits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process would else cache all it freed, until the last job finds no memory."""
+    asked: list[float] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", asked.append)
+    monkeypatch.delenv(SHARING, raising=False)
+    if jobs:
+        monkeypatch.setenv(SHARING, jobs)
+    assert job.device_of("auto") == job.device_of("cuda") == "cuda"
+    assert asked == pytest.approx(limits * 2)
+    assert job.device_of("cpu") == "cpu" and len(asked) == 2 * len(limits)

@@ -40,6 +40,9 @@ from sage.runtime.usage import watched
 LEAVING_SECONDS = 60.0
 """Seconds that a job waits for processes without a lease to leave its GPUs."""
 
+SHARED = 0.95
+"""The share of a GPU's memory for the tensors of all jobs that share it; CUDA needs the rest."""
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 # Of glibc's `mallopt`: the parameter's number, and a value in bytes.
@@ -190,7 +193,7 @@ def _await_leaving(devices: Sequence[Device]) -> None:
 def device_of(setting: str) -> str:
     """`cuda` or `cpu`; `auto` means the GPU if this process has one.
 
-    Raises RuntimeError for `cuda` without a GPU, and where the process has a GPU that torch does
+    Where jobs share a GPU, the tensors of this one get its share of the memory and no more. Raises RuntimeError for `cuda` without a GPU, and where the process has a GPU that torch does
     not see: the job would run on the CPU, some hundred times slower, and hold the GPU idle.
     """
     if setting == "cpu":
@@ -198,6 +201,9 @@ def device_of(setting: str) -> str:
     import torch
 
     if torch.cuda.is_available():
+        if (jobs := jobs_per_gpu()) > 1:
+            # Without a limit torch keeps what it freed, and the jobs that come last find no memory.
+            torch.cuda.set_per_process_memory_fraction(SHARED / jobs)
         return "cuda"
     if devices := visible_devices():
         raise RuntimeError(unseen([device.name for device in devices], torch))
