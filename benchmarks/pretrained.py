@@ -34,26 +34,29 @@ ENDS = 8
 COLUMNS = ("seed", "reward_first", "reward_last", "kl_last", "dose")
 
 
-def base_of(results: Results) -> dict[str, Any]:
-    """How often the base is right with correct working, over all sheets and by stratum."""
-    run = Run(MODEL, BASE, 0)
-    samples = {(MODEL, BASE, 0, SHEETS): read_frame(results.samples(run, SHEETS))}
+def solved_by(results: Results, run: Run) -> dict[str, Any]:
+    """How often a policy is right with correct working, over all sheets and by stratum."""
+    samples = {(MODEL, run.algorithm, run.seed, SHEETS): read_frame(results.samples(run, SHEETS))}
     counts = counts_table(samples, read_problems(results.problems(SHEETS)))
     draws = int(counts["n_samples"].iloc[0])
     solved = pass_at_k(draws, counts["worked"].to_numpy(int), np.array([1, K])).mean(axis=0)
     lucky = np.stack(counts["chance"])[:, powers_of_two(draws).tolist().index(K)]
     rates = counts.groupby("stratum")["worked"].mean() / draws
-    manifest = json.loads(results.sample_manifest(run, SHEETS).read_text(encoding="utf-8"))
     return {
-        "commit": manifest["git_commit"],
-        "hardware": manifest["hardware"],
-        "tokens_per_second": manifest["tokens_per_second"],
         "draws": draws,
         "pass_1": round(float(solved[0]), 4),
         f"pass_{K}": round(float(solved[1]), 4),
         f"chance_{K}": round(float(lucky.mean()), 4),
         "strata": {str(name): round(float(rate), 4) for name, rate in rates.items()},
     }
+
+
+def base_of(results: Results) -> dict[str, Any]:
+    """The same of the base, and where it was sampled."""
+    run = Run(MODEL, BASE, 0)
+    manifest = json.loads(results.sample_manifest(run, SHEETS).read_text(encoding="utf-8"))
+    kept = {key: manifest[key] for key in ("git_commit", "hardware", "tokens_per_second")}
+    return kept | solved_by(results, run)
 
 
 def training_of(folder: Path) -> dict[str, Any]:
@@ -81,9 +84,15 @@ def training_of(folder: Path) -> dict[str, Any]:
 def render(content: dict[str, Any]) -> str:
     """Both as tables."""
     base = content["base"]
-    cells = [percent(base[name]) for name in ("pass_1", f"pass_{K}", f"chance_{K}")]
-    cells += [percent(rate) for rate in base["strata"].values()]
-    names = ["pass@1", f"pass@{K}", f"chance of pass@{K}", *base["strata"]]
+    names = ["policy", "pass@1", f"pass@{K}", f"chance of pass@{K}", *base["strata"]]
+    policies = [
+        [
+            label,
+            *(percent(solved[name]) for name in ("pass_1", f"pass_{K}", f"chance_{K}")),
+            *map(percent, solved["strata"].values()),
+        ]
+        for label, solved in _policies(content)
+    ]
     lines = [
         [
             f"`{run['method']}`",
@@ -92,7 +101,16 @@ def render(content: dict[str, Any]) -> str:
         for run in content["runs"]
     ]
     head = f"method | seed | reward, first {ENDS} steps | last {ENDS} | KL | dose"
-    return markdown(" | ".join(names), [cells]) + "\n\n" + markdown(head, lines)
+    return markdown(" | ".join(names), policies) + "\n\n" + markdown(head, lines)
+
+
+def _policies(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The base and all runs that were sampled, with what they are called."""
+    sampled = [run for run in content["runs"] if run["solved"]]
+    return [
+        ("base", content["base"]),
+        *((f"`{run['method']}`, run {run['seed']}", run["solved"]) for run in sampled),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +120,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folders = sorted(
         path.parent for path in Path(place).glob(f"models/{MODEL}/*/seed*/history.jsonl")
     )
-    content = {"base": base_of(results), "runs": [training_of(folder) for folder in folders]}
+    runs = [training_of(folder) for folder in folders]
+    for run in runs:
+        policy = Run(MODEL, run["method"], run["seed"])
+        there = results.samples(policy, SHEETS).exists()
+        run["solved"] = solved_by(results, policy) if there else None
+    content = {"base": base_of(results), "runs": runs}
     write_json_atomic(FILE, content)
     print(render(content))
     return 0

@@ -332,4 +332,5 @@ def test_a_job_has_no_more_than_its_share_of_a_shared_gpu(
         monkeypatch.setenv(SHARING, jobs)
     assert job.device_of("auto") == job.device_of("cuda") == "cuda"
     assert asked == pytest.approx(limits * 2)
-    assert job.device_of("cpu") == "cpu" and len(asked) == 2 * len(limits)
+    assert job.device_of("cpu") == "cpu"
+    assert len(asked) == 2 * len(limits)

@@ -61,9 +61,9 @@ def explained(error: BaseException, folder: Path) -> str | None:
         if isinstance(one, MemoryError) or type(one).__name__ == "OutOfMemoryError":
             said = next(iter(str(one).strip().splitlines()), "no more can be had")
             return (
-                f"memory is short ({said}); run fewer jobs at "
-                "once (--cores; SAGE_JOBS_PER_GPU where jobs share a GPU), or on a cluster raise `memory_gb` in the `job` section of the "
-                f"model; {_AGAIN}. If one job alone needs too much, raise `micro_batches` of "
+                f"memory is short ({said}); run fewer jobs at once (--cores; SAGE_JOBS_PER_GPU "
+                "where jobs share a GPU), or on a cluster raise `memory_gb` in the `job` section "
+                f"of the model; {_AGAIN}. If one job alone needs too much, raise `micro_batches` of "
                 "training, after which all runs of that model train again, or lower `batch_size` "
                 "of sampling, after which its samples are graded again but not drawn again"
             )

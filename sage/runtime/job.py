@@ -193,7 +193,8 @@ def _await_leaving(devices: Sequence[Device]) -> None:
 def device_of(setting: str) -> str:
     """`cuda` or `cpu`; `auto` means the GPU if this process has one.
 
-    Where jobs share a GPU, the tensors of this one get its share of the memory and no more. Raises RuntimeError for `cuda` without a GPU, and where the process has a GPU that torch does
+    Where jobs share a GPU, the tensors of this one get its share of the memory and no more.
+    Raises RuntimeError for `cuda` without a GPU, and where the process has a GPU that torch does
     not see: the job would run on the CPU, some hundred times slower, and hold the GPU idle.
     """
     if setting == "cpu":
