@@ -64,8 +64,9 @@ def explained(error: BaseException, folder: Path) -> str | None:
                 f"memory is short ({said}); run fewer jobs at once (--cores; SAGE_JOBS_PER_GPU "
                 "where jobs share a GPU), or on a cluster raise `memory_gb` in the `job` section "
                 f"of the model; {_AGAIN}. If one job alone needs too much, raise `micro_batches` "
-                "of training, after which all runs of that model train again, or lower `batch_size` "
-                "of sampling, after which its samples are graded again but not drawn again"
+                "of training, after which all runs of that model train again, or lower "
+                "`batch_size` of sampling, after which its samples are graded again but not drawn "
+                "again"
             )
     return _no_space(chain, folder) if _free(folder) < _LITTLE else None
 
