@@ -1,9 +1,10 @@
-"""What the study of a pretrained model has shown so far (docs/pretrained-study.md).
+"""What the study of a pretrained model has shown (docs/pretrained-study.md).
 
     python -m benchmarks.pretrained results/pretrained
 
-Prints what its base can do and how each run trained, and writes `benchmarks/pretrained.json`. Runs
-that are missing are left out, so it can be read while the study is at work.
+Prints what its base and its runs can do and how each run trained, and writes that to
+`benchmarks/pretrained.json`; then how methods differ in the kept run. Runs that are missing are
+left out, so it can be read while the study is at work.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.chance import markdown
+from benchmarks.kept_tables import difference, points_of
 from sage.evaluation.counts import counts_table
+from sage.evaluation.curves import WORKING
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 from sage.problems.record import read_problems
 from sage.rendering.numbers import percent
@@ -31,6 +34,13 @@ FILE = Path(__file__).with_suffix(".json")
 MODEL, SHEETS, K = "sums", "sheets", 32
 ENDS = 8
 """Steps at the beginning, and at the end, over which a run's reward is averaged."""
+CONTRASTS = (
+    ("grpo", BASE),
+    ("grpo_no_kl", "grpo"),
+    ("grpo_branch_stronger_k1_reward", "grpo_k1_reward"),
+)
+"""The methods that the study compares, each with what it is compared with."""
+
 COLUMNS = ("seed", "reward_first", "reward_last", "kl_last", "dose")
 
 
@@ -81,6 +91,21 @@ def training_of(folder: Path) -> dict[str, Any]:
     }
 
 
+def differences() -> str:
+    """The differences of CONTRASTS in the kept run, by correct working."""
+    lines = [
+        [
+            f"`{method}` minus `{other}`",
+            *(
+                points_of(difference("pretrained", MODEL, SHEETS, method, other, k, WORKING))
+                for k in (1, K)
+            ),
+        ]
+        for method, other in CONTRASTS
+    ]
+    return markdown(f"difference | pass@1 | pass@{K}", lines)
+
+
 def render(content: dict[str, Any]) -> str:
     """Both as tables."""
     base = content["base"]
@@ -101,7 +126,7 @@ def render(content: dict[str, Any]) -> str:
         for run in content["runs"]
     ]
     head = f"method | seed | reward, first {ENDS} steps | last {ENDS} | KL | dose"
-    return markdown(" | ".join(names), policies) + "\n\n" + markdown(head, lines)
+    return "\n\n".join((markdown(" | ".join(names), policies), markdown(head, lines)))
 
 
 def _policies(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -127,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run["solved"] = solved_by(results, policy) if there else None
     content = {"base": base_of(results), "runs": runs}
     write_json_atomic(FILE, content)
-    print(render(content))
+    print(render(content), differences(), sep="\n\n")
     return 0
 
 
