@@ -3,8 +3,9 @@
     python -m benchmarks.pretrained results/pretrained
 
 Prints what its base and its runs can do and how each run trained, and writes that to
-`benchmarks/pretrained.json`; then how methods differ in the kept run. Runs that are missing are
-left out, so it can be read while the study is at work.
+`benchmarks/pretrained.json`; then from kept runs how methods differ, and how many runs learned
+to see which strategy a sheet needs. Runs that are missing are left out, so it can be read while the
+study is at work.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.chance import markdown
-from benchmarks.kept_tables import difference, points_of
+from benchmarks.kept_tables import KEPT, SEEN, difference, points_of
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import WORKING
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
@@ -34,6 +35,9 @@ FILE = Path(__file__).with_suffix(".json")
 MODEL, SHEETS, K = "sums", "sheets", 32
 ENDS = 8
 """Steps at the beginning, and at the end, over which a run's reward is averaged."""
+SEES = 0.8
+"""A policy that is right more often than this on both strata of RL looks at the sheet."""
+
 CONTRASTS = (
     ("grpo", BASE),
     ("grpo_no_kl", "grpo"),
@@ -106,6 +110,22 @@ def differences() -> str:
     return markdown(f"difference | pass@1 | pass@{K}", lines)
 
 
+def seeing() -> str:
+    """How many kept runs do what the sheet needs: right in more than SEES of draws on each stratum
+    that RL trains on. A policy that chooses blindly is right on the two in 100 % together."""
+    methods = ("grpo", "grpo_no_kl", "grpo_k1_reward", "grpo_branch_stronger_k1_reward")
+    lines = []
+    for study in ("sizes", "bases", "long", "pretrained"):
+        counts = read_frame(KEPT / study / "counts.parquet")
+        own = counts[counts["stratum"].isin(SEEN) & counts["algorithm"].isin(methods)]
+        rates = own.assign(rate=own["worked"] / own["n_samples"])
+        rates = rates.groupby(["algorithm", "model", "train_seed", "stratum"])["rate"].mean()
+        sees = (rates.unstack().min(axis=1) > SEES).groupby("algorithm")
+        cells = [f"{sees.sum()[row]} of {sees.size()[row]}" for row in methods]
+        lines.append([f"`{study}`", *cells])
+    return markdown(" | ".join(["study", *(f"`{row}`" for row in methods)]), lines)
+
+
 def render(content: dict[str, Any]) -> str:
     """Both as tables."""
     base = content["base"]
@@ -152,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run["solved"] = solved_by(results, policy) if there else None
     content = {"base": base_of(results), "runs": runs}
     write_json_atomic(FILE, content)
-    print(render(content), differences(), sep="\n\n")
+    print(render(content), differences(), seeing(), sep="\n\n")
     return 0
 
 
