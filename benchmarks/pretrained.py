@@ -3,9 +3,8 @@
     python -m benchmarks.pretrained results/pretrained
 
 Prints what its base and its runs can do and how each run trained, and writes that to
-`benchmarks/pretrained.json`; then from kept runs how methods differ, and how many runs learned
-to see which strategy a sheet needs. Runs that are missing are left out, so it can be read while the
-study is at work.
+`benchmarks/pretrained.json`; then from kept runs how methods differ, and how many runs are right on
+both strata of RL. Runs that are missing are left out, so it can be read while the study is at work.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import WORKING
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 from sage.problems.record import read_problems
+from sage.problems.sums import STRATEGIES, read_sheet
+from sage.problems.sums_working import check_working
 from sage.rendering.numbers import percent
 from sage.results import Results, Run
 from sage.runtime.files import write_json_atomic
@@ -35,17 +36,23 @@ FILE = Path(__file__).with_suffix(".json")
 MODEL, SHEETS, K = "sums", "sheets", 32
 ENDS = 8
 """Steps at the beginning, and at the end, over which a run's reward is averaged."""
-SEES = 0.8
-"""A policy that is right more often than this on both strata of RL looks at the sheet."""
+HIGH = 0.85
+"""A reward that a policy which chooses blindly between two strategies does not reach."""
+
+BOTH = 0.8
+"""A policy is right more often than this on both strata of RL if it looks at the sheet, or if it
+adds right whatever form it writes."""
 
 CONTRASTS = (
     ("grpo", BASE),
+    ("grpo_k1_reward", BASE),
+    ("grpo_branch_stronger_k1_reward", BASE),
     ("grpo_no_kl", "grpo"),
     ("grpo_branch_stronger_k1_reward", "grpo_k1_reward"),
 )
 """The methods that the study compares, each with what it is compared with."""
 
-COLUMNS = ("seed", "reward_first", "reward_last", "kl_last", "dose")
+COLUMNS = ("seed", "reward_first", "reward_last", "high", "kl_last", "dose")
 
 
 def solved_by(results: Results, run: Run) -> dict[str, Any]:
@@ -65,12 +72,52 @@ def solved_by(results: Results, run: Run) -> dict[str, Any]:
     }
 
 
+def forms_of(results: Results, run: Run) -> dict[str, float]:
+    """Which strategy's form the sums have, whatever the completion says it uses.
+
+    `plain_on_plain` and `plain_on_turn`: of the completions of such sheets in one of these two
+    forms the share in the plain one. `others`: of all completions the share in another form.
+    """
+    sheets = {p.problem_id: (p.problem, p.stratum) for p in read_problems(results.problems(SHEETS))}
+    samples = read_frame(results.samples(run, SHEETS))
+    forms = [
+        (sheets[name][1], form_of(sheets[name][0], written))
+        for name, written in zip(samples["problem_id"], samples["completion"], strict=True)
+    ]
+    found = pd.crosstab(*zip(*forms, strict=True))
+    both = found.reindex(columns=["plain", "turn"], fill_value=0)
+    chosen = both["plain"] / both.sum(axis=1)
+    others = found.drop(columns=["plain", "turn", ""], errors="ignore").to_numpy().sum()
+    return {
+        "plain_on_plain": round(float(chosen["plain"]), 4),
+        "plain_on_turn": round(float(chosen["turn"]), 4),
+        "others": round(float(others / len(samples)), 4),
+    }
+
+
+def form_of(problem: str, written: str) -> str:
+    """The strategy in whose form all sums of a completion are written; "" for none."""
+    sheet = read_sheet(problem)
+    steps = check_working(sheet, written).steps if sheet else ()
+    for name, strategy in STRATEGIES.items():
+        if (
+            sheet
+            and steps
+            and all(
+                step.part is not None and strategy.rewritten(*sheet.parts[step.part]) == step.form
+                for step in steps
+            )
+        ):
+            return name
+    return ""
+
+
 def base_of(results: Results) -> dict[str, Any]:
     """The same of the base, and where it was sampled."""
     run = Run(MODEL, BASE, 0)
     manifest = json.loads(results.sample_manifest(run, SHEETS).read_text(encoding="utf-8"))
     kept = {key: manifest[key] for key in ("git_commit", "hardware", "tokens_per_second")}
-    return kept | solved_by(results, run)
+    return kept | solved_by(results, run) | {"forms": forms_of(results, run)}
 
 
 def training_of(folder: Path) -> dict[str, Any]:
@@ -88,11 +135,18 @@ def training_of(folder: Path) -> dict[str, Any]:
         "steps": len(rows),
         "reward_first": mean("reward", rows.head(ENDS)),
         "reward_last": mean("reward", last),
+        "high": _first_high(rows["reward"]),
         "kl_last": mean("kl", last),
         "dose": mean("guide_dose", rows),
         "sampler_gap": round(float(rows["sampler_gap_mean"].max()), 6),
         "seconds_a_step": mean("seconds", rows),
     }
+
+
+def _first_high(rewards: pd.Series) -> int | None:
+    """The first step, from 1, with a reward above HIGH."""
+    high = np.flatnonzero(rewards > HIGH)
+    return int(high[0]) + 1 if len(high) else None
 
 
 def differences() -> str:
@@ -110,9 +164,12 @@ def differences() -> str:
     return markdown(f"difference | pass@1 | pass@{K}", lines)
 
 
-def seeing() -> str:
-    """How many kept runs do what the sheet needs: right in more than SEES of draws on each stratum
-    that RL trains on. A policy that chooses blindly is right on the two in 100 % together."""
+def right_on_both() -> str:
+    """How many kept runs are right in more than BOTH of draws on each stratum that RL trains on.
+
+    One that chooses blindly, and adds right in one form of a sheet alone, is right on the two in
+    100 % together.
+    """
     methods = ("grpo", "grpo_no_kl", "grpo_k1_reward", "grpo_branch_stronger_k1_reward")
     lines = []
     for study in ("sizes", "bases", "long", "pretrained"):
@@ -120,14 +177,14 @@ def seeing() -> str:
         own = counts[counts["stratum"].isin(SEEN) & counts["algorithm"].isin(methods)]
         rates = own.assign(rate=own["worked"] / own["n_samples"])
         rates = rates.groupby(["algorithm", "model", "train_seed", "stratum"])["rate"].mean()
-        sees = (rates.unstack().min(axis=1) > SEES).groupby("algorithm")
-        cells = [f"{sees.sum()[row]} of {sees.size()[row]}" for row in methods]
+        both = (rates.unstack().min(axis=1) > BOTH).groupby("algorithm")
+        cells = [f"{both.sum()[row]} of {both.size()[row]}" for row in methods]
         lines.append([f"`{study}`", *cells])
     return markdown(" | ".join(["study", *(f"`{row}`" for row in methods)]), lines)
 
 
 def render(content: dict[str, Any]) -> str:
-    """Both as tables."""
+    """All as tables."""
     base = content["base"]
     names = ["policy", "pass@1", f"pass@{K}", f"chance of pass@{K}", *base["strata"]]
     policies = [
@@ -136,8 +193,9 @@ def render(content: dict[str, Any]) -> str:
             *(percent(solved[name]) for name in ("pass_1", f"pass_{K}", f"chance_{K}")),
             *map(percent, solved["strata"].values()),
         ]
-        for label, solved in _policies(content)
+        for label, solved, _ in _policies(content)
     ]
+    forms = [[label, *map(percent, written.values())] for label, _, written in _policies(content)]
     lines = [
         [
             f"`{run['method']}`",
@@ -145,16 +203,28 @@ def render(content: dict[str, Any]) -> str:
         ]
         for run in content["runs"]
     ]
-    head = f"method | seed | reward, first {ENDS} steps | last {ENDS} | KL | dose"
-    return "\n\n".join((markdown(" | ".join(names), policies), markdown(head, lines)))
+    head = (
+        f"method | seed | reward, first {ENDS} steps | last {ENDS} | first above {HIGH} | KL | dose"
+    )
+    chosen = "policy | plain form on `plain` | plain form on `turn` | four other forms, all sheets"
+    return "\n\n".join(
+        (
+            markdown(" | ".join(names), policies),
+            markdown(chosen, forms),
+            markdown(head, lines),
+        )
+    )
 
 
-def _policies(content: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The base and all runs that were sampled, with what they are called."""
+def _policies(content: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, float]]]:
+    """What the base and all runs that were sampled are called, solve and write."""
     sampled = [run for run in content["runs"] if run["solved"]]
     return [
-        ("base", content["base"]),
-        *((f"`{run['method']}`, run {run['seed']}", run["solved"]) for run in sampled),
+        ("base", content["base"], content["base"]["forms"]),
+        *(
+            (f"`{run['method']}`, run {run['seed']}", run["solved"], run["forms"])
+            for run in sampled
+        ),
     ]
 
 
@@ -170,9 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         policy = Run(MODEL, run["method"], run["seed"])
         there = results.samples(policy, SHEETS).exists()
         run["solved"] = solved_by(results, policy) if there else None
+        run["forms"] = forms_of(results, policy) if there else None
     content = {"base": base_of(results), "runs": runs}
     write_json_atomic(FILE, content)
-    print(render(content), differences(), seeing(), sep="\n\n")
+    print(render(content), differences(), right_on_both(), sep="\n\n")
     return 0
 
 

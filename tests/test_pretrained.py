@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from benchmarks import kept_tables, pretrained
-from benchmarks.pretrained import K, training_of
+from benchmarks.pretrained import BOTH, K, training_of
 from sage.evaluation.curves import WORKING
 
 CONTENT = json.loads(pretrained.FILE.read_text(encoding="utf-8"))
@@ -18,9 +18,9 @@ PAGE = (ROOT / "docs/pretrained-study.md").read_text(encoding="utf-8")
 
 
 def test_the_pages_hold_the_tables() -> None:
-    assert pretrained.render(CONTENT) in PAGE
+    assert all(table in PAGE for table in pretrained.render(CONTENT).split("\n\n"))
     measurements = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
-    for table in (pretrained.differences(), pretrained.seeing()):
+    for table in (pretrained.differences(), pretrained.right_on_both()):
         assert table in PAGE
         assert table in measurements
 
@@ -44,21 +44,32 @@ def test_the_study_is_judged_by_its_rules() -> None:
 
 
 def test_runs_end_in_the_three_ways_of_the_page() -> None:
-    """One strategy or a blind choice of two; what the sheet needs; right sums in any form."""
-    ways: dict[str, list[str]] = {"blind": [], "sees": [], "adds": []}
+    """They do what the sheet needs, add right in any form, or neither."""
+    ways: dict[str, list[str]] = {"looks": [], "adds": [], "neither": []}
+    looks_a_little = {}
     for run in CONTENT["runs"]:
-        strata = run["solved"]["strata"]
-        both = strata["plain"] > 0.9 and strata["turn"] > 0.9
-        others = max(strata[name] for name in ("raise", "lower", "upturn", "downturn"))
-        ways["adds" if both and others > 0.1 else "sees" if both else "blind"].append(run["method"])
-        if not both:
-            assert strata["plain"] + strata["turn"] < 1.25
+        strata, forms = run["solved"]["strata"], run["forms"]
+        both = min(strata["plain"], strata["turn"]) > BOTH
+        looks = forms["plain_on_plain"] - forms["plain_on_turn"]
+        ways["neither" if not both else "looks" if looks > 0.9 else "adds"].append(run["method"])
+        assert (run["high"] is not None) == both
+        assert forms["others"] < 0.02
+        if not both and looks > 0.05:
+            looks_a_little[run["method"], run["seed"]] = round(100 * looks)
         if run["method"] != "grpo_no_kl":
-            assert others < 0.01
+            assert max(strata[name] for name in strata if name not in kept_tables.SEEN) < 0.01
     guided = "grpo_branch_stronger_k1_reward"
+    assert sorted(ways["looks"]) == ["grpo", *[guided] * 3]
     assert ways["adds"] == ["grpo_no_kl"] * 2
-    assert sorted(ways["sees"]) == ["grpo", *[guided] * 3]
-    assert sorted(ways["blind"]) == [*["grpo"] * 2, *["grpo_k1_reward"] * 3, "grpo_no_kl"]
+    assert sorted(ways["neither"]) == [*["grpo"] * 2, *["grpo_k1_reward"] * 3, "grpo_no_kl"]
+    assert looks_a_little == {("grpo", 2): 25, ("grpo_k1_reward", 1): 14}
+
+
+def test_the_form_is_read_from_the_sums_and_not_from_the_mark() -> None:
+    said = "T a5+2=3+4=7 b4+2=3+3=6<end_working_out><SOLUTION>76</SOLUTION>"
+    assert pretrained.form_of("Add a5+2 b4+2", said) == "plain"
+    assert pretrained.form_of("Add a2+5 b2+4", said) == "turn"
+    assert pretrained.form_of("Add a5+2 b4+2", "P a5+2=3+4=7 b2+4=3+3=6<end_working_out>") == ""
 
 
 def test_the_file_follows_from_the_kept_counts() -> None:
@@ -88,6 +99,7 @@ def test_a_run_is_known_by_both_ends(tmp_path: Path) -> None:
         "steps": 20,
         "reward_first": 0.035,
         "reward_last": 0.155,
+        "high": None,
         "kl_last": 0.5,
         "dose": None,
         "sampler_gap": 0.25,
