@@ -315,6 +315,15 @@ class TestLedger:
             "All but the primary contrast: p adjusted after Holm over 4 tests.",
         )
 
+    def test_no_difference_can_be_found_where_the_detectable_one_is_above_100_points(
+        self, study: ResolvedStudy
+    ) -> None:
+        wide = RAISED.assign(var_below=0.5, var_above=0.5, var_problems=0.01, p=0.5)
+        frame = ledger({"rise": CLAIM}, study, Measured(comparisons=wide))
+        assert frame["detectable"].iloc[0] > 1
+        (claim,) = ledger_view(frame, study)
+        assert any("finds no difference in 80 % of cases" in line for line in claim.summary)
+
     def test_all_contrasts_are_drawn_with_the_margin_behind_the_primary(
         self, study: ResolvedStudy
     ) -> None:

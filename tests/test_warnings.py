@@ -15,6 +15,7 @@ from sage.report.warnings import (
     changes,
     commit_notices,
     grading_notices,
+    spread_notices,
     twin_notices,
     warnings,
     working_notices,
@@ -85,6 +86,20 @@ class TestWarnings:
         assert twin_notices(apart, study) == []
         nothing = frame.assign(value=0.0)  # where none solves anything, no wonder
         assert twin_notices(nothing, study) == []
+
+    def test_runs_of_a_method_that_end_far_apart_are_named(self) -> None:
+        rows = [
+            (row, seed, "easy", k, value)
+            for row, values in {"grpo": (0.25, 0.5), "branch": (0.25, 0.45)}.items()
+            for seed, value in ((1, values[0]), (2, values[1]), (-1, 0.9))
+            for k in (1, 4)
+        ]
+        columns = ["algorithm", "train_seed", "benchmark", "k", "value"]
+        frame = pd.DataFrame(rows, columns=columns).assign(model="tiny", metric="pass@k")
+        (notice,) = spread_notices(frame, a_study(seeds=(1, 2), primary_k=4))
+        assert notice.lines == ["Tiny, Easy, pass@4: GRPO 25.0 to 50.0\u202f% in 2 runs"]
+        assert "more than 20 points" in notice.text
+        assert spread_notices(frame.assign(metric="worked@k"), a_study()) == []
 
     def test_right_answers_with_wrong_working_are_warned_of(self) -> None:
         study = a_study(primary_k=4)

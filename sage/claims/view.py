@@ -232,6 +232,11 @@ def _summary(
             sentences.append("One training run cannot decide a claim about a method.")
         case _, because if because:
             sentences.append(f"Inconclusive: {because}.")
+        case _ if first["unit"] == "points" and first["detectable"] > 1:
+            sentences.append(
+                "Inconclusive: runs or problems differ so much that a study of this size finds no "
+                "difference in 80 % of cases, however large it is."
+            )
         case _ if contrast.detectable:
             sentences.append(
                 f"Inconclusive: a study of this size finds a difference of {contrast.detectable} "

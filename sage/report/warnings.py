@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from pydantic_core import to_jsonable_python
 
-from sage.evaluation.curves import POOLED
+from sage.evaluation.curves import ANSWERS, POOLED
 from sage.exhibits.standing import grading_table
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.rendering.numbers import listing, percent
@@ -39,6 +39,9 @@ _LIMITS = {
     ),
 }
 """Shares of completions by status above which there is a warning, and the warning."""
+
+_APART = 0.2
+"""The difference of pass@k between runs of one method above which there is a warning."""
 
 _LOST = 0.1
 """The share of pass@k that may be without correct working before there is a warning."""
@@ -75,6 +78,7 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     if "chance" in content.metrics:
         notices += working_notices(content.metrics["chance"], study)
     if "pass_at_k" in content.metrics:
+        notices += spread_notices(content.metrics["pass_at_k"], study)
         notices += twin_notices(content.metrics["pass_at_k"], study)
     text = (
         "If all problems have the same result, the interval has no width, but the uncertainty is "
@@ -104,6 +108,23 @@ def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
         "working)."
     )
     return _if_any(text, _by_place(runs))
+
+
+def spread_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
+    """Methods whose training runs end far apart, by answers at the primary k."""
+    runs = pass_at_k[(pass_at_k["train_seed"] != POOLED) & (pass_at_k["metric"] == ANSWERS)]
+    titles, far, keys = benchmark_titles(study), [], ["model", "benchmark", "algorithm", "k"]
+    for (model, name, row, k), own in runs.groupby(keys, sort=False):
+        low, high = own["value"].min(), own["value"].max()
+        if k == study.evaluation(str(model)).primary_k and high - low > _APART:
+            place = f"{study.model(str(model)).title}, {titles[str(name)]}, pass@{k}"
+            shares = f"{percent(low)} to {percent(high)}\u202f% in {len(own)} runs"
+            far.append((place, f"{row_title(study, str(row))} {shares}"))
+    text = (
+        f"Training runs of these methods differ by more than {100 * _APART:.0f} points. They may "
+        "have ended in different states, of which a mean says little: look at each run."
+    )
+    return _if_any(text, _by_place(far))
 
 
 def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
