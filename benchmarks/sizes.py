@@ -1,9 +1,10 @@
 """Whether effects change with the size of the model (docs/sizes-study.md).
 
-    python -m benchmarks.sizes results/sizes
+    python -m benchmarks.sizes reports/kept/sizes reports/kept/sizes_large
 
-Prints pass@1 and pass@16 with correct working of each method at each size, means over the bases
-that were run, and how the guide's effect differs between sizes. A folder of a kept run will do too.
+Prints pass@1 and pass@16 with correct working of each method at each size, means over three bases,
+and how the guide's effect differs between sizes. Folders of results will do as well as of kept
+runs. The first base of the largest size is in both studies; that of the second is taken.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from sage.study import BASE
 SIZES = {
     "0.17 M": ("sums", "small_second", "small_third"),
     "0.6 M": ("middle_first", "middle_second", "middle_third"),
-    "2.3 M": ("large_first",),
+    "2.3 M": ("large_first", "large_second", "large_third"),
 }
 """The bases of each size."""
+
+FIRST = "large_first"
+"""The base that both studies have; in the second it is called `sums`."""
 
 GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
 
@@ -40,6 +44,21 @@ def counts_of(folder: Path) -> pd.DataFrame:
     """Counts of a study's results, or of a kept run."""
     kept = folder / "counts.parquet"
     return read_frame(kept if kept.exists() else Results(folder).metrics("counts"))
+
+
+def joined(sizes: pd.DataFrame, large: pd.DataFrame) -> pd.DataFrame:
+    """The counts of both studies, FIRST from the second."""
+    large = large.assign(model=large["model"].replace("sums", FIRST))
+    return pd.concat([sizes[sizes["model"] != FIRST], large])
+
+
+def made_again(sizes: pd.DataFrame, large: pd.DataFrame) -> str:
+    """How many counts of FIRST came out the same in both studies."""
+    keys = ["algorithm", "train_seed", "problem_id"]
+    before = sizes[sizes["model"] == FIRST].set_index(keys)["worked"]
+    after = large[large["model"] == "sums"].set_index(keys)["worked"]
+    same = int((before == after.reindex(before.index)).sum())
+    return f"{FIRST}, made twice: {same} of {len(before)} counts are the same\n"
 
 
 def levels(counts: pd.DataFrame, bases: Sequence[str], row: str) -> dict[str, np.ndarray]:
@@ -88,10 +107,6 @@ def tables(counts: pd.DataFrame) -> list[str]:
     first = next(iter(effects))
     apart = []
     for size, effect in effects.items():
-        if len(effect) == 1:
-            ones = [f"{100 * each[size][0]:+.1f}, one base" for each in (effects, beside)]
-            apart.append([size, ones[0], "", ones[1]])
-            continue
         welch = ttest_ind(effect, effects[first], equal_var=False).confidence_interval()
         value = effect.mean() - effects[first].mean()
         told = "" if size == first else points_of((value, welch.low, welch.high))
@@ -109,4 +124,5 @@ def tables(counts: pd.DataFrame) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(tables(counts_of(Path(sys.argv[1])))))
+    both = [counts_of(Path(folder)) for folder in sys.argv[1:3]]
+    print("\n".join([*tables(joined(*both)), made_again(*both)]))

@@ -5,7 +5,7 @@ from math import comb
 import pandas as pd
 import pytest
 
-from benchmarks.sizes import GUIDED, PLAIN, SIZES, levels, mixtures, tables
+from benchmarks.sizes import GUIDED, PLAIN, SIZES, joined, levels, made_again, mixtures, tables
 from sage.study import BASE
 
 COLUMNS = ["model", "algorithm", "train_seed", "problem_id", "stratum", "n_samples"]
@@ -36,7 +36,18 @@ def test_the_tables_have_every_size_and_method() -> None:
     # Of the bases with 0, 1 and 2 right only the first gains by one more: half of its two sheets.
     assert "| 0.6 M | +16.7 (−55.0 to +88.4) | +16.7 (" in of_effects
     assert "| 0.17 M | +0.0 (+0.0 to +0.0) |  |" in of_effects
-    assert "| 2.3 M | +50.0, one base |  |" in of_effects
+    assert "| 2.3 M | +16.7 (−55.0 to +88.4) |" in of_effects
+
+
+def test_the_first_large_base_is_taken_from_the_second_study() -> None:
+    sizes = counts()
+    large = sizes[sizes["model"] == "large_first"].assign(model="sums", worked=3)
+    both = joined(sizes, large)
+    assert both.loc[both["model"] == "large_first", "worked"].tolist() == [3] * len(large)
+    assert len(both) == len(sizes)
+    assert made_again(sizes, large).endswith("0 of 6 counts are the same\n")
+    again = large.assign(worked=[4, *[3] * (len(large) - 1)])
+    assert "1 of 6" in made_again(sizes, again)
 
 
 def test_a_mixture_is_as_accurate_as_the_guided_method() -> None:
