@@ -39,6 +39,8 @@ ENDS = 8
 HIGH = 0.85
 """A reward that a policy which chooses blindly between two strategies does not reach."""
 
+FORMS = "plain form on `plain` | plain form on `turn` | four other forms, all sheets"
+
 BOTH = 0.8
 """A policy is right more often than this on both strata of RL if it looks at the sheet, or if it
 adds right whatever form it writes."""
@@ -172,7 +174,7 @@ def right_on_both() -> str:
     """
     methods = ("grpo", "grpo_no_kl", "grpo_k1_reward", "grpo_branch_stronger_k1_reward")
     lines = []
-    for study in ("sizes", "bases", "long", "pretrained"):
+    for study in ("sizes", "sizes_large", "bases", "long", "pretrained"):
         counts = read_frame(KEPT / study / "counts.parquet")
         own = counts[counts["stratum"].isin(SEEN) & counts["algorithm"].isin(methods)]
         rates = own.assign(rate=own["worked"] / own["n_samples"])
@@ -206,11 +208,10 @@ def render(content: dict[str, Any]) -> str:
     head = (
         f"method | seed | reward, first {ENDS} steps | last {ENDS} | first above {HIGH} | KL | dose"
     )
-    chosen = "policy | plain form on `plain` | plain form on `turn` | four other forms, all sheets"
     return "\n\n".join(
         (
             markdown(" | ".join(names), policies),
-            markdown(chosen, forms),
+            markdown(f"policy | {FORMS}", forms),
             markdown(head, lines),
         )
     )

@@ -1,10 +1,13 @@
 """Whether effects change with the size of the model (docs/sizes-study.md).
 
     python -m benchmarks.sizes reports/kept/sizes reports/kept/sizes_large
+    python -m benchmarks.sizes --forms results/sizes_large
 
 Prints pass@1 and pass@16 with correct working of each method at each size, means over three bases,
 and how the guide's effect differs between sizes. Folders of results will do as well as of kept
-runs. The first base of the largest size is in both studies; that of the second is taken.
+runs. The first base of the largest size is in both studies; that of the second is taken. With
+`--forms`, which reads completions, prints which strategy's form the sums of each policy have, and
+writes it to `benchmarks/sizes.json`.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ from scipy.stats import ttest_ind
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN, K, points_of
 from benchmarks.path_tables import mean_over
+from benchmarks.pretrained import FORMS, forms_of
 from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.rendering.numbers import percent
-from sage.results import Results
+from sage.rendering.numbers import percent, points
+from sage.results import Results, Run
+from sage.runtime.files import write_json_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE
+
+FILE = Path(__file__).with_suffix(".json")
 
 SIZES = {
     "0.17 M": ("sums", "small_second", "small_third"),
@@ -94,9 +101,10 @@ def mixtures(
 
 
 def tables(counts: pd.DataFrame) -> list[str]:
-    """The levels of each method at each size, and the guide's effect beside the smallest size's and
-    beside a mixture of the base and of the method without a guide that is as accurate."""
-    lines, effects, beside = [], {}, {}
+    """The levels of each method at each size, the guide's effect beside the smallest size's and
+    beside a mixture of the base and of the method without a guide that is as accurate, and what
+    became of each base."""
+    lines, effects, beside, each_base = [], {}, {}, []
     for size, bases in SIZES.items():
         rows = counts.loc[counts["model"] == bases[0], "algorithm"].unique()
         by_row = {row: levels(counts, bases, row) for row in rows}
@@ -104,6 +112,10 @@ def tables(counts: pd.DataFrame) -> list[str]:
             lines.append([size, f"`{row}`", *(percent(each.mean()) for each in found.values())])
         effects[size] = by_row[GUIDED]["coverage"] - by_row[PLAIN]["coverage"]
         beside[size] = by_row[GUIDED]["coverage"] - mixtures(counts, bases, by_row)
+        loss = by_row["grpo"]["coverage"] - by_row[BASE]["coverage"]
+        trained = by_row[PLAIN]["working"]
+        for n, (right, lost, kept) in enumerate(zip(trained, loss, effects[size], strict=True), 1):
+            each_base.append([size, str(n), percent(right), points(lost), points(kept)])
     first = next(iter(effects))
     apart = []
     for size, effect in effects.items():
@@ -120,9 +132,39 @@ def tables(counts: pd.DataFrame) -> list[str]:
         markdown(
             f"size | guide minus none, pass@{K} | minus that at {first} | minus a mixture", apart
         ),
+        markdown(
+            f"size | base | pass@1 where RL trains, no guide | GRPO minus base, pass@{K} "
+            "| guide minus none",
+            each_base,
+        ),
     ]
 
 
+def forms(results: Results) -> dict[str, dict[str, dict[str, float]]]:
+    """Of each base and method what `forms_of` reads, of the one run that there is."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for file in sorted(results.folder.glob("samples/*/*/seed*/sheets.parquet")):
+        model, row, run = file.parts[-4:-1]
+        written = forms_of(results, Run(model, row, int(run.removeprefix("seed"))))
+        found.setdefault(FIRST if model == "sums" else model, {})[row] = written
+    return found
+
+
+def forms_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """A line for each base and method."""
+    lines = [
+        [model, f"`{row}`", *map(percent, written.values())]
+        for model, rows in found.items()
+        for row, written in rows.items()
+    ]
+    return markdown(f"base | method | {FORMS}", lines)
+
+
 if __name__ == "__main__":
-    both = [counts_of(Path(folder)) for folder in sys.argv[1:3]]
-    print("\n".join([*tables(joined(*both)), made_again(*both)]))
+    if sys.argv[1] == "--forms":
+        read = forms(Results(Path(sys.argv[2])))
+        write_json_atomic(FILE, read)
+        print(forms_table(read))
+    else:
+        both = [counts_of(Path(folder)) for folder in sys.argv[1:3]]
+        print("\n".join([*tables(joined(*both)), made_again(*both)]))

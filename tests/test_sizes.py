@@ -1,11 +1,25 @@
 """Levels of methods at each size, and the guide's effects, by hand."""
 
+import json
 from math import comb
 
 import pandas as pd
 import pytest
+from conftest import ROOT
 
-from benchmarks.sizes import GUIDED, PLAIN, SIZES, joined, levels, made_again, mixtures, tables
+from benchmarks.sizes import (
+    FILE,
+    GUIDED,
+    PLAIN,
+    SIZES,
+    counts_of,
+    forms_table,
+    joined,
+    levels,
+    made_again,
+    mixtures,
+    tables,
+)
 from sage.study import BASE
 
 COLUMNS = ["model", "algorithm", "train_seed", "problem_id", "stratum", "n_samples"]
@@ -17,7 +31,7 @@ def counts() -> pd.DataFrame:
     rows = []
     for place, bases in enumerate(SIZES.values()):
         for base, model in enumerate(bases):
-            for row, worked in (("base", 4), (PLAIN, base), (GUIDED, base + place)):
+            for row, worked in (("base", 4), ("grpo", 0), (PLAIN, base), (GUIDED, base + place)):
                 for stratum, right in (("plain", worked), ("upturn", 0)):
                     rows.append((model, row, 0, f"p{stratum}", stratum, 16, right + 1, right))
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -31,12 +45,14 @@ def test_levels_are_of_each_base() -> None:
 
 
 def test_the_tables_have_every_size_and_method() -> None:
-    of_methods, of_effects = tables(counts())
+    of_methods, of_effects, of_bases = tables(counts())
     assert of_methods.count("| `base` | 31.2 | 25.0 |") == 3  # 5 and 4 of 16
     # Of the bases with 0, 1 and 2 right only the first gains by one more: half of its two sheets.
     assert "| 0.6 M | +16.7 (−55.0 to +88.4) | +16.7 (" in of_effects
     assert "| 0.17 M | +0.0 (+0.0 to +0.0) |  |" in of_effects
     assert "| 2.3 M | +16.7 (−55.0 to +88.4) |" in of_effects
+    assert "| 0.6 M | 1 | 0.0 | −50.0 | +50.0 |" in of_bases
+    assert "| 0.6 M | 2 | 6.2 | −50.0 | +0.0 |" in of_bases
 
 
 def test_the_first_large_base_is_taken_from_the_second_study() -> None:
@@ -45,9 +61,22 @@ def test_the_first_large_base_is_taken_from_the_second_study() -> None:
     both = joined(sizes, large)
     assert both.loc[both["model"] == "large_first", "worked"].tolist() == [3] * len(large)
     assert len(both) == len(sizes)
-    assert made_again(sizes, large).endswith("0 of 6 counts are the same\n")
+    assert made_again(sizes, large).endswith("0 of 8 counts are the same\n")
     again = large.assign(worked=[4, *[3] * (len(large) - 1)])
-    assert "1 of 6" in made_again(sizes, again)
+    assert "1 of 8" in made_again(sizes, again)
+
+
+def test_the_pages_hold_the_tables() -> None:
+    kept = ROOT / "reports/kept"
+    both = joined(*(counts_of(kept / name) for name in ("sizes", "sizes_large")))
+    page = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
+    forms = json.loads(FILE.read_text(encoding="utf-8"))
+    assert all(table.strip() in page for table in (*tables(both), forms_table(forms)))
+    looking = {base: rows["grpo"] for base, rows in forms.items()}
+    assert looking["large_third"]["plain_on_plain"] > 0.99
+    assert looking["large_third"]["plain_on_turn"] < 0.02
+    for base in ("large_first", "large_second"):
+        assert abs(looking[base]["plain_on_plain"] - looking[base]["plain_on_turn"]) < 0.03
 
 
 def test_a_mixture_is_as_accurate_as_the_guided_method() -> None:
