@@ -12,6 +12,7 @@ writes it to `benchmarks/sizes.json`.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -141,29 +142,32 @@ def tables(counts: pd.DataFrame) -> list[str]:
 
 
 def forms(results: Results) -> dict[str, dict[str, dict[str, float]]]:
-    """Of each base and method what `forms_of` reads, of the one run that there is."""
+    """Of each base and run what `forms_of` reads."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for file in sorted(results.folder.glob("samples/*/*/seed*/sheets.parquet")):
-        model, row, run = file.parts[-4:-1]
-        written = forms_of(results, Run(model, row, int(run.removeprefix("seed"))))
-        found.setdefault(FIRST if model == "sums" else model, {})[row] = written
-    return found
+        model, row, folder = file.parts[-4:-1]
+        run = Run(model, row, int(folder.removeprefix("seed")))
+        label = f"`{row}`" if row == BASE else f"`{row}`, run {run.seed}"
+        found.setdefault(FIRST if model == "sums" else model, {})[label] = forms_of(results, run)
+    return dict(sorted(found.items()))
 
 
 def forms_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
-    """A line for each base and method."""
+    """A line for each base and run."""
     lines = [
-        [model, f"`{row}`", *map(percent, written.values())]
+        [model, label, *map(percent, written.values())]
         for model, rows in found.items()
-        for row, written in rows.items()
+        for label, written in rows.items()
     ]
-    return markdown(f"base | method | {FORMS}", lines)
+    return markdown(f"base | policy | {FORMS}", lines)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--forms":
-        read = forms(Results(Path(sys.argv[2])))
-        write_json_atomic(FILE, read)
+        kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+        results = Results(Path(sys.argv[2]))
+        read = forms(results)
+        write_json_atomic(FILE, kept | {results.folder.name: read})
         print(forms_table(read))
     else:
         both = [counts_of(Path(folder)) for folder in sys.argv[1:3]]
