@@ -80,6 +80,18 @@ def test_the_pages_hold_the_tables() -> None:
         assert abs(looking[base]["plain_on_plain"] - looking[base]["plain_on_turn"]) < 0.03
 
 
+def test_the_base_decides_whether_a_run_looks() -> None:
+    forms = json.loads(FILE.read_text(encoding="utf-8"))["sizes_runs"]
+    for base, rows in forms.items():
+        looks = [
+            row["plain_on_plain"] - row["plain_on_turn"] > 0.5
+            for label, row in rows.items()
+            if "run" in label
+        ]
+        assert looks == [base == "large_third"] * 4
+        assert abs(rows["`base`"]["plain_on_plain"] - rows["`base`"]["plain_on_turn"]) < 0.05
+
+
 def test_a_mixture_is_as_accurate_as_the_guided_method() -> None:
     """As accurate as no guide it is that, as accurate as the base it is the base."""
     right = {BASE: (2, 8), PLAIN: (16, 0)}  # of 32, where RL trains and elsewhere
