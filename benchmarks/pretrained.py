@@ -20,12 +20,11 @@ import pandas as pd
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, difference, points_of
+from benchmarks.use_and_execution import FORMS, forms_of
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import WORKING
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 from sage.problems.record import read_problems
-from sage.problems.sums import STRATEGIES, read_sheet
-from sage.problems.sums_working import check_working
 from sage.rendering.numbers import percent
 from sage.results import Results, Run
 from sage.runtime.files import write_json_atomic
@@ -38,8 +37,6 @@ ENDS = 8
 """Steps at the beginning, and at the end, over which a run's reward is averaged."""
 HIGH = 0.85
 """A reward that a policy which chooses blindly between two strategies does not reach."""
-
-FORMS = "plain form on `plain` | plain form on `turn` | four other forms, all sheets"
 
 BOTH = 0.8
 """A policy is right more often than this on both strata of RL if it looks at the sheet, or if it
@@ -72,46 +69,6 @@ def solved_by(results: Results, run: Run) -> dict[str, Any]:
         f"chance_{K}": round(float(lucky.mean()), 4),
         "strata": {str(name): round(float(rate), 4) for name, rate in rates.items()},
     }
-
-
-def forms_of(results: Results, run: Run) -> dict[str, float]:
-    """Which strategy's form the sums have, whatever the completion says it uses.
-
-    `plain_on_plain` and `plain_on_turn`: of the completions of such sheets in one of these two
-    forms the share in the plain one. `others`: of all completions the share in another form.
-    """
-    sheets = {p.problem_id: (p.problem, p.stratum) for p in read_problems(results.problems(SHEETS))}
-    samples = read_frame(results.samples(run, SHEETS))
-    forms = [
-        (sheets[name][1], form_of(sheets[name][0], written))
-        for name, written in zip(samples["problem_id"], samples["completion"], strict=True)
-    ]
-    found = pd.crosstab(*zip(*forms, strict=True))
-    both = found.reindex(columns=["plain", "turn"], fill_value=0)
-    chosen = both["plain"] / both.sum(axis=1)
-    others = found.drop(columns=["plain", "turn", ""], errors="ignore").to_numpy().sum()
-    return {
-        "plain_on_plain": round(float(chosen["plain"]), 4),
-        "plain_on_turn": round(float(chosen["turn"]), 4),
-        "others": round(float(others / len(samples)), 4),
-    }
-
-
-def form_of(problem: str, written: str) -> str:
-    """The strategy in whose form all sums of a completion are written; "" for none."""
-    sheet = read_sheet(problem)
-    steps = check_working(sheet, written).steps if sheet else ()
-    for name, strategy in STRATEGIES.items():
-        if (
-            sheet
-            and steps
-            and all(
-                step.part is not None and strategy.rewritten(*sheet.parts[step.part]) == step.form
-                for step in steps
-            )
-        ):
-            return name
-    return ""
 
 
 def base_of(results: Results) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from scipy.stats import ttest_ind
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN, K, points_of
 from benchmarks.path_tables import mean_over
-from benchmarks.pretrained import FORMS, forms_of
+from benchmarks.use_and_execution import FORMS, forms_of
 from sage.evaluation.mixtures import mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.numbers import percent, points

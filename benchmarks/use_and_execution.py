@@ -23,10 +23,10 @@ from benchmarks.kept_tables import SEEN
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.problems.sums import STRATEGIES, read_sheet
-from sage.problems.sums_working import check_working
+from sage.problems.sums_working import check_working, in_form_of
 from sage.prompting import prompt_ids
 from sage.rendering.numbers import percent
-from sage.results import Results
+from sage.results import Results, Run
 from sage.runtime.files import write_json_atomic
 from sage.runtime.tables import read_frame
 from sage.sampling.interface import Request
@@ -37,6 +37,9 @@ FILE = Path(__file__).with_suffix(".json")
 SHEETS = "sheets"
 COOL, DRAWS = (0.7, 0.5, 0.3), 64
 """Temperatures at which the base is drawn from as well, and its completions of each sheet then."""
+
+FORMS = "plain form on `plain` | plain form on `turn` | four other forms, all sheets"
+"""The columns of what `forms_of` reads."""
 
 Shares = dict[str, dict[str, float]]
 """By stratum, of all draws: `used` its own strategy, and of these `right` with correct working."""
@@ -77,6 +80,36 @@ def shares(samples: pd.DataFrame, sheets: dict[str, tuple[str, str]]) -> Shares:
         }
         for stratum, row in found.iterrows()
     }
+
+
+def forms_of(results: Results, run: Run) -> dict[str, float]:
+    """In which strategy's form a policy writes its sums, whatever its completions say they use.
+
+    `plain_on_plain` and `plain_on_turn`: of the completions of such sheets in one of these two
+    forms the share in the plain one. `others`: of all completions the share in another form.
+    """
+    sheets, samples = sheets_of(results), read_frame(results.samples(run, SHEETS))
+    forms = [
+        (sheets[name][1], form_of(sheets[name][0], written))
+        for name, written in zip(samples["problem_id"], samples["completion"], strict=True)
+    ]
+    found = pd.crosstab(*zip(*forms, strict=True))
+    both = found.reindex(columns=["plain", "turn"], fill_value=0)
+    chosen = both["plain"] / both.sum(axis=1)
+    others = found.drop(columns=["plain", "turn", ""], errors="ignore").to_numpy().sum()
+    return {
+        "plain_on_plain": round(float(chosen["plain"]), 4),
+        "plain_on_turn": round(float(chosen["turn"]), 4),
+        "others": round(float(others / len(samples)), 4),
+    }
+
+
+def form_of(problem: str, written: str) -> str:
+    """The strategy in whose form all sums of a completion are written; "" for none."""
+    if (sheet := read_sheet(problem)) is None:
+        return ""
+    steps = check_working(sheet, written).steps
+    return next((name for name in STRATEGIES if in_form_of(name, sheet, steps)), "")
 
 
 def of_model(results: Results, model: str, temperatures: Sequence[float]) -> dict[str, Shares]:

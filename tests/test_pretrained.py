@@ -65,13 +65,6 @@ def test_runs_end_in_the_three_ways_of_the_page() -> None:
     assert looks_a_little == {("grpo", 2): 25, ("grpo_k1_reward", 1): 14}
 
 
-def test_the_form_is_read_from_the_sums_and_not_from_the_mark() -> None:
-    said = "T a5+2=3+4=7 b4+2=3+3=6<end_working_out><SOLUTION>76</SOLUTION>"
-    assert pretrained.form_of("Add a5+2 b4+2", said) == "plain"
-    assert pretrained.form_of("Add a2+5 b2+4", said) == "turn"
-    assert pretrained.form_of("Add a5+2 b4+2", "P a5+2=3+4=7 b2+4=3+3=6<end_working_out>") == ""
-
-
 def test_the_file_follows_from_the_kept_counts() -> None:
     counts = pd.read_parquet(kept_tables.KEPT / "pretrained/counts.parquet")
     for run in CONTENT["runs"]:

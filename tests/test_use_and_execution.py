@@ -40,3 +40,12 @@ def test_the_page_holds_the_tables() -> None:
     page = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
     assert use_and_execution.table(content["dose_more"]) in page
     assert short(content["sizes"]) in page
+
+
+def test_the_form_is_read_from_the_sums_and_not_from_the_mark() -> None:
+    said = "T a5+2=3+4=7 b4+2=3+3=6<end_working_out><SOLUTION>76</SOLUTION>"
+    assert use_and_execution.form_of("Add a5+2 b4+2", said) == "plain"
+    assert use_and_execution.form_of("Add a2+5 b2+4", said) == "turn"
+    assert (
+        use_and_execution.form_of("Add a5+2 b4+2", "P a5+2=3+4=7 b2+4=3+3=6<end_working_out>") == ""
+    )

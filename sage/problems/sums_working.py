@@ -12,6 +12,7 @@ Completions can be anything: reading one is linear in its length, and never an e
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sage.problems.sums import MARKS, STRATEGIES, Sheet, StrategyName, read_sheet
@@ -98,11 +99,11 @@ def _read(sheet: Sheet, text: str) -> Step | None:
 
 
 def _followed(sheet: Sheet, mark: str, steps: list[Step]) -> StrategyName | None:
-    if mark not in MARKS or not steps:
-        return None
-    strategy = STRATEGIES[MARKS[mark]]
-    follows = (
-        step.part is not None and strategy.rewritten(*sheet.parts[step.part]) == step.form
-        for step in steps
-    )
-    return MARKS[mark] if all(follows) else None
+    return MARKS[mark] if mark in MARKS and in_form_of(MARKS[mark], sheet, steps) else None
+
+
+def in_form_of(strategy: StrategyName, sheet: Sheet, steps: Sequence[Step]) -> bool:
+    """Whether there are steps and all are written as `strategy` rewrites the sheet's parts."""
+    rewritten = STRATEGIES[strategy].rewritten
+    forms = (s.part is not None and rewritten(*sheet.parts[s.part]) == s.form for s in steps)
+    return bool(steps) and all(forms)

@@ -95,11 +95,11 @@ def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
     """
     whole = chance[(chance["stratum"].fillna("") == "") & chance["worked"].notna()]
     pooled = whole[(whole["train_seed"] == POOLED) | (whole["algorithm"] == BASE)]
-    titles, runs = benchmark_titles(study), []
+    runs = []
     for row in pooled.to_dict("records"):
         k = study.evaluation(row["model"]).primary_k
         if row["k"] == k and row["worked"] < (1 - _LOST) * row["value"]:
-            place = f"{study.model(row['model']).title}, {titles[row['benchmark']]}, pass@{k}"
+            place = _place(study, row["model"], row["benchmark"], k)
             shares = f"{percent(row['value'])} → {percent(row['worked'])}\u202f%"
             runs.append((place, f"{row_title(study, row['algorithm'])} {shares}"))
     text = (
@@ -113,11 +113,11 @@ def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
 def spread_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
     """Methods whose training runs end far apart, by answers at the primary k."""
     runs = pass_at_k[(pass_at_k["train_seed"] != POOLED) & (pass_at_k["metric"] == ANSWERS)]
-    titles, far, keys = benchmark_titles(study), [], ["model", "benchmark", "algorithm", "k"]
+    far, keys = [], ["model", "benchmark", "algorithm", "k"]
     for (model, name, row, k), own in runs.groupby(keys, sort=False):
         low, high = own["value"].min(), own["value"].max()
         if k == study.evaluation(str(model)).primary_k and high - low > _APART:
-            place = f"{study.model(str(model)).title}, {titles[str(name)]}, pass@{k}"
+            place = _place(study, str(model), str(name), k)
             shares = f"{percent(low)} to {percent(high)}\u202f% in {len(own)} runs"
             far.append((place, f"{row_title(study, str(row))} {shares}"))
     text = (
@@ -274,6 +274,10 @@ def _short(value: Any) -> str:
         return "none"
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
     return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _place(study: ResolvedStudy, model: str, benchmark: str, k: int) -> str:
+    return f"{study.model(model).title}, {benchmark_titles(study)[benchmark]}, pass@{k}"
 
 
 def _by_place(runs: Iterable[tuple[str, str]]) -> list[str]:
