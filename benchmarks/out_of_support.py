@@ -1,17 +1,20 @@
 """Whether RL solves what its base practically cannot (docs/support-study.md).
 
     python -m benchmarks.out_of_support results/support
+    python -m benchmarks.out_of_support results/support_bases
 
 Problems are chosen by many draws of the base; every policy is then held against other draws of it.
 A folder of a kept run will do as well. From results, whose samples are there, it also writes
 `benchmarks/out_of_support.json`: how often each method uses the strategy that a sheet needs, and
-how often that is then right.
+how often that is then right. Of a study of several bases, each with sheets of its own that are
+outside, it prints means over bases.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +22,19 @@ import pandas as pd
 
 from benchmarks.chance import difference, markdown
 from benchmarks.kept_tables import points_of
+from benchmarks.path_tables import mean_over
 from benchmarks.use_and_execution import samples_of, sheets_of, uses
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.rendering.numbers import percent
+from sage.rendering.numbers import interval_of_points, percent
 from sage.results import Results
 from sage.runtime.files import write_json_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE
 
-MODEL, CHOOSING = "sums", "drawn_again"
+MODEL, CHOOSING, COOLER = "sums", "drawn_again", "cooler"
+AGAIN, COOLED = "_again", f"_{COOLER}"
+"""How a study of several bases ends the names of the draws that choose, and of cooler ones."""
+
 FILE = Path(__file__).with_suffix(".json")
 K = 512
 
@@ -78,11 +85,77 @@ def _rate(counts: pd.DataFrame, row: str, chosen: Sequence[str]) -> str:
     return f"{1e4 * own['worked'].sum() / own['n_samples'].sum():.1f}"
 
 
-def strategies(results: Results, chosen: Sequence[str]) -> dict[str, dict[str, float]]:
+CONTRASTS = (
+    ("grpo_branch_stronger_k1_reward", "grpo_k1_reward"),
+    ("grpo", COOLER),
+    ("grpo", "grpo_random_reward"),
+)
+"""Of a study of several bases, the differences of two policies that are printed."""
+
+
+def of_each_base(counts: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The counts of each base as if it were the only one: its models are MODEL and CHOOSING, and
+    draws of it that are cooler the method COOLER."""
+    found = {}
+    for base in counts["model"].unique():
+        own = {base: MODEL, base + AGAIN: CHOOSING, base + COOLED: MODEL}
+        if base + AGAIN in set(counts["model"]):
+            part = counts[counts["model"].isin(own)]
+            cooler = part["model"] == base + COOLED
+            row = part["algorithm"].where(~cooler, COOLER)
+            found[base] = part.assign(model=part["model"].replace(own), algorithm=row)
+    return found
+
+
+def over_bases(
+    counts: Mapping[str, pd.DataFrame],
+    k: int = K,
+    fewest: int = 30,
+    pairs: Sequence[tuple[str, str]] = CONTRASTS,
+) -> str:
+    """Means over bases with at least `fewest` problems outside, as Markdown; intervals are
+    Student's t over bases. Each of `pairs` is two policies whose difference is printed."""
+    chosen = {base: names for base in counts if len(names := outside(counts[base])) >= fewest}
+    first = counts[next(iter(chosen))]
+    rows = list(first.loc[first["model"] == MODEL, "algorithm"].unique())
+    values = {
+        row: np.array([coverage(counts[base], row, own, k).mean() for base, own in chosen.items()])
+        for row in rows
+    }
+    lines = []
+    for row in rows:
+        rate = np.mean([float(_rate(counts[base], row, own)) for base, own in chosen.items()])
+        apart = values[row] - values[BASE]
+        name = "base, second draw" if row == BASE else f"`{row}`"
+        told = ["", ""] if row == BASE else [points_of(mean_over(apart)), _ends(apart)]
+        lines.append([name, f"{rate:.1f}", percent(values[row].mean()), *told])
+    between = [
+        [f"`{one}` minus `{other}`", points_of(mean_over(apart)), _ends(apart)]
+        for one, other in pairs
+        for apart in [values[one] - values[other]]
+    ]
+    head = f"method | right of 10,000 draws | pass@{k} | minus the base's second draw"
+    return "\n".join(
+        [
+            markdown("base | problems outside", [[b, str(len(own))] for b, own in chosen.items()]),
+            markdown(f"{head} | of single bases", lines),
+            markdown(f"difference of pass@{k} | mean over bases | of single bases", between),
+        ]
+    )
+
+
+def _ends(apart: np.ndarray) -> str:
+    """The smallest and the largest of differences, in points."""
+    return interval_of_points(apart.min(), apart.max())
+
+
+def strategies(
+    results: Results, chosen: Sequence[str], model: str = MODEL
+) -> dict[str, dict[str, float]]:
     """By method: draws on the chosen problems that use their problem's strategy, of 10,000, and the
     share of these that is right with correct working."""
     found = {}
-    for row, samples in samples_of(results, MODEL).items():
+    for row, samples in samples_of(results, model).items():
         drawn = uses(samples[samples["problem_id"].isin(chosen)], sheets_of(results))
         used, right = drawn["used"].sum(), drawn["right"].sum()
         if used:
@@ -93,15 +166,25 @@ def strategies(results: Results, chosen: Sequence[str]) -> dict[str, dict[str, f
     return found
 
 
-def main(results: Path) -> None:
-    """Print how many problems are outside, and the table."""
-    kept = results / "counts.parquet"
-    counts = read_frame(kept if kept.exists() else Results(results).metrics("counts"))
-    drawn = counts[counts["model"] == CHOOSING]
-    print(f"{len(outside(counts))} of {drawn['problem_id'].nunique()} problems are outside\n")
-    print(table(counts))
+def main(folder: Path) -> None:
+    """Print how many problems are outside, and the table; of several bases the means over them."""
+    kept = folder / "counts.parquet"
+    counts = read_frame(kept if kept.exists() else Results(folder).metrics("counts"))
+    bases = of_each_base(counts)
+    if bases:
+        print(over_bases(bases))
+    else:
+        drawn = counts[counts["model"] == CHOOSING]
+        print(f"{len(outside(counts))} of {drawn['problem_id'].nunique()} problems are outside\n")
+        print(table(counts))
     if not kept.exists():
-        write_json_atomic(FILE, strategies(Results(results), outside(counts)))
+        results = Results(folder)
+        used = {
+            model: strategies(results, outside(own), model)
+            for model, own in (bases or {MODEL: counts}).items()
+        }
+        before = json.loads(FILE.read_text(encoding="utf-8"))
+        write_json_atomic(FILE, before | {folder.name: used if bases else used[MODEL]})
 
 
 if __name__ == "__main__":

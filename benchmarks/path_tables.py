@@ -12,7 +12,7 @@ from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, study_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.labels import row_title
-from sage.rendering.numbers import interval_of_points, percent
+from sage.rendering.numbers import interval_of_points, percent, points
 from sage.study import BASE
 
 GUIDED = ("grpo_branch_stronger_k1_reward", "grpo_branch_strong_k1_reward")
@@ -141,14 +141,6 @@ def mean_over(values: np.ndarray) -> tuple[float, float, float]:
     return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
 
 
-LONG = {
-    "over_grpo": "grpo",
-    "over_no_kl": "grpo_no_kl",
-    "over_k1_reward": PLAIN,
-    "over_guide": GUIDED[0],
-}
-"""Exhibits of the study `long` that follow a method through its training."""
-
 MOMENTS = (0, 100, 200, 300, 500, 700, 1000)
 
 
@@ -165,15 +157,19 @@ def half_life(steps: Sequence[int], values: Sequence[float]) -> float | None:
     return None
 
 
-def path_of(study: str, exhibit: str, row: str, seed: int) -> pd.DataFrame:
+def path_of(study: str, exhibit: str, seed: int) -> pd.DataFrame:
     """A run as it trains: by step, pass@1 where RL trains and coverage where it does not.
 
-    `accuracy` counts right answers and `worked` right working; `coverage` is pass@16 with it.
+    `exhibit` is one that follows a method (`free_rivals`). `accuracy` counts right answers and
+    `worked` right working; `coverage` is pass@16 with it.
     """
+    followed = study_of(study).study.exhibits[exhibit]
+    model, row = followed.model, followed.baseline
     final = pd.read_parquet(KEPT / study / "counts.parquet")
+    final = final[(final["model"] == model) & final["algorithm"].isin([BASE, row])]
     kept = pd.read_parquet(KEPT / study / f"{exhibit}_counts.parquet")
-    counts = pd.concat([final[final["algorithm"].isin([BASE, row])], kept])
-    names = {BASE: 0, row: study_of(study).model("sums").rl.steps}
+    counts = pd.concat([final, kept])
+    names = {BASE: 0, row: study_of(study).model(model).rl.steps}
     names |= {n: int(n[5:]) for n in kept["algorithm"].unique() if n.startswith("step-")}
     lines = []
     for name, step in sorted(names.items(), key=lambda pair: pair[1]):
@@ -186,24 +182,44 @@ def path_of(study: str, exhibit: str, row: str, seed: int) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns).set_index("step")
 
 
+def paths(study: str) -> dict[tuple[str, str, int], pd.DataFrame]:
+    """`path_of` each run that an exhibit of the study follows, by model, method and seed."""
+    exhibits = study_of(study).study.exhibits
+    followed = {name: one for name, one in exhibits.items() if one.kind == "free_rivals"}
+    return {
+        (one.model, one.baseline, seed): path_of(study, name, seed)
+        for name, one in followed.items()
+        for seed in study_of(study).seeds(one.model, one.baseline)
+    }
+
+
 def half_lives(study: str = "long") -> str:
     """Each run's coverage where RL does not train, over steps, its half-life and its end."""
-    lines = []
-    for exhibit, row in LONG.items():
-        for seed in study_of(study).seeds("sums", row):
-            path = path_of(study, exhibit, row, seed)
-            half = half_life([*path.index], [*path["coverage"]])
-            lines.append(
-                [
-                    row_title(study_of(study), row),
-                    str(seed),
-                    *(percent(path["coverage"][step]) for step in MOMENTS),
-                    "none" if half is None else f"{half:.0f}",
-                    *(percent(path[column].iloc[-1]) for column in ("accuracy", "worked")),
-                ]
-            )
+    lines, found = [], paths(study)
+    several = len({model for model, _, _ in found}) > 1
+    for (model, row, seed), path in found.items():
+        half = half_life([*path.index], [*path["coverage"]])
+        lines.append(
+            [
+                row_title(study_of(study), row),
+                study_of(study).model(model).title if several else str(seed),
+                *(percent(path["coverage"][step]) for step in MOMENTS),
+                "none" if half is None else f"{half:.0f}",
+                *(percent(path[column].iloc[-1]) for column in ("accuracy", "worked")),
+            ]
+        )
     moments = " | ".join(f"step {step}" for step in MOMENTS)
     return markdown(
-        f"method | run | {moments} | half-life | pass@1 where RL trains | with correct working",
+        f"method | {'base' if several else 'run'} | {moments} | half-life "
+        "| pass@1 where RL trains | with correct working",
         lines,
     )
+
+
+def guided_at_the_end(study: str = "long_bases") -> str:
+    """Coverage at the end with the guide minus without, the mean over bases by Student's t."""
+    ends = pd.Series({key: path["coverage"].iloc[-1] for key, path in paths(study).items()})
+    by_row = ends.groupby(level=[0, 1]).mean().unstack()
+    apart = (by_row[GUIDED[0]] - by_row[PLAIN]).to_numpy()
+    each = ", ".join(points(value) for value in apart)
+    return f"at the end the guide has {points_of(mean_over(apart))}; of single bases {each}"

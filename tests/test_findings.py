@@ -227,7 +227,7 @@ def test_the_problems_outside_are_those_of_the_kept_counts() -> None:
     luck = here["chance"].map(lambda levels: levels[9]).groupby(here["algorithm"]).mean()
     assert out_of_support.K == 2**9
     assert 0 < luck.max() < 0.002
-    used = json.loads(out_of_support.FILE.read_text(encoding="utf-8"))
+    used = json.loads(out_of_support.FILE.read_text(encoding="utf-8"))["support"]
     for one, other in (("grpo", "base"), ("grpo_branch_stronger_k1_reward", "grpo_k1_reward")):
         assert f"in {used[one]['used']} of 10,000 draws" in TEXT
         assert f"in {used[other]['used']}," in TEXT or f"instead of {used[other]['used']};" in TEXT

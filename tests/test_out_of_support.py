@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from benchmarks.out_of_support import coverage, outside, table
+from benchmarks.out_of_support import coverage, of_each_base, outside, over_bases, table
 
 
 def _counts() -> pd.DataFrame:
@@ -35,3 +35,20 @@ def test_each_run_is_held_against_the_second_draw() -> None:
     assert "| base, second draw |  | 833.3 | 16.7 |  |" in text  # one of 12 draws is right
     assert "| the same, pass@4 |  |  | 33.3 |  |" in text
     assert "| `grpo` | 2 | 2500.0 | 44.4 | +27.8 (" in text
+
+
+def test_each_base_has_problems_of_its_own_and_the_mean_is_over_bases() -> None:
+    first = _counts().replace({"model": {"drawn_again": "sums_again"}})
+    second = first.replace({"model": {"sums": "other", "sums_again": "other_again"}})
+    second = second[second["train_seed"] < 2]
+    cooler = second[second["algorithm"] == "base"].replace({"model": {"other": "other_cooler"}})
+    cooler = cooler[cooler["model"] == "other_cooler"].assign(worked=1)
+    bases = of_each_base(pd.concat([first, second, cooler]))
+    assert list(bases) == ["sums", "other"]
+    assert set(bases["other"]["algorithm"]) == {"base", "grpo", "cooler"}
+    assert outside(bases["other"]) == ["a", "b", "d"]
+    assert coverage(bases["other"], "cooler", ["a"], k=2).tolist() == [[0.5]]
+    # pass@2 of `grpo` is 4/9 from the first base and 1/3 from the other, of each base 1/6.
+    text = over_bases({name: bases[name] for name in ("sums", "other")}, k=2, fewest=3, pairs=())
+    assert "| `grpo` | 2083.3 | 38.9 | +22.2 (−48.4 to +92.8) | +16.7 to +27.8 |" in text
+    assert over_bases(bases, k=2, fewest=3, pairs=[("grpo", "base")]).count("+22.2") == 2
