@@ -1,0 +1,79 @@
+"""Before any RL: would a policy learn to see which strategy a sheet of sums needs?
+
+    python -m benchmarks.looking results/sizes_large
+
+RL raises the odds of `plain` over `turn` on plain sheets and lowers them on turn sheets. If the
+gradient of these odds is the same on both kinds of sheets, the two cancel, and what is learned is
+how often a strategy is used at all. Prints for each base how much of the gradient is its own on
+each kind, 1 − cos of the two, and adds it to `benchmarks/looking.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks.chance import markdown
+from benchmarks.kept_tables import SEEN
+from sage.policies import load_model, load_tokenizer
+from sage.problems.sums import STRATEGIES, StrategyName, draw_sheet
+from sage.prompting import prompt_ids
+from sage.results import Results
+from sage.runtime.files import write_json_atomic
+
+FILE = Path(__file__).with_suffix(".json")
+SHEETS, PARTS = 200, 5
+"""Sheets of each kind that a gradient is the mean over, and their sums."""
+
+
+def own_part(base: Path, sheets: int = SHEETS, seed: int = 1) -> dict[str, float]:
+    """How the gradient of the odds of `plain` over `turn` differs between the two kinds of sheets.
+
+    `own` is 1 − cos of the gradient's means on plain and on turn sheets, over the weights of all
+    projections; each product of two gradients is of disjoint halves of the sheets, so its mean does
+    not depend on how many there are. `plain` and `turn` are how often the base takes each.
+    """
+    tokenizer, model = load_tokenizer(base), load_model(base).eval()
+    chosen = [tokenizer.encode(STRATEGIES[name].mark, add_special_tokens=False) for name in SEEN]
+    if any(len(ids) != 1 for ids in chosen):
+        raise ValueError(f"{base}: a strategy's letter is not one token")
+    weights = [w for name, w in model.named_parameters() if "_proj.weight" in name]
+    rng, means, taken = random.Random(seed), {}, torch.zeros(2)
+    for stratum in SEEN:
+        for half in range(2):
+            texts = [_drawn(rng, stratum) for _ in range(sheets // 2)]
+            prompts = torch.tensor([list(prompt_ids(tokenizer, text)) for text in texts])
+            log_probs = model(prompts).logits[:, -1].float().log_softmax(-1)
+            plain, turn = (log_probs[:, ids[0]] for ids in chosen)
+            gradient = torch.autograd.grad((plain - turn).mean(), weights)
+            means[stratum, half] = torch.cat([part.flatten().double() for part in gradient])
+            taken += torch.stack([plain, turn]).detach().exp().mean(1) / 4
+    (p0, p1), (t0, t1) = ([means[stratum, half] for half in range(2)] for stratum in SEEN)
+    both = (p0 @ t1 + p1 @ t0) / 2
+    own = 1 - both / torch.sqrt((p0 @ p1).clamp(min=0) * (t0 @ t1).clamp(min=0))
+    return {"own": float(own), "plain": float(taken[0]), "turn": float(taken[1])}
+
+
+def _drawn(rng: random.Random, stratum: str) -> str:
+    name: StrategyName = "plain" if stratum == "plain" else "turn"
+    return draw_sheet(rng, name, PARTS).text
+
+
+def main(results: Results) -> None:
+    """Measure each base of a study, print the table and keep it."""
+    found = {
+        file.parts[-3]: own_part(file.parent)
+        for file in sorted(results.folder.glob("models/*/base/model.safetensors"))
+    }
+    kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    write_json_atomic(FILE, kept | {results.folder.name: found})
+    lines = [[base, *(f"{value:.4f}" for value in own.values())] for base, own in found.items()]
+    print(markdown("base | own part of the gradient | takes plain | takes turn", lines))
+
+
+if __name__ == "__main__":
+    main(Results(Path(sys.argv[1])))
