@@ -154,7 +154,10 @@ def render(content: dict[str, Any]) -> str:
         ]
         for label, solved, _ in _policies(content)
     ]
-    forms = [[label, *map(percent, written.values())] for label, _, written in _policies(content)]
+    forms = [
+        [label, *(percent(written[name]) for name in FORMS)]
+        for label, _, written in _policies(content)
+    ]
     lines = [
         [
             f"`{run['method']}`",
@@ -168,7 +171,7 @@ def render(content: dict[str, Any]) -> str:
     return "\n\n".join(
         (
             markdown(" | ".join(names), policies),
-            markdown(f"policy | {FORMS}", forms),
+            markdown(" | ".join(["policy", *FORMS.values()]), forms),
             markdown(head, lines),
         )
     )

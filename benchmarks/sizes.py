@@ -155,11 +155,11 @@ def forms(results: Results) -> dict[str, dict[str, dict[str, float]]]:
 def forms_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """A line for each base and run."""
     lines = [
-        [model, label, *map(percent, written.values())]
+        [model, label, *(percent(written[name]) for name in FORMS)]
         for model, rows in found.items()
         for label, written in rows.items()
     ]
-    return markdown(f"base | policy | {FORMS}", lines)
+    return markdown(" | ".join(["base", "policy", *FORMS.values()]), lines)
 
 
 if __name__ == "__main__":

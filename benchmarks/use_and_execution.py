@@ -38,8 +38,12 @@ SHEETS = "sheets"
 COOL, DRAWS = (0.7, 0.5, 0.3), 64
 """Temperatures at which the base is drawn from as well, and its completions of each sheet then."""
 
-FORMS = "plain form on `plain` | plain form on `turn` | four other forms, all sheets"
-"""The columns of what `forms_of` reads."""
+FORMS = {
+    "plain_on_plain": "plain form on `plain`",
+    "plain_on_turn": "plain form on `turn`",
+    "others": "four other forms, all sheets",
+}
+"""What `forms_of` reads, and how columns of it are headed."""
 
 Shares = dict[str, dict[str, float]]
 """By stratum, of all draws: `used` its own strategy, and of these `right` with correct working."""

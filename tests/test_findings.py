@@ -10,7 +10,15 @@ import pandas as pd
 import pytest
 from report_frames import ROOT
 
-from benchmarks import findings, kept_tables, out_of_support, path_tables, study_tables
+from benchmarks import (
+    findings,
+    kept_tables,
+    out_of_support,
+    path_tables,
+    pretrained,
+    sizes,
+    study_tables,
+)
 from benchmarks.findings import merged_adapters, paper_differences, paper_means
 from sage.claims.tests import load_claims
 from sage.evaluation.curves import ANSWERS, WORKING, curves_of, right_counts
@@ -237,6 +245,20 @@ def test_the_problems_outside_are_those_of_the_kept_counts() -> None:
         said = kept_tables.points_of((row["effect"], row["low"], row["high"]))
         assert said.split("(")[1].removesuffix(")") in TEXT
         assert f"{100 * row['effect']:.1f}" in TEXT
+
+
+def test_tables_of_forms_have_the_columns_that_their_heads_say() -> None:
+    kept = json.loads(sizes.FILE.read_text(encoding="utf-8"))
+    for study in ("sizes_large", "sizes_runs"):
+        assert sizes.forms_table(kept[study]) in TEXT
+    third = kept["sizes_large"]["large_third"]["`grpo`, run 1"]
+    looks = f"| {100 * third['plain_on_plain']:.1f} | {100 * third['plain_on_turn']:.1f} |"
+    assert "`grpo`, run 1 | 99.4 | 1.8 |" in TEXT
+    assert looks == "| 99.4 | 1.8 |"
+    page = (ROOT / "docs/pretrained-study.md").read_text(encoding="utf-8")
+    runs = json.loads(pretrained.FILE.read_text(encoding="utf-8"))
+    for table in pretrained.render(runs).split("\n\n"):
+        assert table.strip() in page
 
 
 def test_young_adapters_are_rounded_away() -> None:
