@@ -18,8 +18,8 @@ from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, runs, study_of
 from benchmarks.path_tables import half_lives, methods_over_bases, over_bases, over_training
 from sage.evaluation.comparisons import comparisons_table
-from sage.evaluation.curves import ANSWERS, WORKING
-from sage.evaluation.mixtures import mixture_pass_at_k
+from sage.evaluation.curves import ANSWERS, WORKING, curves_of, right_counts
+from sage.evaluation.mixtures import beside_mixture
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import percent
@@ -124,47 +124,31 @@ def dose_cells(exhibit: str, study: str = "dose") -> str:
 
 
 def trained_and_others(
-    study: str, model: str, rows: Sequence[str], plain: str, draws: int = 400
+    study: str, model: str, rows: Sequence[str], plain: str, draws: int = 4_000
 ) -> str:
     """Correct working on the strata that RL trains on, on the others, and against a mixture.
 
     The mixture is of the base and `plain`, with the accuracy of the method on the strata that RL
-    trains on; intervals are percentiles over problems, drawn within strata, and training runs.
+    trains on; intervals are over problems and training runs (`sage.evaluation.mixtures`).
     """
     counts = pd.read_parquet(KEPT / study / "counts.parquet")
     counts = counts[(counts["model"] == model) & (counts["benchmark"] == "sheets")]
-    right = {
-        name: own.pivot(index="train_seed", columns="problem_id", values="worked").to_numpy(int)
-        for name, own in counts.groupby("algorithm")
-    }
-    strata = counts.drop_duplicates("problem_id").sort_values("problem_id")["stratum"].to_numpy()
-    n, rng = int(counts["n_samples"].iloc[0]), np.random.default_rng(0)
-    places = [np.flatnonzero(strata == name) for name in np.unique(strata)]
-
-    def measured(row: str, runs: np.ndarray, problems: np.ndarray) -> tuple[float, ...]:
-        own, other = (right[name][runs % len(right[name])][:, problems] for name in (row, plain))
-        base, seen = right[BASE][0][problems], np.isin(strata[problems], SEEN)
-        accuracy, before, most = (each[..., seen].mean() / n for each in (own, base, other))
-        share = float(np.clip((most - accuracy) / (most - before), 0, 1))
-        coverage = np.mean([pass_at_k(n, run, np.array([K])).mean() for run in own])
-        mixture = mixture_pass_at_k(n, base, other, share, K).mean()
-        return accuracy, own[..., ~seen].mean() / n, coverage, mixture, coverage - mixture
-
+    curves = {row: each for (_, row, _), each in curves_of(counts).items()}
+    right, _ = right_counts(curves)
+    n, groups = curves[BASE].n, curves[BASE].groups
+    by_problem = counts.drop_duplicates("problem_id").set_index("problem_id")["stratum"]
+    seen = by_problem.loc[list(curves[BASE].problems)].isin(SEEN).to_numpy()
     lines = []
     for row in rows:
-        runs = np.arange(len(right[row]))
-        values = measured(row, runs, np.arange(len(strata)))
-        drawn = [
-            measured(
-                row,
-                rng.choice(runs, len(runs)),
-                np.concatenate([rng.choice(each, len(each)) for each in places]),
-            )[-1]
-            for _ in range(draws if row not in (BASE, plain) else 0)
-        ]
-        apart = points_of((values[-1], *np.quantile(drawn, [0.025, 0.975]))) if drawn else ""
+        own = right[row]
+        places = own, right[plain], right[BASE][0]
+        found = beside_mixture(*places, n, K, draws, groups, weights=seen / seen.mean())
+        shares = found["accuracy"], own[..., ~seen].mean() / n, found["coverage"]
+        there = row not in (BASE, plain) and not np.isnan(found["value"])
+        apart = points_of((found["value"], found["low"], found["high"])) if there else ""
         short = "base" if row == BASE else cell_name(row)
-        lines.append([short, *map(percent, values[:3]), percent(values[3]) if drawn else "", apart])
+        mixture = percent(found["mixture"]) if there else ""
+        lines.append([short, *map(percent, shares), mixture, apart])
     return markdown(
         f"method | pass@1 where RL trains | elsewhere | pass@{K} | mixture, pass@{K} | difference",
         lines,

@@ -51,7 +51,9 @@ def kept_list() -> str:
     lines += ["Each is one file that loads nothing from elsewhere. Newer code may show more.", ""]
     for page in kept_pages():
         run = json.loads((page.parent / "run.json").read_text(encoding="utf-8"))
-        commit, link = str(run["git_commit"])[:10], page.relative_to(ROOT).as_posix()
+        commits = run["git_commit"] if isinstance(run["git_commit"], list) else [run["git_commit"]]
+        commit = " and ".join(each[:10] for each in commits)
+        link = page.relative_to(ROOT).as_posix()
         lines += [f"## [{page.parent.name}]({link})", ""]
         lines += [f"{run['ended'][:10]}, commit {commit}.", "", run["note"], ""]
     return "\n".join(lines)

@@ -35,6 +35,12 @@ class TestEvidence:
         assert (easy.p, hard.p) == (0.002, 0.06)
         assert of_pass_at_k(pairs, "tiny", ["easy", "other"], "branch", "grpo", 2) == []
 
+    def test_a_mean_counts_the_runs_that_all_benchmarks_have(self) -> None:
+        seeds = {"easy": [1, 2, 3], "hard": [3, 4, 5]}
+        mixed = RAISED.assign(train_seeds=[seeds[name] for name in RAISED["benchmark"]])
+        mean, easy, _ = of_pass_at_k(by_pair(mixed), "tiny", ["easy", "hard"], "branch", "grpo", 1)
+        assert (mean.runs, easy.runs) == (1, 3)
+
     def test_tails_are_compared_over_problems_and_runs(self) -> None:
         """Beyond the base's 0.95 quantile, 94.05: 3 and 1 of 4 responses in two runs, and none."""
         rows = [("base", 0, problem, float(i)) for problem in "pqr" for i in range(100)]

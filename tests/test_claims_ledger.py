@@ -13,6 +13,7 @@ from sage.claims.ledger import COLUMNS, findings, ledger, says, strength_text, t
 from sage.claims.tests import Claim, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_finding
 from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
+from sage.evaluation.curves import WORKING
 from sage.exhibits import load_study
 from sage.rendering.labels import row_title
 from sage.study import ResolvedStudy
@@ -193,6 +194,12 @@ class TestLedger:
         )
         assert any(said in sentence for sentence in claim.summary)
         assert counted([claim]) == "Claims: 1 not testable; 1 exploratory."
+        working = CLAIM.model_copy(
+            update={"primary": CLAIM.primary.model_copy(update={"count": "working"})}
+        )
+        both = pd.concat([RAISED, RAISED.assign(metric=WORKING)])
+        judged = ledger({"rise": working}, study, Measured(both, chance=pd.DataFrame(high)))
+        assert set(judged["verdict"]) == {"supported"}  # working is not guessed
 
     def test_a_guide_that_hardly_acted_has_no_other_verdict(self, study: ResolvedStudy) -> None:
         """A mean dose of (0.01 + 0.03) / 2 = 0.02 is 2.5 times below 0.05."""

@@ -180,3 +180,29 @@ def test_what_cannot_be_compared_says_why(
         "two and one", f"{tmp_path / 'fewer.csv'} and {tmp_path / 'one.csv'}"
     )
     assert expected in capsys.readouterr().err
+
+
+def test_a_problem_without_a_cluster_is_one_of_its_own(tmp_path: Path) -> None:
+    named = samples([1] * 10)
+    named["cluster"] = named["problem"].map({"p0": "one", "p1": "one"})
+    named.to_csv(tmp_path / "one.csv", index=False)
+    counts = read_counts("one", tmp_path / "one.csv")
+    assert counts["problem_id"].nunique() == 10
+    assert sorted(set(counts["cluster"])) == ["", "one"]
+
+
+def test_a_row_without_a_benchmark_is_no_problem_of_any(tmp_path: Path) -> None:
+    table = samples([1] * 4).assign(benchmark="easy")
+    table.loc[table["problem"] == "p0", "benchmark"] = None
+    table.to_csv(tmp_path / "one.csv", index=False)
+    with pytest.raises(ValueError, match=r"one\.csv: benchmark is empty in 8 rows"):
+        read_counts("one", tmp_path / "one.csv")
+
+
+def test_a_method_called_base_may_have_more_runs_than_the_other(tmp_path: Path) -> None:
+    samples([1] * 10, (1, 2)).to_csv(tmp_path / "base.csv", index=False)
+    samples([2] * 10, (2,)).to_csv(tmp_path / "other.csv", index=False)
+    counts = {name: read_counts(name, tmp_path / f"{name}.csv") for name in ("base", "other")}
+    _, differences = compare(counts, draws=200)
+    assert set(differences["n_seeds"]) == {1}
+    assert differences["train_seeds"].tolist()[0] == [2]

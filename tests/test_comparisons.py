@@ -156,6 +156,14 @@ def test_runs_of_few_bases_are_no_bases() -> None:
     assert false["runs"] > 0.15 * 800
 
 
+def test_bases_with_unlike_numbers_of_samples_are_compared_at_the_ks_of_all() -> None:
+    first, second = np.array([[[0.1, 0.2, 0.5]]]), np.array([[[0.3, 0.4, 0.6, 0.9]]])
+    ks = [np.array([1, 2, 48]), np.array([1, 2, 40, 48])]
+    values, shared, _ = over_bases([(first, ks[0], [1]), (second, ks[1], [1])])
+    assert shared.tolist() == [1, 2, 48]
+    np.testing.assert_allclose(values[:, 0], [[0.1, 0.2, 0.5], [0.3, 0.4, 0.9]])
+
+
 def test_comparisons_over_bases_count_a_base_once() -> None:
     """The second base has one run, the first three that are alike: the mean is over two."""
     runs = {key: frame for key, frame in study().items() if key[1] != "same"}

@@ -127,3 +127,21 @@ def test_the_page_opens_with_the_slopes_of_a_kept_run() -> None:
     (said,) = findings_of(study, told | {"dose_plus": weak})[0].sentences
     assert said.endswith("57.3 % without. That dose is below 0.05: the guide was hardly tested.")
     assert findings_of(study, {"dose_plus": told["dose_plus"]}) == []  # a table is missing
+
+
+def test_a_slope_is_over_the_training_seeds_that_all_cells_have() -> None:
+    """The effect depends on the seed alone, so there is no slope over the seeds in common."""
+    counts = counts_of(
+        plain=[[0, 2, 4]] * 4,
+        strong1=[[0, 2, 4], [2, 4, 6], [4, 6, 8], [0, 2, 4]],
+        strong10=[[0, 2, 4], [2, 4, 6], [4, 6, 8], [0, 2, 4]],
+    )
+    without = {"strong1": 4, "strong10": 1}  # runs 1 to 3, and 2 to 4
+    for name, seed in without.items():
+        counts = counts[(counts["algorithm"] != name) | (counts["train_seed"] != seed)]
+    doses = {"plain": 0.0, "strong1": 0.02, "strong10": 0.2}
+    histories = {(name, s): history(dose) for name, dose in doses.items() for s in range(1, 5)}
+    _, slopes = dose_tables(counts, histories, CELLS, [1], draws=200)
+    (slope,) = slopes.to_dict("records")
+    assert slope["value"] == pytest.approx(0)
+    assert slope["n_seeds"] == 2

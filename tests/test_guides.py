@@ -124,6 +124,7 @@ def test_the_cosine_restarts_lower_after_each_period() -> None:
     assert values == pytest.approx([0.3, 0.2, 0.27, 0.185, 0.243, 0.3 * 0.9**7])
     assert value(80) == pytest.approx(0.1)
     assert value(70, high=0.12) == pytest.approx(0.1)
+    assert [value(step) for step in (81, 85, 400)] == pytest.approx([0.1] * 3)  # no way back up
 
 
 def test_random_touches_a_share_epsilon_with_deviation_sigma() -> None:

@@ -55,6 +55,13 @@ def test_a_problem_is_estimable_by_its_effective_samples() -> None:
     assert np.isnan(optimum_row(log_q[2:], right[2:], 0.02)["accuracy"])
 
 
+def test_methods_are_compared_on_the_problems_that_are_estimable_for_all() -> None:
+    right = (np.arange(16)[None] < np.array([[8], [4], [0]])).astype(float)
+    alone = optimum_row(np.zeros((3, 16)), right, 0.02, np.array([False, True, False]))
+    assert alone["estimable"] == pytest.approx(1 / 3)
+    assert alone["effective"] == pytest.approx(4)  # of the second problem, not the first
+
+
 def test_samples_of_the_reference_give_the_exact_optimum() -> None:
     """Over 400,000 draws from five completions, the optimum's chance of being right, its KL
     divergence from the reference and what the guide moves are those of the exact policies."""

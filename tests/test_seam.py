@@ -15,7 +15,7 @@ from conftest import ROOT
 from trainers import is_of_trl, odd_length, trainer_of
 from trl import GRPOTrainer
 
-from sage.method.advantages import BetaNormalised, Centred, GroupNormalised
+from sage.method.advantages import BetaNormalised, Centred, GroupNormalised, PassAtK
 from sage.method.anchors import K3
 from sage.method.guides import BranchGuide, Moment, Signals
 from sage.policies import load_model
@@ -334,6 +334,15 @@ def test_held_out_problems_get_pass_at_k_while_training(build: Build) -> None:
         for k in (1, 2, 4, 8):
             expected = sum(1 - comb(8 - c, k) / comb(8, k) for c in right) / 4
             assert row[f"eval_pass@{k}"] == pytest.approx(expected)
+
+
+def test_methods_are_evaluated_with_fewer_completions_than_they_train_with(build: Build) -> None:
+    when = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2}
+    shaping = Shaping(advantage=PassAtK(k=4))
+    trainer = build(SageTrainer, shaping, trl={**when, "per_device_eval_batch_size": 2})
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "eval_pass@2" in row]
+    assert len(logged) == 3
 
 
 def test_the_exact_forward_kl_is_the_sum_over_the_vocabulary(build: Build, smoke: Path) -> None:

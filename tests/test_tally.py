@@ -98,6 +98,21 @@ def test_doses_do_not_depend_on_the_micro_batches_of_a_step() -> None:
     assert min(once.values()) > 0.01
 
 
+def test_groups_that_several_steps_learn_from_are_taken_whole() -> None:
+    """Each step has a part of every group, and the next generation is another."""
+    torch.manual_seed(0)
+    ratios, log_q = torch.randn(2, 8, 2).tolist()
+    advantages, groups = torch.randn(8).tolist(), [0, 0, 1, 1] * 2
+    whole = DoseTally(Accelerator(cpu=True))
+    expected = whole.add(loss_call(advantages, ratios, log_q, groups), 0.2, generation=3)
+    parts = DoseTally(Accelerator(cpu=True))
+    for generation in (2, 3):
+        for step, rows in enumerate((slice(0, 4), slice(4, 8)), 2 * generation):
+            call = loss_call(advantages[rows], ratios[rows], log_q[rows], groups[rows], step)
+            found = parts.add(call, 0.2, generation, last=step % 2 == 1)
+            assert found == (pytest.approx(expected) if step % 2 else {})
+
+
 def test_completions_that_teach_nothing_and_groups_of_one_have_no_dose() -> None:
     doses = DoseTally(Accelerator(cpu=True))
     nothing = [math.nan, math.nan]

@@ -62,7 +62,7 @@ def dose_tables(
     """
     curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
     effects = []
-    differences: dict[str, list[tuple[float, np.ndarray]]] = {}
+    differences: dict[str, list[tuple[float, dict[int, np.ndarray]]]] = {}
     groups: Groups | None = None  # the same in all cells, which share their problems
     right, worked = right_counts(curves)
     for cell in cells:
@@ -78,7 +78,8 @@ def dose_tables(
         dose = _training(histories, cell.guided, seeds)
         mean = mean_of([parts_of(change, draws, groups=one.groups)])
         low, high = mean.interval()
-        differences.setdefault(cell.estimator, []).append((dose["guide_dose"], change))
+        by_seed = dict(zip(seeds, change, strict=True))
+        differences.setdefault(cell.estimator, []).append((dose["guide_dose"], by_seed))
         groups = one.groups
         guided, plain = (each.mean(axis=(0, 1)) for each in values)
         columns = {
@@ -137,18 +138,27 @@ def _training(
 
 
 def _slopes(
-    pairs: Sequence[tuple[float, np.ndarray]], ks: Sequence[int], draws: int, groups: Groups | None
+    pairs: Sequence[tuple[float, Mapping[int, np.ndarray]]],
+    ks: Sequence[int],
+    draws: int,
+    groups: Groups | None,
 ) -> pd.DataFrame:
-    """SLOPES of one estimator but for its name; over training runs that all its cells have."""
+    """SLOPES of one estimator but for its name; over training runs that all its cells have.
+
+    `pairs` are the dose of each cell and by training seed its differences `[P, K]`.
+    """
     known = [(dose, change) for dose, change in pairs if dose > 0]
     doses = np.log10([dose for dose, _ in known])
-    runs = min((len(change) for _, change in known), default=0)
     if len(known) < 2 or np.ptp(doses) == 0:
+        return pd.DataFrame(columns=SLOPES)
+    seeds = sorted(set.intersection(*(set(change) for _, change in known)))
+    if not seeds:
         return pd.DataFrame(columns=SLOPES)
     centred = doses - doses.mean()
     weights = centred / (centred @ centred)
-    slope = np.einsum("c,cspk->spk", weights, np.stack([change[:runs] for _, change in known]))
+    changes = np.stack([[change[seed] for seed in seeds] for _, change in known])
+    slope = np.einsum("c,cspk->spk", weights, changes)
     mean = mean_of([parts_of(slope, draws, None, groups=groups)])
     low, high = mean.interval()
     columns = {"k": ks, "value": mean.value, "low": low, "high": high}
-    return pd.DataFrame(columns | {"n_cells": len(known), "n_seeds": runs})
+    return pd.DataFrame(columns | {"n_cells": len(known), "n_seeds": len(seeds)})

@@ -83,15 +83,18 @@ def estimable(weights: np.ndarray, right: np.ndarray) -> np.ndarray:
     return known
 
 
-def optimum_row(log_q: np.ndarray, right: np.ndarray, beta: float) -> dict[str, float]:
+def optimum_row(
+    log_q: np.ndarray, right: np.ndarray, beta: float, known: np.ndarray | None = None
+) -> dict[str, float]:
     """COLUMNS from `problems` to `accuracy`, `effective`, `kl_optimum`, `moved` and `log_q_gap`.
 
-    `log_q` and `right` are `[P, n]`. Means are NaN if no problem is estimable.
+    `log_q` and `right` are `[P, n]`. Means are over the problems `known`, bool `[P]`; by default
+    those that are estimable. They are NaN if there are none.
     """
     weights, alike = (optimal_weights(q, right, beta) for q in (log_q, np.zeros_like(log_q)))
     size = effective_size(weights)
     solved = right.max(axis=-1) > 0
-    known = estimable(weights, right)
+    known = estimable(weights, right) if known is None else known
     both = solved & (right.min(axis=-1) == 0)
     gap = [q[r].mean() - q[~r].mean() for q, r in zip(log_q[both], right[both] > 0, strict=True)]
     mass, before = ((w * right)[known] for w in (weights, alike))
@@ -161,15 +164,17 @@ def optimum_table(
     if sizes.nunique() != 1:
         raise ValueError(f"{base_file}: problems have {sizes.min()} to {sizes.max()} samples")
     right = (own["status"] == "correct").to_numpy(float).reshape(len(sizes), -1)
+    log_qs = {name: log_q_of(each, read).reshape(right.shape) for name, each in algorithms.items()}
+    known = np.logical_and.reduce(  # by all methods, so that they are compared on the same problems
+        [estimable(optimal_weights(q, right, betas[name]), right) for name, q in log_qs.items()]
+    )
     rows = []
-    for name, algorithm in algorithms.items():
-        log_q = log_q_of(algorithm, read).reshape(right.shape)
+    for name, log_q in log_qs.items():
         seed = min(seed for method, seed in drawn if method == name)
         (policy,) = [path for path in policies if path.parts[-2:] == (name, f"seed{seed}")]
-        weights = optimal_weights(log_q, right, betas[name])
-        known = list(sizes.index[estimable(weights, right)])
-        reached = reader.divergence(drawn[name, seed], policy, known, responses)
-        row = optimum_row(log_q, right, betas[name])
+        there = list(sizes.index[known])
+        reached = reader.divergence(drawn[name, seed], policy, there, responses)
+        row = optimum_row(log_q, right, betas[name], known)
         rows.append(row | {"algorithm": name, "kl_coefficient": betas[name], "kl_reached": reached})
     return pd.DataFrame(rows)[COLUMNS], reader.tokens
 

@@ -134,6 +134,8 @@ def of_pass_at_k(
         return places
     mean = average(rows, signs)
     size, runs = sum(place.n for place in places), min(place.runs or 0 for place in places)
+    if places[0].bases == 1:
+        runs = len(mean.by_run)  # of training seeds that all have
     whole = of_estimate(AVERAGE, mean, size, "problems", runs, null)
     return [replace(whole, bases=places[0].bases), *places]
 

@@ -163,8 +163,11 @@ class PassAtK(Comparison):
         return study.evaluation(study.study.exhibits[self.exhibit].model).primary_k
 
     def luck(self, study: ResolvedStudy, measured: Measured) -> str:
-        """The worst place where guesses are more than LUCKY of pass@k; empty if there is none."""
-        if measured.chance is None:
+        """The worst place where guesses are more than LUCKY of pass@k; empty if there is none.
+
+        Correct working is not guessed, so there is none where it counts.
+        """
+        if measured.chance is None or self.count:
             return ""
         _, models = study.bases(study.study.exhibits[self.exhibit].model)
         k = self.k_in(study)

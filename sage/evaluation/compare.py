@@ -155,13 +155,16 @@ def _read(file: Path, run: int, columns: Mapping[str, str | None], only: str) ->
     seeds = table[names["seed"]] if names["seed"] else pd.Series(run, table.index)
     if not pd.api.types.is_integer_dtype(seeds):
         raise ValueError(f"{names['seed']} must be a whole number in every row")
+    for what in ("problem", "benchmark"):
+        if names[what] and table[names[what]].isna().any():
+            raise ValueError(f"{names[what]} is empty in {table[names[what]].isna().sum()} rows")
     return pd.DataFrame(
         {
             "problem_id": table[names["problem"]].astype(str),
             "correct": says.isin(RIGHT),
             "train_seed": seeds,
             "benchmark": table[names["benchmark"]] if names["benchmark"] else benchmark,
-            "cluster": table[names["cluster"]].astype(str) if names["cluster"] else "",
+            "cluster": table[names["cluster"]].fillna("").astype(str) if names["cluster"] else "",
         }
     )
 

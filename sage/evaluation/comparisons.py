@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import combinations, product
 from typing import Any
 
@@ -120,11 +121,14 @@ def _alike(answers: tuple[Curves, Curves], working: tuple[Curves, Curves]) -> bo
 def over_bases(differences: Sequence[Differences]) -> Differences:
     """The differences of several bases, `[S, P, K]` each, as those of runs `[B, P, K]`.
 
-    Each is averaged over its base's runs, of which there may be different numbers. The bases are
-    numbered from 1.
+    Each is averaged over its base's runs, of which there may be different numbers, at the ks that
+    all have. The bases are numbered from 1.
     """
-    values = np.stack([of_base.mean(axis=0) for of_base, _, _ in differences])
-    return values, differences[0][1], list(range(1, len(values) + 1))
+    ks = reduce(np.intersect1d, [of_base for _, of_base, _ in differences])
+    values = np.stack(
+        [of_base.mean(axis=0)[:, np.searchsorted(own_ks, ks)] for of_base, own_ks, _ in differences]
+    )
+    return values, ks, list(range(1, len(values) + 1))
 
 
 def adjusted(comparisons: pd.DataFrame) -> pd.DataFrame:
@@ -216,8 +220,9 @@ def _differences(name: str, one: Curves, other_name: str, other: Curves) -> Diff
     """
     ks, of_one, of_other = np.intersect1d(one.ks, other.ks, return_indices=True)
     values, others = one.values[..., of_one], other.values[..., of_other]
-    if BASE in (name, other_name) and 1 in (len(one.seeds), len(other.seeds)):
-        return values - others, ks, list((one if other_name == BASE else other).seeds)
+    base, policy = (one, other) if name == BASE else (other, one)
+    if BASE in (name, other_name) and len(base.seeds) == 1:
+        return values - others, ks, list(policy.seeds)
     seeds = [seed for seed in one.seeds if seed in other.seeds]
     if not seeds:
         raise ValueError(f"{name} and {other_name}: no training seed in common")

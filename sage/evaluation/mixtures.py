@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from sage.evaluation.curves import Curves, curves_of, right_counts
-from sage.evaluation.intervals import mean_of, parts_of
+from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.fields import BASE
 
@@ -92,22 +92,41 @@ def _compared(
     draws: int,
 ) -> dict[str, Any]:
     """The columns of one method, over the training seeds that it shares with the baseline."""
-    n = curves[row].n
     seeds = [seed for seed in curves[row].seeds if seed in curves[baseline].seeds]
     own, other = (
         correct[name][[curves[name].seeds.index(seed) for seed in seeds]]
         for name in (row, baseline)
     )
-    base, (accuracy, other_accuracy) = correct[BASE][0], (own / n, other / n)
+    base, of_row = correct[BASE][0], curves[row]
+    beside = beside_mixture(own, other, base, of_row.n, k, draws, of_row.groups)
+    return beside | {"n_seeds": len(seeds), "n_problems": len(base)}
+
+
+def beside_mixture(
+    own: np.ndarray,
+    other: np.ndarray,
+    base: np.ndarray,
+    n: int,
+    k: int,
+    draws: int,
+    groups: Groups | None = None,
+    weights: np.ndarray | None = None,
+) -> dict[str, float]:
+    """A method's runs `[S, P]` beside the mixture of `base` `[P]` and `other` `[S, P]` that is as
+    accurate; all are counts of right samples of `n`.
+
+    Accuracy is the mean over problems with `weights` `[P]`, whose mean is 1. The interval is of the
+    difference to first order, as the share of the mixture is estimated too.
+    """
+    weights = np.ones(len(base)) if weights is None else weights
+    accuracy, other_accuracy, base_accuracy = (weights * each / n for each in (own, other, base))
     coverage = np.stack([pass_at_k(n, run, np.array([k]))[:, 0] for run in own])
-    gap = float(other_accuracy.mean() - (base / n).mean())
+    gap = float(other_accuracy.mean() - base_accuracy.mean())
     share = float(other_accuracy.mean() - accuracy.mean()) / gap if gap else np.nan
-    said: dict[str, Any] = {
+    said = {
         "accuracy": float(accuracy.mean()),
         "coverage": float(coverage.mean()),
         "base_share": share,
-        "n_seeds": len(seeds),
-        "n_problems": len(base),
     }
     if not 0 <= share <= 1:
         return said | dict.fromkeys(("mixture", "value", "low", "high"), np.nan)
@@ -115,9 +134,9 @@ def _compared(
     step = 1e-3 if share < 0.5 else -1e-3
     beside = mixture_pass_at_k(n, base, other, share + step, k)
     slope = float((beside - mixture).mean()) / (-step * gap)
-    mixed_accuracy = share * base / n + (1 - share) * other_accuracy
+    mixed_accuracy = share * base_accuracy + (1 - share) * other_accuracy
     change = coverage - mixture - slope * (accuracy - mixed_accuracy)
-    mean = mean_of([parts_of(change[..., None], draws, None, groups=curves[row].groups)])
+    mean = mean_of([parts_of(change[..., None], draws, None, groups=groups)])
     low, high = mean.interval()
     value = float(coverage.mean() - mixture.mean())
     return said | {

@@ -166,13 +166,22 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
     sentences = [
         f"{display.heading}: pass@k in percent, the unbiased estimate from {samples}.",
         f"Below each value: {interval_name(runs)}. Δ: the difference from "
-        f"{display.title(display.baseline)} in points, paired by problem, with its 95 % interval.",
+        f"{display.title(display.baseline)} in points, paired by problem and seed, with its 95 % "
+        "interval.",
+        _same_seeds_said(runs, display.title(display.baseline)),
         seeds_said(runs),
         problems_worth(counts),
         marks_said(over, f"all comparisons of this table at that k, of which there are {most}"),
         "Averages are compared in the ledger of claims." if len(counts) > 1 else "",
     ]
     return " ".join(filter(None, sentences))
+
+
+def _same_seeds_said(runs: Sequence[int], baseline: str) -> str:
+    """That Δ can differ from the difference of two means; empty where it cannot."""
+    if len({count for count in runs if count}) < 2:
+        return ""
+    return f"A method with fewer runs is compared with the same seeds of {baseline} alone."
 
 
 def _averages(rows: pd.DataFrame, places: int) -> pd.DataFrame:

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKS = "osD^vP"
+_TITLES = {
+    "k1_reward": "KL term in the reward (k1)",
+    "k3": "KL term in the loss (k3)",
+    "k3_corrected": "KL term in the loss (k3, corrected)",
+}
 _COLOURS = ("blue", "rust", "green", "plum", "ochre")
 _DIRECTIONS = {0: "inconclusive", 1: "higher", -1: "lower"}
 
@@ -68,10 +73,10 @@ class DoseFigure(Kind):
     tells: ClassVar[tuple[str, ...]] = ("_slopes", "")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dose",)
     caption: ClassVar[str] = (
-        "Effect of the guide (same method and KL weight, with it minus without it) over its dose: "
-        "the standard deviation of β log q within a group, in standard deviations of the "
-        "advantages, averaged over training. Each mark is a cell, with its 95 % interval; filled "
-        "where that excludes 0. Left of the dotted line a guide counts as untested."
+        "Effect of adding the guide, against its dose. Method and β are the same with it and "
+        "without. Dose: the standard deviation of β log q within a group, in standard deviations "
+        "of the advantages, averaged over training. Each mark is a cell, with its 95 % interval; "
+        "filled where that excludes 0. Left of the dotted line a guide counts as untested."
     )
 
     def named(self) -> list[str]:
@@ -175,7 +180,7 @@ class DoseFigure(Kind):
             ]
         )
         groups = (
-            (f"KL as {estimator}", titled_by(rows, "k", "cell"))
+            (_title(estimator), titled_by(rows, "k", "cell"))
             for estimator, rows in cells.groupby("estimator", sort=False)
         )
         return TableDocument(frame, table_of("Cell", columns, groups), caption)
@@ -188,7 +193,7 @@ class DoseFigure(Kind):
             ("", "Ten times the dose, points", _points),
         ]
         rows = [
-            (f"KL as {row['estimator']}, pass@{row['k']}", row) for _, row in titled(frame, "k")
+            (f"{_title(row['estimator'])}, pass@{row['k']}", row) for _, row in titled(frame, "k")
         ]
         caption = (
             f"{display.heading}: what ten times the dose adds to the guide's effect, the slope of "
@@ -208,7 +213,8 @@ class DoseFigure(Kind):
         for slope in slopes[slopes["k"] == k].to_dict("records"):
             cells = effects[(effects["estimator"] == slope["estimator"]) & (effects["k"] == k)]
             cell = cells.loc[cells["guide_dose"].idxmax()]
-            which = f" (KL as {slope['estimator']})" * (slopes["estimator"].nunique() > 1)
+            which = f" ({_title(slope['estimator'])})"
+            which *= slopes["estimator"].nunique() > 1
             ends = slope["value"], slope["low"], slope["high"]
             weak = cell["guide_dose"] < LEAST_DOSE
             untested = f" That dose is below {LEAST_DOSE:g}: the guide was hardly tested." * bool(
@@ -251,7 +257,11 @@ class DoseFigure(Kind):
                 self._draw(axes, here)
                 axes.axvline(LEAST_DOSE, color=PALETTE["grey"][0], lw=0.8, ls=":")
                 axes.axhline(0, color=PALETTE["grey"][0], lw=0.8)
-                axes.set(xscale="log", ylabel=f"pass@{k} (points)", title=f"KL as {estimator}")
+                axes.set(
+                    xscale="log",
+                    ylabel=f"pass@{k} (points)",
+                    title=_title(estimator),
+                )
                 axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 axes.xaxis.set_minor_locator(NullLocator())
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda dose, _: f"{dose:g}"))
@@ -285,6 +295,11 @@ class DoseFigure(Kind):
     def _name(self, algorithm: str, beta: float, value: float | None) -> str:
         end = "unguided" if value is None else f"{self.setting}{value:g}"
         return f"{algorithm}-kl{beta:g}-{end}"
+
+
+def _title(estimator: Any) -> str:
+    """The name of an estimator that readers see."""
+    return _TITLES.get(estimator, str(estimator))
 
 
 def _adds(what: str, value: float, low: float, high: float) -> str:

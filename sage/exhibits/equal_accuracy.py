@@ -82,8 +82,8 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             f"{counted}, in percent, beside a mixture of the base's completions and those of "
             f"{display.title(self.baseline)} that is as accurate, and the difference in points "
             "with its 95 % interval. A method keeps coverage only above the mixture, which needs "
-            "no training of its own. No mixture is as accurate as a method that is more accurate "
-            f"than {display.title(self.baseline)} (–)."
+            "no training of its own. –: no mixture is as accurate, for the method is more than "
+            f"{display.title(self.baseline)} (same seeds), or less than the base."
         )
         return TableDocument(frame, table, caption)
 

@@ -10,6 +10,8 @@ from sage.fields import Name, Positive
 from sage.rendering.numbers import NONE, percent
 from sage.rendering.table import Column, TableDocument, table_of, titled
 from sage.study import BASE, ResolvedStudy
+from sage.study.algorithms import Algorithm
+from sage.study.choices import REGISTRIES
 from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 
@@ -35,10 +37,13 @@ class OptimumTable(ExhibitOfRows, Kind):
         yield from around.too_many("responses", self.responses, around.eval_seeds)
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """The methods with a reverse KL term, as data, and their KL coefficients."""
+        """The methods with a reverse KL term, as data, and their KL coefficients.
+
+        Not those whose guide learns: what it has learned is in no file of a study's settings.
+        """
         rows = [row for row in self.rows_of(study) if row != BASE]
         methods = {row: study.algorithms[row] for row in rows}
-        kept = {row: method for row, method in methods.items() if method.kl == "reverse"}
+        kept = {row: m for row, m in methods.items() if m.kl == "reverse" and not _learns(m)}
         beta = study.rl(self.model).kl_coefficient
         return {
             "algorithms": {row: {**m.model_dump(), "title": ""} for row, m in kept.items()},
@@ -47,7 +52,6 @@ class OptimumTable(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         from sage.analysis.optimum import optimum_table
-        from sage.study.algorithms import Algorithm
 
         methods = job.settings["algorithms"]
         table, tokens = optimum_table(
@@ -84,10 +88,18 @@ class OptimumTable(ExhibitOfRows, Kind):
             "that the completions of its first training run show. Moved: percentage of the mass of "
             "right completions that a guide moves to other right completions. log q gap: right "
             "minus wrong completions of a problem. Samples: effective sample size. A guide is "
-            "taken with the base's entropies, which training changes."
+            "taken with the base's entropies, which training changes, and at the end of its "
+            "schedule, where the random guide is 1."
         )
         table = table_of("Method", columns, [("", titled(frame))], display.study)
         return TableDocument(frame, table, caption)
+
+
+def _learns(method: Algorithm) -> bool:
+    """Whether the method's guide is learned in training."""
+    return method.guide is not None and hasattr(
+        REGISTRIES["guide"].find(method.guide.kind), "observe"
+    )
 
 
 def _number(value: float, digits: int) -> str:

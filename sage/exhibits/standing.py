@@ -112,8 +112,8 @@ class ChanceTable(OfWholeStudy):
             ("Solved in 50 %", lambda row: percent(row["reliable"])),
         ]
         caption = (
-            "What stands behind pass@k, in percent, pooled over training seeds, at the primary "
-            "k; where the problem set has strata, for each of them too. Other problems’ "
+            "How much of pass@k is luck, and how much has correct working: in percent, at the "
+            "primary k, pooled over training seeds, also for each stratum. Other problems’ "
             "answers: the same estimate with every problem graded against the answers of the "
             f"others, which is what luck alone gives; ! marks more than {100 * LUCKY:.0f} % of "
             "pass@k, where a claim about solving problems is not testable. Correct working: "

@@ -62,8 +62,8 @@ _CAPTION = (
     "4) with the same guide, relative to the latter. Direction: the cosine of what the guide "
     "alone changes with what it changes in Eq. 4. Opposed: the share of trees where that cosine "
     "is negative. Share: the size of the guide’s change, relative to that in Eq. 4. Only with the "
-    "KL in the reward (k1_reward) and a sum is Eq. 4 what is followed. Under a mean a token "
-    "weighs one over the length of its completion. This weight is what turns the branch guide "
+    "KL in the reward (k1_reward) and a sum Eq. 4 is followed. With a mean, each token has the "
+    "weight of one over its completion's length. This weight is what turns the branch guide "
     "against Eq. 4: with a sum it cancels (k2, k3_corrected) or has no fixed direction (k3). "
     "Lengths vary much in these trees; where they are alike, a mean acts as a sum."
 )

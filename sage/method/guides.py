@@ -107,12 +107,13 @@ def cosine(moment: Moment, high: float, low: float, periods: int = 8, decay: flo
     """A cosine from `high` down to `low`, restarted `periods` times over training.
 
     In a period of P = total / periods steps, v(t) = low + (high - low)(1 + cos(pi t / P)) / 2;
-    `high` shrinks by `decay` at each restart, but not below `low`.
+    `high` shrinks by `decay` at each restart, but not below `low`. Behind the last period, which a
+    schedule of loss calls reaches (fidelity `released`), it stays where that ends.
     """
     length = max(moment.total_steps, 1) / periods
     period = min(int(moment.step / length), periods - 1)
     high = max(high * decay**period, low)
-    place = moment.step / length - period
+    place = min(moment.step / length - period, 1.0)
     return low + (high - low) * (1 + math.cos(math.pi * place)) / 2
 
 

@@ -146,6 +146,8 @@ class Dars:
     def conflicts(self, algorithm: Any) -> Iterator[str]:
         if algorithm.advantage.kind == "beta":
             yield "may keep a single prompt, but advantage beta needs at least two in each step"
+        if algorithm.advantage.kind == "w_reinforce":
+            yield "drops prompts without a right rollout, which advantage w_reinforce learns from"
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
         if self.cap < rl.rollouts:

@@ -70,8 +70,11 @@ class Forest:
         """Two to five round differences: (place, text)."""
         raw = (self.high - self.low) / 4
         power = 10.0 ** math.floor(math.log10(raw))
-        step = next(size * power for size in (1, 2, 5, 10) if size * power >= raw)
-        places = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+        for size in (10, 5, 2, 1, 0.5):  # the largest step that gives three ticks
+            step = size * power
+            places = range(math.ceil(self.low / step), math.floor(self.high / step) + 1)
+            if len(places) >= 3:
+                break
         texts = [(place * step, f"{round(100 * place * step, 6):+g}") for place in places]
         return [(self.at(at), text.replace("-", "−").replace("+0", "0")) for at, text in texts]
 

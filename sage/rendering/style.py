@@ -52,7 +52,7 @@ STYLE: Any = {
     "xtick.major.width": 0.7,
     "ytick.major.width": 0.7,
     "legend.frameon": False,
-    "legend.handlelength": 2.6,
+    "legend.handlelength": 3.6,
     "figure.constrained_layout.w_pad": 0.1,
     "figure.constrained_layout.h_pad": 0.1,
     "svg.fonttype": "none",

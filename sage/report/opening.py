@@ -104,12 +104,14 @@ def opening(
     sentences += tuple(sentence for one in findings for sentence in one.sentences)
     if claims:
         caption = (
-            "The main test of each claim. Coloured side: where the claim says that the difference "
-            "lies. Grey band: differences too small to matter. Open marks: one training run."
+            "The main test of each claim. Coloured side: the direction that the claim predicts. "
+            "Grey band: differences too small to matter. Open marks: one training run."
         )
         if any(line.kind == UNTESTED for line in claims):
             caption += " Untested at this dose: the guide changed too little to test the claim."
-        note = f"{untold} more are in section Claims, in other units." if untold else ""
+        note = ""
+        if untold:
+            note = f"{untold} more claims are measured in other units; see section Claims."
         return Opening(sentences, forest(claims), caption, note)
     ones = (compared.of_others or compared.of_first) if compared else ()
     if not compared or not ones:
@@ -389,6 +391,6 @@ def _of_control(gaining: Sequence[_Difference], bases: Mapping[int, str]) -> lis
     )
     base = f"; the base has {bases[one.k]} %" if one.k in bases else ""
     return [
-        f"No method gains more in pass@{one.k} than {one.title}, a control that is not rewarded "
-        f"for right answers ({known}{base})."
+        f"{one.title}, a control that is not rewarded for right answers, has more pass@{one.k} "
+        f"than every method ({known}{base})."
     ]

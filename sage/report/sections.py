@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -37,6 +37,9 @@ STUDY_SECTIONS = {
     "support": ("Support: problems kept, lost and new", "support", ["support"]),
 }
 """Sections of every report: title, target and exhibits by anchor."""
+
+LONG = 20
+"""Tables of these sections with more rows are folded, as they fill many screens of a phone."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,11 @@ def parts_of(
     return sorted(parts, key=lambda part: bool(part.summary)), missing
 
 
+def _folded(part: Part) -> Part:
+    rows = sum(len(group.rows) for group in part.table.groups) if part.table else 0
+    return replace(part, summary=f"The table, {rows} rows") if rows > LONG else part
+
+
 def label_of(exhibit: str) -> str:
     """``Table 1`` for `table1`, ``Figure 6 (3b)`` for `figure6_3b`; empty for other names."""
     if exhibit == "appendix_c":
@@ -195,7 +203,7 @@ def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles)
             heading = f"{label_of(name)}. " if label_of(name) else ""
             label = shows(study, name).contents
             made, lacking = parts_of(study, name, content, files, heading, label, heading)
-            parts += made
+            parts += map(_folded, made)
             missing += lacking
         note = f"Of this study’s methods: {effects}." if effects and ESTIMATORS in names else ""
         sections.append(Section(anchor, "", title, target, [], parts, missing, note=note))

@@ -94,6 +94,14 @@ class Algorithm(Strict):
                 f"importance {self.importance!r} does not go with loss {self.loss!r}; "
                 f"allowed: {', '.join(allowed)}"
             )
+        by_token = [f"credit {self.credit.kind!r}"] if self.credit else []
+        if self.estimator and self.estimator.kind in ("k1_reward", "k3_corrected"):
+            by_token.append(f"estimator {self.estimator.kind!r}")
+        if self.importance == "sequence" and by_token:
+            yield (
+                f"importance 'sequence' gives all tokens of a completion one ratio, but "
+                f"{' and '.join(by_token)} needs one for each; write importance: token"
+            )
         unused = {"cispo": ["clip_low"], "sapo": _CLIPS, "vespo": _CLIPS}.get(self.loss, [])
         if any(getattr(self, clip) is not None for clip in unused):
             nulls = " and ".join(f"{clip}: null" for clip in unused)

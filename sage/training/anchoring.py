@@ -268,20 +268,25 @@ class DoseTally:
     of a completion (Eq. 3), the KL term takes beta * log(pi / pi_ref) away; both are sums over its
     tokens with loss. A dose is the standard deviation of these within a group, averaged over
     groups, in units of the advantages' own: their standard deviation within a group, averaged over
-    the groups whose rewards differ.
+    the groups whose rewards differ. They are the advantages of completions, also where a credit
+    rule gives tokens others. Groups are whole: where several steps learn from a generation, each
+    from a part of every group, a dose is logged with the last of them.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
-        self._moment: Hashable = None
+        self._now: tuple[Hashable, int, int] = (None, -1, 0)
         self._groups, self._rows = torch.empty(0), torch.empty(0)
 
-    def add(self, call: LossCall, kl_coefficient: float, generation: int) -> dict[str, float]:
-        """The log of the moment of `call` so far: `kl_dose`, and with a guide `guide_dose`.
+    def add(
+        self, call: LossCall, kl_coefficient: float, generation: int, last: bool = True
+    ) -> dict[str, float]:
+        """The log of `call` and those before it: `kl_dose`, and with a guide `guide_dose`.
 
-        A group is known by its number in the `generation` of that number; what is compared are its
-        completions that the optimizer step learns from, of all processes. Every process must call
-        it. Nothing is logged until a group with different rewards is among them.
+        A group is known by its number in the pass over a `generation` of that number, of which this
+        may be the `last` micro-batch; what is compared are its completions that are learned from,
+        of all processes. Every process must call it. Nothing is logged before the last, nor without
+        a group with different rewards.
         """
         assert call.reference is not None
         mask, advantages = call.mask, call.inputs["advantages"]
@@ -292,14 +297,17 @@ class DoseTally:
         # Rows without a token only fill up, or are not learnt from.
         groups = self._accelerator.gather(groups.masked_fill(~mask.bool().any(dim=1), -1)).cpu()
         rows = self._accelerator.gather(torch.stack([advantages.float(), *sums], dim=1)).cpu()
-        if (call.moment, len(terms)) != self._moment:  # a stopwatch changes methods within a step
-            self._moment = (call.moment, len(terms))
+        moment, before, width = self._now
+        # A generation may take several steps, a step several generations, and a stopwatch changes
+        # methods within a step.
+        if (moment != call.moment and before != generation) or width != len(terms):
             self._groups, self._rows = groups[:0], rows[:0]
+        self._now = (call.moment, generation, len(terms))
         self._groups = torch.cat([self._groups, groups[groups >= 0]])
         self._rows = torch.cat([self._rows, rows[groups >= 0]])
         spreads = spreads_within(self._rows.double(), self._groups)
         differ = spreads[:, 0] > _DIFFERS
-        if not differ.any():
+        if not (last and differ.any()):
             return {}
         doses = spreads[:, 1:].mean(dim=0) / spreads[differ, 0].mean()
         return dict(zip(("kl_dose", "guide_dose"), doses.tolist(), strict=False))

@@ -287,10 +287,13 @@ class GenerationCall:
     strategies: torch.Tensor | None = None
     tokens: float = 0.0
 
-    def groups(self, inputs: Examples) -> Rollouts:
-        """A completion of each of this process's `inputs`, whole groups, with its advantage."""
+    def groups(self, inputs: Examples, training: bool = True) -> Rollouts:
+        """A completion of each of this process's `inputs`, whole groups, with its advantage.
+
+        Without `training` it is TRL's advantage, which groups of any size have.
+        """
         batch, own = self._scored(inputs), self.shares.own(len(inputs))
-        if self.shaping.advantage is not None:
+        if self.shaping.advantage is not None and training:
             groups = self.rewards.view(-1, self.shares.group)
             batch["advantages"] = self.shaping.advantage.advantages(groups).flatten()[own]
         return batch

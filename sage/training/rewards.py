@@ -92,7 +92,8 @@ def graded(
     Correctness is always there, for it is logged and filters look at it. A completion is graded
     once, by the first function; `longest` is the length limit in tokens. What a completion draws
     at random follows from the run's `seed`, the step, the process, how many calls the step had
-    before, and its place in this call; so a run that continues draws the same.
+    before, and its place in this call; so a run that continues draws the same. Evaluation during
+    training counts as a call.
     """
     seen: list[Completion] = []
     calls: Counter[int] = Counter()

@@ -189,7 +189,7 @@ class SageTrainer(GRPOTrainer):
                 zeros = (rows["advantages"] == 0).float().mean()
                 batch = planning.shared_out(rows, self.args.steps_per_generation or 1, shares)
             else:
-                batch = planning.in_groups(call.groups(inputs), shares)
+                batch = planning.in_groups(call.groups(inputs, training), shares)
                 zeros = self.accelerator.gather((batch["advantages"] == 0).float().mean()).mean()
         finally:
             self._generation = None
@@ -313,8 +313,9 @@ class SageTrainer(GRPOTrainer):
         if shaping.guide is not None:
             self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
         if call.reference is not None and call.training:
-            generation = self._step // self.args.steps_per_generation
-            self._log(call, "sage", self._doses.add(call, self.beta, generation))
+            generation, part = divmod(self._step, self.args.steps_per_generation)
+            last = part == self.args.steps_per_generation - 1
+            self._log(call, "sage", self._doses.add(call, self.beta, generation, last))
         if shaping.exact_forward_kl:
             call.replace_k3(self._forward_kl(model, *texts))
         elif shaping.replaces_k3 and shaping.estimator is not None:

@@ -47,12 +47,19 @@ def _row(method: Algorithm) -> list[str]:
     clips = "" if (method.clip_low, method.clip_high) == (0.2, 0.2) else _clips(method)
     shared = f", per token by {_named(method.credit)}" if method.credit else ""
     credited = f"{_named(method.advantage)}{shared}; loss {method.loss}{clips}"
+    if method.importance != "token":
+        credited += f", one probability ratio a {method.importance}"
+    if method.mask_truncated:
+        credited += ", truncated completions without loss"
     paid = " + ".join(map(_named, method.rewards))
     if method.kl != "none":
         anchor = f"q·π_ref, q {_named(method.guide)}" if method.guide else "π_ref"
         if method.guide and method.guide.clamp != [0.6, 1.4]:
             anchor += f" in {method.guide.clamp}"
-        paid += f" − β · {_named(method.estimator)} to {anchor}"
+        beta = "β" if method.kl_coefficient is None else f"{method.kl_coefficient:g}"
+        paid += f" − {beta} · {_named(method.estimator)} to {anchor}"
+    if method.fidelity == "released":
+        paid += "; π_ref before SFT, schedules by loss calls"
     if method.entropy_bonus:
         paid += f" + {method.entropy_bonus:g} · entropy"
     sources = dict.fromkeys(
