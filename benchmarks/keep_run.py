@@ -68,8 +68,8 @@ COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "far", "place_verdi
 COMPARED += ("worked", "worked_low", "worked_high", "worked_verdict")
 """Columns that `--check` compares, and what names a row, by table."""
 
-NOT_COMPARED = ("support", "cover")
-"""Tables of counts that `--check` does not compare."""
+NOT_COMPARED = ("support",)
+"""The table of counts that `--check` does not compare."""
 
 OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
 """Columns of a dose table that come from histories."""

@@ -32,6 +32,11 @@ from sage.tools.targets import MOST_FILES, ending, no_target
         ("run smoke", "--cores all --config study=smoke"),
         ("run smoke table1 --cores 2 -n", "table1 --cores 2 -n --config study=smoke"),
         ("run smoke -j4", "-j4 --config study=smoke"),
+        ("run -n smoke table1", "--cores all -n table1 --config study=smoke"),
+        (
+            "run --cores 1 config/studies/smoke.yaml",
+            "--cores 1 --config study=config/studies/smoke.yaml",
+        ),
         ("run --workflow-profile profiles/slurm", "--workflow-profile profiles/slurm"),
         ("plan mini", "plan --cores 1 --config study=mini"),
         (
@@ -48,7 +53,10 @@ from sage.tools.targets import MOST_FILES, ending, no_target
         ),
     ],
 )
-def test_a_command_line_becomes_one_of_snakemake(line: str, asked: str) -> None:
+def test_a_command_line_becomes_one_of_snakemake(
+    line: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
     name, *words = line.split()
     arguments, verbose = command.snakemake_words(name, words)
     assert " ".join(arguments) == asked
@@ -83,8 +91,36 @@ def test_another_folder_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert command.main(["run"]) == 2
-    assert "has no Snakefile" in capsys.readouterr().err
+    for words in (["run"], ["watch"]):
+        assert command.main(words) == 2
+        assert f"has no Snakefile; go to the folder of this repository: cd {ROOT}" in (
+            capsys.readouterr().err
+        )
+
+
+def test_what_only_prints_goes_on_beside_a_running_snakemake(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(folder: Path) -> bool:
+        raise command.Locked("Snakemake is running")
+
+    asked: list[list[str]] = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(command, "release_stale_lock", locked)
+    monkeypatch.setattr(command, "_quietly", lambda own: asked.append(own) or 0)
+    for line in ("plan mini", "resolved smoke", "run smoke -n", "report_partial smoke"):
+        assert command.main(line.split()) == 0
+    assert len(asked) == 4
+    assert command.main(["run", "smoke"]) == 1
+    assert "Snakemake is running" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", command.TARGETS)
+def test_each_command_has_a_short_help(name: str, capsys: pytest.CaptureFixture) -> None:
+    assert command.main([name, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"sage-rlvr {name} ")
+    assert len(printed.splitlines()) == 4
 
 
 def test_help_has_a_line_for_each_command(capsys: pytest.CaptureFixture) -> None:

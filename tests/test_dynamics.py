@@ -14,7 +14,6 @@ from report_frames import EXHIBITS, a_study
 from sage.analysis.dynamics import (
     gradient_norm_table,
     history_frame,
-    moving_mean,
     read_histories,
     reward_and_accuracy,
     stage_means,
@@ -122,18 +121,6 @@ def test_faulty_histories_are_named() -> None:
     runs = {("grpo", 1): history(grad_norm=[1] * 3), ("grpo", 2): history(grad_norm=[1] * 4)}
     with pytest.raises(ValueError, match="different lengths"):
         gradient_norm_table(runs)
-
-
-def test_moving_means_are_centred_and_cut_off_at_the_ends() -> None:
-    values = np.array([1.0, 2.0, 6.0, 3.0])
-    assert moving_mean(values, 1).tolist() == values.tolist()
-    assert moving_mean(values, 3).tolist() == pytest.approx([1.5, 3.0, 11 / 3, 4.5])
-    assert moving_mean(values, 2).tolist() == pytest.approx([1.5, 4.0, 4.5, 3.0])
-    assert moving_mean(values, 99).tolist() == pytest.approx([3.0] * 4)
-    gap = np.array([1.0, math.nan, 3.0, 5.0])
-    assert moving_mean(gap, 3).tolist() == pytest.approx([1.0, 2.0, 4.0, 4.0])
-    with pytest.raises(ValueError, match="at least 1"):
-        moving_mean(values, 0)
 
 
 def test_reward_around_a_checkpoint_is_joined_with_accuracy() -> None:

@@ -22,7 +22,7 @@ from sage.runtime.files import file_sum
 from sage.tools.publish.evaluations import documents
 from sage.tools.publish.material import Material
 from sage.tools.publish.sending import NoToken, upload, write_publication
-from sage.tools.publish.texts import FOLDER, cell, dataset_card, model_card, outcome, pages
+from sage.tools.publish.texts import FOLDER, _test, cell, dataset_card, model_card, outcome, pages
 
 REFERENCE = ROOT / "reports/kept/mini"
 RUN = Run("sums", "grpo_branch", 1)
@@ -218,6 +218,13 @@ def test_an_upload_without_a_token_says_what_to_set(
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with pytest.raises(NoToken, match="HF_TOKEN is not set"):
         upload(material, Results(tmp_path), tmp_path, "me")
+
+
+def test_one_run_of_a_method_has_an_effect_without_an_interval() -> None:
+    keys = ("role", "reason", "low", "high", "p")
+    row = dict.fromkeys(keys, "") | {"says": "it rises", "place": "easy", "effect": 0.05}
+    told = _test(row | {"unit": "points", "runs": 1, "place_verdict": "one run"})
+    assert told == ("it rises", "easy", "+5.0", "", "–", "1", "one run")
 
 
 def test_text_cannot_end_a_cell() -> None:

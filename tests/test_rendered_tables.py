@@ -16,7 +16,7 @@ from table_frames import MeasuredFrames, accuracies
 from sage.analysis.tails import tail_table
 from sage.evaluation.chance import chance_table
 from sage.evaluation.counts import counts_table
-from sage.evaluation.metrics import cover_table, rates_table
+from sage.evaluation.metrics import rates_table
 from sage.evaluation.support import support_table
 from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of, write_table
 from sage.problems.contamination import contamination
@@ -126,7 +126,6 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         rates=rates_table(samples),
         support=support_table(counts, 100),
         chance=chance_table(counts, 100),
-        cover=cover_table(counts, 100),
         contamination=contamination({"train": problems}, {"easy": problems}, 13, 0.5)[0],
     )
     (folder / "mapping.yaml").write_text("tiny: [{file: theirs.csv, kind: accuracy, seeds: 5}]")

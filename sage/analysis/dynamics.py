@@ -107,17 +107,6 @@ def history_frame(histories: Histories) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred means of `values` `[T]` over `window` steps; `[T]`.
-
-    The mean at i covers i - (window - 1) // 2 to i + window // 2, cut off at the ends, so it has
-    no lag and uses only measured values. Values that are not finite are left out. Raises
-    ValueError for a window below 1.
-    """
-    starts, ends = _windows(np.arange(len(values)) - (window - 1) // 2, window, len(values))
-    return _means(values, starts, ends)
-
-
 def reward_and_accuracy(
     histories: Histories, accuracies: pd.DataFrame, window: int
 ) -> pd.DataFrame:
@@ -146,10 +135,11 @@ def reward_and_accuracy(
                 f"{run}: checkpoints from step {steps.min()} to {steps.max()}, "
                 f"but a history of {len(rewards)} steps"
             )
-        starts, ends = _windows(steps - window // 2, window, len(rewards))
+        known = pd.Series(rewards).where(np.isfinite(rewards)).reindex(range(len(rewards) + 1))
+        means = known.rolling(window, center=True, min_periods=1).mean().ffill()
         frames.append(
             rows[["algorithm", "train_seed", "step"]]
-            .assign(reward=_means(rewards, starts, ends), accuracy=rows["value"])
+            .assign(reward=means[steps].to_numpy(), accuracy=rows["value"])
             .join(rows[kept])
             .sort_values("step")
         )
@@ -157,21 +147,6 @@ def reward_and_accuracy(
         columns = ["algorithm", "train_seed", "step", "reward", "accuracy", *kept]
         return pd.DataFrame(columns=columns)
     return pd.concat(frames, ignore_index=True)
-
-
-def _windows(starts: np.ndarray, window: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first index and one past the last index of windows, cut off at both ends."""
-    if window < 1:
-        raise ValueError(f"a moving mean over {window} steps: the window must be at least 1")
-    return np.clip(starts, 0, max(length - 1, 0)), np.clip(starts + window, 0, length)
-
-
-def _means(values: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(values)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])
-    counts = np.concatenate([[0], np.cumsum(finite)])
-    with np.errstate(invalid="ignore"):
-        return (sums[ends] - sums[starts]) / (counts[ends] - counts[starts])
 
 
 def _column(history: History, key: str, run: str) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Tidy metrics from graded samples, a parquet file per table.
 
 Each is measured once for a model and a benchmark; the study's file of that name holds those of all
-of them. Here are pass@k with intervals, the paper's own reading of it, what became of the samples,
-diversity and Cover@tau; comparisons, support and chance are modules beside this one.
+of them. Here are pass@k with intervals, the paper's own reading of it, and what became of the
+samples; comparisons, support and chance are modules beside this one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,7 @@ from sage.evaluation.chance import chance_table, checks_working
 from sage.evaluation.comparisons import adjusted, comparisons_table, part_columns
 from sage.evaluation.counts import RUN, counts_table
 from sage.evaluation.curves import POOLED, Curves, Run, Samples, run_of, run_table
-from sage.evaluation.intervals import (
-    ends_of_share,
-    interval_of_mean,
-    interval_of_share,
-    mean_of,
-    parts_of_share,
-)
+from sage.evaluation.intervals import ends_of_share, mean_of, parts_of_share
 from sage.evaluation.support import support_table
 from sage.problems.record import read_problems
 from sage.runtime.files import atomic_directory, atomic_file
@@ -54,9 +48,7 @@ def write_metrics(
     with atomic_directory(folder) as temporary:
         for name in names or TABLES:
             table = (
-                OF_COUNTS[name](counts, draws)
-                if name in OF_COUNTS
-                else OF_SAMPLES[name](frames, draws)
+                OF_COUNTS[name](counts, draws) if name in OF_COUNTS else OF_SAMPLES[name](frames)
             )
             table.to_parquet(temporary / f"{name}.parquet", index=False)
 
@@ -179,105 +171,16 @@ def rates_table(samples: Samples) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-ANSWER_METRICS = ("distinct_answers", "distinct_wrong", "answer_entropy")
-
-
-def diversity_table(samples: Samples, draws: int) -> pd.DataFrame:
-    """How many different answers a policy gives to a problem, whether right or wrong.
-
-    Means over problems, per run and pooled over training seeds, with 95 % intervals. Correct
-    answers are one answer, however they are written; wrong ones differ if their text does, spaces
-    aside. Completions without an answer do not count.
-
-    Columns: model, algorithm, train_seed (POOLED for all), benchmark, metric, value, low, high,
-    n_problems, n_samples. `distinct_answers` counts all, `distinct_wrong` wrong ones;
-    `answer_entropy` is that of the observed answers in nats, which falls short of the policy's
-    own the fewer samples there are: compare equal numbers of samples only.
-    """
-    groups: dict[tuple[str, str, str], dict[int, np.ndarray]] = {}
-    sizes = {}
-    for (model, algorithm, train_seed, benchmark), frame in samples.items():
-        key = model, algorithm, benchmark
-        groups.setdefault(key, {})[train_seed] = answer_diversity(frame).to_numpy()[None]
-        sizes[key] = len(frame) // frame["problem_id"].nunique()
-    rows = []
-    for key, by_seed in groups.items():
-        for train_seed, values in {**by_seed, POOLED: np.concatenate([*by_seed.values()])}.items():
-            low, high = interval_of_mean(values, draws)
-            means = values.mean(axis=(0, 1))
-            head: dict[str, object] = dict(
-                zip(("model", "algorithm", "benchmark"), key, strict=True)
-            )
-            head |= {"train_seed": train_seed, "n_problems": values.shape[1]}
-            rows += [
-                {**head, "n_samples": sizes[key], "metric": metric, "value": float(means[place])}
-                | {"low": max(0.0, float(low[place])), "high": float(high[place])}
-                for place, metric in enumerate(ANSWER_METRICS)
-            ]
-    return pd.DataFrame(rows)
-
-
-def answer_diversity(samples: pd.DataFrame) -> pd.DataFrame:
-    """ANSWER_METRICS of each problem, sorted by problem_id; 0 where no completion has an answer."""
-    answered = samples[samples["answer"].notna()]
-    texts = answered["answer"].astype(str).str.split().str.join(" ")
-    labels = "wrong: " + texts
-    labels = labels.mask(answered["status"] == "correct", "correct")
-    counts = labels.groupby([answered["problem_id"], labels]).size().rename("count")
-    totals = counts.groupby(level=0).transform("sum")
-    shares = counts / totals
-    wrong = pd.Series(counts.index.get_level_values(1) != "correct", index=counts.index)
-    by_problem = pd.DataFrame(
-        {
-            "distinct_answers": counts.groupby(level=0).size().astype(float),
-            "distinct_wrong": wrong.groupby(level=0).sum().astype(float),
-            "answer_entropy": (-shares * np.log(shares)).groupby(level=0).sum(),
-        }
-    )
-    return by_problem.reindex(sorted(samples["problem_id"].unique()), fill_value=0.0)
-
-
-TAUS = (0.1, 0.25, 0.5, 0.75, 0.9)
-
-
-def cover_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
-    """Cover@tau for TAUS, per run and pooled over training seeds, with 95 % intervals.
-
-    The share of problems solved at a rate of at least tau (arXiv 2510.08325). pass@k rises with
-    guessing, for one right answer among many is enough; this asks for reliability, and tau says
-    how much of it.
-
-    Columns: model, algorithm, train_seed (POOLED for all), benchmark, metric (``cover``), tau,
-    value, low, high, n_problems, n_samples. A problem's rate is its share of correct samples, so
-    a problem within 1 / sqrt(n_samples) of tau may fall on either side.
-    """
-
-    def measure(curves: Curves, runs: slice) -> Iterator[dict[str, Any]]:
-        values = cover(curves.correct[runs], curves.n)
-        low, high = interval_of_share(values, draws, groups=curves.groups)
-        value = values.mean(axis=(0, 1))
-        yield {"metric": "cover", "tau": TAUS, "value": value, "low": low, "high": high}
-
-    return run_table(counts, measure)
-
-
-def cover(correct: np.ndarray, n: int) -> np.ndarray:
-    """Whether counts `[S, P]` out of `n` reach each of TAUS: 0 or 1, `[S, P, len(TAUS)]`."""
-    return (np.asarray(correct)[..., None] >= np.array(TAUS) * n - 1e-9).astype(float)
-
-
 OF_COUNTS: dict[str, Callable[[pd.DataFrame, int], pd.DataFrame]] = {
     "counts": lambda counts, draws: counts,
     "pass_at_k": pass_at_k_table,
     "comparisons": comparisons_table,
     "support": support_table,
-    "cover": cover_table,
     "chance": chance_table,
 }
-OF_SAMPLES: dict[str, Callable[[Samples, int], pd.DataFrame]] = {
-    "rates": lambda samples, draws: rates_table(samples),
-    "diversity": diversity_table,
-    "paper_reading": lambda samples, draws: paper_reading_table(samples),
+OF_SAMPLES: dict[str, Callable[[Samples], pd.DataFrame]] = {
+    "rates": rates_table,
+    "paper_reading": paper_reading_table,
 }
 TABLES = (*OF_COUNTS, *OF_SAMPLES)
 """The tables by the names of their files."""

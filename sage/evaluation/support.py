@@ -3,9 +3,6 @@
 A problem counts as solved if any of its n samples is correct. With n samples, a problem that
 is solved with probability epsilon = -ln(zeta) / n or more is missed with probability zeta at
 most: unsolved means that its success rate is likely below epsilon, not that it is zero.
-So a policy loses and gains problems against itself, too: the null of each score is what the base
-gives against a second draw of itself. Half of its samples against the other half is such a pair,
-and its expected counts over all ways to halve them follow from the counts of correct samples.
 """
 
 from __future__ import annotations
@@ -18,8 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from sage.evaluation.curves import POOLED, Curves, curves_of
-from sage.evaluation.pass_at_k import pass_at_k
+from sage.evaluation.curves import POOLED, curves_of
 from sage.study import BASE
 
 ZETA = 0.05
@@ -37,7 +33,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 
 COLUMNS = ["model", "algorithm", "train_seed", "benchmark", "preserved", "expanded", "shrunk"]
 COLUMNS += ["neither", *SCORES, "n_samples", "zeta", "epsilon"]
-COLUMNS += [*(f"{name}_{part}" for name in SCORES for part in ("low", "high", "half", "null"))]
+COLUMNS += [*(f"{name}_{part}" for name in SCORES for part in ("low", "high"))]
 
 
 def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
@@ -48,9 +44,8 @@ def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     seeds. Support retention P / (P + S), new discovery E / (P + E), their harmonic mean
     (support dynamic score) and net change (E - S) / (P + E + S): NaN where nothing divides.
     For each score, `_low` and `_high` are its 95 % interval, over problems and, where there are
-    several, training runs; `_half` is the score that half of the samples would give on average,
-    and `_null` what the base gives against itself at that size: compare these two. Raises
-    ValueError if base and run differ in problems or in samples per problem.
+    several, training runs. Raises ValueError if base and run differ in problems or in samples per
+    problem.
     """
     curves = curves_of(counts)
     rows: list[dict[str, object]] = []
@@ -63,7 +58,6 @@ def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
                 f"{model}, {algorithm}, {benchmark}: sampled unlike the base "
                 f"({trained.n} samples against {base.n}, or other problems)"
             )
-        null = _halves_of_one(base)
         groups = {seed: trained.correct[i : i + 1] for i, seed in enumerate(trained.seeds)}
         groups[POOLED] = trained.correct
         for train_seed, correct in groups.items():
@@ -71,8 +65,7 @@ def support_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
             cells = before & after, ~before & after, before & ~after, ~before & ~after
             sizes = [int(cell.sum()) for cell in cells]
             low, high = _intervals(cells, draws)
-            parts = {"low": low, "high": high, "null": null}
-            parts["half"] = support_scores(*_halves_of_two(base, correct))
+            parts = {"low": low, "high": high}
             head = (model, algorithm, train_seed, benchmark, *sizes)
             size = {"n_samples": trained.n, "zeta": ZETA, "epsilon": -math.log(ZETA) / trained.n}
             rows.append(
@@ -118,21 +111,3 @@ def _intervals(
         low[name] = max(value - math.hypot(max(value - ends[0], 0.0), reach), _LEAST[name])
         high[name] = min(value + math.hypot(max(ends[1] - value, 0.0), reach), 1.0)
     return low, high
-
-
-def _halves_of_one(base: Curves) -> dict[str, float]:
-    """Scores of half of the base's samples against another half, expected counts."""
-    half = base.n // 2
-    if not half:
-        return dict.fromkeys(SCORES, math.nan)
-    missed, never = 1.0 - pass_at_k(base.n, base.correct[0], np.array([half, 2 * half])).T
-    lost = float((missed - never).sum())
-    return support_scores(float((1.0 - 2.0 * missed + never).sum()), lost, lost)
-
-
-def _halves_of_two(base: Curves, correct: np.ndarray) -> tuple[float, float, float]:
-    """Expected P, E and S of half of the base's samples and half of the runs' `[S, P]`."""
-    half = np.array([max(base.n // 2, 1)])
-    before = pass_at_k(base.n, base.correct[0], half)[:, 0]
-    after = np.mean([pass_at_k(base.n, run, half)[:, 0] for run in correct], axis=0)
-    return float(before @ after), float((1.0 - before) @ after), float(before @ (1.0 - after))

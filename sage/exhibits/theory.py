@@ -211,8 +211,6 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
     from matplotlib.patches import Patch
     from matplotlib.ticker import FuncFormatter, NullLocator
 
-    from sage.analysis.dynamics import moving_mean
-
     ranks = np.arange(1, len(data.reference) + 1)
     first, all_ = slice(0, likeliest), slice(0, len(ranks))
     figure = Figure(figsize=(10.4, 5.0), layout="constrained")
@@ -230,7 +228,8 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
         above.set(title=_TITLES[name], xlabel=f"the {likeliest} most likely completions")
         below.axhline(1.0, color=_INK, lw=0.9)
         _dots(below, ranks, factors, data, colour, all_)
-        below.plot(ranks, moving_mean(factors, len(ranks) // 8), color=colour, lw=1.8)
+        means = pd.Series(factors).rolling(len(ranks) // 8, center=True, min_periods=1).mean()
+        below.plot(ranks, means, color=colour, lw=1.8)
         below.set(xlabel="all completions, most likely first")
         for axes, label in ((above, "probability"), (below, "guide q(y)")):
             axes.set_ylabel(label)

@@ -136,6 +136,11 @@ class FolderBase(Strict):
         files = [file for folder in folders for file in sorted(folder.glob("[!.]*"))]
         return sorted(_known_by(file) for file in files if file.is_file())
 
+    def room(self) -> int | None:
+        """The longest text that it has positions for, in tokens; None where it does not say."""
+        config = json.loads((Path(self.folder) / "config.json").read_text(encoding="utf-8"))
+        return config.get("max_position_embeddings")
+
     def faults(self) -> Iterator[tuple[str, str]]:
         """(key, message) of what keeps it from being loaded, as far as files and names tell."""
         if message := _unusable(Path(self.folder)):

@@ -7,6 +7,7 @@ against what is trained and sampled, training seeds, and sizes.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator, Mapping
 
 from sage.fields import BASE, nearest
@@ -197,14 +198,18 @@ def _sizes(study: ResolvedStudy) -> Iterator[str]:
         base = model.base
         if isinstance(base, SharedBase):
             base = study.model(base.model).base
-        if not isinstance(base, ScratchBase):
+        if isinstance(base, ScratchBase):
+            positions, setting = base.architecture.max_positions, "max_positions"
+            more = ", or raise base.architecture.max_positions"
+        elif isinstance(base, FolderBase) and not any(base.faults()):
+            positions, setting, more = base.room() or sys.maxsize, "max_position_embeddings", ""
+        else:
             continue
-        positions = base.architecture.max_positions
         of_evaluation = f"{key}.evaluation" if model.evaluation else "evaluation"
         for section, settings in ((f"{key}.rl", rl), (of_evaluation, study.evaluation(name))):
             if settings and settings.sampling.max_tokens >= positions:
                 yield (
                     f"{section}.sampling.max_tokens: {settings.sampling.max_tokens} leaves no room "
-                    f"for a prompt in the max_positions {positions} of the base of {name!r}; lower "
-                    "it, or raise base.architecture.max_positions"
+                    f"for a prompt in the {setting} {positions} of the base of {name!r}; lower "
+                    f"it{more}"
                 )

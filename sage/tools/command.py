@@ -25,6 +25,7 @@ from sage.runtime.survivors import Locked, release_stale_lock
 TARGETS = {
     "run": "make all results of a study, and its report",
     "report": "the same, by the name of its page",
+    "report_partial": "a page of the results so far, also while the study runs",
     "plan": "the cost of a study before it is run",
     "check": "whether this machine can run it",
     "compare": "a finished study with a kept run: compare STUDY FOLDER; two studies on one page: "
@@ -44,6 +45,11 @@ MODULES = {
 }
 """Commands that are a module beside this one: they start no jobs."""
 
+PRINTING = ("plan", "check", "resolved", "report_partial")
+"""Commands that go on beside a running Snakemake, as they change nothing that it makes."""
+
+ROOT = Path(__file__).resolve().parents[2]
+_DRY = ("-n", "--dry-run", "--dryrun")
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _CORES = re.compile(r"(--cores|-c\d*|--jobs|-j\d*|--profile|--workflow-profile)(=.*)?|-[cj]\d+")
 
@@ -73,6 +79,8 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
                 config.append(_config(waiting.pop(0)))
         else:
             rest.append(word)
+    if not any(word.startswith("study=") for word in config):  # an option may stand before it
+        config += [f"study={rest.pop(at)}" for at, word in enumerate(rest) if _is_study(word)][:1]
     if overrides:
         config.append(f"set={json.dumps(overrides, ensure_ascii=False)}")
     verbose = any(map(_VERBOSE.match, rest))
@@ -81,6 +89,13 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
     if not any(_CORES.fullmatch(word) for word in rest):
         arguments += ["--cores", "all" if command in ("run", "report") else "1"]
     return [*arguments, *rest, *(["--config", *config] if config else [])], verbose
+
+
+def _is_study(word: str) -> bool:
+    """Whether a word can only be a study: the name of one, or its file."""
+    return Path("config/studies", f"{word}.yaml").is_file() or (
+        word.endswith((".yaml", ".yml")) and Path(word).is_file()
+    )
 
 
 def _config(word: str) -> str:
@@ -97,8 +112,19 @@ def _config(word: str) -> str:
 
 def usage() -> str:
     """What there is to type."""
-    rows = [f"  {name:9} {does}" for name, does in (TARGETS | MODULES).items()]
+    rows = [f"  {name:14} {does}" for name, does in (TARGETS | MODULES).items()]
     return "\n".join([(__doc__ or "").partition("\n\nIt puts")[0], "", *rows])
+
+
+def usage_of(command: str) -> str:
+    """What there is to type for one of TARGETS."""
+    studies = "STUDY FOLDER" if command == "compare" else "[STUDY]"
+    return (
+        f"sage-rlvr {command} {studies} [--set KEY=VALUE]... [--config results=FOLDER]\n\n"
+        f"{TARGETS[command].capitalize()}. STUDY is a name of config/studies, or a file; without "
+        "one it is mini.\nAnything else goes to Snakemake, such as -n for what would run: "
+        "`snakemake --help` has it all."
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,14 +139,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shown: int = import_module("sage.report.comparing").main(words[1:])
             return shown
         if command in MODULES:
+            if command == "watch" and not {"--help", "-h"} & {*words}:
+                _at_home()
             status: int = import_module(f"sage.tools.{command}").main(words[1:])
             return status
         if command not in TARGETS:
             raise Usage(f"no command {command!r}{nearest(command, [*TARGETS, *MODULES])}")
-        if not Path("Snakefile").is_file():
-            raise Usage(f"{Path.cwd()} has no Snakefile; run it in the folder of this repository")
+        if {"--help", "-h"} & {*words[1:]}:
+            print(usage_of(command))
+            return 0
+        _at_home()
         asked, verbose = snakemake_words(command, words[1:])
-        if release_stale_lock(Path.cwd()):
+        alone = command not in PRINTING and not {*_DRY} & {*words}
+        if alone and release_stale_lock(Path.cwd()):
             print("The lock of a Snakemake that was killed is released; its run continues.")
     except (Usage, Locked) as error:
         print(f"sage-rlvr: {error}", file=sys.stderr)
@@ -130,6 +161,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if verbose:
         os.execv(own[0], own)
     return _quietly(own)
+
+
+def _at_home() -> None:
+    """Raise Usage in a folder that has no Snakefile."""
+    if not Path("Snakefile").is_file():
+        where = f": cd {shlex.quote(str(ROOT))}" if (ROOT / "Snakefile").is_file() else ""
+        raise Usage(f"{Path.cwd()} has no Snakefile; go to the folder of this repository{where}")
 
 
 def _quietly(own: list[str]) -> int:

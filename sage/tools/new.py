@@ -8,9 +8,9 @@ The study samples the model on the problems, grades, and makes tables; a comment
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         text = study_text(given.model, given.data, given.problem, given.answer, given.out)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
         with open(given.out, "x", encoding="utf-8") as file:
             file.write(text)
     except (DataError, ValueError, OSError) as error:
@@ -53,7 +54,11 @@ def main(arguments: list[str]) -> int:
         said = exists if isinstance(error, FileExistsError) else error
         print(f"sage-rlvr new: {said}", file=sys.stderr)
         return 1
-    print(f"{given.out} is written. Run it: sage-rlvr run {given.out}")
+    how = f"sage-rlvr run {given.out}"
+    if not Path("Snakefile").is_file():
+        root = Path(__file__).resolve().parents[2]
+        how = f"cd {shlex.quote(str(root))} && sage-rlvr run {given.out.resolve()}"
+    print(f"{given.out} is written. Run it: {how}")
     return 0
 
 
@@ -89,9 +94,7 @@ def _base(model: str, folder: Path) -> tuple[dict[str, str], int]:
     base = FolderBase(source="folder", folder=model)
     if faults := [message for _, message in base.faults()]:
         raise ValueError(f"--model: {faults[0]}")
-    config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
-    room = config.get("max_position_embeddings") or 2 * LONGEST
-    return {"source": "folder", "folder": _from(folder, model)}, int(room)
+    return {"source": "folder", "folder": _from(folder, model)}, base.room() or 2 * LONGEST
 
 
 def _problems(data: str, problem: str | None, answer: str | None, folder: Path) -> dict[str, Any]:
@@ -127,7 +130,9 @@ def _from(folder: Path, path: str) -> str:
 
 def _inline(value: Any) -> str:
     """A value as YAML on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), sort_keys=False)
+    text = yaml.safe_dump(
+        value, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True
+    )
     return text.removesuffix("...\n").strip()
 
 

@@ -63,8 +63,6 @@ rule metrics:
         rates=RESULTS.metrics("rates"),
         comparisons=RESULTS.metrics("comparisons"),
         support=RESULTS.metrics("support"),
-        cover=RESULTS.metrics("cover"),
-        diversity=RESULTS.metrics("diversity"),
         paper_reading=RESULTS.metrics("paper_reading"),
         chance=RESULTS.metrics("chance"),
     log:

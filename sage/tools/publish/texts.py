@@ -200,10 +200,11 @@ def _test(row: dict[Any, Any]) -> tuple[str, ...]:
     says = f"{row['says']} ({row['role']})" if row["role"] else row["says"]
     said, between, p = row["reason"] or "not run", "", ""
     if row["effect"] != "":
-        effect, low, high = (float(row[key]) for key in ("effect", "low", "high"))
+        effect, low, high = (float(row[key] or "nan") for key in ("effect", "low", "high"))
         in_points = row["unit"] == "points"
         said = points(effect) if in_points else f"{effect:.3g}"
-        between = interval_of_points(low, high) if in_points else f"{low:.3g} to {high:.3g}"
+        if row["low"] != "":  # one run of each method has no interval
+            between = interval_of_points(low, high) if in_points else f"{low:.3g} to {high:.3g}"
         p = p_text(float(row["p"] if row["p"] != "" else "nan"))
     runs = "" if row["runs"] == "" else str(int(row["runs"]))
     return says, row["place"], said, between, p, runs, row["place_verdict"]
