@@ -115,7 +115,12 @@ def over_bases(
 ) -> str:
     """Means over bases with at least `fewest` problems outside, as Markdown; intervals are
     Student's t over bases. Each of `pairs` is two policies whose difference is printed."""
-    chosen = {base: names for base in counts if len(names := outside(counts[base])) >= fewest}
+    found = {base: outside(own) for base, own in counts.items()}
+    chosen = {base: names for base, names in found.items() if len(names) >= fewest}
+    outsiders = [
+        [f"`{base}`", f"{len(names)}{', left out' * (base not in chosen)}"]
+        for base, names in found.items()
+    ]
     first = counts[next(iter(chosen))]
     rows = list(first.loc[first["model"] == MODEL, "algorithm"].unique())
     values = {
@@ -137,7 +142,7 @@ def over_bases(
     head = f"method | right of 10,000 draws | pass@{k} | minus the base's second draw"
     return "\n".join(
         [
-            markdown("base | problems outside", [[b, str(len(own))] for b, own in chosen.items()]),
+            markdown("base | problems outside", outsiders),
             markdown(f"{head} | of single bases", lines),
             markdown(f"difference of pass@{k} | mean over bases | of single bases", between),
         ]
@@ -166,6 +171,19 @@ def strategies(
     return found
 
 
+def strategies_table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """What `strategies` found of each base, as Markdown: uses in 10,000 draws, and right of them in
+    percent."""
+    lines = [
+        [
+            f"`{row}`",
+            *(f"{own[row]['used']} / {100 * own[row]['right']:.0f}" for own in found.values()),
+        ]
+        for row in next(iter(found.values()))
+    ]
+    return markdown(" | ".join(["method", *(f"`{base}`" for base in found)]), lines)
+
+
 def main(folder: Path) -> None:
     """Print how many problems are outside, and the table; of several bases the means over them."""
     kept = folder / "counts.parquet"
@@ -183,6 +201,7 @@ def main(folder: Path) -> None:
             model: strategies(results, outside(own), model)
             for model, own in (bases or {MODEL: counts}).items()
         }
+        print(strategies_table(used))
         before = json.loads(FILE.read_text(encoding="utf-8"))
         write_json_atomic(FILE, before | {folder.name: used if bases else used[MODEL]})
 
