@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import math_verify
 import pandas as pd
 import pytest
 import yaml
@@ -18,7 +19,7 @@ from drawn_sets import sums
 from verdicts import MIRROR, block, children, needs_mirror, statuses
 
 from sage.grading import MAX_ANSWER, Grader, Verdict
-from sage.grading.math_verify_worker import compare
+from sage.grading.math_verify_worker import _mend_math_verify, compare
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
 
@@ -150,6 +151,15 @@ def test_the_pairs_are_many_different_and_of_both_kinds() -> None:
 def test_math_verify_alone_misjudges_what_the_normalisation_mends() -> None:
     assert compare("1e-8", r"\frac{1}{100000000}") == "wrong"
     assert compare("42", "42.") != "correct"
+
+
+def test_another_version_of_math_verify_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math_verify.parser, "latex2sympy", lambda text, **_: text.lower())
+    with pytest.raises(RuntimeError, match="T is still read as t"):
+        _mend_math_verify()
+    monkeypatch.delattr(math_verify.grader, "sympy_numeric_eq")
+    with pytest.raises(RuntimeError, match="sympy_numeric_eq"):
+        _mend_math_verify()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox) ?\{([^{}]*
 _WORDS = re.compile(r"(?:[tT]he |[tT]here (?:is|are) )?(?P<words>[A-Za-z][A-Za-z' -]*)")
 _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
+_SMALL_LETTER = re.compile(r"\(?([a-h])\)?")
 _LABELLED = re.compile(r"\((?P<letter>[A-E])\) ?(?P<value>[-+0-9\\$].*)")
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LIST = re.compile(r"(?P<open>[(\[]|\\\{)?(?P<elements>[^()\[\]]+?)(?P<close>[)\]]|\\\})?")
@@ -180,10 +181,11 @@ def _same_words(gold: str, answer: str) -> bool | None:
 
 
 def _same_letter(gold: str, answer: str) -> bool | None:
-    """Choices such as `(A)` and `\\text{A}`; None if either is none."""
-    gold_letter, letter = (
-        _LETTER.fullmatch(_WRAPPER.sub(r"\1", side).strip()) for side in (gold, answer)
-    )
+    """Choices such as `(A)` and `\\text{A}`, also answered by `a`; None if either is none."""
+    plain_gold, plain = (_WRAPPER.sub(r"\1", side).strip() for side in (gold, answer))
+    if plain_gold != gold or "(" in gold:
+        plain = plain.upper() if _SMALL_LETTER.fullmatch(plain) else plain
+    gold_letter, letter = _LETTER.fullmatch(plain_gold), _LETTER.fullmatch(plain)
     return None if gold_letter is None or letter is None else gold_letter[1] == letter[1]
 
 
