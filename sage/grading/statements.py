@@ -131,10 +131,12 @@ def _is_word(word: str) -> bool:
         return False
     if plain in _OF_MATHEMATICS or plain in ("and", "or"):
         return False
+    if "-" in word:  # `x-axis`, but not the `x-rc` of `y+x-rc`
+        return any(_is_word(part) for part in word.split("-"))
     if len(plain) < 4:
         is_noun = re.fullmatch("[bcdfghjklmnpqrstvwxyz][aeiou][a-z]|[A-Z][a-z]{2}", word)
         return (plain in _SHORT_WORDS and len(plain) > 1) or bool(is_noun)
-    return word[1:].islower() or "-" in word or "'" in word
+    return word[1:].islower() or "'" in word
 
 
 def _sentences(raw: str) -> list[str]:
