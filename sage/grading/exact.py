@@ -12,7 +12,7 @@ import re
 from fractions import Fraction
 from typing import Literal
 
-from sage.grading.quantities import Quantity, read_quantity, split_unit
+from sage.grading.quantities import Quantity, read_both, read_quantity, split_unit, unit_ratio
 from sage.grading.statements import speaks, stated
 from sage.grading.tidy import is_balanced, tidy
 
@@ -47,7 +47,9 @@ def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
     verdict = _compare(gold, spaced(answer))
     if verdict == "correct" or not speaks(answer):
         return verdict
-    if read_quantity(spaced(answer)) is not None or (isinstance(verdict, tuple) and speaks(gold)):
+    if read_both(gold, spaced(answer))[1] is not None or (
+        isinstance(verdict, tuple) and speaks(gold)
+    ):
         return verdict
     if (claim := stated(raw)) is None:
         return "wrong" if _says_something(answer) else "unparsed"
@@ -79,9 +81,13 @@ def _compare(gold: str, answer: str) -> Settled | tuple[str, str]:
         return "unparsed"
     if gold == answer:
         return "correct"
-    gold_quantity, quantity = read_quantity(gold), read_quantity(answer)
+    gold_quantity, quantity = read_both(gold, answer)
     if gold_quantity is not None and quantity is not None:
         return "correct" if gold_quantity.agrees(quantity) else "wrong"
+    if unit_ratio(split_unit(gold)[1], split_unit(answer)[1]) != 1 and not (
+        _is_angle(gold, answer) or _is_angle(answer, gold)
+    ):
+        return "wrong"
     for compare in (_same_list, _same_base, _same_words, _same_letter):
         if (same := compare(gold, answer)) is not None:
             return "correct" if same else "wrong"
@@ -217,9 +223,14 @@ def _contradicts_itself(text: str) -> bool:
     return len({side.value for side in sides if side is not None and side.unit is None}) > 1
 
 
+def _is_angle(degrees: str, radians: str) -> bool:
+    """Whether one is in degrees and the other seems to be in radians."""
+    return r"\pi" in radians and r"^\circ" in degrees
+
+
 def _prepare(text: str, quantity: Quantity | None, other: str) -> str:
     """`text` as Math-Verify reads it best: numbers as fractions, no unit, no `>` chains."""
-    in_radians = r"\pi" in other and r"^\circ" in text
+    in_radians = _is_angle(text, other)
     if quantity is not None and not in_radians:
         return _latex(quantity.value / 100 if quantity.is_percent else quantity.value)
     body, unit = split_unit(text)

@@ -40,12 +40,18 @@ def _with_primes(text: str) -> str:
     )
 
 
+_DOLLAR = r"\$"
+
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: "^{" + match[0].translate(_SUPERSCRIPTS) + "}"),
         (r"√ ?\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"√ ?(\d+|[a-zA-Z])", r"\\sqrt{\1}"),
+        (
+            r"^ *(\\\$|[€£¥]|USD|EUR|GBP) ?(-?[0-9][0-9., ]*(?:\{ ?, ?\}[0-9]+)*) *$",
+            lambda match: rf"{match[2]}\text{{ {match[1].replace(_DOLLAR, 'usd')}}}",
+        ),
         # A backslash after another ends a matrix row and starts no command.
         (r"(?<!\\)\\!\s*", ""),
         (r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![a-zA-Z])", " "),
