@@ -2,8 +2,9 @@
 
 Reads tidy text only (`sage.grading.tidy`). Decimals, fractions, mixed numbers, scientific
 notation and repeating decimals become fractions, so 1e-8 is not 2e-8 and 0.333333 is not
-1/3. In words only cardinal numbers are read, such as `forty-two`, `one hundred and five` and `two
-dozen`: no fractions and no ordinals. What is not a number is left to others.
+1/3. In words only whole numbers are read, such as `forty-two`, `one hundred and five`, `a dozen`
+and `minus five`, and simple fractions such as `two thirds`: no ordinals. What is not a number is
+left to others.
 """
 
 from __future__ import annotations
@@ -42,9 +43,25 @@ def is_numeral(word: str) -> bool:
     return all(part in _SMALL or part in _TENS or part in SCALES for part in parts)
 
 
-def number_in_words(text: str) -> int | None:
+_PART_NAMES = "half third quarter fifth sixth seventh eighth ninth tenth"
+_PARTS = {part + s: n for n, part in enumerate(_PART_NAMES.split(), 2) for s in ("", "s")}
+
+
+def number_in_words(text: str) -> Fraction | None:
     """The number that `text` spells out and nothing else; None if it is anything else."""
-    words = text.lower().replace("-", " ").split()
+    first, *words = text.lower().replace("-", " ").split() or [""]
+    if first in ("minus", "negative"):
+        opposite = number_in_words(" ".join(words))
+        return None if opposite is None else -opposite
+    if first in ("a", "an") and words and words[0] in SCALES:
+        first = "one"
+    parts = _PARTS[words.pop()] if words and words[-1] in _PARTS else 1
+    value = _cardinal([first, *words])
+    return None if value is None else Fraction(value, parts)
+
+
+def _cardinal(words: list[str]) -> int | None:
+    """The whole number that lower-case words spell out; None if they are anything else."""
     total = group = 0
     before = ""
     for index, word in enumerate(words):

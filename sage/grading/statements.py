@@ -217,6 +217,8 @@ def _bare(phrase: str) -> str | None:
     phrase = tidy(_without_remark(phrase) or "")
     if read_quantity(phrase) is not None or (phrase and not speaks(phrase)):
         return phrase
+    if (spelled := number_in_words(phrase)) is not None:
+        return str(spelled)
     words = phrase.split()
     first = 0
     while first < len(words) and _leads(words[first]):
@@ -287,6 +289,9 @@ def _without_remark(phrase: str) -> str | None:
     words = remark.rstrip(" .").removesuffix(")")
     if not opening or not head.strip() or not remark.rstrip(" .").endswith(")"):
         return phrase
+    spelled, quantity = number_in_words(head), read_quantity(tidy(words))
+    if spelled is not None and quantity is not None:  # six (6)
+        return head if spelled == quantity.value else None
     if not all(_is_word(word) or is_numeral(word) for word in words.split()):
         return phrase
     if any(is_numeral(word) for word in words.split()):
