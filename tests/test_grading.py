@@ -207,6 +207,26 @@ def test_where_the_number_is_0_an_equation_may_end_in_it(answer: str, status: st
         assert alone.grade(block(answer), "0", "number").status == status
 
 
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        *((right, "correct") for right in ("x=40+2=42", "40+2=41+1=42", r"6 \cdot 7 = 42")),
+        *((right, "correct") for right in ("The sum is 40+2=42.", r"\boxed{40+2=42}", "S_4=42")),
+        *((wrong, "wrong") for wrong in ("not = 42", r"\neq=42", r"\ne 3=42", "?=42", "never=42")),
+        *(
+            (wrong, "wrong")
+            for wrong in ("x = 41, x = 42", r"x=41 \text{ or } x=42", "40 or 41=42")
+        ),
+        *((wrong, "wrong") for wrong in ("x=41 y=42", "x=41\ny=42", "41=40+2=42", "a=1,b=42")),
+        *((wrong, "wrong") for wrong in ("It is not 42, it is 41+0=42", "41+1=43, or 40+2=42")),
+    ],
+)
+def test_what_stands_before_an_equals_sign_is_working_only(
+    grader: Grader, answer: str, status: str
+) -> None:
+    assert grader.grade(block(answer), "42", "number").status == status
+
+
 def test_a_sum_does_not_answer_itself() -> None:
     problems = sums(count=50, seed=1, min_terms=2, max_terms=5, split="train")
     with Grader(workers=1) as alone:

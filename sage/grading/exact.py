@@ -15,6 +15,7 @@ from typing import Literal
 from sage.grading.quantities import Quantity, read_both, read_quantity, split_unit, unit_ratio
 from sage.grading.statements import speaks, stated
 from sage.grading.tidy import is_balanced, tidy
+from sage.grading.writing import same_cross_product, same_joints, same_letters, same_parts
 
 Settled = Literal["correct", "wrong", "unparsed"]
 
@@ -26,10 +27,18 @@ _BASED = re.compile(
 )
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox) ?\{([^{}]*)\}")
 _WORDS = re.compile(r"(?:[tT]he |[tT]here (?:is|are) )?(?P<words>[A-Za-z][A-Za-z' -]*)")
+_TRUTHS = ("yes", "no", "true", "false")
 _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _SMALL_LETTER = re.compile(r"\(?([a-h])\)?")
-_LABELLED = re.compile(r"\((?P<letter>[A-E])\) ?(?P<value>[-+0-9\\$].*)")
+_LABELLED = re.compile(r"(?:\((?P<a>[A-E])\)|(?P<b>[A-E])[).:]) ?(?P<value>[-+0-9\\$].*)")
+_SIGNS = (
+    r"[-+*/^(){}|%.0-9]|(?<![0-9]) | (?![0-9])|(?<=[0-9]),(?=[0-9]{3})|"
+    r"\\(?:times|cdot|div|frac)(?![a-zA-Z])"
+)
+_WORKING = re.compile(  # 20+6, or x=20+6
+    rf"(?:{_SIGNS}|_|(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z]))*(?:=(?:{_SIGNS})*)*"
+)
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LIST = re.compile(r"(?P<open>[(\[]|\\\{)?(?P<elements>[^()\[\]]+?)(?P<close>[)\]]|\\\})?")
 _LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
@@ -62,9 +71,12 @@ def settle_number(gold: str, answer: str) -> Settled:
     An answer that leaves something to work out, such as the problem itself, is wrong.
     """
     verdict = settle(gold, answer)
-    _, equals, right = answer.rpartition("=")
-    is_equation = equals and not any(sign in answer for sign in "<>!")
-    if verdict != "correct" and is_equation and not _contradicts_itself(answer):
+    said = tidy(answer)
+    if speaks(said):
+        said = stated(answer) or ""
+    left, equals, right = said.rpartition("=")
+    is_working = equals and _WORKING.fullmatch(tidy(left)) and not _contradicts_itself(said)
+    if verdict != "correct" and is_working:
         verdict = settle(gold, right)
     return "wrong" if isinstance(verdict, tuple) else verdict
 
@@ -88,7 +100,7 @@ def _compare(gold: str, answer: str) -> Settled | tuple[str, str]:
         _is_angle(gold, answer) or _is_angle(answer, gold)
     ):
         return "wrong"
-    for compare in (_same_list, _same_base, _same_words, _same_letter):
+    for compare in _COMPARISONS:
         if (same := compare(gold, answer)) is not None:
             return "correct" if same else "wrong"
     if _contradicts_itself(answer) or (gold.startswith(r"\{") and _ORDERED.fullmatch(answer)):
@@ -180,7 +192,9 @@ def _same_words(gold: str, answer: str) -> bool | None:
     words = _words(gold)
     if words is None or words in ("infinity", "infty"):
         return None
-    if not re.search(r"[a-z]{2}" if _WRAPPER.search(gold) else r"[a-z]{4}", words):
+    if words not in _TRUTHS and not re.search(
+        r"[a-z]{2}" if _WRAPPER.search(gold) else r"[a-z]{4}", words
+    ):
         return None
     same = words == _words(answer)
     return None if not same and _ALTERNATIVES.search(words) else same
@@ -201,7 +215,13 @@ def _without_label(gold: str, answer: str) -> str:
     if match is None:
         return answer
     gold_is_letter = _LETTER.fullmatch(_WRAPPER.sub(r"\1", gold).strip())
-    return match["letter"] if gold_is_letter else match["value"]
+    return match["a"] or match["b"] if gold_is_letter else match["value"]
+
+
+_COMPARISONS = (
+    *(same_parts, _same_list, _same_base, _same_words, _same_letter),
+    *(same_letters, same_joints, same_cross_product),
+)
 
 
 def _is_equation(text: str) -> bool:
