@@ -141,8 +141,10 @@ def _mend_math_verify() -> None:
     that this package asks for.
     """
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+    from latex2sympy2_extended.symbols import sympy_singleton_map
     from math_verify import grader, parser
 
+    sympy_singleton_map.pop("Gamma", None)  # Euler's constant is the small letter
     try:
         cased = ConversionConfig(lowercase_symbols=False)
         parser.latex2sympy = partial(parser.latex2sympy, conversion_config=cased)

@@ -43,7 +43,12 @@ def same_parts(gold: str, answer: str) -> bool | None:
 
 
 def same_letters(gold: str, answer: str) -> bool | None:
-    """False if the answer has the letters of one of the gold's words or names in another order."""
+    """False if the answer has the letters of one of the gold's words or names in another order.
+
+    True if both are one word, such as `May` and `may`.
+    """
+    if _RUN.fullmatch(gold) and speaks(gold) and gold.lower() == answer.lower():
+        return True
     runs = set(_RUN.findall(answer)) - set(_RUN.findall(gold))
     for word in _RUN.findall(gold):
         if speaks(word) or (word.isupper() and len(word) > 2):
