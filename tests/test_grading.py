@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import math_verify
 import pandas as pd
 import pytest
 import yaml
@@ -18,7 +19,7 @@ from drawn_sets import sums
 from verdicts import MIRROR, block, children, needs_mirror, statuses
 
 from sage.grading import MAX_ANSWER, Grader, Verdict
-from sage.grading.math_verify_worker import compare
+from sage.grading.math_verify_worker import _mend_math_verify, compare
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
 
@@ -152,6 +153,15 @@ def test_math_verify_alone_misjudges_what_the_normalisation_mends() -> None:
     assert compare("42", "42.") != "correct"
 
 
+def test_another_version_of_math_verify_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math_verify.parser, "latex2sympy", lambda text, **_: text.lower())
+    with pytest.raises(RuntimeError, match="T is still read as t"):
+        _mend_math_verify()
+    monkeypatch.delattr(math_verify.grader, "sympy_numeric_eq")
+    with pytest.raises(RuntimeError, match="sympy_numeric_eq"):
+        _mend_math_verify()
+
+
 @pytest.mark.parametrize(
     ("gold", "answer", "status"),
     [
@@ -195,6 +205,26 @@ def test_where_a_number_is_asked_for_nothing_is_worked_out(answer: str, status: 
 def test_where_the_number_is_0_an_equation_may_end_in_it(answer: str, status: str) -> None:
     with Grader(workers=1) as alone:
         assert alone.grade(block(answer), "0", "number").status == status
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        *((right, "correct") for right in ("x=40+2=42", "40+2=41+1=42", r"6 \cdot 7 = 42")),
+        *((right, "correct") for right in ("The sum is 40+2=42.", r"\boxed{40+2=42}", "S_4=42")),
+        *((wrong, "wrong") for wrong in ("not = 42", r"\neq=42", r"\ne 3=42", "?=42", "never=42")),
+        *(
+            (wrong, "wrong")
+            for wrong in ("x = 41, x = 42", r"x=41 \text{ or } x=42", "40 or 41=42")
+        ),
+        *((wrong, "wrong") for wrong in ("x=41 y=42", "x=41\ny=42", "41=40+2=42", "a=1,b=42")),
+        *((wrong, "wrong") for wrong in ("It is not 42, it is 41+0=42", "41+1=43, or 40+2=42")),
+    ],
+)
+def test_what_stands_before_an_equals_sign_is_working_only(
+    grader: Grader, answer: str, status: str
+) -> None:
+    assert grader.grade(block(answer), "42", "number").status == status
 
 
 def test_a_sum_does_not_answer_itself() -> None:

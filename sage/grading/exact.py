@@ -12,9 +12,10 @@ import re
 from fractions import Fraction
 from typing import Literal
 
-from sage.grading.quantities import Quantity, read_quantity, split_unit
+from sage.grading.quantities import Quantity, read_both, read_quantity, split_unit, unit_ratio
 from sage.grading.statements import speaks, stated
 from sage.grading.tidy import is_balanced, tidy
+from sage.grading.writing import same_cross_product, same_joints, same_letters, same_parts
 
 Settled = Literal["correct", "wrong", "unparsed"]
 
@@ -26,9 +27,18 @@ _BASED = re.compile(
 )
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox) ?\{([^{}]*)\}")
 _WORDS = re.compile(r"(?:[tT]he |[tT]here (?:is|are) )?(?P<words>[A-Za-z][A-Za-z' -]*)")
+_TRUTHS = ("yes", "no", "true", "false")
 _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
-_LABELLED = re.compile(r"\((?P<letter>[A-E])\) ?(?P<value>[-+0-9\\$].*)")
+_SMALL_LETTER = re.compile(r"\(?([a-h])\)?")
+_LABELLED = re.compile(r"(?:\((?P<a>[A-E])\)|(?P<b>[A-E])[).:]) ?(?P<value>[-+0-9\\$].*)")
+_SIGNS = (
+    r"[-+*/^(){}|%.0-9]|(?<![0-9]) | (?![0-9])|(?<=[0-9]),(?=[0-9]{3})|"
+    r"\\(?:times|cdot|div|frac)(?![a-zA-Z])"
+)
+_WORKING = re.compile(  # 20+6, or x=20+6
+    rf"(?:{_SIGNS}|_|(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z]))*(?:=(?:{_SIGNS})*)*"
+)
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LIST = re.compile(r"(?P<open>[(\[]|\\\{)?(?P<elements>[^()\[\]]+?)(?P<close>[)\]]|\\\})?")
 _LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
@@ -46,7 +56,9 @@ def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
     verdict = _compare(gold, spaced(answer))
     if verdict == "correct" or not speaks(answer):
         return verdict
-    if read_quantity(spaced(answer)) is not None or (isinstance(verdict, tuple) and speaks(gold)):
+    if read_both(gold, spaced(answer))[1] is not None or (
+        isinstance(verdict, tuple) and speaks(gold)
+    ):
         return verdict
     if (claim := stated(raw)) is None:
         return "wrong" if _says_something(answer) else "unparsed"
@@ -59,9 +71,12 @@ def settle_number(gold: str, answer: str) -> Settled:
     An answer that leaves something to work out, such as the problem itself, is wrong.
     """
     verdict = settle(gold, answer)
-    _, equals, right = answer.rpartition("=")
-    is_equation = equals and not any(sign in answer for sign in "<>!")
-    if verdict != "correct" and is_equation and not _contradicts_itself(answer):
+    said = tidy(answer)
+    if speaks(said):
+        said = stated(answer) or ""
+    left, equals, right = said.rpartition("=")
+    is_working = equals and _WORKING.fullmatch(tidy(left)) and not _contradicts_itself(said)
+    if verdict != "correct" and is_working:
         verdict = settle(gold, right)
     return "wrong" if isinstance(verdict, tuple) else verdict
 
@@ -78,10 +93,14 @@ def _compare(gold: str, answer: str) -> Settled | tuple[str, str]:
         return "unparsed"
     if gold == answer:
         return "correct"
-    gold_quantity, quantity = read_quantity(gold), read_quantity(answer)
+    gold_quantity, quantity = read_both(gold, answer)
     if gold_quantity is not None and quantity is not None:
         return "correct" if gold_quantity.agrees(quantity) else "wrong"
-    for compare in (_same_list, _same_base, _same_words, _same_letter):
+    if unit_ratio(split_unit(gold)[1], split_unit(answer)[1]) != 1 and not (
+        _is_angle(gold, answer) or _is_angle(answer, gold)
+    ):
+        return "wrong"
+    for compare in _COMPARISONS:
         if (same := compare(gold, answer)) is not None:
             return "correct" if same else "wrong"
     if _contradicts_itself(answer) or (gold.startswith(r"\{") and _ORDERED.fullmatch(answer)):
@@ -173,17 +192,20 @@ def _same_words(gold: str, answer: str) -> bool | None:
     words = _words(gold)
     if words is None or words in ("infinity", "infty"):
         return None
-    if not re.search(r"[a-z]{2}" if _WRAPPER.search(gold) else r"[a-z]{4}", words):
+    if words not in _TRUTHS and not re.search(
+        r"[a-z]{2}" if _WRAPPER.search(gold) else r"[a-z]{4}", words
+    ):
         return None
     same = words == _words(answer)
     return None if not same and _ALTERNATIVES.search(words) else same
 
 
 def _same_letter(gold: str, answer: str) -> bool | None:
-    """Choices such as `(A)` and `\\text{A}`; None if either is none."""
-    gold_letter, letter = (
-        _LETTER.fullmatch(_WRAPPER.sub(r"\1", side).strip()) for side in (gold, answer)
-    )
+    """Choices such as `(A)` and `\\text{A}`, also answered by `a`; None if either is none."""
+    plain_gold, plain = (_WRAPPER.sub(r"\1", side).strip() for side in (gold, answer))
+    if plain_gold != gold or "(" in gold:
+        plain = plain.upper() if _SMALL_LETTER.fullmatch(plain) else plain
+    gold_letter, letter = _LETTER.fullmatch(plain_gold), _LETTER.fullmatch(plain)
     return None if gold_letter is None or letter is None else gold_letter[1] == letter[1]
 
 
@@ -193,7 +215,13 @@ def _without_label(gold: str, answer: str) -> str:
     if match is None:
         return answer
     gold_is_letter = _LETTER.fullmatch(_WRAPPER.sub(r"\1", gold).strip())
-    return match["letter"] if gold_is_letter else match["value"]
+    return match["a"] or match["b"] if gold_is_letter else match["value"]
+
+
+_COMPARISONS = (
+    *(same_parts, _same_list, _same_base, _same_words, _same_letter),
+    *(same_letters, same_joints, same_cross_product),
+)
 
 
 def _is_equation(text: str) -> bool:
@@ -215,9 +243,14 @@ def _contradicts_itself(text: str) -> bool:
     return len({side.value for side in sides if side is not None and side.unit is None}) > 1
 
 
+def _is_angle(degrees: str, radians: str) -> bool:
+    """Whether one is in degrees and the other seems to be in radians."""
+    return r"\pi" in radians and r"^\circ" in degrees
+
+
 def _prepare(text: str, quantity: Quantity | None, other: str) -> str:
     """`text` as Math-Verify reads it best: numbers as fractions, no unit, no `>` chains."""
-    in_radians = r"\pi" in other and r"^\circ" in text
+    in_radians = _is_angle(text, other)
     if quantity is not None and not in_radians:
         return _latex(quantity.value / 100 if quantity.is_percent else quantity.value)
     body, unit = split_unit(text)

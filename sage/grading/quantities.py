@@ -2,8 +2,9 @@
 
 Reads tidy text only (`sage.grading.tidy`). Decimals, fractions, mixed numbers, scientific
 notation and repeating decimals become fractions, so 1e-8 is not 2e-8 and 0.333333 is not
-1/3. In words only cardinal numbers are read, such as `forty-two`, `one hundred and five` and `two
-dozen`: no fractions and no ordinals. What is not a number is left to others.
+1/3. In words only whole numbers are read, such as `forty-two`, `one hundred and five`, `a dozen`
+and `minus five`, and simple fractions such as `two thirds`: no ordinals. What is not a number is
+left to others.
 """
 
 from __future__ import annotations
@@ -42,9 +43,25 @@ def is_numeral(word: str) -> bool:
     return all(part in _SMALL or part in _TENS or part in SCALES for part in parts)
 
 
-def number_in_words(text: str) -> int | None:
+_PART_NAMES = "half third quarter fifth sixth seventh eighth ninth tenth"
+_PARTS = {part + s: n for n, part in enumerate(_PART_NAMES.split(), 2) for s in ("", "s")}
+
+
+def number_in_words(text: str) -> Fraction | None:
     """The number that `text` spells out and nothing else; None if it is anything else."""
-    words = text.lower().replace("-", " ").split()
+    first, *words = text.lower().replace("-", " ").split() or [""]
+    if first in ("minus", "negative"):
+        opposite = number_in_words(" ".join(words))
+        return None if opposite is None else -opposite
+    if first in ("a", "an") and words and words[0] in SCALES:
+        first = "one"
+    parts = _PARTS[words.pop()] if words and words[-1] in _PARTS else 1
+    value = _cardinal([first, *words])
+    return None if value is None else Fraction(value, parts)
+
+
+def _cardinal(words: list[str]) -> int | None:
+    """The whole number that lower-case words spell out; None if they are anything else."""
     total = group = 0
     before = ""
     for index, word in enumerate(words):
@@ -83,9 +100,9 @@ _FRACTION = (
 _FORMS = {
     name: re.compile(rf"(?P<sign>[+-]?) ?(?:{pattern})")
     for name, pattern in {
-        "decimal": rf"(?P<mantissa>{_DECIMAL})(?:[eE](?P<exponent>[+-]?[0-9]{{1,3}}))?",
+        "decimal": rf"(?P<mantissa>{_DECIMAL})(?:[eE](?P<exponent>[+-]?[0-9]{{1,4}}))?",
         "power": rf"(?:(?P<mantissa>{_DECIMAL}) ?(?:\\times|\\cdot|\*) ?)?"
-        r"10 ?\^ ?(?:\{ ?(?P<exponent>[+-]?[0-9]{1,3}) ?\}|(?P<exponent1>[0-9]))",
+        r"10 ?\^ ?(?:\{ ?(?P<exponent>[+-]?[0-9]{1,4}) ?\}|(?P<exponent1>[0-9]))",
         "fraction": _FRACTION.format(_SIGNED),
         "slash": rf"(?P<top>{_DECIMAL}) ?/ ?(?P<bottom>{_DECIMAL})",
         "mixed": r"(?P<whole>[0-9]+) ?" + _FRACTION.format("[0-9]+"),
@@ -95,20 +112,28 @@ _FORMS = {
     }.items()
 }
 
+_LARGEST = 3_000  # exponent; Python writes no integer of more than 4,300 digits
+
 # Units that can be compared: dimension, then each unit's names and its size in the first.
 _DIMENSIONS = {
     "share": "%,percent,pct,percentage",
     "angle": "degree,deg",
     "arc": "radian,rad",
+    "celsius": "c,celsius",
+    "fahrenheit": "f,fahrenheit",
     "length": "m,meter,metre; km,kilometer,kilometre 1000; cm,centimeter,centimetre 1/100; "
     "mm,millimeter,millimetre 1/1000",
-    "imperial length": "inch,inche,in; foot,feet,ft 12; yard,yd 36; mile,mi 63360",
+    "imperial length": "in,inch,inche; foot,feet,ft 12; yard,yd 36; mile,mi 63360",
     "time": "s,second,sec; minute,min 60; hour,hr,h 3600; day 86400; week 604800",
     "mass": "g,gram; kg,kilogram 1000; mg,milligram 1/1000",
+    "imperial mass": "oz,ounce; lb,lbs,pound 16",
     "volume": "l,liter,litre; ml,milliliter,millilitre 1/1000",
-    "money": "cent; dollar 100",
-    "morning": "am,a.m.",
-    "afternoon": "pm,p.m.",
+    "money": "cent,¢; dollar,usd 100",
+    "euros": "euro,eur,€",
+    "sterling": "gbp,£",
+    "yen": "yen,jpy,¥",
+    "morning": "am,a.m",
+    "afternoon": "pm,p.m",
 }
 _UNITS = {
     name: (dimension, Fraction(size or "1"))
@@ -116,15 +141,20 @@ _UNITS = {
     for names, _, size in (unit.partition(" ") for unit in units.split("; "))
     for name in names.split(",")
 }
+_SPELLED = {"mph": "mile / h", "kph": "km / h", "kmh": "km / h"}
+_POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 _BARE_UNITS = (
     "unit degree radian percent percentage dollar cent point meter metre centimeter centimetre "
     "millimeter millimetre kilometer kilometre gram kilogram liter litre cm mm km kg inch inche "
-    "foot feet ft yard mile mph second minute hour day week month year"
+    "foot feet ft yard mile mph second minute hour day week month year km/h "
+    r"pound euro USD EUR GBP € £ ¥ ¢ AM PM a\.m p\.m"
 )
+_SHORT_UNIT = re.compile(r"(?P<body>.*[0-9)}]) ?(?P<unit>m|g|s|h|l|mg|ml|in|lb|oz|min|sec|hr)")
+
 _TEXT = r"\\(?:text(?:normal)?|mathrm|mbox) ?\{[^{}]*\}"
 _UNIT = re.compile(
     r"(?<=[0-9a-zA-Z})!.]) ?"
-    rf"(?:\\?%|\^\\circ(?: ?(?:{_TEXT}|[CF]))?|{_TEXT}(?: ?/ ?{_TEXT})*|"
+    rf"(?:\\?%|\^\\circ(?: ?(?:{_TEXT}|[CF](?![a-zA-Z])))?|{_TEXT}(?: ?/ ?{_TEXT})*|"
     rf"(?<![a-zA-Z\\])(?:(?:square|cubic|sq|cu) )?(?:{_BARE_UNITS.replace(' ', '|')})s?)"
     r"(?: ?\^ ?(?:\{ ?-?[0-9] ?\}|[0-9]))? ?$"
 )
@@ -155,16 +185,58 @@ class Quantity:
     def agrees(self, other: Quantity) -> bool:
         """Whether both state the same amount; a unit may be missing on one side.
 
-        A percentage equals its hundredth and, its sign left out, itself. Units that are not
-        known (apples) are not compared.
+        A percentage equals its hundredth and, its sign left out, itself.
         """
         if self.is_percent != other.is_percent:
             share, plain = (self, other) if self.is_percent else (other, self)
-            return plain.value in (share.value, share.value / 100)
-        mine, theirs = (_UNITS.get(quantity.unit or "") for quantity in (self, other))
-        if mine is None or theirs is None:
-            return self.value == other.value
-        return mine[0] == theirs[0] and self.value * mine[1] == other.value * theirs[1]
+            return plain.unit is None and plain.value in (share.value, share.value / 100)
+        ratio = unit_ratio(self.unit, other.unit)
+        return ratio is not None and self.value * ratio == other.value
+
+
+def unit_ratio(one: str | None, other: str | None) -> Fraction | None:
+    """How many of the unit `other` make `one`; None if they differ in kind.
+
+    1 where one is missing, is `unit`, or leaves out a word of the other: `way`, `different way`.
+    """
+    if one is None or other is None or one == other or "unit" in (one[:4], other[:4]):
+        return Fraction(1)
+    if "degree" in (one, other) and one.split()[0] == other.split()[0]:
+        return Fraction(1)
+    (dimensions, size), (other_dimensions, other_size) = _measure(one), _measure(other)
+    if all(name in _DIMENSIONS for name in dimensions | other_dimensions):
+        return size / other_size if dimensions == other_dimensions else None
+    words, other_words = set(one.split()), set(other.split())
+    says_less = words < other_words or other_words < words
+    left_out = words ^ other_words
+    return Fraction(1) if says_less and all(len(word) > 3 for word in left_out) else None
+
+
+def _measure(unit: str) -> tuple[dict[str, int], Fraction]:
+    """The dimensions of a unit with their powers, and its size; what is not known is its own."""
+    powers: dict[str, int] = {}
+    size, sign = Fraction(1), 1
+    for word in unit.split():
+        if word == "/":
+            sign = -1
+            continue
+        name, _, exponent = word.partition("^")
+        dimension, factor = _UNITS.get(name, (name, Fraction(1)))
+        power = sign * int(exponent or "1")
+        powers[dimension] = powers.get(dimension, 0) + power
+        size *= factor**power
+    return powers, size
+
+
+def read_both(first: str, second: str) -> tuple[Quantity | None, Quantity | None]:
+    """What two tidy texts write; `5000 g` is a mass beside another, by itself a product."""
+    found = [read_quantity(text) for text in (first, second)]
+    for mine, (text, other) in enumerate([(first, found[1]), (second, found[0])]):
+        unit = other and _UNITS.get(other.unit or "")
+        match = _SHORT_UNIT.fullmatch(text)
+        if unit and match and _UNITS[match["unit"]][0] == unit[0]:
+            found[mine] = read_quantity(rf"{match['body']}\text{{ {match['unit']}}}")
+    return found[0], found[1]
 
 
 def read_quantity(text: str) -> Quantity | None:
@@ -185,11 +257,26 @@ def split_unit(text: str) -> tuple[str, str | None]:
         return text, None
     if _NO_UNITS.intersection(re.findall("[a-z]+", match[0].lower())):
         return text, None
-    if r"^\circ" in match[0]:
-        return text[: match.start()], "degree"
-    plain = re.sub(r"\\[a-zA-Z]+|[{}\\ ]", "", match[0]).lower()
-    name, power, exponent = plain.partition("^")
-    return text[: match.start()], (name.removesuffix("s") or name) + power + exponent
+    plain = re.sub(r"\^ ?\\circ", " degree ", match[0])
+    return text[: match.start()], _unit_name(re.sub(r"\\[a-zA-Z]+", " ", plain))
+
+
+def _unit_name(text: str) -> str:
+    """One spelling for a unit: `square feet` is `feet^2`, `kph` is `km / h`."""
+    text = re.sub(r" ?\^ ?", "^", re.sub(r"[{}\\]", "", text))
+    names, power = [], ""
+    for word in re.sub(r"/|\bper\b", " / ", text).split():
+        if word.lower() in _POWERS:
+            power = _POWERS[word.lower()]
+            continue
+        name, caret, exponent = word.rstrip(".").partition("^")
+        if name.lower() not in _UNITS and len(name) > 2:
+            name = name.removesuffix("s")
+        if name.lower() in _UNITS or len(name) > 3:  # but mV is not MV
+            name = name.lower()
+        names.append(_SPELLED.get(name, name) + (caret + exponent or power))
+        power = ""
+    return " ".join(names)
 
 
 def _number(text: str) -> Fraction:
@@ -200,7 +287,10 @@ def _value(form: str, parts: dict[str, str]) -> Fraction | None:
     """The value of a matched form; None where it divides by zero."""
     sign = -1 if parts["sign"] == "-" else 1
     if form in ("decimal", "power"):
-        scale = Fraction(10) ** int(parts.get("exponent", "0"))
+        exponent = int(parts.get("exponent", "0"))
+        if abs(exponent) > _LARGEST:
+            return None
+        scale = Fraction(10) ** exponent
         return sign * _number(parts.get("mantissa", "1")) * scale
     if form == "repeating":
         digits = int(parts["head"] + parts["tail"] or "0")

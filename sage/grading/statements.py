@@ -131,10 +131,12 @@ def _is_word(word: str) -> bool:
         return False
     if plain in _OF_MATHEMATICS or plain in ("and", "or"):
         return False
+    if "-" in word:  # `x-axis`, but not the `x-rc` of `y+x-rc`
+        return any(_is_word(part) for part in word.split("-"))
     if len(plain) < 4:
         is_noun = re.fullmatch("[bcdfghjklmnpqrstvwxyz][aeiou][a-z]|[A-Z][a-z]{2}", word)
         return (plain in _SHORT_WORDS and len(plain) > 1) or bool(is_noun)
-    return word[1:].islower() or "-" in word or "'" in word
+    return word[1:].islower() or "'" in word
 
 
 def _sentences(raw: str) -> list[str]:
@@ -215,6 +217,8 @@ def _bare(phrase: str) -> str | None:
     phrase = tidy(_without_remark(phrase) or "")
     if read_quantity(phrase) is not None or (phrase and not speaks(phrase)):
         return phrase
+    if (spelled := number_in_words(phrase)) is not None:
+        return str(spelled)
     words = phrase.split()
     first = 0
     while first < len(words) and _leads(words[first]):
@@ -285,6 +289,9 @@ def _without_remark(phrase: str) -> str | None:
     words = remark.rstrip(" .").removesuffix(")")
     if not opening or not head.strip() or not remark.rstrip(" .").endswith(")"):
         return phrase
+    spelled, quantity = number_in_words(head), read_quantity(tidy(words))
+    if spelled is not None and quantity is not None:  # six (6)
+        return head if spelled == quantity.value else None
     if not all(_is_word(word) or is_numeral(word) for word in words.split()):
         return phrase
     if any(is_numeral(word) for word in words.split()):

@@ -14,12 +14,33 @@ _SIGNS = {
     "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": "/", "⁄": "/",
     "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
     "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "°": r"^\circ ",
-    "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}",
-    "¾": r"\frac{3}{4}", "’": "'", "“": '"', "”": '"',
+    "‐": "-", "‑": "-", "﹣": "-", "’": "'", "′": "'", "″": "''", "“": '"', "”": '"',
 }  # fmt: skip
+_FRACTIONS = {
+    sign: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄"))
+    for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+}
 _ASCII = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}  # full-width forms
-_TABLE = str.maketrans({**_SIGNS, **{chr(wide): chr(plain) for wide, plain in _ASCII.items()}})
+_TABLE = str.maketrans(
+    {**_SIGNS, **_FRACTIONS, **{chr(wide): chr(plain) for wide, plain in _ASCII.items()}}
+)
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+
+_PRIMED = re.compile(
+    r"(?<![\w)}'])'\w+'|"  # in quotation marks
+    r"(?P<base>\\[a-zA-Z]+|(?<![a-zA-Z\\])[a-zA-Z]{1,2}|_\w|_\{[^{}]*\}|\))(?P<marks>'+)"
+    r"(?!(?:s|d|m|t|ll|re|ve|th)(?![a-zA-Z]))"
+)
+
+
+def _with_primes(text: str) -> str:
+    r"""`y'` as `y^{\prime}`; feet, minutes and the apostrophes of words stay."""
+    return _PRIMED.sub(
+        lambda m: m["base"] + r"^{%s}" % (r"\prime" * len(m["marks"])) if m["base"] else m[0], text
+    )
+
+
+_DOLLAR = r"\$"
 
 _REWRITES = [
     (re.compile(pattern), replacement)
@@ -27,6 +48,10 @@ _REWRITES = [
         (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: "^{" + match[0].translate(_SUPERSCRIPTS) + "}"),
         (r"√ ?\(([^()]*)\)", r"\\sqrt{\1}"),
         (r"√ ?(\d+|[a-zA-Z])", r"\\sqrt{\1}"),
+        (
+            r"^ *(\\\$|[€£¥]|USD|EUR|GBP) ?(-?[0-9][0-9., ]*(?:\{ ?, ?\}[0-9]+)*) *$",
+            lambda match: rf"{match[2]}\text{{ {match[1].replace(_DOLLAR, 'usd')}}}",
+        ),
         # A backslash after another ends a matrix row and starts no command.
         (r"(?<!\\)\\!\s*", ""),
         (r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![a-zA-Z])", " "),
@@ -38,6 +63,9 @@ _REWRITES = [
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
         (r"\*\*([A-Za-z][A-Za-z :]*)\*\*", r"\1"),
+        (r"(?<=[\w)}])( ?)\*\*\1(-?\w+)", r"^{\2}"),
+        (r"(?<=[\w)}])( ?)\*\*\1(?=\()", "^"),
+        (r"(?<=[0-9]) ?[xX] ?(?=10 ?\^)", r"\\times "),
         (r";", ","),
         (r"\s+", " "),
     )
@@ -56,6 +84,7 @@ def tidy(text: str) -> str:
     text = "".join(" " if c.isspace() else c for c in text if _is_visible(c)).translate(_TABLE)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
+    text = _with_primes(text)
     before = None
     while text != before:  # each turn takes something away
         before = text
