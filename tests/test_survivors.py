@@ -95,7 +95,8 @@ def test_a_lock_stays_whatever_options_python_was_started_with(
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
     ) as live:
         try:
-            assert live.stdout and live.stdout.readline() == b"up\n"
+            assert live.stdout
+            assert live.stdout.readline() == b"up\n"
             with pytest.raises(Locked, match=rf"process {live.pid}\) is running"):
                 release_stale_lock(tmp_path)
         finally:
@@ -117,7 +118,8 @@ def test_results_are_made_by_one_run_at_a_time(
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     ) as other:
         try:
-            assert other.stdout and other.stdout.readline() == b"held\n"
+            assert other.stdout
+            assert other.stdout.readline() == b"held\n"
             with pytest.raises(Locked, match=rf'another run \(.*"pid": {other.pid}.*set `results`'):
                 hold(tmp_path)
         finally:
