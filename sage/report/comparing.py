@@ -38,8 +38,8 @@ from sage.report.opening import MOST, difference_line
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.report.warnings import changes
 from sage.results import Results
-from sage.runtime.records import manifests
 from sage.runtime.files import write_text_atomic
+from sage.runtime.records import manifests
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy, StudyError
 

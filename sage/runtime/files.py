@@ -1,8 +1,8 @@
 """Files that are either complete or absent.
 
 Every result is written beside its final name, flushed to disk and renamed. So a killed job, a full
-disk or a power cut leaves no partial file or folder under a final name, and what a kill leaves beside it is
-removed when it is written again.
+disk or a power cut leaves no partial file or folder under a final name; what a kill leaves beside
+it is removed when it is written again.
 """
 
 from __future__ import annotations
