@@ -31,7 +31,7 @@ include: "workflow/rules/targets.smk"
 
 
 onstart:
-    check_writable(RESULTS.folder)
+    hold_results()
     os.environ[COMMIT] = git_commit()
     register_study()
     note_owner(Path.cwd())

@@ -78,6 +78,14 @@ def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> 
     assert read_counts("a", tmp_path, named)["train_seed"].tolist() == [1, 1, 2, 2]
 
 
+def test_what_a_kill_left_in_a_folder_is_no_run(tmp_path: Path) -> None:
+    for name in ("a/seed1/b.parquet", "a/seed1/.b.parquet.7-x.parquet", "a/.seed2.7-x/b.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        samples([1, 2], seeds=(1,)).drop(columns="seed").to_parquet(tmp_path / name)
+    (tmp_path / "a").rename(tmp_path / ".a")  # what is above the folder does not count
+    assert read_counts("a", tmp_path / ".a")["train_seed"].tolist() == [1, 1]
+
+
 def test_a_log_that_inspect_wrote_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """Of 16 samples of the weak and of the strong model, as Inspect counted them."""
     weak, strong = (LOGS / f"inspect_{name}.json" for name in ("weak", "strong"))

@@ -37,6 +37,9 @@ def a_folder(folder: Path, frame: pd.DataFrame, steps: int) -> Path:
         manifest = results.policy(Run("tiny", "grpo", seed)) / "manifest.json"
         manifest.parent.mkdir(parents=True)
         manifest.write_text(json.dumps({"settings": {"rl": {"steps": steps, "beta": 0.1}}}))
+    left_by_a_kill = manifest.parent.with_name(".seed9.7-x") / "manifest.json"
+    left_by_a_kill.parent.mkdir()
+    left_by_a_kill.write_text('{"half')
     return folder
 
 

@@ -64,7 +64,7 @@ def test_histories_are_read_from_policies_folders(tmp_path: Path) -> None:
     folders = sorted(tmp_path.glob("*/seed4"))
     assert read_histories(folders)["grpo", 4] == history(grad_norm=[3.0, 2.0, 1.0])
     (folders[0] / "history.jsonl").write_text('{"step": 1}\n{"ste')
-    with pytest.raises(ValueError, match="line 2: not JSON"):
+    with pytest.raises(ValueError, match=r"line 2 of history.jsonl is not JSON .*/seed4 and run"):
         read_histories(folders)
 
 

@@ -30,7 +30,7 @@ from sage.evaluation.metrics import write_metrics
 from sage.policies import load_model
 from sage.problems import fetching
 from sage.problems.entries import HubFiles
-from sage.problems.record import read_problems
+from sage.problems.record import read_problems, write_problems
 from sage.runtime.faults import Damaged, Fault, explained, require_writable
 from sage.runtime.files import atomic_directory, write_text_atomic
 from sage.runtime.manifest import Manifest
@@ -129,6 +129,27 @@ def test_a_disk_without_room_is_named_whatever_a_library_says(tmpfs: Path) -> No
     assert explained(RuntimeError("PytorchStreamWriter failed"), tmpfs) is None
 
 
+def test_what_a_kill_leaves_is_removed_by_the_next_to_write_there(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from sage.runtime.files import *\n"
+        "with atomic_directory(Path('policy')) as folder, atomic_file(Path('a.csv')) as file:\n"
+        "    (folder / 'weights').write_text('half'); os.kill(os.getpid(), 9)"
+    )
+    for name in (".a.csv.7-kept", ".a.csv.tex", f".a.csv.{os.getpid()}-x"):
+        (tmp_path / name).touch()
+    kept = left(tmp_path)
+    os.utime(tmp_path / ".a.csv.7-kept", (later := time.time() + 600, later))
+    words = [sys.executable, "-c", code]
+    for _ in range(2):
+        subprocess.run(words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        assert len(left(tmp_path)) == len(kept) + 3
+        for name in {*os.listdir(tmp_path)} - {*kept}:
+            os.utime(tmp_path / name, (0, 0))
+    words[-1] = code.replace("; os.kill(os.getpid(), 9)", "")
+    subprocess.run(words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    assert left(tmp_path) == sorted([*kept, "a.csv", "policy", "weights"])
+
+
 def test_a_file_over_the_limit_of_its_size_is_named(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
@@ -166,6 +187,14 @@ def test_a_line_that_is_no_problem_is_named_with_its_file(tmp_path: Path) -> Non
     path.write_bytes(b'{"problem_id": "1\xff"}\n')
     with pytest.raises(Damaged, match=rf"{path}, line 1: not a problem .* delete {path} and run"):
         read_problems(path)
+
+
+def test_an_empty_problem_set_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    with pytest.raises(Damaged, match=r"a.jsonl: has no problems; delete .* and run"):
+        read_problems(tmp_path / "a.jsonl")
+    with pytest.raises(Fault, match="no problem is left"):
+        write_problems([], tmp_path / "a.jsonl")
 
 
 def frame() -> pd.DataFrame:

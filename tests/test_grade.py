@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -60,6 +61,53 @@ def test_columns_and_places_of_answers_can_be_named(
     assert "No pass@k: these samples, graded, : problems sampled unequally often" in (
         capsys.readouterr().out
     )
+
+
+MIXED = [
+    {"problem": "2+2", "answer": 4, "completion": RIGHT, "id": 1, "more": {}},
+    {"problem": 3, "answer": "3", "completion": [[WRONG], RIGHT], "id": "b"},
+    {"problem": "9" * 30, "answer": int("9" * 30), "completion": 5, "id": 10**30},
+    {"problem": ["a", "b"], "answer": ["1", 2], "completion": {"text": RIGHT}},
+]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.jsonl", "out.parquet"])
+def test_columns_of_mixed_types_are_graded_and_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "".join(json.dumps(row) + "\n" for row in MIXED)
+    Path("drawn.jsonl").write_text(lines, encoding="utf-8-sig")
+    assert command.main(["grade", "drawn.jsonl", "--data", "drawn.jsonl", "--out", name]) == 0
+    assert read_counts("a", Path(name))["correct"].sum() >= 1
+
+
+def test_a_long_completion_is_graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text(f"problem,answer,completion\n2+2,4,{'x' * 140_000}{RIGHT}\n")
+    assert command.main(["grade", "a.csv"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("completion", "said"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "brackets are nested too deeply"),
+        (r'"\ud83d\ude00 but \ud800"', r"line 1 has '\ud800', which is half a character"),
+    ],
+)
+def test_rows_that_cannot_be_kept_are_named(
+    completion: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text(f'{{"problem": "a", "answer": "1", "completion": {completion}}}')
+    assert command.main(["grade", "a.jsonl"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("sage-rlvr grade: a.jsonl: ")
+    assert said in printed
 
 
 def test_a_problem_without_its_answer_is_named(

@@ -95,6 +95,24 @@ class TestFiles:
             assert first.problem_id.startswith("rows-")
 
 
+@pytest.mark.parametrize("answer", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_none_is_no_answer(answer: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"problem": "a", "answer": {answer}}}\n')
+    settings = FileSet(source="file", title="", file=str(tmp_path / "a.jsonl"))
+    with pytest.raises(DataError, match="row 1: no answer under answer"):
+        settings.problems("a")
+
+
+def test_a_problem_with_two_answers_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("problem,answer\na,7\nb,1\na,07\n")
+    settings = FileSet(source="file", title="", file=str(file))
+    assert len(settings.problems("a")) == 3
+    file.write_text("problem,answer\na,7\nb,1\na,8\n")
+    with pytest.raises(DataError, match=r"rows 1 and 3 are one problem with .*'7' and '8'"):
+        settings.problems("a")
+
+
 def _empty(own: Path) -> None:
     (own / "doubles.csv").write_text("q,a\n")
 

@@ -128,6 +128,7 @@ def test_a_noted_sum_is_used_only_for_the_file_it_was_taken_of(two_jobs: Path) -
 
 
 def test_results_as_they_were_made_verify(two_jobs: Path) -> None:
+    (two_jobs / "provenance/jobs/.rl.json.7-x.json").write_text('{"half')
     found = verify(two_jobs)
     assert (found.faults, found.files, found.jobs, found.unrecorded) == ([], 3, 2, [])
     assert render(two_jobs, found) == f"{two_jobs}: 3 files of 2 jobs compared: all match"

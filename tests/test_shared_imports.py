@@ -17,7 +17,7 @@ import pytest
 from sage.runtime import fork_server
 from sage.runtime.devices import Device
 from sage.runtime.job import _can_share
-from sage.runtime.shared_imports import SWITCH
+from sage.runtime.shared_imports import SWITCH, _private_folder
 from tests.conftest import ROOT
 from tests.test_survivors import wait_for
 
@@ -207,6 +207,18 @@ def test_a_job_that_cannot_be_forked_says_so_and_runs_by_itself(tmp_path: Path) 
         assert "makes its own imports" in log.read_text()
         assert "it has 2 threads" in log.read_text()
     assert (tmp_path / "made").read_text() == "xxx"  # no second server was tried
+
+
+def test_a_folder_of_another_name_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    prefix = f"sage-imports-{os.getuid()}-"
+    for name in ("x", "999999999-5", "9" * 40):
+        (tmp_path / f"{prefix}{name}").mkdir()
+    made = _private_folder(psutil.Process())
+    there = {path.name.removeprefix(prefix) for path in tmp_path.iterdir()}
+    assert there == {made.name.removeprefix(prefix), "x", "9" * 40}
 
 
 def test_another_environment_is_another_server(tmp_path: Path) -> None:

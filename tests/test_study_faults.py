@@ -56,6 +56,12 @@ FAULTS = [
     (STUDY, "problems.knights", [3], "problems.knights: must be a mapping of keys to values"),
     (STUDY, "problems.knights.people", 3, "problems.knights.people: must be a list, not 3"),
     # numbers out of range
+    (
+        STUDY,
+        "problems.arithmetic.max_terms",
+        2**31,
+        "problems.arithmetic.max_terms: must be at most 100, not 2147483648",
+    ),
     (STUDY, "models.tiny.rl.rollouts", 1, "models.tiny.rl.rollouts: must be at least 2, not 1"),
     (
         STUDY,

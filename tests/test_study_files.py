@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from study_edits import ALGORITHMS, STUDIES, STUDY, edit, message_of
+from study_edits import ALGORITHMS, ROOT, STUDIES, STUDY, edit, message_of
 
 from sage.exhibits import load_study
 from sage.study import load_settings
@@ -60,12 +60,27 @@ def test_faults_of_every_kind_and_file_are_reported_at_once(config: Path) -> Non
     assert lines[5].endswith("1 fault")
 
 
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
+)
+"""Nine levels of ten aliases: short as YAML, a thousand million values as text."""
+BOMB += (ROOT / "config" / STUDY).read_text().replace("title: Smoke study", "title: *a8", 1)
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
         ("title: [Smoke\nnotice: x\n", ", line 2, column 7: not valid YAML: "),
         ("title: a\n\tnotice: b\n", ", line 2, column 1: not valid YAML: "),
         ("title: a\ntitle: b\n", ", line 2, column 1: not valid YAML: key 'title' occurs twice"),
+        ("title: 2024-99-99\n", ", line 1, column 8: not valid YAML: '2024-99-99' is not a date"),
+        (f"title: {'9' * 5000}\n", ", line 1, column 8: not valid YAML: '999"),
+        ("title: !!float abc\n", ", line 1, column 8: not valid YAML: 'abc' is not a number"),
+        ("title: !!bool abc\n", ", line 1, column 8: not valid YAML: 'abc' is not true or false"),
+        ("a: [!!timestamp b]\n", ", line 1, column 5: not valid YAML: 'b' is not a date; for te"),
+        ('a:\n  b: "c\\e"\n', ", line 2, column 6: not valid YAML: 'c\\x1b' is not text that can"),
+        (f"extends: {'a' * 5000}\n", ": extends: 'aaa"),
+        (BOMB, ": 10 faults\n  title: must be text, not [[[[[[[[['x', 'x', "),
         ("- a\n- b\n", ": must be a mapping of keys to values, not ['a', 'b']"),
         ("", ": must be a mapping of keys to values, not empty"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -9,12 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from sage.runtime.survivors import COMMAND, Locked, note_owner, release_stale_lock
+from sage.runtime.survivors import COMMAND, HOLDER, Locked, hold, note_owner, release_stale_lock
 from tests.conftest import ROOT
 
 SNAKEFILE = """
@@ -74,6 +77,68 @@ def test_a_lock_of_another_machine_stays(tmp_path: Path) -> None:
     command = f"run `{Path(sys.executable).parent}/snakemake --cores 1 --unlock`, then the same"
     assert command in str(error.value)
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "options", ["-m", "-u -m", "-um", "-X utf8 -m", "-W ignore -m", "-P -msnakemake"]
+)
+def test_a_lock_stays_whatever_options_python_was_started_with(
+    options: str, tmp_path: Path
+) -> None:
+    path, module = lock(tmp_path), tmp_path / "snakemake.py"
+    module.write_text("import time; print('up', flush=True); time.sleep(600)")
+    words = options.split() + ["snakemake"] * (not options.endswith("snakemake"))
+    with subprocess.Popen(
+        [sys.executable, *words],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    ) as live:
+        try:
+            assert live.stdout
+            assert live.stdout.readline() == b"up\n"
+            with pytest.raises(Locked, match=rf"process {live.pid}\) is running"):
+                release_stale_lock(tmp_path)
+        finally:
+            live.kill()
+    assert path.exists()
+    assert release_stale_lock(tmp_path)
+
+
+def test_results_are_made_by_one_run_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from sage.runtime.survivors import hold; "
+        "hold(Path(sys.argv[1])); print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    ) as other:
+        try:
+            assert other.stdout
+            assert other.stdout.readline() == b"held\n"
+            with pytest.raises(Locked, match=rf'another run \(.*"pid": {other.pid}.*set `results`'):
+                hold(tmp_path)
+        finally:
+            other.send_signal(signal.SIGKILL)
+    hold(tmp_path)  # the lock has ended with its process
+    hold(tmp_path)
+    assert json.loads((tmp_path / HOLDER).read_text())["pid"] == os.getpid()
+    unknown = OSError(errno.ENOLCK, "No locks available")
+    monkeypatch.setattr(fcntl, "flock", raising(unknown))  # as some network file systems
+    (tmp_path / "other").mkdir()
+    hold(tmp_path / "other")
+    hold(tmp_path / "missing")
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 def wait_for(condition: object, seconds: float = 60.0) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from sage.results import run_at
+from sage.runtime.faults import Damaged
 
 History = Sequence[Mapping[str, Any]]
 """Rows of one run. Each has `step`, counted from 1, and the values recorded in that step."""
@@ -78,7 +79,7 @@ def gradient_norm_table(histories: Histories) -> pd.DataFrame:
 def read_histories(policies: Sequence[Path]) -> dict[tuple[str, int], list[dict[str, Any]]]:
     """Histories of trained policies, from folders …/{algorithm}/seed{seed}.
 
-    Raises ValueError that names a faulty file and line.
+    Raises Damaged that names a faulty file and line.
     """
     histories = {}
     for folder in policies:
@@ -87,7 +88,9 @@ def read_histories(policies: Sequence[Path]) -> dict[tuple[str, int], list[dict[
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number}: not JSON ({error})") from error
+                raise Damaged(
+                    folder, f"line {number} of {path.name} is not JSON ({error})"
+                ) from error
         histories[run_at(folder)[1:]] = rows
     return histories
 

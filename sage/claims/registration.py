@@ -42,7 +42,7 @@ def register(
     last = entries[-1] if entries else {}
     if any(last.get(key) != value for key, value in asked.items()):
         there = {"trained": _count(file.parent, "models/*/*/seed*", "scratch/*/*/seed*")}
-        there["sampled"] = _count(file.parent, "samples/*/*/*/*.parquet")
+        there["sampled"] = _count(file.parent, "samples/*/*/*/[!.]*.parquet")
         entries.append({"time": stamp(time.time()), "commit": git_commit(), **there, **asked})
     elif known == file:
         return

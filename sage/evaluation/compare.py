@@ -33,6 +33,7 @@ from sage.evaluation.curves import POOLED
 from sage.evaluation.intervals import detectable
 from sage.evaluation.metrics import pass_at_k_table
 from sage.results import run_at
+from sage.runtime.records import is_hidden
 from sage.runtime.tables import read_frame
 
 COLUMNS = {
@@ -113,7 +114,8 @@ def read_counts(
     """
     files = [path]
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in READERS)
+        inside = sorted(file for file in path.rglob("*") if file.suffix in READERS)
+        files = [file for file in inside if not is_hidden(file.relative_to(path))]
     if not files or not files[0].exists():
         raise ValueError(f"{path}: no samples there; they are files {', '.join(READERS)}")
     tables = []

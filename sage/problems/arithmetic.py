@@ -71,9 +71,9 @@ class ArithmeticSet(Generated):
 
     source: Literal["arithmetic"]
     """generated sums and differences"""
-    min_terms: Annotated[int, Field(ge=2)]
+    min_terms: Annotated[int, Field(ge=2, le=100)]
     """fewest terms of a sum [terms]"""
-    max_terms: Annotated[int, Field(ge=2)]
+    max_terms: Annotated[int, Field(ge=2, le=100)]
     """most terms of a sum [terms]"""
     max_digits: Positive = 1
     """terms go from 0 to 10^max_digits [digits]"""

@@ -6,6 +6,7 @@ data of one's own (`own`); the files come from `fetching`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,7 @@ class Solved:
 
     problem: Problem
     solution: str
+    row: int
 
 
 def benchmark_problems(
@@ -75,9 +77,16 @@ def problems_of_rows(
     levels: Sequence[int | str] | None,
     first: int | None,
     hints: bool,
+    agreeing: bool,
 ) -> list[Problem]:
-    """The problems of `rows`, made as `benchmark_problems` makes those of a data set."""
-    solved = _part(named, list(_solved(named, rules, rows)), levels, first)
+    """The problems of `rows`, made as `benchmark_problems` makes those of a data set.
+
+    `agreeing` refuses rows of one problem with different answers.
+    """
+    solved = list(_solved(named, rules, rows))
+    if agreeing:
+        _refuse_two_answers(named, solved)
+    solved = _part(named, solved, levels, first)
     return _hinted(named, _distinct(named, rules, solved), hints)
 
 
@@ -188,7 +197,7 @@ def _solved(named: Named, rules: RowRules, rows: Rows) -> Iterator[Solved]:
             revision=rows.revision,
             cluster=str(cluster or ""),
         )
-        yield Solved(problem, str(solution or ""))
+        yield Solved(problem, str(solution or ""), number + 1)
 
 
 def _problem_id(benchmark: str, level: str | None, key: Any, text: str) -> str:
@@ -214,6 +223,20 @@ def _distinct(named: Named, rules: RowRules, solved: list[Solved]) -> list[Solve
             row = replace(row, problem=replace(row.problem, problem_id=f"{name}-{seen[name]}"))
         numbered.append(row)
     return numbered
+
+
+def _refuse_two_answers(named: Named, solved: list[Solved]) -> None:
+    seen: dict[str, Solved] = {}
+    for row in solved:
+        before = seen.setdefault(row.problem.problem, row)
+        if row.problem.answer != before.problem.answer:
+            raise named.fault(
+                "fields.answer",
+                f"rows {before.row} and {row.row} are one problem with different answers, "
+                f"{before.problem.answer[:40]!r} and {row.problem.answer[:40]!r}; correct one, or "
+                "take it out",
+                row.problem.source,
+            )
 
 
 def _unwrapped(
@@ -252,7 +275,10 @@ def _field(named: Named, rows: Rows, number: int, name: str, paths: Sequence[str
 
 
 def _value_at(row: Row, paths: Sequence[str]) -> Any:
-    """The value at the first of the dotted paths that leads somewhere; else None."""
+    """The value at the first of the dotted paths that leads somewhere; else None.
+
+    A float that is not finite is how libraries write a value that is missing.
+    """
     for path in paths:
         value: Any = row
         for part in [path] if path in row else path.split("."):
@@ -262,7 +288,7 @@ def _value_at(row: Row, paths: Sequence[str]) -> Any:
                 value = value[int(part)]
             else:
                 value = None
-        if isinstance(value, str | int | float):
+        if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
             return value
     return None
 

@@ -149,6 +149,8 @@ def rows_in(path: Path) -> list[Row]:
         return list(_csv(path) if path.suffix == ".csv" else _json_lines(path))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: brackets are nested too deeply; flatten its rows") from error
     except (ValueError, OSError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read, replace it: {error}") from error
 
@@ -162,12 +164,17 @@ def checksum(path: Path) -> str:
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
+                if "\\u" in line:
+                    json.dumps(row, ensure_ascii=False).encode()
+            except UnicodeEncodeError as error:
+                what = f"line {number} has {error.object[error.start]!a}, which is half a character"
+                raise ValueError(what) from error
             except ValueError as error:
                 raise ValueError(f"line {number} is not JSON ({error})") from error
             if not isinstance(row, dict):
@@ -177,6 +184,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 def _csv(path: Path) -> Iterator[Row]:
     with open(path, encoding="utf-8-sig", newline="") as file:
+        csv.field_size_limit(2**31 - 1)  # a long completion is a field
         reader = csv.DictReader(file, strict=True)
         for row in reader:
             if None in row or None in row.values():

@@ -71,7 +71,9 @@ class OwnSet(RowRules, PartOfData, ABC):
                     f"{{{key}: {next(iter(columns))}}}`",
                     f"fields.{key}",
                 )
-        return problems_of_rows(Named(name), self, read, self.levels, self.first, self.hints)
+        agreeing = isinstance(self, FileSet)  # which can be corrected, unlike the hub's
+        part = self.levels, self.first, self.hints
+        return problems_of_rows(Named(name), self, read, *part, agreeing)
 
 
 class FileSet(OwnSet):

@@ -136,8 +136,10 @@ def draw_different(
 
 
 def write_problems(problems: Iterable[Problem], path: Path) -> None:
-    """Write a problem set; raises ValueError if two problems share an id."""
+    """Write a problem set; raises ValueError if two problems share an id, Fault if it is empty."""
     rows = list(problems)
+    if not rows:
+        raise Fault(f"{path}: no problem is left, for all occur in benchmarks; take other problems")
     seen: set[str] = set()
     for row in rows:
         if row.problem_id in seen:
@@ -152,7 +154,7 @@ def _written(problem: Problem) -> dict[str, str]:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Read a problem set; a malformed line is an error that names file and line."""
+    """Read a problem set; a malformed line, or none at all, is an error that names the file."""
     names = {field.name for field in fields(Problem)} - {*_OPTIONAL}
     problems = []
     with open(path, "rb") as file:
@@ -164,8 +166,10 @@ def read_problems(path: Path) -> list[Problem]:
                 problems.append(Problem(**given))
             except KeyError as error:
                 raise Damaged(path, f"no {error.args[0]}", number) from error
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 raise Damaged(path, f"not a problem ({error})", number) from error
+    if not problems:
+        raise Damaged(path, "has no problems")
     return problems
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from sage.rendering.table import Cell, PageTable, Row, Table, TableDocument
+from sage.runtime.faults import Damaged
 from sage.runtime.files import write_text_atomic
 
 _PAGE_TABLE = TypeAdapter(PageTable)
@@ -50,14 +51,12 @@ def write_document(document: TableDocument, csv: Path) -> None:
 
 
 def read_document(path: Path) -> PageTable:
-    """Read what `write_document` wrote. Raises ValueError for any other file."""
+    """Read what `write_document` wrote. Raises Damaged for any other file."""
     try:
         return _PAGE_TABLE.validate_json(path.read_bytes())
     except ValidationError as error:
-        raise ValueError(
-            f"{path}: not a table written by this project ({error}); delete the file and make "
-            "the table again"
-        ) from error
+        what = f"not a table written by this project ({error.errors()[0]['msg']})"
+        raise Damaged(path, what) from error
 
 
 def escape(text: str) -> str:

@@ -39,6 +39,7 @@ from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.report.warnings import changes
 from sage.results import Results
 from sage.runtime.files import write_text_atomic
+from sage.runtime.records import manifests
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy, StudyError
 
@@ -129,10 +130,9 @@ def _pass_at_k(counts: pd.DataFrame, k: int) -> float:
 
 def _settings(folder: Path) -> dict[str, Mapping[str, Any]]:
     """The settings of a study's jobs, by their folder, from their manifests."""
-    manifests = [*folder.glob("models/**/manifest.json"), *folder.glob("samples/**/*.json")]
     return {
         path.relative_to(folder).as_posix(): json.loads(path.read_text("utf-8")).get("settings", {})
-        for path in sorted(manifests)
+        for path in manifests(folder)
     }
 
 

@@ -1,7 +1,8 @@
 """Files that are either complete or absent.
 
 Every result is written beside its final name, flushed to disk and renamed. So a killed job, a full
-disk or a power cut leaves no partial file or folder.
+disk or a power cut leaves no partial file or folder under a final name; what a kill leaves beside
+it is removed when it is written again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from sage.runtime.faults import WRITING
 
@@ -24,7 +28,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path; on success it becomes `path`, on failure it is removed."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -46,7 +50,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=_prefix(path)))
     old = temporary.with_name(f"{temporary.name}.old")
     try:
         yield temporary
@@ -89,6 +93,23 @@ def file_sums(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file in `folder` and below, by its path inside, sorted."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): file_sum(path) for path in files}
+
+
+def _prefix(path: Path) -> str:
+    """How the names begin of what this process writes for `path`.
+
+    Removes what others left there: their process is gone, and it is older than this one, as such a
+    process may also live on another machine.
+    """
+    pattern, started = re.compile(rf"\.{re.escape(path.name)}\.(\d{{1,9}})-.*"), None
+    for beside in path.parent.iterdir():
+        match = pattern.fullmatch(beside.name)
+        if match and not psutil.pid_exists(int(match[1])):
+            started = started or psutil.Process().create_time()
+            with suppress(OSError):
+                if beside.lstat().st_mtime < started:
+                    shutil.rmtree(beside) if beside.is_dir() else beside.unlink()
+    return f".{path.name}.{os.getpid()}-"
 
 
 def _flush(path: Path) -> None:

@@ -125,6 +125,12 @@ def is_hidden(inside: Path) -> bool:
     return any(part.startswith(".") for part in inside.parts)
 
 
+def manifests(results: Path) -> list[Path]:
+    """The manifests of a study's training and sampling, sorted, without what a kill left half."""
+    found = [*results.glob("models/**/manifest.json"), *results.glob("samples/**/*.json")]
+    return sorted(path for path in found if not is_hidden(path.relative_to(results)))
+
+
 def _stat(path: Path) -> dict[str, int]:
     stat = path.stat()
     return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}

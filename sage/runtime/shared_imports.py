@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -169,7 +170,8 @@ def _private_folder(snakemake: psutil.Process) -> Path:
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
         for other in place.glob(f"{prefix}*"):  # of servers that were killed
-            if not psutil.pid_exists(int(other.name.removeprefix(prefix).split("-")[0])):
+            number = other.name.removeprefix(prefix).split("-")[0]
+            if re.fullmatch(r"\d{1,9}", number) and not psutil.pid_exists(int(number)):
                 shutil.rmtree(other, ignore_errors=True)
     state = folder.lstat()
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:

@@ -2,20 +2,23 @@
 
 A job ends soon after the Snakemake that started it (`ends_with_snakemake`), so that no two jobs
 write the same files. A lock is released where no Snakemake of this folder is alive
-(`release_stale_lock`), and never beside a living one.
+(`release_stale_lock`), and never beside a living one. Snakemake's lock is that of a working folder;
+the results have their own (`hold`), which ends with the process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import re
 import shutil
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +36,11 @@ POLL_SECONDS = 1.0
 
 OWNER = ".snakemake/owner.json"
 """The file with host and process that worked in a folder last."""
+
+HOLDER = ".running.json"
+"""The file in the results of a study that the process which makes them keeps locked."""
+
+_held: dict[Path, int] = {}  # the open files behind the locks of this process
 
 JOBS_LEAVE_SECONDS = 60.0
 """How long a new run waits for the jobs of a killed one."""
@@ -77,6 +85,32 @@ def note_owner(folder: Path) -> None:
     """Note which process, on which machine, works in `folder`; Snakemake calls it at its start."""
     owner = {"host": socket.gethostname(), "pid": os.getpid()}
     write_text_atomic(folder / OWNER, json.dumps(owner) + "\n")
+
+
+def hold(results: Path) -> None:
+    """Keep the results of a study to this process until it ends, however it ends.
+
+    Raises Locked if another has them, such as a run of a second copy of this repository. Where the
+    file system knows no locks, nothing is held.
+    """
+    file = results.resolve() / HOLDER
+    if file in _held:
+        return
+    with contextlib.suppress(OSError):
+        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            said = os.read(lock, 10_000).decode(errors="replace").strip()
+            os.close(lock)
+            raise Locked(
+                f"{results} is being made by another run ({said}); wait for its end or stop it, or "
+                "set `results` in config/config.yaml to another folder"
+            ) from error
+        _held[file] = lock
+        who = {"host": socket.gethostname(), "pid": os.getpid(), "folder": os.getcwd()}
+        os.truncate(lock, 0)
+        os.write(lock, f"{json.dumps(who)}\n".encode())
 
 
 def release_stale_lock(folder: Path) -> bool:
@@ -125,12 +159,23 @@ def _watch(parent: psutil.Process, done: threading.Event) -> None:
 
 def _is_snakemake(process: psutil.Process) -> bool:
     words = _command(process)
-    named = [Path(word).name for word in words[:3]]
-    return (
-        any(name in ("snakemake", "snakemake.py") for name in named)
-        or words[1:3] in (["-m", "snakemake"], ["-m", COMMAND])
-        or ("sage-rlvr" in named and "watch" not in words)
+    named = {Path(word).name for word in (*words[:1], _program(words))}
+    return bool(named & {"snakemake", "snakemake.py"}) or (
+        bool(named & {"sage-rlvr", COMMAND}) and "watch" not in words
     )
+
+
+def _program(words: Sequence[str]) -> str:
+    """The script or module that a command line of Python runs, behind Python's own options."""
+    options = iter(words[1:])
+    for word in options:
+        if word in ("-X", "-W", "--check-hash-based-pycs"):
+            next(options, "")
+        elif module := re.fullmatch(r"-[bBdEiIOPqsSuvx]*m(.*)", word):
+            return module[1] or next(options, "")
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def _is_job(process: psutil.Process, folder: Path) -> bool:

@@ -9,9 +9,9 @@ from sage.study.algorithms import Algorithm, choice_files, is_control
 from sage.study.bases import Architecture, Pretraining, ScratchBase
 from sage.study.choices import REGISTRIES, Choice, Guide
 from sage.study.models import RL, SFT, Draws, Evaluation, LoRA, Model, Sampling
+from sage.study.parsed import StudyError
 from sage.study.reading import load_settings
 from sage.study.types import ResolvedStudy, Settings, Study
-from sage.study.written import StudyError
 
 __all__ = [
     "BASE",

@@ -61,10 +61,31 @@ def as_written(value: Any) -> str:
     """A value as it stands in a YAML file, cut short if long."""
     if value is None:
         return "empty"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, datetime.date):
         return value.isoformat()
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _LONGEST_VALUE:
+            return text[:_LONGEST_VALUE] + "..."
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """What `repr` says of a value, bit by bit: aliases can make it longer than any memory."""
+    if isinstance(value, list | tuple | dict):
+        yield "[{"[isinstance(value, dict)]
+        for number, each in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(each)
+            if isinstance(value, dict):
+                yield ": "
+                yield from _pieces(value[each])
+        yield "]}"[isinstance(value, dict)]
+    else:
+        yield repr(value)
 
 
 def validated(
@@ -115,7 +136,8 @@ def _fault(detail: Any, kind: Any, top: str) -> str:
     if reason == "union_tag_not_found":
         return f"{key}: missing{nearest('', _choices(expected))}"
     if reason in ("union_tag_invalid", "literal_error"):
-        return f"{key}: {as_written(value)} is not allowed{nearest(str(value), _choices(expected))}"
+        word = value if isinstance(value, str) else as_written(value)
+        return f"{key}: {as_written(value)} is not allowed{nearest(word, _choices(expected))}"
     if reason == "missing":
         return f"{key}: missing"
     if reason == "value_error":

@@ -24,9 +24,10 @@ from sage.study.conflicts import conflicts, exhibit_conflicts
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.faults import listed, mapping, type_faults, validated
 from sage.study.models import Model
+from sage.study.parsed import StudyError
 from sage.study.readings import with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
-from sage.study.written import StudyError, Written, read, read_study
+from sage.study.written import Written, read, read_study
 
 Content = TypeVar("Content")
 

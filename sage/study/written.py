@@ -16,61 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic.fields import FieldInfo
 
 from sage.fields import nearest
 from sage.study.faults import as_written, is_model, listed, mapping, members
 from sage.study.models import Model
+from sage.study.parsed import Place, Section, StudyError, parsed, placed
 from sage.study.types import Study
 
 EXTENDS, SET, OTHERS = "extends", "--set", "others"
 _INDEX = re.compile(r"\[(\d+)\]\.?")
-
-Place = tuple[str, int]
-"""A file and a line of it."""
-
-
-class StudyError(ValueError):
-    """The configuration is not usable; the message lists every fault."""
-
-
-class _Section(dict[Any, Any]):
-    """A mapping of a file, with the place of each key, and of each (key, index) of a list in it."""
-
-    places: Mapping[Any, Place]
-
-
-yaml.SafeDumper.add_representer(_Section, yaml.SafeDumper.represent_dict)
-
-
-def _section(content: Mapping[Any, Any], places: Mapping[Any, Place]) -> _Section:
-    section = _Section(content)
-    section.places = places
-    return section
-
-
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_Base):  # type: ignore[misc, unused-ignore]
-    """Reads mappings as those above; `file` is the name that places have."""
-
-    file: str
-
-    def section(self, node: yaml.MappingNode) -> Iterator[_Section]:
-        places: dict[Any, Place] = {}
-        section = _section({}, places)
-        yield section  # filled later, as an anchor may stand within it
-        section.update(self.construct_mapping(node))
-        for key, value in node.value:
-            name = self.construct_object(key, deep=True)
-            places[name] = self.file, key.start_mark.line + 1
-            for index, each in enumerate(value.value if value.id == "sequence" else ()):
-                places[name, index] = self.file, each.start_mark.line + 1
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.section)
 
 
 @dataclass(frozen=True)
@@ -78,7 +33,7 @@ class Written:
     """A YAML file whose content is a mapping, with what it extends merged in."""
 
     file: Path
-    content: _Section
+    content: Section
 
     def place(self, key: str) -> tuple[Path, int | None]:
         """File and line of the value under `key`, such as `models.tiny.seeds.grpo[1]`.
@@ -125,43 +80,12 @@ def _step(content: Any, key: str) -> tuple[Place, Any, str] | None:
 def read(file: Path) -> Written:
     """A YAML file that stands alone. Raises StudyError if it cannot be read or is no mapping."""
     try:
-        content = _parsed(file.read_bytes(), str(file))
+        content = parsed(file.read_bytes(), str(file))
     except OSError as error:
         raise StudyError(f"{file}: cannot be read: {error.strerror}") from error
-    if not isinstance(content, _Section):
+    if not isinstance(content, Section):
         raise StudyError(f"{file}: must be a mapping of keys to values, not {as_written(content)}")
     return Written(file, content)
-
-
-def _parsed(text: bytes, file: str) -> Any:
-    """What stands in a text of YAML; StudyError, which names `file`, if it is none."""
-    try:
-        loader = _Loader(text)
-        loader.file = file
-        try:
-            node = loader.get_single_node()
-            _refuse_twice(node, set())
-            return node and loader.construct_document(node)
-        finally:
-            loader.dispose()
-    except (yaml.YAMLError, RecursionError) as error:
-        raise _not_yaml(file, text, error) from error
-
-
-def _refuse_twice(node: yaml.Node | None, done: set[int]) -> None:
-    """Refuse a key that occurs twice in a mapping: YAML keeps the last."""
-    if node is None or isinstance(node, yaml.ScalarNode) or id(node) in done:
-        return
-    done.add(id(node))
-    seen = set()
-    for each in node.value:
-        if isinstance(node, yaml.MappingNode):
-            key, each = each
-            if str(key.value) in seen:
-                problem = f"key {key.value!r} occurs twice"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen.add(str(key.value))
-        _refuse_twice(each, done)
 
 
 def read_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -> Written:
@@ -183,7 +107,7 @@ def read_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -
 def _no_study(study: str, folder: Path) -> str:
     """Why `study` names none: a path is wrong in another way than a name."""
     path, here = Path(study), Path.cwd()
-    if path.exists():
+    if os.path.exists(path):
         return f"{study!r} is no YAML file; a study's name ends in .yaml or .yml"
     if len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
         files = [*Path().glob("*.y*ml"), *Path().glob("*/*.y*ml"), *folder.glob("*.yaml")]
@@ -195,7 +119,7 @@ def _no_study(study: str, folder: Path) -> str:
     return what + nearest(study, _names(folder))
 
 
-def overridden(content: _Section, override: str) -> _Section:
+def overridden(content: Section, override: str) -> Section:
     """A study with one value set on the command line: `models.tiny.rl.steps=10`, `seeds=[1, 2]`.
 
     A path that begins with a section of models, `rl.steps`, is about every model that has it;
@@ -222,9 +146,9 @@ def overridden(content: _Section, override: str) -> _Section:
     if not places:
         raise StudyError(f"{name}: no model of this study has a section {path[0]!r}")
     for place in places:
-        above = _parsed(text.encode(), name)
+        above = parsed(text.encode(), name)
         for part in reversed(place):
-            above = _section({part: above}, {part: (name, 1)})
+            above = placed({part: above}, {part: (name, 1)})
         content = _merged(content, above, [Study])
     return content
 
@@ -236,7 +160,7 @@ def extended(study: str, config_folder: Path) -> Path | None:
     return _parent(file, config_folder / "studies", own) if EXTENDS in own else None
 
 
-def _parent(file: Path, folder: Path, own: _Section) -> Path:
+def _parent(file: Path, folder: Path, own: Section) -> Path:
     """The study that `own`, the content of `file`, extends: beside `file`, or in `folder`."""
     name = _extends(own, EXTENDS)
     beside = Path(os.path.normpath(file.parent / name))
@@ -247,7 +171,7 @@ def _parent(file: Path, folder: Path, own: _Section) -> Path:
     raise _misplaced(own, EXTENDS, f"{name!r} is {what}{nearest(name, _names(folder))}")
 
 
-def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> _Section:
+def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> Section:
     """A study merged over what it extends; `extending` are the files on the way."""
     own = read(file).content
     if EXTENDS not in own:
@@ -259,20 +183,20 @@ def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> _Section:
     return _with_models(_merged(below, _without_extends(own), [Study]), below)
 
 
-def _with_models(study: _Section, below: Mapping[Any, Any]) -> _Section:
+def _with_models(study: Section, below: Mapping[Any, Any]) -> Section:
     """The study with each model that extends another merged over it.
 
     `below` is the study that this one extends: its models can be extended though this study takes
     them out.
     """
     models = study.get("models")
-    if not isinstance(models, _Section):
+    if not isinstance(models, Section):
         return study
     known = {**mapping(below.get("models")), **models}
 
     def whole(name: str, extending: tuple[str, ...]) -> Any:
         own = known[name]
-        if not isinstance(own, _Section) or EXTENDS not in own:
+        if not isinstance(own, Section) or EXTENDS not in own:
             return own
         place, chain = f"models.{name}.{EXTENDS}", (*extending, name)
         other = _extends(own, place)
@@ -283,15 +207,15 @@ def _with_models(study: _Section, below: Mapping[Any, Any]) -> _Section:
             raise _misplaced(own, place, _circle(*chain, other))
         return _merged(whole(other, chain), _without_extends(own), [Model])
 
-    each = _section({name: whole(name, ()) for name in models}, models.places)
-    return _section({**study, "models": each}, study.places)
+    each = placed({name: whole(name, ()) for name in models}, models.places)
+    return placed({**study, "models": each}, study.places)
 
 
-def _without_extends(section: _Section) -> _Section:
-    return _section({k: v for k, v in section.items() if k != EXTENDS}, section.places)
+def _without_extends(section: Section) -> Section:
+    return placed({k: v for k, v in section.items() if k != EXTENDS}, section.places)
 
 
-def _extends(section: _Section, key: str) -> str:
+def _extends(section: Section, key: str) -> str:
     if not isinstance(name := section[EXTENDS], str):
         raise _misplaced(section, key, "must be text, the name of what is extended")
     return name
@@ -301,14 +225,14 @@ def _circle(*names: object) -> str:
     return f"a circle, which must be broken: {' extends '.join(map(str, names))}"
 
 
-def _misplaced(section: _Section, key: str, message: str) -> StudyError:
+def _misplaced(section: Section, key: str, message: str) -> StudyError:
     """A fault of what `section` extends; `key` is where that stands."""
     file, line = section.places[EXTENDS]
     return StudyError(f"{file}: {key}: {message} (line {line})")
 
 
 def _is_study(file: Path) -> bool:
-    return file.suffix in (".yaml", ".yml") and file.is_file()
+    return file.suffix in (".yaml", ".yml") and os.path.isfile(file)  # no error for a long name
 
 
 def _names(folder: Path) -> list[str]:
@@ -323,11 +247,11 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
     not name. A new key stands beside the keys of `below` that it is written beside, for the order
     of exhibits is that of the report.
     """
-    if not isinstance(below, _Section) or not isinstance(above, _Section):
+    if not isinstance(below, Section) or not isinstance(above, Section):
         return above
     if OTHERS not in below and above.get(OTHERS, below) is None:
-        below = _section({k: v for k, v in below.items() if k in above}, below.places)
-        above = _section({k: v for k, v in above.items() if k != OTHERS}, above.places)
+        below = placed({k: v for k, v in below.items() if k in above}, below.places)
+        above = placed({k: v for k, v in above.items() if k != OTHERS}, above.places)
     content, order = dict(below), list(below)
     position = next((order.index(name) for name in above if name in below), len(order))
     for name, value in above.items():
@@ -341,7 +265,7 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
                 continue
             content[name] = _merged(below[name], value, _inside(name, kinds))
         position += 1
-    return _section({name: content[name] for name in order}, {**below.places, **above.places})
+    return placed({name: content[name] for name in order}, {**below.places, **above.places})
 
 
 def _fields(name: str, kinds: Sequence[Any]) -> list[FieldInfo]:
@@ -364,34 +288,3 @@ def _inside(name: str, kinds: Sequence[Any]) -> list[Any]:
     values = [typing.get_args(kind)[1] for kind in kinds if typing.get_origin(kind) is dict]
     values += [field.annotation for field in _fields(name, kinds)]
     return [member for value in values for member in members(value)]
-
-
-_IN_WORDS = {
-    "mapping values are not allowed": "a colon with a space behind it stands within text; put the "
-    "text in quotes: 'first: second'",
-    "found undefined alias": "*{word} stands for nothing: no &{word} comes before it",
-    "found character '\\t'": "a tab; YAML is indented with spaces",
-    "found character that cannot start any": "{rest!r} cannot begin a value; put it in quotes",
-    "did not find expected key": "this line is indented in another way than those it belongs to, "
-    "the colon behind its key is missing, or a quote above is not closed",
-    "did not find expected ',' or": "a bracket is not closed, here or a line above, or a comma is "
-    "missing",
-    "could not find expected ':'": "the colon behind a key is missing, here or a line above",
-}
-"""What the parser of YAML says, and what people can do about it."""
-
-
-def _not_yaml(file: str, text: bytes, error: Exception) -> StudyError:
-    mark, said = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
-    if mark is None:
-        if isinstance(error, yaml.reader.ReaderError):
-            said = f"byte {error.position} is not UTF-8; save the file as UTF-8"
-        return StudyError(f"{file}: not valid YAML: {said}")
-    lines = text.decode(errors="replace").splitlines()
-    rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
-    word = re.match(r"\*?([\w.-]*)", rest)
-    for start, meant in _IN_WORDS.items():
-        if said.startswith(start):
-            said = meant.format(rest=rest[:20], word=word[1] if word else "")
-    place = f", line {mark.line + 1}, column {mark.column + 1}"
-    return StudyError(f"{file}{place}: not valid YAML: {said}")

@@ -119,7 +119,7 @@ def _metadata(
     `template` has what is the same in every crate, by `@id`; `{page}` stands for the report's path.
     Start and end of the run are those of its first and last job.
     """
-    records = [json.loads(path.read_bytes()) for path in jobs_folder(results).rglob("*.json")]
+    records = [json.loads(path.read_bytes()) for path in jobs_folder(results).rglob("[!.]*.json")]
     if not records:
         raise FileNotFoundError(
             f"{results}: no records of jobs in provenance/; run the study before it is archived"

@@ -12,12 +12,14 @@ all columns and `correct`: `python -m sage.evaluation.compare` compares two such
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
 import pandas as pd
+import pyarrow as pa
 
 from sage.evaluation.compare import lines, pooled, read_counts
 from sage.grading import Grader
@@ -57,8 +59,9 @@ def graded(
         raise DataError(
             f"{data or files[0]}: problem {str(first)[:60]!r} has no {answer} or {completion}"
         )
+    rows[[answer, completion]] = rows[[answer, completion]].astype(str)
     with Grader(find_answer=ANSWERS[answers]) as grader:
-        asked = rows[[completion, answer]].astype(str).itertuples(index=False, name=None)
+        asked = rows[[completion, answer]].itertuples(index=False, name=None)
         verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
     return rows.assign(
         correct=[verdict.status == "correct" for verdict in verdicts],
@@ -77,11 +80,21 @@ def _table(file: Path, needed: Sequence[str]) -> pd.DataFrame:
                 f"{file}: has no column {name!r}; its columns: {', '.join(map(str, table))}. Name "
                 "one with --problem, --answer or --completion"
             )
-    return table
+    return table.astype({needed[0]: str})
+
+
+def _storable(column: pd.Series) -> pd.Series:
+    """A column that Parquet can hold: one of mixed types, or of very large numbers, is text."""
+    try:
+        column.to_frame().to_parquet(io.BytesIO())
+    except (pa.ArrowException, OverflowError):
+        return column.map(str, na_action="ignore")
+    return column
 
 
 def _write(rows: pd.DataFrame, path: Path) -> None:
     """Write a table in the format that its suffix names."""
+    rows = rows.assign(**{str(name): _storable(rows[name]) for name in rows})
     if path.suffix == ".csv":
         rows.to_csv(path, index=False)
     elif path.suffix == ".jsonl":

@@ -37,7 +37,7 @@ def verify(folder: Path, data: Mapping[str, Sequence[str]] | None = None) -> Ver
     jobs = jobs_folder(folder)
     records = {
         path.relative_to(jobs).with_suffix("").as_posix(): _read(path)
-        for path in sorted(jobs.rglob("*.json"))
+        for path in sorted(jobs.rglob("[!.]*.json"))
     }
     if not records:
         raise FileNotFoundError(
@@ -45,7 +45,7 @@ def verify(folder: Path, data: Mapping[str, Sequence[str]] | None = None) -> Ver
         )
     faults: list[str] = []
     known: set[Path] = set()
-    for file in sorted(sums_folder(folder).rglob("*.json")):
+    for file in sorted(sums_folder(folder).rglob("[!.]*.json")):
         path = folder / file.relative_to(sums_folder(folder)).with_suffix("")
         faults += _changed(path, _read(file), known)
     now = {path: _sum_now(path) for record in records.values() for path in record["inputs"]}

@@ -31,7 +31,7 @@ from sage.runtime.devices import jobs_per_gpu, places, visible_devices
 from sage.runtime.faults import Damaged, Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER
-from sage.runtime.survivors import note_owner
+from sage.runtime.survivors import Locked, hold, note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
@@ -97,11 +97,16 @@ ON_ERROR = (
 )
 
 
-def check_writable(folder):
-    """Stops the run before any job if nothing can be written into the folder."""
+def hold_results():
+    """Stops the run before any job if nothing can be written, or another run writes there.
+
+    Targets that only tell something, such as `plan`, may run beside it.
+    """
     try:
-        require_writable(folder)
-    except Fault as error:
+        require_writable(RESULTS.folder)
+        if any(job.output for job in workflow.dag.needrun_jobs()):
+            hold(RESULTS.folder)
+    except (Fault, Locked) as error:
         refuse(error)
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from sage.rendering.numbers import duration
 from sage.results import Results, Run
+from sage.runtime.records import manifests
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 from sage.study.bases import HubBase
@@ -95,16 +96,13 @@ class Material:
 
 def read_material(study: ResolvedStudy, results: Results) -> Material:
     """Read a finished study. Raises Fault if a table is missing or damaged."""
-    manifests = {}
-    for path in [
-        *results.folder.glob("models/**/manifest.json"),
-        *results.folder.glob("samples/**/*.json"),
-    ]:
+    found = {}
+    for path in manifests(results.folder):
         name = path.parent if path.name == "manifest.json" else path.with_suffix("")
-        manifests[name.relative_to(results.folder).as_posix()] = json.loads(path.read_bytes())
+        found[name.relative_to(results.folder).as_posix()] = json.loads(path.read_bytes())
     return Material(
         study,
         read_frame(results.metrics("pass_at_k")),
         read_frame(results.metrics("claims")),
-        dict(sorted(manifests.items())),
+        dict(sorted(found.items())),
     )
