@@ -234,6 +234,9 @@ def test_a_dry_run_says_why_by_rule(capsys: pytest.CaptureFixture) -> None:
 
 def test_a_study_ends_with_its_report_and_verdicts_in_three_lines(tmp_path: Path) -> None:
     results = Results(tmp_path)
+    assert [*ending("all", [], results)] == []  # as with --until
+    results.page.parent.mkdir()
+    results.page.touch()
     assert [*ending("all", [], results)] == [f"Report: {results.page}"]
     results.metrics("claims").parent.mkdir()
     rows = [("a", "A holds.", "supported"), ("a", "A holds.", "supported"), ("b", "B.", "not run")]
@@ -243,7 +246,6 @@ def test_a_study_ends_with_its_report_and_verdicts_in_three_lines(tmp_path: Path
         "Verdicts: 1 supported, 1 not run",
         "Supported: A holds.",
     ]
-    results.page.parent.mkdir()
     kept = (ROOT / "reports/kept/mini/index.html").read_text()
     results.page.write_text(kept)
     ledger = pd.DataFrame(rows, columns=["claim", "text", "verdict"]).assign(verdict="not run")

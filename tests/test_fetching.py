@@ -141,7 +141,7 @@ def test_a_cut_parquet_file_is_reported(tmp_path: Path) -> None:
     pd.DataFrame(ROWS).to_parquet(path)
     path.write_bytes(path.read_bytes()[:-10])
     of_parquet = entry(mirror=[{"path": "sums.parquet"}])
-    assert "sums.parquet: cannot be read, replace it" in fault(
+    assert "sums.parquet: cannot be read, correct it" in fault(
         lambda: benchmark_problems("sums", of_parquet, tmp_path)
     )
 

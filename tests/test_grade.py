@@ -31,6 +31,19 @@ def test_lists_of_completions_are_graded_with_answers_from_another_file(
     assert counts.set_index("problem_id")["correct"].to_dict() == {"2+2": 1, "8/2": 0}
 
 
+def test_answers_in_boxes_where_tags_are_sought_bring_a_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text(
+        "problem;answer;completion\n2,5+1;3,5;so \\boxed{3,5}\n8/2;4;it is 4\n"
+    )
+    assert command.main(["grade", "a.csv"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 completions: 2 unparsed" in printed
+    assert "1 unparsed completions hold \\boxed{}: try --answers boxed" in printed
+
+
 @pytest.mark.parametrize("name", ["before.csv", "before.jsonl", "before.parquet"])
 def test_what_is_written_is_what_comparisons_read(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -58,8 +71,9 @@ def test_columns_and_places_of_answers_can_be_named(
     assert pd.read_parquet("own.parquet")["correct"].tolist() == [True, False]
     own.write_text(own.read_text() + "2+2,4,\\boxed{4}\n")
     assert command.main(["grade", "a.csv", *NAMES, "--out", "own.parquet"]) == 0
-    assert "No pass@k: these samples, graded, : problems sampled unequally often" in (
-        capsys.readouterr().out
+    assert (
+        "No pass@k: these samples, graded: problems have 1 to 2 samples, but need equally many"
+        in (capsys.readouterr().out)
     )
 
 
@@ -120,4 +134,4 @@ def test_a_problem_without_its_answer_is_named(
     said = "gap.csv: has no column 'answer'; its columns: problem, completion"
     assert said in capsys.readouterr().err
     assert command.main(["grade", "gap.csv", "--data", "data.csv"]) == 1
-    assert "data.csv: problem '9+9' has no answer or completion" in capsys.readouterr().err
+    assert "data.csv: problem '9+9' has no answer (completion 1)" in capsys.readouterr().err

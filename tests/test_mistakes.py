@@ -92,7 +92,7 @@ MISTAKES: list[tuple[str, Edit, tuple[str, ...]]] = [
     (
         "a tab",
         text("title: Smoke study\n", "title: Smoke study\n\tnotice: x\n"),
-        ("smoke.yaml, line ", "not valid YAML: "),
+        ("smoke.yaml, line ", "not valid YAML: a tab; YAML is indented with spaces"),
     ),
     (
         "a percent sign as the start of a value",

@@ -25,7 +25,7 @@ from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError
 from sage.problems.sets import draw_problems
 from sage.runtime.manifest import Manifest
-from sage.study import ResolvedStudy
+from sage.study import ResolvedStudy, StudyError
 from sage.tools import new
 
 
@@ -69,7 +69,11 @@ class TestFiles:
         (text,) = [text for text in examples if text.startswith("title:")]
         assert len(text.splitlines()) <= 10
         (own / "mine.yaml").write_text(text)
-        (own / "model").rename(own / "my-model")
+        config = (own / "model").rename(own / "my-model") / "config.json"
+        with pytest.raises(StudyError, match="no room for a prompt in the max_position_embedd"):
+            load(own)
+        longer = json.loads(config.read_text()) | {"max_position_embeddings": 1024}
+        config.write_text(json.dumps(longer))
         own_things.write_doubles(own, 3, names="question,result").rename(own / "data.csv")
         study = load(own)
         assert [run.algorithm for run, _ in study.evaluated_runs("own")] == ["base"]

@@ -117,7 +117,10 @@ def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
     """The number of samples of each problem. Raises ValueError if it is not the same for all."""
     n = int(sizes.iloc[0])
     if (sizes != n).any():
-        raise ValueError(f"{', '.join(map(str, run))}: problems sampled unequally often")
+        what = ", ".join(str(part) for part in run if part)
+        raise ValueError(
+            f"{what}: problems have {sizes.min()} to {sizes.max()} samples, but need equally many"
+        )
     return n
 
 

@@ -26,7 +26,8 @@ _BASED = re.compile(
     rf"(?:\{{ ?)?\\text ?\{{ ?(?P<word>{'|'.join(_BASES)}) ?\}}(?: ?\}})?)"
 )
 _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox) ?\{([^{}]*)\}")
-_WORDS = re.compile(r"(?:[tT]he |[tT]here (?:is|are) )?(?P<words>[A-Za-z][A-Za-z' -]*)")
+_IN_TEXT = r"[^\W\d_\u0370-\u03ff]"  # a letter of any script but Greek, which is mathematics
+_WORDS = re.compile(rf"(?:[tT]he |[tT]here (?:is|are) )?(?P<words>{_IN_TEXT}(?:{_IN_TEXT}|[' -])*)")
 _TRUTHS = ("yes", "no", "true", "false")
 _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
@@ -184,7 +185,7 @@ def _read_base(text: str) -> tuple[str, int | None] | None:
 def _words(text: str) -> str | None:
     """What a text answer says, in lower case; None for mathematics."""
     match = _WORDS.fullmatch(" ".join(_WRAPPER.sub(r"\1", text).split()).rstrip("."))
-    return None if match is None else match["words"].strip().lower()
+    return None if match is None else match["words"].strip().casefold()
 
 
 def _same_words(gold: str, answer: str) -> bool | None:
@@ -192,9 +193,8 @@ def _same_words(gold: str, answer: str) -> bool | None:
     words = _words(gold)
     if words is None or words in ("infinity", "infty"):
         return None
-    if words not in _TRUTHS and not re.search(
-        r"[a-z]{2}" if _WRAPPER.search(gold) else r"[a-z]{4}", words
-    ):
+    long = r"[a-z]{2}" if _WRAPPER.search(gold) else r"[a-z]{4}"
+    if words not in _TRUTHS and words.isascii() and not re.search(long, words):
         return None
     same = words == _words(answer)
     return None if not same and _ALTERNATIVES.search(words) else same

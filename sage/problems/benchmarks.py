@@ -265,12 +265,12 @@ def _field(named: Named, rows: Rows, number: int, name: str, paths: Sequence[str
     row = rows.rows[number]
     value = _value_at(row, paths)
     if value is None or not str(value).strip():
-        raise named.fault(
-            f"fields.{name}",
-            f"no {name} under {', '.join(paths)}; the row has {', '.join(sorted(row))}; correct "
-            f"fields.{name}",
-            f"{rows.source}, row {number + 1}",
-        )
+        what = f"no {name} under {', '.join(paths)}"
+        mend = f"; the row has {', '.join(sorted(row))}; correct fields.{name}"
+        if any(path in row for path in paths):
+            mend = ", which is empty; fill it in, or remove the row"
+        where = f"{rows.source}, row {number + 1}"
+        raise named.fault(f"fields.{name}", what + mend, where)
     return value
 
 

@@ -152,7 +152,7 @@ def rows_in(path: Path) -> list[Row]:
     except RecursionError as error:
         raise DataError(f"{path}: brackets are nested too deeply; flatten its rows") from error
     except (ValueError, OSError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read, replace it: {error}") from error
+        raise DataError(f"{path}: cannot be read, correct it: {error}") from error
 
 
 def checksum(path: Path) -> str:
@@ -185,11 +185,18 @@ def _json_lines(path: Path) -> Iterator[Row]:
 def _csv(path: Path) -> Iterator[Row]:
     with open(path, encoding="utf-8-sig", newline="") as file:
         csv.field_size_limit(2**31 - 1)  # a long completion is a field
-        reader = csv.DictReader(file, strict=True)
+        head = file.readline()
+        file.seek(0)
+        # Spreadsheets of many countries separate by semicolons, or by tabs.
+        separator = next((sign for sign in ",;\t" if sign in head), ",")
+        reader = csv.DictReader(file, strict=True, delimiter=separator)
         for row in reader:
             if None in row or None in row.values():
                 more_or_fewer = "more" if None in row else "fewer"
-                raise ValueError(f"line {reader.line_num} has {more_or_fewer} fields than line 1")
+                raise ValueError(
+                    f"line {reader.line_num} has {more_or_fewer} fields than line 1; text that "
+                    f"holds {separator!r} must be in double quotes"
+                )
             yield dict(row)
 
 

@@ -133,7 +133,11 @@ def _not_yaml(file: str, text: bytes, error: Exception) -> StudyError:
             said = f"byte {error.position} is not UTF-8; save the file as UTF-8"
         return StudyError(f"{file}: not valid YAML: {said}")
     lines = text.decode(errors="replace").splitlines()
+    if said == "found unexpected end of stream":  # it says where the text ends
+        mark, said = getattr(error, "context_mark", None) or mark, "a quote is not closed"
     rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
+    if rest.startswith("\t"):
+        said = "found character '\\t'"
     word = re.match(r"\*?([\w.-]*)", rest)
     for start, meant in _IN_WORDS.items():
         if said.startswith(start):

@@ -26,7 +26,7 @@ from sage.grading import Grader
 from sage.problems.fetching import rows_in
 from sage.problems.own import FORMATS
 from sage.problems.record import DataError, Kind
-from sage.prompting import last_boxed, solution_text
+from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN, last_boxed, solution_text
 from sage.runtime.files import atomic_file
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {
@@ -54,11 +54,12 @@ def graded(
     if data:
         known = _table(data, [problem, answer]).drop_duplicates(problem).set_index(problem)[answer]
         rows[answer] = rows[problem].map(known)
-    if (unknown := rows[answer].isna() | rows[completion].isna()).any():
-        first = rows.loc[unknown, problem].iloc[0]
-        raise DataError(
-            f"{data or files[0]}: problem {str(first)[:60]!r} has no {answer} or {completion}"
-        )
+    for name in (answer, completion):
+        if (unknown := rows[name].isna()).any():
+            at, first = int(unknown.argmax()) + 1, rows.loc[unknown, problem].iloc[0]
+            raise DataError(
+                f"{data or files[0]}: problem {str(first)[:60]!r} has no {name} (completion {at})"
+            )
     rows[[answer, completion]] = rows[[answer, completion]].astype(str)
     with Grader(find_answer=ANSWERS[answers]) as grader:
         asked = rows[[completion, answer]].itertuples(index=False, name=None)
@@ -119,7 +120,13 @@ def main(arguments: Sequence[str]) -> int:
         help="what is written, in one of these formats",
     )
     parser.add_argument("--kind", default="math", choices=get_args(Kind), help="what answers are")
-    parser.add_argument("--answers", default="tags", choices=ANSWERS, help="where answers stand")
+    parser.add_argument(
+        "--answers",
+        default="tags",
+        choices=ANSWERS,
+        help=f"where answers stand: tags is {SOLUTION_OPEN}…{SOLUTION_CLOSE}, boxed \\boxed{{}}, "
+        "whole all of the completion",
+    )
     for name in ("problem", "answer", "completion"):
         parser.add_argument(f"--{name}", default=name, metavar="COLUMN", help="its column")
     given = parser.parse_args(arguments)
@@ -135,6 +142,9 @@ def main(arguments: Sequence[str]) -> int:
     counted = rows["status"].value_counts().items()
     said = ", ".join(f"{count} {status}" for status, count in counted)
     print(f"{len(rows)} completions: {said}. Written: {given.out}")
+    boxed = rows.loc[rows["status"] == "unparsed", given.completion].str.contains(r"\\boxed\b")
+    if given.answers == "tags" and boxed.any():
+        print(f"{boxed.sum()} unparsed completions hold \\boxed{{}}: try --answers boxed")
     try:
         counts = read_counts("graded", given.out, {"problem": given.problem})
         print("\n".join(lines(pooled(counts), pd.DataFrame(columns=["benchmark", "k"]))))

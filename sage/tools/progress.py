@@ -238,6 +238,8 @@ def failure(rule: str, logs: list[Path]) -> list[str]:
     text: list[str] = []
     with suppress(OSError, IndexError):
         text = logs[0].read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+    if any(line.startswith("KeyboardInterrupt") for line in text[-LAST_LINES:]):
+        return [f"The job of {rule} was stopped; the same command goes on from there."]
     own = text[-1:] if text and text[-1].startswith("ERROR: ") else text[-LAST_LINES:]
     place = f"; its log is {logs[0]}" if logs else ""
     return [f"A job of {rule} failed{place}.", *(f"  {line}" for line in own)]

@@ -79,8 +79,7 @@ class SageTrainer(GRPOTrainer):
     - `micro_batches`: the number of parts that all processes together run a step in; by default
       each accumulates `gradient_accumulation_steps` of its own.
 
-    With TRL's `eval_dataset` and `eval_strategy` it logs pass@k of those problems while it trains,
-    for k up to `num_generations_eval`.
+    With TRL's `eval_dataset` it logs pass@k while it trains, for k up to `num_generations_eval`.
 
     Raises ValueError for a policy without a trainable parameter, for a guide or an estimator
     without a KL term, and for settings of TRL that go past the seam.
@@ -314,7 +313,7 @@ class SageTrainer(GRPOTrainer):
             self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
         if call.reference is not None and call.training:
             generation, part = divmod(self._step, self.args.steps_per_generation)
-            last = part == self.args.steps_per_generation - 1
+            last = part + 1 == self.args.steps_per_generation
             self._log(call, "sage", self._doses.add(call, self.beta, generation, last))
         if shaping.exact_forward_kl:
             call.replace_k3(self._forward_kl(model, *texts))
