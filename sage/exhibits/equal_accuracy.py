@@ -211,11 +211,14 @@ class FreeRivals(EqualAccuracyTable):
             "stopped early": (self._line(frame, "step-", start, last=True), "--"),
             "temperatures": (self._line(frame, "temperature-", start), ":"),
         }
-        for number, (label, (line, dash)) in enumerate(lines.items()):
+        marks = frame[frame["algorithm"].isin(names)]
+        for label, (line, dash) in lines.items():
             axes.plot(line["accuracy"], line["coverage"], dash, color=PALETTE["ink"][0], lw=1.2)
-            end = line.iloc[[len(line) // 2, len(line) // 2, -1][number]]
-            place = (end["accuracy"], end["coverage"])
-            axes.annotate(label, place, (4, 4), textcoords="offset points", fontsize=7)
+            others = pd.concat(
+                [marks, *(line for name, (line, _) in lines.items() if name != label)]
+            )
+            place = _loneliest(line, others)
+            axes.annotate(label, place, (5, 5), textcoords="offset points", fontsize=7)
         for name in names:
             own = mixtures.tail(1) if name == BASE else frame[frame["algorithm"] == name]
             look = styles[name]
@@ -224,7 +227,9 @@ class FreeRivals(EqualAccuracyTable):
         share = FuncFormatter(lambda value, _: f"{100 * value:g}%")
         axes.xaxis.set_major_formatter(share)
         axes.yaxis.set_major_formatter(share)
-        axes.set(xlabel="pass@1", ylabel=f"pass@{int(frame['k'].iloc[0])}")
+        counted = " with correct working" if frame["worked"].all() else ""
+        k = int(frame["k"].iloc[0])
+        axes.set(xlabel=f"pass@1{counted}", ylabel=f"pass@{k}{counted}")
         axes.margins(0.08)
         add_legend(figure, names, display.study, markers=True)
         return figure
@@ -248,3 +253,13 @@ class FreeRivals(EqualAccuracyTable):
         """The rivals of one sort in order, with the finished baseline at one end."""
         own = frame[frame["algorithm"].str.startswith(prefix)]
         return pd.concat([own, end] if last else [end, own])
+
+
+def _loneliest(line: pd.DataFrame, others: pd.DataFrame) -> tuple[float, float]:
+    """The point of a line that is farthest from all `others`, as shares of their range."""
+    columns = ["accuracy", "coverage"]
+    size = (others[columns].max() - others[columns].min()).clip(lower=1e-9)
+    own, rest = ((frame[columns] / size).to_numpy(float) for frame in (line, others))
+    nearest = [((rest - point) ** 2).sum(axis=1).min() for point in own]
+    x, y = line[columns].to_numpy(float)[max(range(len(nearest)), key=nearest.__getitem__)]
+    return float(x), float(y)
