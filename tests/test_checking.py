@@ -13,6 +13,7 @@ from huggingface_hub import constants
 
 from sage.exhibits import load_study
 from sage.problems.fetching import MIRROR
+from sage.problems.record import Problem, write_problems
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.tools.check import Finding, Machine, check, render_findings
@@ -329,7 +330,8 @@ def test_the_hub_is_asked_once_and_only_for_what_no_copy_is_held_of(
     results = tmp_path / "results"
     (results / "problems").mkdir(parents=True)
     for name in ("dapo", "aime", "amc23", "math500_level5"):
-        (results / f"problems/{name}.jsonl").touch()
+        one = Problem("p", "1+1", "2", "number", "", "", "")
+        write_problems([one], results / f"problems/{name}.jsonl")
     (results / "models/qwen_math_7b/pretrained").mkdir(parents=True)
     (results / "models/qwen_math_7b/base").mkdir(parents=True)
     monkeypatch.delenv(MIRROR)

@@ -77,7 +77,7 @@ def test_the_table_pools_training_seeds() -> None:
 
 def test_problems_sampled_unequally_or_unlike_are_refused() -> None:
     frame = samples({"p": 1, "q": 2}).iloc[:-1]
-    with pytest.raises(ValueError, match="unequally"):
+    with pytest.raises(ValueError, match="problems have 3 to 4 samples, but need equally many"):
         pass_at_k_table(counts_table({("m", "a", 0, "b"): frame}), draws=100)
     runs = {("m", "a", 1, "b"): samples({"p": 1}), ("m", "a", 2, "b"): samples({"q": 1})}
     with pytest.raises(ValueError, match="other problems"):

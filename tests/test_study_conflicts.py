@@ -50,7 +50,7 @@ def test_an_algorithm_that_does_not_go_with_the_rl_settings_is_refused(config: P
     [
         ("grpo_branch.kl", "forward", "allowed: sampled, exact"),
         ("dapo_no_kl.importance", "sequence", "allowed: token"),
-        ("grpo_k1_reward.importance", "sequence", "estimator 'k1_reward' needs one for each"),
+        ("grpo_k3_corrected.importance", "sequence", "estimator 'k3_corrected' needs one for each"),
         ("grpo_k3_corrected.importance", "sequence", "write importance: token"),
         ("verl_rank.importance", "sequence", "credit 'verl_rank' needs one for each"),
         ("dars.advantage", "w_reinforce", "which advantage w_reinforce learns from"),

@@ -123,4 +123,4 @@ def test_completions_that_teach_nothing_and_groups_of_one_have_no_dose() -> None
     other = loss_call([1.0], [[100.0, 0.0]], None, groups=[0])
     assert doses.add(other, 1.0, generation=1) == pytest.approx({"kl_dose": 0.5})
     equal = loss_call([0.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], None, groups=[0, 0], step=2)
-    assert doses.add(equal, 1.0, generation=1) == {}
+    assert doses.add(equal, 1.0, generation=2) == {}
