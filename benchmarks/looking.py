@@ -5,7 +5,8 @@
 RL raises the odds of `plain` over `turn` on plain sheets and lowers them on turn sheets. If the
 gradient of these odds is the same on both kinds of sheets, the two cancel, and what is learned is
 how often a strategy is used at all. Prints for each base how much of the gradient is its own on
-each kind, 1 − cos of the two, and adds it to `benchmarks/looking.json`.
+each kind, 1 − cos of the two, and beside it from which step of RL on each run looks; adds both to
+`benchmarks/looking.json`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
 from benchmarks.chance import markdown
@@ -58,6 +63,14 @@ def own_part(base: Path, sheets: int = SHEETS, seed: int = 1) -> dict[str, float
     return {"own": float(own), "plain": float(taken[0]), "turn": float(taken[1])}
 
 
+def looks_from(history: Sequence[Mapping[str, Any]], window: int = 20, level: float = 0.8) -> int:
+    """The first step at which the mean reward of the last `window` steps is above `level`, which a
+    policy that does not look cannot reach; 0 if there is none."""
+    means = pd.Series([step["reward"] for step in history]).rolling(window).mean()
+    above = np.flatnonzero(means > level)
+    return int(above[0]) + 1 if len(above) else 0
+
+
 def _drawn(rng: random.Random, stratum: str) -> str:
     name: StrategyName = "plain" if stratum == "plain" else "turn"
     return draw_sheet(rng, name, PARTS).text
@@ -65,14 +78,27 @@ def _drawn(rng: random.Random, stratum: str) -> str:
 
 def main(results: Results) -> None:
     """Measure each base of a study, print the table and keep it."""
-    found = {
-        file.parts[-3]: own_part(file.parent)
-        for file in sorted(results.folder.glob("models/*/base/model.safetensors"))
-    }
+    found: dict[str, dict[str, float]] = {}
+    for file in sorted(results.folder.glob("models/*/base/model.safetensors")):
+        found[file.parts[-3]] = own_part(file.parent)
+        for history in sorted(file.parents[1].glob("*/seed1/history.jsonl")):
+            steps = [json.loads(line) for line in history.read_text("utf-8").splitlines()]
+            found[file.parts[-3]][history.parts[-3]] = looks_from(steps)
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     write_json_atomic(FILE, kept | {results.folder.name: found})
-    lines = [[base, *(f"{value:.4f}" for value in own.values())] for base, own in found.items()]
-    print(markdown("base | own part of the gradient | takes plain | takes turn", lines))
+    print(table(found))
+
+
+def table(found: Mapping[str, Mapping[str, float]]) -> str:
+    """A line for each base, the largest own part first; the columns of methods are steps."""
+    rows = sorted({name for own in found.values() for name in own} - {"own", "plain", "turn"})
+    lines = [
+        [f"`{base}`", f"{own['own']:.4f}", *(str(own.get(row) or "–") for row in rows)]
+        for base, own in sorted(found.items(), key=lambda pair: -pair[1]["own"])
+    ]
+    return markdown(
+        " | ".join(["base", "own part of the gradient", *(f"`{r}`" for r in rows)]), lines
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,13 @@ import pandas as pd
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, runs, study_of
-from benchmarks.path_tables import half_lives, methods_over_bases, over_bases, over_training
+from benchmarks.path_tables import (
+    guided_at_the_end,
+    half_lives,
+    methods_over_bases,
+    over_bases,
+    over_training,
+)
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS, WORKING, curves_of, right_counts
 from sage.evaluation.mixtures import beside_mixture
@@ -302,6 +308,8 @@ def tables() -> Iterator[str]:
     yield methods_over_bases()
     yield over_bases()
     yield half_lives()
+    yield half_lives("long_bases")
+    yield guided_at_the_end()
     yield rivals()
     yield two_bases()
 
