@@ -5,8 +5,9 @@
 RL raises the odds of `plain` over `turn` on plain sheets and lowers them on turn sheets. If the
 gradient of these odds is the same on both kinds of sheets, the two cancel, and what is learned is
 how often a strategy is used at all. Prints for each base how much of the gradient is its own on
-each kind, 1 − cos of the two, and beside it from which step of RL on each run looks; adds both to
-`benchmarks/looking.json`.
+each kind, 1 − cos of the two; and beside it from which step of RL on each run looks, and how many
+points more often its final policy writes the plain form on plain sheets than on turn sheets. Adds
+all to `benchmarks/looking.json`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ import torch
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN
+from benchmarks.use_and_execution import forms_of
 from sage.policies import load_model, load_tokenizer
 from sage.problems.sums import STRATEGIES, StrategyName, draw_sheet
 from sage.prompting import prompt_ids
-from sage.results import Results
+from sage.results import Results, Run
 from sage.runtime.files import write_json_atomic
 
 FILE = Path(__file__).with_suffix(".json")
+FORMS = " forms"
+"""What is behind a method's name where the forms of its sums are told."""
+
 SHEETS, PARTS = 200, 5
 """Sheets of each kind that a gradient is the mean over, and their sums."""
 
@@ -65,10 +70,15 @@ def own_part(base: Path, sheets: int = SHEETS, seed: int = 1) -> dict[str, float
 
 def looks_from(history: Sequence[Mapping[str, Any]], window: int = 20, level: float = 0.8) -> int:
     """The first step at which the mean reward of the last `window` steps is above `level`, which a
-    policy that does not look cannot reach; 0 if there is none."""
+    policy that neither looks nor adds right in any form cannot reach; 0 if there is none."""
     means = pd.Series([step["reward"] for step in history]).rolling(window).mean()
     above = np.flatnonzero(means > level)
     return int(above[0]) + 1 if len(above) else 0
+
+
+def apart(forms: Mapping[str, float]) -> float:
+    """How many points the share of plain forms is higher on `plain` sheets than on `turn` ones."""
+    return round(100 * (forms["plain_on_plain"] - forms["plain_on_turn"]), 1)
 
 
 def _drawn(rng: random.Random, stratum: str) -> str:
@@ -83,7 +93,9 @@ def main(results: Results) -> None:
         found[file.parts[-3]] = own_part(file.parent)
         for history in sorted(file.parents[1].glob("*/seed1/history.jsonl")):
             steps = [json.loads(line) for line in history.read_text("utf-8").splitlines()]
-            found[file.parts[-3]][history.parts[-3]] = looks_from(steps)
+            base, row = file.parts[-3], history.parts[-3]
+            forms = forms_of(results, Run(base, row, 1))
+            found[base] |= {row: looks_from(steps), f"{row}{FORMS}": apart(forms)}
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     write_json_atomic(FILE, kept | {results.folder.name: found})
     print(table(found))
@@ -92,8 +104,10 @@ def main(results: Results) -> None:
 def table(found: Mapping[str, Mapping[str, float]]) -> str:
     """A line for each base, the largest own part first; the columns of methods are steps."""
     rows = sorted({name for own in found.values() for name in own} - {"own", "plain", "turn"})
+    rows = [row for row in rows if not row.endswith(FORMS)]
     lines = [
-        [f"`{base}`", f"{own['own']:.4f}", *(str(own.get(row) or "–") for row in rows)]
+        [f"`{base}`", f"{own['own']:.4f}"]
+        + [f"{own[row] or 'none'}, {own[row + FORMS]:.1f}" if row in own else "–" for row in rows]
         for base, own in sorted(found.items(), key=lambda pair: -pair[1]["own"])
     ]
     return markdown(

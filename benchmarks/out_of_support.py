@@ -201,6 +201,9 @@ def main(folder: Path) -> None:
             model: strategies(results, outside(own), model)
             for model, own in (bases or {MODEL: counts}).items()
         }
+        for base in bases:
+            cooler = strategies(results, outside(bases[base]), base + COOLED)
+            used[base] |= {COOLER: cooler[BASE]} if BASE in cooler else {}
         print(strategies_table(used))
         before = json.loads(FILE.read_text(encoding="utf-8"))
         write_json_atomic(FILE, before | {folder.name: used if bases else used[MODEL]})

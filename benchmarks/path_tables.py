@@ -219,7 +219,7 @@ def half_lives(study: str = "long") -> str:
 def guided_at_the_end(study: str = "long_bases") -> str:
     """Coverage at the end with the guide minus without, the mean over bases by Student's t."""
     ends = pd.Series({key: path["coverage"].iloc[-1] for key, path in paths(study).items()})
-    by_row = ends.groupby(level=[0, 1]).mean().unstack()
+    by_row = ends.groupby(level=[0, 1], sort=False).mean().unstack(sort=False)
     apart = (by_row[GUIDED[0]] - by_row[PLAIN]).to_numpy()
     each = ", ".join(points(value) for value in apart)
-    return f"at the end the guide has {points_of(mean_over(apart))}; of single bases {each}"
+    return f"at the end the guide has {points_of(mean_over(apart))}; of the bases in order {each}"

@@ -135,7 +135,7 @@ def test_the_tables_of_kept_studies_are_those_of_their_files() -> None:
     assert len(printed) == 20
     for table in printed:
         assert table in TEXT
-        assert len(table.splitlines()) > 2
+        assert len(table.splitlines()) > 2 or table == path_tables.guided_at_the_end()
 
 
 def test_what_is_said_of_stopping_early_is_in_the_kept_files() -> None:

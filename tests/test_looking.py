@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.looking import looks_from, own_part, table
+from benchmarks.looking import apart, looks_from, own_part, table
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.problems.sums import STRATEGIES, draw_sheet
 from sage.study import Architecture
@@ -42,5 +42,7 @@ def test_a_base_that_cannot_tell_digits_apart_has_the_same_gradient_on_all_sheet
 
 
 def test_bases_stand_in_the_order_of_their_own_part() -> None:
-    rows = table({"a": {"own": 0.001, "grpo": 300}, "b": {"own": 0.004, "grpo": 0}}).splitlines()
-    assert rows[2:] == ["| `b` | 0.0040 | – |", "| `a` | 0.0010 | 300 |"]
+    one = {"own": 0.001, "grpo": 300, "grpo forms": 98.0}
+    rows = table({"a": one, "b": {"own": 0.004, "grpo": 0, "grpo forms": 1.5}}).splitlines()
+    assert rows[2:] == ["| `b` | 0.0040 | none, 1.5 |", "| `a` | 0.0010 | 300, 98.0 |"]
+    assert apart({"plain_on_plain": 0.995, "plain_on_turn": 0.001}) == 99.4
