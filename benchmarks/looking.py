@@ -1,13 +1,13 @@
-"""Before any RL: would a policy learn to see which strategy a sheet of sums needs?
+"""Do a base's gradients foretell when a policy learns to see which strategy a sheet needs?
 
     python -m benchmarks.looking results/sizes_large
 
 RL raises the odds of `plain` over `turn` on plain sheets and lowers them on turn sheets. If the
 gradient of these odds is the same on both kinds of sheets, the two cancel, and what is learned is
-how often a strategy is used at all. Prints for each base how much of the gradient is its own on
-each kind, 1 − cos of the two; and beside it from which step of RL on each run looks, and how many
-points more often its final policy writes the plain form on plain sheets than on turn sheets. Adds
-all to `benchmarks/looking.json`.
+how often a strategy is used at all. So it was expected; docs/long-study.md has what was found.
+Prints for each base how much of the gradient is its own on each kind, 1 − cos of the two; and
+beside it from which step of RL on each run looks, and how many points more often its final policy
+writes the plain form on plain sheets than on turn sheets. Adds all to `benchmarks/looking.json`.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
+from scipy.stats import spearmanr
 
-from benchmarks.looking import apart, looks_from, own_part, table
+from benchmarks.looking import FILE, apart, looks_from, own_part, table
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.problems.sums import STRATEGIES, draw_sheet
 from sage.study import Architecture
@@ -46,3 +49,16 @@ def test_bases_stand_in_the_order_of_their_own_part() -> None:
     rows = table({"a": one, "b": {"own": 0.004, "grpo": 0, "grpo forms": 1.5}}).splitlines()
     assert rows[2:] == ["| `b` | 0.0040 | none, 1.5 |", "| `a` | 0.0010 | 300, 98.0 |"]
     assert apart({"plain_on_plain": 0.995, "plain_on_turn": 0.001}) == 99.4
+
+
+def test_the_pages_hold_the_tables_and_the_correlation() -> None:
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    page = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
+    both = [kept["looking"], kept["long_bases"]]
+    assert all(table(found).strip() in page for found in both)
+    bases = [base for found in both for base in found.values()]
+    columns = zip(*((base["own"], base["grpo_k1_reward"]) for base in bases), strict=True)
+    assert round(float(spearmanr(*columns).statistic), 2) == -0.04
+    looks = [value for base in bases for name, value in base.items() if name.endswith(" forms")]
+    assert len(looks) == 10
+    assert min(looks) > 92
