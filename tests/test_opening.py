@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k
 
-from sage.report.opening import opening
+from sage.exhibits.kind import Findings
+from sage.report.opening import TOLD, opening
 from sage.study import Choice, ResolvedStudy
 
 OVERLONG = Choice(kind="overlong", settings={"margin_tokens": 4})
@@ -152,3 +153,12 @@ def test_the_model_is_named_where_another_has_the_same_benchmarks() -> None:
     assert alone.sentences[0].endswith(", mean of 2 benchmarks.")
     assert beside.sentences[0].endswith(", mean of 2 benchmarks, model Tiny.")
     assert "mean of 2 benchmarks, model Tiny, paired" in beside.caption
+
+
+def test_a_page_opens_with_a_few_findings_of_exhibits_alone() -> None:
+    findings = [Findings([f"Finding {n}."]) for n in range(TOLD + 2)]
+    sentences = opening(a_study(), None, None, [], 0, findings).sentences
+    assert sentences[:-1] == tuple(f"Finding {n}." for n in range(TOLD))
+    assert sentences[-1] == "The sections below have 2 more findings of this kind."
+    few = opening(a_study(), None, None, [], 0, findings[:TOLD]).sentences
+    assert len(few) == TOLD

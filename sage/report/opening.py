@@ -30,6 +30,9 @@ UNTESTED = "untested-at-this-dose"
 APART = 0.05
 """Differences that correct working moves by more are told beside those of answers."""
 
+TOLD = 3
+"""The most sentences of exhibits that open a page."""
+
 MOST = 12
 """The most differences in a forest that no claim chose: the largest ones."""
 
@@ -101,7 +104,10 @@ def opening(
     if comparisons is not None and pass_at_k is not None:
         compared = _compared(study, comparisons, pass_at_k)
     sentences = _sentences(compared) if compared else ()
-    sentences += tuple(sentence for one in findings for sentence in one.sentences)
+    told = [sentence for one in findings for sentence in one.sentences]
+    sentences += tuple(told[:TOLD])
+    if (left := len(told) - TOLD) > 0:
+        sentences += (f"The sections below have {left} more findings of this kind.",)
     if claims:
         caption = (
             "The main test of each claim. Coloured side: the direction that the claim predicts. "
@@ -109,9 +115,7 @@ def opening(
         )
         if any(line.kind == UNTESTED for line in claims):
             caption += " Untested at this dose: the guide changed too little to test the claim."
-        note = ""
-        if untold:
-            note = f"{untold} more claims are measured in other units; see section Claims."
+        note = f"{untold} more claims have other units; see section Claims." if untold else ""
         return Opening(sentences, forest(claims), caption, note)
     ones = (compared.of_others or compared.of_first) if compared else ()
     if not compared or not ones:
