@@ -33,9 +33,6 @@ from sage.results import Results, Run
 from sage.runtime.files import write_json_atomic
 
 FILE = Path(__file__).with_suffix(".json")
-FORMS = " forms"
-"""What is behind a method's name where the forms of its sums are told."""
-
 SHEETS, PARTS = 200, 5
 """Sheets of each kind that a gradient is the mean over, and their sums."""
 
@@ -88,26 +85,29 @@ def _drawn(rng: random.Random, stratum: str) -> str:
 
 def main(results: Results) -> None:
     """Measure each base of a study, print the table and keep it."""
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for file in sorted(results.folder.glob("models/*/base/model.safetensors")):
         found[file.parts[-3]] = own_part(file.parent)
         for history in sorted(file.parents[1].glob("*/seed1/history.jsonl")):
             steps = [json.loads(line) for line in history.read_text("utf-8").splitlines()]
             base, row = file.parts[-3], history.parts[-3]
             forms = forms_of(results, Run(base, row, 1))
-            found[base] |= {row: looks_from(steps), f"{row}{FORMS}": apart(forms)}
+            found[base].setdefault("runs", {})[row] = [looks_from(steps), apart(forms)]
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     write_json_atomic(FILE, kept | {results.folder.name: found})
     print(table(found))
 
 
-def table(found: Mapping[str, Mapping[str, float]]) -> str:
-    """A line for each base, the largest own part first; the columns of methods are steps."""
-    rows = sorted({name for own in found.values() for name in own} - {"own", "plain", "turn"})
-    rows = [row for row in rows if not row.endswith(FORMS)]
+def table(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line for each base, the largest own part first; of a run its step and its points apart."""
+    rows = sorted({name for own in found.values() for name in own.get("runs", ())})
+    runs = {base: own.get("runs", {}) for base, own in found.items()}
     lines = [
         [f"`{base}`", f"{own['own']:.4f}"]
-        + [f"{own[row] or 'none'}, {own[row + FORMS]:.1f}" if row in own else "–" for row in rows]
+        + [
+            f"{runs[base][r][0] or 'none'}, {runs[base][r][1]:.1f}" if r in runs[base] else "–"
+            for r in rows
+        ]
         for base, own in sorted(found.items(), key=lambda pair: -pair[1]["own"])
     ]
     return markdown(

@@ -194,7 +194,8 @@ def paths(study: str) -> dict[tuple[str, str, int], pd.DataFrame]:
 
 
 def half_lives(study: str = "long") -> str:
-    """Each run's coverage where RL does not train, over steps, its half-life and its end."""
+    """Each run's coverage where RL does not train, over steps; its half-life, with the accuracy
+    where RL trains at that step; and its end."""
     lines, found = [], paths(study)
     several = len({model for model, _, _ in found}) > 1
     for (model, row, seed), path in found.items():
@@ -205,13 +206,14 @@ def half_lives(study: str = "long") -> str:
                 study_of(study).model(model).title if several else str(seed),
                 *(percent(path["coverage"][step]) for step in MOMENTS),
                 "none" if half is None else f"{half:.0f}",
+                "–" if half is None else percent(np.interp(half, path.index, path["worked"])),
                 *(percent(path[column].iloc[-1]) for column in ("accuracy", "worked")),
             ]
         )
     moments = " | ".join(f"step {step}" for step in MOMENTS)
     return markdown(
         f"method | {'base' if several else 'run'} | {moments} | half-life "
-        "| pass@1 where RL trains | with correct working",
+        "| pass@1 with correct working then | pass@1 where RL trains | with correct working",
         lines,
     )
 

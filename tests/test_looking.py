@@ -45,8 +45,8 @@ def test_a_base_that_cannot_tell_digits_apart_has_the_same_gradient_on_all_sheet
 
 
 def test_bases_stand_in_the_order_of_their_own_part() -> None:
-    one = {"own": 0.001, "grpo": 300, "grpo forms": 98.0}
-    rows = table({"a": one, "b": {"own": 0.004, "grpo": 0, "grpo forms": 1.5}}).splitlines()
+    one, other = {"own": 0.001, "runs": {"grpo": [300, 98.0]}}, {"grpo": [0, 1.5]}
+    rows = table({"a": one, "b": {"own": 0.004, "runs": other}}).splitlines()
     assert rows[2:] == ["| `b` | 0.0040 | none, 1.5 |", "| `a` | 0.0010 | 300, 98.0 |"]
     assert apart({"plain_on_plain": 0.995, "plain_on_turn": 0.001}) == 99.4
 
@@ -57,8 +57,9 @@ def test_the_pages_hold_the_tables_and_the_correlation() -> None:
     both = [kept["looking"], kept["long_bases"]]
     assert all(table(found).strip() in page for found in both)
     bases = [base for found in both for base in found.values()]
-    columns = zip(*((base["own"], base["grpo_k1_reward"]) for base in bases), strict=True)
+    steps = ((base["own"], base["runs"]["grpo_k1_reward"][0]) for base in bases)
+    columns = zip(*steps, strict=True)
     assert round(float(spearmanr(*columns).statistic), 2) == -0.04
-    looks = [value for base in bases for name, value in base.items() if name.endswith(" forms")]
+    looks = [points for base in bases for _, points in base["runs"].values()]
     assert len(looks) == 10
     assert min(looks) > 92
