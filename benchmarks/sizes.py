@@ -86,18 +86,23 @@ def levels(counts: pd.DataFrame, bases: Sequence[str], row: str) -> dict[str, np
 
 
 def mixtures(
-    counts: pd.DataFrame, bases: Sequence[str], found: Mapping[str, dict[str, np.ndarray]]
+    counts: pd.DataFrame,
+    bases: Sequence[str],
+    found: Mapping[str, dict[str, np.ndarray]],
+    method: str = GUIDED,
+    plain: str = PLAIN,
 ) -> np.ndarray:
-    """pass@16 `[bases]` of draws from the base and PLAIN, mixed to be right as often as GUIDED is
-    where RL trains; all with correct working."""
-    accuracy, most, least = (found[row]["working"] for row in (GUIDED, PLAIN, BASE))
+    """pass@16 `[bases]` of draws from the base and `plain`, mixed to be right as often as `method`
+    is where RL trains, a mean over runs; all with correct working."""
+    accuracy, most, least = (found[row]["working"] for row in (method, plain, BASE))
     shares = np.clip((most - accuracy) / np.maximum(most - least, 1e-9), 0, 1)
     mixed = []
     for base, share in zip(bases, shares, strict=True):
-        own = counts[counts["model"] == base].sort_values("problem_id").groupby("algorithm")
-        drawn, trained = (own.get_group(row)["worked"].to_numpy(int) for row in (BASE, PLAIN))
+        own = counts[counts["model"] == base]
+        runs = own.pivot(index=["algorithm", "train_seed"], columns="problem_id", values="worked")
+        drawn, trained = (runs.loc[row].to_numpy(int) for row in (BASE, plain))
         n = int(counts["n_samples"].iloc[0])
-        mixed.append(mixture_pass_at_k(n, drawn, trained[None], float(share), K).mean())
+        mixed.append(mixture_pass_at_k(n, drawn[0], trained, float(share), K).mean())
     return np.array(mixed)
 
 
