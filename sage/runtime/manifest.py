@@ -135,10 +135,11 @@ def git_commit() -> str:
 
 def hardware() -> dict[str, Any]:
     """Processor, cores, memory and the GPU, if torch is loaded and sees one, with the precision of
-    its products of float32: `highest`, or `high` for TF32."""
+    products of float32 on a GPU or where it is not `highest`: `high` is TF32, `medium` bfloat16."""
     torch = sys.modules.get("torch")
     gpu = torch.cuda.get_device_name(0) if torch and torch.cuda.is_available() else None
-    precise = {"float32_products": torch.get_float32_matmul_precision()} if torch and gpu else {}
+    products = torch.get_float32_matmul_precision() if torch else "highest"
+    precise = {"float32_products": products} if gpu or products != "highest" else {}
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "cpu": _processor(),
