@@ -102,6 +102,14 @@ def test_links_within_the_page_lead_to_headings() -> None:
     assert links <= anchors
 
 
+def test_the_table_of_studies_has_each_once() -> None:
+    page = (CONFIG / "README.md").read_text(encoding="utf-8")
+    table = page.split("## The studies")[1].split("<!-- begin")[0]
+    first = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
+    assert sorted(named) == sorted(file.stem for file in CONFIG.glob("studies/*.yaml"))
+
+
 @pytest.mark.slow
 def test_names_in_trl_are_settings_of_trl() -> None:
     from trl import GRPOConfig, ModelConfig, SFTConfig
