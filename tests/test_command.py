@@ -121,6 +121,7 @@ def test_each_command_has_a_short_help(name: str, capsys: pytest.CaptureFixture)
     printed = capsys.readouterr().out
     assert printed.startswith(f"sage-rlvr {name} ")
     assert len(printed.splitlines()) == 4
+    assert command.TARGETS[name][1:] in printed  # RO-Crate and STUDY FOLDER as they are written
 
 
 def test_help_has_a_line_for_each_command(capsys: pytest.CaptureFixture) -> None:

@@ -45,6 +45,15 @@ COLUMNS = {
 }
 """What a file of samples says, and the columns that say it, the first that there is."""
 
+MEANING = {
+    "problem": "the problem",
+    "correct": "whether the completion is right",
+    "seed": "the training run",
+    "benchmark": "the benchmark",
+    "cluster": "what several problems were drawn with",
+}
+"""The same columns, as `--help` explains them."""
+
 NEEDED = ("problem", "correct")
 
 MODEL = "these samples"
@@ -256,13 +265,19 @@ def draw(curves: pd.DataFrame, path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and print the comparison; the exit status is 1 if there is none."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m sage.evaluation.compare",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("methods", nargs="+", help="PATH or NAME=PATH, two or more")
-    parser.add_argument("--k", type=int, help="a power of two; half of the samples unless named")
-    parser.add_argument("--only", default="", help="COLUMN=VALUE: the rows to take")
+    parser.add_argument("--k", type=int, help="a power of two (default: half of the samples)")
+    parser.add_argument(
+        "--only", default="", metavar="COLUMN=VALUE", help="compare these rows only"
+    )
     parser.add_argument("--figure", type=Path, help="a file for the curves, .svg, .pdf or .png")
     for what in COLUMNS:
-        parser.add_argument(f"--{what}", help=f"the column of the {what}")
+        parser.add_argument(f"--{what}", metavar="COLUMN", help=f"the column with {MEANING[what]}")
     given = vars(parser.parse_args(arguments))
     named = [one.rpartition("=") for one in given["methods"]]
     try:

@@ -1,4 +1,4 @@
-"""The command `sage-rlvr`: Snakemake with a study's name, settings on the command line, and quiet.
+"""The command `sage-rlvr` runs Snakemake for a study, and shows its progress in one line.
 
     sage-rlvr run [STUDY] [--set KEY=VALUE]... [--verbose] [anything that Snakemake takes]
 
@@ -24,24 +24,24 @@ from sage.runtime.survivors import Locked, release_stale_lock
 
 TARGETS = {
     "run": "make all results of a study, and its report",
-    "report": "the same, by the name of its page",
-    "report_partial": "a page of the results so far, also while the study runs",
-    "plan": "the cost of a study before it is run",
-    "check": "whether this machine can run it",
-    "compare": "a finished study with a kept run: compare STUDY FOLDER; two studies on one page: "
-    "compare A B --html PAGE",
-    "resolved": "the study's settings with every default",
-    "audit": "how often the grader may err on the study's samples",
-    "verify": "whether results are still what jobs made",
-    "archive": "a finished study as one RO-Crate",
-    "publish": "cards, logbook and scores of a finished study",
+    "report": "the same as run",
+    "report_partial": "make a page of the results so far, also while the study runs",
+    "plan": "print what a study costs: jobs, tokens, hours, disk, memory",
+    "check": "print what this machine lacks for a study",
+    "compare": "compare a finished study with a kept run: compare STUDY FOLDER; or put two studies "
+    "on one page: compare A B --html PAGE",
+    "resolved": "print the study's settings with every default",
+    "audit": "grade a finished study's samples in two other ways, and count the differences",
+    "verify": "check that the results are still the files that jobs wrote",
+    "archive": "pack a finished study as one RO-Crate",
+    "publish": "write cards, logbook and scores of a finished study, to share",
 }
 """Commands that are Snakemake's targets, with what they do."""
 
 MODULES = {
-    "watch": "how far a running study is",
-    "new": "write a study of your own",
-    "grade": "grade completions from files, whoever drew them",
+    "watch": "show the progress of a running study",
+    "new": "write a study of your own model and problems",
+    "grade": "grade completions from files, whatever program made them",
 }
 """Commands that are a module beside this one: they start no jobs."""
 
@@ -113,17 +113,19 @@ def _config(word: str) -> str:
 def usage() -> str:
     """What there is to type."""
     rows = [f"  {name:14} {does}" for name, does in (TARGETS | MODULES).items()]
-    return "\n".join([(__doc__ or "").partition("\n\nIt puts")[0], "", *rows])
+    more = "sage-rlvr COMMAND --help says what a command takes."
+    return "\n".join([(__doc__ or "").partition("\n\nIt puts")[0], "", *rows, "", more])
 
 
 def usage_of(command: str) -> str:
     """What there is to type for one of TARGETS."""
     studies = "STUDY FOLDER" if command == "compare" else "[STUDY]"
+    default = "" if command == "compare" else " (default: that of config/config.yaml)"
+    does = TARGETS[command]
     return (
         f"sage-rlvr {command} {studies} [--set KEY=VALUE]... [--config results=FOLDER]\n\n"
-        f"{TARGETS[command].capitalize()}. STUDY is a name of config/studies, or a file; without "
-        "one it is mini.\nAnything else goes to Snakemake, such as -n for what would run: "
-        "`snakemake --help` has it all."
+        f"{does[0].upper()}{does[1:]}. STUDY is a name in config/studies, or a file{default}.\n"
+        "All else goes to Snakemake: -n shows what would run, `snakemake --help` has the rest."
     )
 
 

@@ -1,11 +1,11 @@
-"""Grades completions from files, whoever drew them, and prints pass@k.
+"""Grades completions from files, whatever program made them, and prints pass@k.
 
     sage-rlvr grade completions.jsonl --out graded.parquet
     sage-rlvr grade completions.csv --data problems.csv --answers boxed
 
 A row is a completion, or a list of them: CSV, JSON Lines or Parquet with the columns `problem`,
 `answer` (the correct one) and `completion`, and where there are several, `seed` and `benchmark`.
-With --data the correct answers come from a file with a row for each problem. What is written has
+With --data the correct answers come from a file with a row for each problem. The graded file has
 all columns and `correct`: `python -m sage.evaluation.compare` compares two such files.
 """
 
@@ -117,18 +117,21 @@ def main(arguments: Sequence[str]) -> int:
         "--out",
         type=Path,
         default=Path("graded.parquet"),
-        help="what is written, in one of these formats",
+        help="the graded file, .csv, .jsonl or .parquet (default: graded.parquet)",
     )
-    parser.add_argument("--kind", default="math", choices=get_args(Kind), help="what answers are")
+    parser.add_argument(
+        "--kind", default="math", choices=get_args(Kind), help="how answers are compared"
+    )
     parser.add_argument(
         "--answers",
         default="tags",
         choices=ANSWERS,
-        help=f"where answers stand: tags is {SOLUTION_OPEN}…{SOLUTION_CLOSE}, boxed \\boxed{{}}, "
-        "whole all of the completion",
+        help=f"where a completion has its answer: in {SOLUTION_OPEN}…{SOLUTION_CLOSE} (tags), in "
+        "\\boxed{} (boxed), or the whole text (whole)",
     )
     for name in ("problem", "answer", "completion"):
-        parser.add_argument(f"--{name}", default=name, metavar="COLUMN", help="its column")
+        told = f"the column of the {name} (default: {name})"
+        parser.add_argument(f"--{name}", default=name, metavar="COLUMN", help=told)
     given = parser.parse_args(arguments)
     try:
         if given.out.suffix not in FORMATS:

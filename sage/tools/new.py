@@ -1,4 +1,4 @@
-"""Writes a commented study of a model and problems of one's own, which runs as it is.
+"""Writes a study of your own model and problems, with comments; it runs as it is.
 
     sage-rlvr new --model FOLDER_OR_HUB_ID --data FILE_OR_HUB_ID --out my.yaml
 

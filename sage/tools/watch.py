@@ -1,4 +1,4 @@
-"""How far a study is, how long it may take, and what its running jobs train: `make watch`.
+"""Shows how far a study is, the time left, and the rewards of its running jobs: `make watch`.
 
 It reads results, manifests and logs only, so it can run beside Snakemake, which keeps its lock, and
 on a machine that shares the folder. Time left is that of training and sampling at the mean time of
@@ -152,8 +152,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="sage-rlvr watch", description=about)
     parser.add_argument("study", nargs="?", help="default: the one that config/config.yaml names")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in run")
-    parser.add_argument("--every", type=float, default=10.0, help="seconds; 0 prints once")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="settings, as given to run"
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=10.0,
+        help="seconds between two looks (default: 10); 0 prints once and ends",
+    )
     options = parser.parse_args(arguments)
     given = {key: value for key, value in vars(options).items() if key != "every" and value}
     try:
