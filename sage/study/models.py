@@ -53,9 +53,9 @@ class LoRA(Strict):
 class SFT(Strict):
     """Supervised fine-tuning to the answer format.
 
-    An adapter is trained on conversations in the answer format and then merged. How many were
-    kept, left out for their length and cut stands in the checkpoint's manifest. Where the paper
-    and its release differ, see the readings.
+    An adapter is trained on conversations in the answer format and then merged. The checkpoint's
+    manifest says how many were kept, left out for their length, and cut. Where the paper and its
+    release differ, see the readings.
     """
 
     data: Annotated[Name, known("data")] | None = None
@@ -75,7 +75,7 @@ class SFT(Strict):
     length: Literal["conversation", "prompt"] = "conversation"
     """what may take at most half of `max_tokens`; longer examples are left out"""
     too_long: Literal["leave_out", "cut"] = "leave_out"
-    """what becomes of a conversation of more than `max_tokens`"""
+    """what is done with a conversation of more than `max_tokens`"""
     loss: Literal["text", "completion"] = "text"
     """what is learnt: the whole text, problem included, or the completion alone [TRL:
     completion_only_loss]"""
