@@ -72,7 +72,7 @@ class CreditRule(Protocol):
 
 @dataclass(frozen=True)
 class K1InReward:
-    """The log ratio as part of the reward: each token answers for the leash of those after it.
+    """The log ratio as part of the reward: a token is charged with it, and with those after it.
 
     A_t = A - beta (L_t - mean of L_t over the prompt's other completions) (1 - 1/G), where
     L_t = sum over t' >= t of log pi - log pi_ref - log q. With centred A and a loss that sums over

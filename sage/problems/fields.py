@@ -26,8 +26,8 @@ Split = Annotated[
 Hints = Annotated[
     bool,
     about(
-        "whether each problem carries a hint, the first steps of its solution, which "
-        "`guided_retry` draws under and nothing else shows"
+        "whether each problem has a hint, the first steps of its solution; only "
+        "`guided_retry` shows it to the policy"
     ),
 ]
 People = Annotated[list[Annotated[int, Field(ge=2, le=8)]], Field(min_length=1)]

@@ -42,11 +42,11 @@ class Terrain(Strict):
     """walls of a maze, in half of the mazes rows, in the others columns; at most half of `side`,
     for walls do not touch [walls]"""
     gaps: Annotated[list[Positive], Field(min_length=1), Distinct]
-    """open cells of a wall; each number is as likely [cells]"""
+    """open cells of a wall; all numbers are equally likely [cells]"""
     boulders: Annotated[int, Field(ge=0)]
     """further cells that are closed, anywhere; at most `side` [cells]"""
     distances: Annotated[list[Positive], Field(min_length=1), Distinct]
-    """lengths of the shortest route; each is as likely [moves]"""
+    """lengths of the shortest route; all are equally likely [moves]"""
     detours: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), Distinct]
     """by how much closed cells make the shortest route longer [moves]"""
     spare: Annotated[int, Field(ge=0)]
@@ -154,8 +154,8 @@ class RoutesCorpus(Terrain):
     source: Literal["routes"]
     """walks through mazes"""
     toward: Share
-    """a move goes to one of the cells nearest to the goal; else to any that may follow, the same
-    among them [probability]"""
+    """how often a move goes to one of the cells nearest to the goal; otherwise all cells that may
+    follow are equally likely [probability]"""
 
     def worked(self, seed: int) -> Iterator[Worked]:
         """Walks through training mazes, without end; the answer is the walk.

@@ -47,14 +47,14 @@ LARGE = 8
 class SumsSet(Generated):
     """Sheets of several small sums at once, from this project's generator.
 
-    All sums of a sheet are of one kind, its stratum; the answer is one number, a digit a sum. The
-    strata take turns.
+    All sums of a sheet are of one kind, its stratum. The answer is one number with one digit for
+    each sum. The strata take turns.
     """
 
     source: Literal["sums"]
     """generated sheets of sums"""
     strata: Annotated[list[StrategyName], Field(min_length=1)] = Field(list(STRATA))
-    """kinds of sheets, each named after the strategy that pays there"""
+    """kinds of sheets, each named after the strategy that is right there"""
     parts: Parts = 5
     hints: Hints = False
 
@@ -70,11 +70,12 @@ class SumsSlips(Strict):
     """How often a step of a worked sheet is wrong."""
 
     small: Share
-    """the last addition gives one too few: sums below 8, by the strategy that pays [probability]"""
+    """the last addition gives one too few: sums below 8, by the strategy that is right
+    [probability]"""
     large: Share
     """the same for sums of 8 and 9 [probability]"""
     other: Share
-    """a pair makes one too few: all sums, by any other strategy [probability]"""
+    """a pair gives one too few: all sums, by any other strategy [probability]"""
 
 
 def chooses(strategy: StrategyName, alignment: Alignment, common: Sequence[StrategyName]) -> bool:
@@ -108,7 +109,7 @@ def work_sheet(
 
 
 class SumsCorpus(Strict):
-    """Sheets of sums worked by six strategies, each of which pays on one kind of sheet.
+    """Sheets of sums worked by six strategies, each of which is right on one kind of sheet.
 
     How often a strategy is used does not depend on the sheet; how often it slips does. All sheets
     are of the split `train`.
@@ -125,11 +126,11 @@ class SumsCorpus(Strict):
     """how often a step is wrong"""
     parts: Parts = 5
     common: list[StrategyName] = Field(["plain", "turn"])
-    """the strategies that pay where RL trains; the others are those it may lose"""
+    """the strategies that are right where RL trains; the others are those that it may lose"""
     alignment: Alignment = "plus"
-    """who chooses which pair of numbers a step works with next, which makes branch points:
-    strategies other than `common` (`plus`), all (`zero`), or those of `common` (`minus`). The
-    others draw from three pairs, too few for a branch point"""
+    """which strategies have branch points, that is, choose the next pair of numbers freely: those
+    not in `common` (`plus`), all (`zero`), or those in `common` (`minus`). The others draw from
+    three pairs, too few for a branch point"""
     branches: Branches = "pairs"
     """what is chosen at a branch point: the next pair, or as many numbers that mean nothing (a
     placebo)"""
