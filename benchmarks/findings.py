@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,10 @@ from sage.runtime.manifest import versions
 
 ROOT = Path(__file__).parents[1]
 EVALUATION_SEEDS = 5
-"""Of the paper's means and standard deviations."""
+"""Of the paper's means and standard deviations: `paper_seeds` shows it."""
+
+PROBLEMS = {"aime": 60, "amc23": 40, "math500_level5": 134, "minerva": 272}
+"""Of the paper's benchmarks."""
 
 MEANS = {
     "table1": (
@@ -44,12 +49,50 @@ MEANS = {
         ("grpo", "base"),
     ),
     "table3": (("bnpo_branch", "bnpo_no_kl"), ("dapo_branch", "dapo_no_kl")),
+    "table4": (("grpo_branch", "grpo"), ("grpo", "base")),
     "table9": (("grpo", "base"), ("grpo_branch", "grpo")),
 }
 """Pairs of methods compared by the mean over a table's benchmarks."""
 
 RANK, WIDTH, STANDARD_DEVIATION = 8, 1024, 0.02
 """Of the adapter and of the weights that it is merged into."""
+
+
+def paper_seeds() -> list[dict[str, Any]]:
+    """In how many cells the mean and deviation can be those of so many seeds.
+
+    A seed's pass@k, by the paper's estimator, is a whole number of problems solved. The deviation
+    has n - 1 or n below the sum of squares (`ddof` 1 or 0).
+    """
+    names = ("table1", "table3", "table4", "table9")
+    cells = pd.concat([pd.read_csv(ROOT / f"reports/paper/{name}.csv") for name in names])
+    found = []
+    for seeds, ddof in ((3, 1), (4, 1), (5, 1), (6, 1), (5, 0)):
+        fits = [
+            _can_be(row["value"], row["std"], PROBLEMS[row["benchmark"]], seeds, ddof)
+            for row in cells.to_dict("records")
+        ]
+        found.append({"seeds": seeds, "ddof": ddof, "fit": sum(fits), "cells": len(fits)})
+    return found
+
+
+def _can_be(mean: float, std: float, problems: int, seeds: int, ddof: int) -> bool:
+    """Whether `seeds` shares of `problems` have this mean and deviation, rounded to 3 digits."""
+    half, whole = 0.0005 + 1e-9, problems * seeds
+    low, high = ((seeds - ddof) * (max(std + sign * half, 0.0) * problems) ** 2 for sign in (-1, 1))
+    totals = range(math.ceil((mean - half) * whole), math.floor((mean + half) * whole) + 1)
+    rests = {total % seeds for total in totals}
+    return any(low <= q - r**2 / seeds <= high for r in rests for q in _squares(seeds, r))
+
+
+@cache
+def _squares(count: int, total: int) -> frozenset[int]:
+    """All sums of squares, up to a limit, of `count` whole numbers that add up to `total`."""
+    reach, limit = range(-14, 15), 200
+    sums = {(0, 0)}
+    for _ in range(count):
+        sums = {(s + n, q + n * n) for s, q in sums for n in reach if q + n * n <= limit}
+    return frozenset(q for s, q in sums if s == total)
 
 
 def paper_differences() -> list[dict[str, Any]]:
@@ -85,10 +128,11 @@ def paper_differences() -> list[dict[str, Any]]:
 
 
 def paper_means() -> list[dict[str, Any]]:
-    """The pairs in MEANS by the mean over their table's benchmarks: Welch's t-test, p unadjusted.
+    """The pairs in MEANS by the mean over their table's benchmarks: Welch's t-test.
 
-    For each k. Benchmarks are independent, each with its mean and deviation over five evaluation
-    seeds; the noise of training runs and problems is not in it.
+    For pass@1 and for the table's larger k, each of them adjusted after Holm over all pairs.
+    Benchmarks are independent, each with its mean and deviation over five evaluation seeds; the
+    noise of training runs and problems is not in it.
     """
     rows = []
     for name, pairs in MEANS.items():
@@ -118,6 +162,10 @@ def paper_means() -> list[dict[str, Any]]:
                         "p": float(f"{2 * student.sf(abs(difference / error), df):.3g}"),
                     }
                 )
+    for of_accuracy in (True, False):
+        family = [row for row in rows if (row["quantity"] == "pass@1") == of_accuracy]
+        for row, p in zip(family, holm(np.array([row["p"] for row in family])), strict=True):
+            row["holm"] = float(f"{p:.3g}")
     return rows
 
 
@@ -163,6 +211,7 @@ def main() -> int:
     logging.disable(logging.ERROR)  # Math-Verify's, a line for each text it cannot read
     content: dict[str, Any] = {
         "versions": versions(),
+        "paper_seeds": paper_seeds(),
         "paper_differences": paper_differences(),
         "paper_means": paper_means(),
         "merged_adapters": merged_adapters(),

@@ -19,7 +19,7 @@ from benchmarks import (
     sizes,
     study_tables,
 )
-from benchmarks.findings import merged_adapters, paper_differences, paper_means
+from benchmarks.findings import merged_adapters, paper_differences, paper_means, paper_seeds
 from sage.claims.tests import load_claims
 from sage.evaluation.curves import ANSWERS, WORKING, curves_of, right_counts
 from sage.evaluation.intervals import holm, interval_of_difference
@@ -54,17 +54,35 @@ def test_the_papers_differences_are_computed_from_its_tables() -> None:
     assert sum(table["tests"] for table in FOUND["paper_differences"]) == 50
 
 
+def test_the_papers_deviations_are_those_of_five_seeds() -> None:
+    """Nothing else fits: a mean of 26 of 60 problems with deviation 0.012, such as 25, 25, 26, 27,
+    27, is that of five seeds, and with n in the place of n - 1 it is none."""
+    assert paper_seeds() == FOUND["paper_seeds"]
+    fits = {(row["seeds"], row["ddof"]): row["fit"] for row in FOUND["paper_seeds"]}
+    assert fits[5, 1] == FOUND["paper_seeds"][0]["cells"] == 90
+    assert f"seeds {fits[3, 1]}, {fits[4, 1]} and {fits[6, 1]} can" in TEXT
+    assert f"with n in it {fits[5, 0]}." in TEXT
+    assert findings._can_be(0.433, 0.012, 60, 5, 1)
+    assert not findings._can_be(0.433, 0.012, 60, 5, 0)
+
+
 def test_the_papers_means_are_computed_from_its_tables() -> None:
     assert paper_means() == FOUND["paper_means"]
-    shown = [row for row in FOUND["paper_means"] if row["quantity"] == "pass@256"]
-    assert len(shown) == 11
+    shown = [row for row in FOUND["paper_means"] if row["quantity"] != "pass@1"]
+    assert f"for all {len(shown)} contrasts" in TEXT
+    assert f"one of {len(shown)} contrasts" in ARTICLE
+    assert sum(row["holm"] < 0.05 for row in shown) == 1
+    assert sum(row["p"] < 0.05 for row in shown) == 5
     for row in shown:
         number, points = (
             row["table"].removeprefix("table"),
             f"{row['points']:+.1f}".replace("-", "−"),
         )
-        p = "below .001" if row["p"] < 0.001 else f"{row['p']:.3f}".removeprefix("0")
-        end = f"| {points} | {p} |"
+        p, holm = (
+            "below .001" if row[key] < 0.001 else f"{row[key]:.3f}".removeprefix("0")
+            for key in ("p", "holm")
+        )
+        end = f"| {points} | {p} | {holm.removesuffix('.000')} |"
         lines = [line for line in TEXT.splitlines() if line.startswith(f"| {number} |")]
         assert any(line.endswith(end) for line in lines), row
 
