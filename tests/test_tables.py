@@ -8,7 +8,7 @@ from report_frames import METRICS, ROOT, Given, a_study, pass_at_k, table_of
 from table_frames import MeasuredFrames
 
 from sage.analysis.tails import tail_table
-from sage.exhibits import load_study
+from sage.exhibits import kind_of, load_study
 from sage.exhibits.accuracy import reading_table
 from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
@@ -163,6 +163,13 @@ class TestMeasures(MeasuredFrames):
         others = self.PATTERNS[self.PATTERNS["algorithm"] == "other"]
         with pytest.raises(ValueError, match="table2: rows base, grpo, branch are asked for, but"):
             table_of(a_study(), "table2", patterns=others)
+
+    def test_the_papers_patterns_are_compared_as_means_over_problems(self) -> None:
+        study = a_study()
+        display = Given(study, "table2", (), Path(), {"patterns": self.PATTERNS})
+        values = kind_of(study, "table2").as_in_paper(display)
+        of_branch = values[values["algorithm"] == "branch"].set_index("quantity")["value"]
+        assert of_branch.to_dict() == {"proof": 0.30, "setup": 0.55}
 
 
 class TestSettings:

@@ -97,7 +97,8 @@ class PatternTable(ExhibitOfRows, Kind):
         return TableDocument(frame, table, caption)
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
-        named = {"pattern": "quantity", "pooled": "value"}
+        """The means of the problems' shares, which the paper's numbers must be."""
+        named = {"pattern": "quantity", "per_problem": "value"}
         return self.table(display).frame.rename(columns=named).assign(benchmark=self.benchmark)
 
 
