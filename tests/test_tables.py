@@ -209,6 +209,7 @@ class TestSettings:
         rates = rl_settings(study.model_copy(update={"study": own})).set_index("parameter")
         assert rates.loc["Learning rate", "tiny"] == f"0.001; 0.003 ({row.title})"
         assert table.loc["Guide random: periods", "tiny"] == "8"
+        assert table.loc["Guide random: decay", "tiny"] == "0.9"  # a default
         assert table.loc["Guide random: periods", "tiny_long"] == NONE
         assert table.loc["Random seed", "tiny"] == "3407"
 

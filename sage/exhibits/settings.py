@@ -14,7 +14,7 @@ from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
-from sage.study import RL, Model, ResolvedStudy
+from sage.study import REGISTRIES, RL, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.models import LoRA
 
@@ -135,7 +135,8 @@ def _of_algorithms(study: ResolvedStudy, model: str, rl: RL) -> dict[str, str]:
             own["KL term and estimator"] = f"{row.kl}, {row.estimator}"
         if guide := row.guide:
             low, high = guide.clamp
-            of_guide = {**guide.settings, "clamp": f"{low:g} to {high:g}"}
+            known = REGISTRIES["guide"].settings(guide.kind)(**guide.settings).model_dump()
+            of_guide = {**guide.settings, **known, "clamp": f"{low:g} to {high:g}"}
             own |= {f"Guide {guide.kind}: {key}": value for key, value in of_guide.items()}
         for parameter, value in own.items():
             rows = collected.setdefault(parameter, {}).setdefault(_text(value), [])
