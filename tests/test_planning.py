@@ -13,7 +13,16 @@ from sage.claims.tests import load_claims
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.study.written import extended
-from sage.tools.plan import Stage, memory_hints, plan, questions, render_plan, total, uncounted
+from sage.tools.plan import (
+    Stage,
+    memory_hints,
+    plan,
+    questions,
+    render_plan,
+    time_hints,
+    total,
+    uncounted,
+)
 
 
 def stages(study: str, results: Path) -> dict[tuple[str, str], Stage]:
@@ -147,6 +156,22 @@ def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:
     assert " on GPUs, " in text
     assert "With 8 GPUs at a time" in text
     assert "GPUs at a time" not in render_plan(loaded, found)
+    assert "does not include sft of qwen_math_7b: their tokens are not known yet." in text
+    assert "speed unknown" not in text
+
+
+@pytest.mark.parametrize("speed", [10_000.0, 20_000.0])
+def test_a_job_that_may_outlast_its_request_is_named(tmp_path: Path, speed: float) -> None:
+    """700 puzzles with 5 x 256 completions of 2,048 tokens: 51 hours at 10,000 tokens a second."""
+    loaded = load_study("paper", ROOT / "config", [f"models.qwen_math_7b.job.sampling={speed}"])
+    found = plan(loaded, Results(tmp_path))
+    sample = next(s for s in found if s.name == "sample" and s.model == "qwen_math_7b")
+    assert sample.largest == 700 * 5 * 256 * 2048
+    hints = time_hints(loaded, found)
+    assert len(hints) == (speed == 10_000)
+    if hints:
+        assert "largest job of sample takes up to 50 h 58 min at this speed" in hints[0]
+        assert "asks for 48 h" in hints[0]
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,16 @@ TIMES = Path("benchmarks")
 class Stage:
     """One kind of job for one model; `None` means unknown.
 
-    `tokens` are of all jobs, `memory_gb` is asked for by each; `used_gb` and `used_gpu_gb` are the
-    most that a run has used. `source` says where the speed is from.
+    `tokens` are of all jobs, `largest` those of the largest; `memory_gb` is asked for by each;
+    `used_gb` and `used_gpu_gb` are the most that a run has used. `source` says where the speed is
+    from.
     """
 
     name: str
     model: str
     jobs: int
     tokens: int | None
+    largest: int | None
     tokens_per_second: float | None
     gpus: int
     memory_gb: int
@@ -73,9 +75,17 @@ class Stage:
     @property
     def hours(self) -> float | None:
         """Total hours of all its jobs."""
-        if self.tokens is None or self.tokens_per_second is None:
+        return self._hours(self.tokens)
+
+    @property
+    def longest(self) -> float | None:
+        """Hours of its largest job."""
+        return self._hours(self.largest)
+
+    def _hours(self, tokens: int | None) -> float | None:
+        if tokens is None or self.tokens_per_second is None:
             return None
-        return self.tokens / self.tokens_per_second / 3600
+        return tokens / self.tokens_per_second / 3600
 
 
 def plan(
@@ -90,19 +100,21 @@ def plan(
         if sft := model.sft:
             tokens = sft.examples and sft.examples * sft.epochs * sft.max_tokens
             manifests = [results.parent(name) / "manifest.json"]
-            stages.append(_stage(study, below, "sft", name, 1, tokens, manifests))
+            stages.append(_stage(study, below, "sft", name, 1, tokens, tokens, manifests))
         if rl := model.rl:
             runs = study.trained_runs(name)
-            completions = rl.steps * rl.prompts_per_step * rl.rollouts
-            tokens = len(runs) * completions * rl.sampling.max_tokens
+            each = rl.steps * rl.prompts_per_step * rl.rollouts * rl.sampling.max_tokens
+            tokens = len(runs) * each
             manifests = [results.policy(run) / "manifest.json" for run in runs]
-            stages.append(_stage(study, below, "rl", name, len(runs), tokens, manifests))
+            stages.append(_stage(study, below, "rl", name, len(runs), tokens, each, manifests))
         drawn, pairs = study.evaluation(name), study.evaluated_runs(name)
         sizes = [_problems(study, benchmark, results) for _, benchmark in pairs]
         each = drawn.samples * len(drawn.seeds) * drawn.sampling.max_tokens
-        tokens = None if None in sizes else each * sum(size or 0 for size in sizes)
+        known = [size for size in sizes if size is not None]
+        tokens = each * sum(known) if len(known) == len(sizes) else None
+        largest = each * max(known, default=0)
         manifests = [results.sample_manifest(*pair) for pair in pairs]
-        stages.append(_stage(study, below, "sample", name, len(pairs), tokens, manifests))
+        stages.append(_stage(study, below, "sample", name, len(pairs), tokens, largest, manifests))
     return stages
 
 
@@ -113,6 +125,7 @@ def _stage(
     model: str,
     jobs: int,
     tokens: int | None,
+    largest: int | None,
     manifests: Iterable[Path],
 ) -> Stage:
     """A stage with what runs with a manifest have used, and the best known speed."""
@@ -137,7 +150,8 @@ def _stage(
             speeds |= _kept_speed(other, name)
     source, speed = next(((s, v) for s, v in speeds.items() if v), ("", None))
     used = peak("peak_memory_gib"), peak("peak_gpu_memory_gib")
-    return Stage(name, model, jobs, tokens, speed, asked.gpus, asked.host_memory_gb, *used, source)
+    sizes = jobs, tokens, largest
+    return Stage(name, model, *sizes, speed, asked.gpus, asked.host_memory_gb, *used, source)
 
 
 def _kept_speed(study: ResolvedStudy, stage: str) -> dict[str, float | None]:
@@ -205,15 +219,19 @@ def render_plan(study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 
             f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
             f"{_time(gpu_hours / gpu_limit)}."
         )
-    if unknown := list(dict.fromkeys(row.model for row in stages if row.hours is None)):
-        names = list(dict.fromkeys(row.name for row in stages if row.hours is None))
-        lines.append(
-            f"The time does not include {listed(names)} of {listed(unknown)}: speed unknown. Run "
-            "one job, or set training and sampling in the model's job section."
-        )
+    slow = "speed unknown. Run one job, or set training and sampling in the model's job section"
+    for why, rows in (
+        ("their tokens are not known yet", [row for row in stages if row.tokens is None]),
+        (slow, [row for row in stages if row.tokens is not None and row.hours is None]),
+    ):
+        if rows:
+            names = listed([*dict.fromkeys(row.name for row in rows)])
+            models = listed([*dict.fromkeys(row.model for row in rows)])
+            lines.append(f"The time does not include {names} of {models}: {why}.")
     asked = {name: model.job for name, model in study.study.models.items()}
     jobs = {name: (job.gpus, job.host_memory_gb, job.hours) for name, job in asked.items()}
     lines += [*uncounted(study), *questions(stages), *memory_hints(stages), *_gpu_hints(study)]
+    lines += time_hints(study, stages)
     return "\n".join([*lines, *(places(jobs, offered) if (offered := partitions()) else ())])
 
 
@@ -276,6 +294,20 @@ def memory_hints(stages: Iterable[Stage]) -> list[str]:
             hints.append(f"{usage}, which is close to the limit: set memory_gb to {better}.")
         elif asked > GENEROUS * peak and better * each < asked:
             hints.append(f"{usage}: memory_gb {better} is enough.")
+    return hints
+
+
+def time_hints(study: ResolvedStudy, stages: Iterable[Stage]) -> list[str]:
+    """A line for each stage whose largest job may take longer than it asks for."""
+    hints = []
+    for stage in stages:
+        hours = study.model(stage.model).job.hours
+        if (longest := stage.longest or 0.0) > hours:
+            hints.append(
+                f"{stage.model}: its largest job of {stage.name} takes up to {_time(longest)} at "
+                f"this speed and asks for {hours} h. SLURM stops it then; tried again, it goes on "
+                "from what is there. Or raise hours in its job section."
+            )
     return hints
 
 
