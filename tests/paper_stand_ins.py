@@ -127,6 +127,8 @@ def shortened(study: Path, engine: str) -> dict[str, Any]:
         for key, few in {"samples": 2, "snapshots": 2, "responses": 4}.items():
             if key in exhibit or (exhibit["kind"], key) == ("perplexity", "responses"):
                 exhibit[key] = few
+        if exhibit["kind"] == "perplexity":
+            del exhibit["problems"]  # not among the first two
         if exhibit["kind"] == "step_times":
             exhibit["rounds"] = 6
     return content
