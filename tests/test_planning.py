@@ -13,6 +13,7 @@ from sage.claims.tests import load_claims
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.study.written import extended
+from sage.tools.check.machine import gpu_memory
 from sage.tools.plan import (
     Stage,
     memory_hints,
@@ -158,6 +159,14 @@ def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:
     assert "GPUs at a time" not in render_plan(loaded, found)
     assert "does not include sft of qwen_math_7b: their tokens are not known yet." in text
     assert "speed unknown" not in text
+
+
+def test_the_memory_of_gpus_that_the_documents_name_is_that_of_check(tmp_path: Path) -> None:
+    found = gpu_memory(load_study("paper", ROOT / "config"), Results(tmp_path), [80 * 10**9])
+    needed = {one.what.rpartition(" ")[2]: one.needed.partition(" and")[0] for one in found}
+    text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
+    assert f"holds {needed['qwen_math_7b']} of a GPU for a 7B model" in text
+    assert f"and {needed['qwen_3b_instruct']} where all weights" in text
 
 
 @pytest.mark.parametrize("speed", [10_000.0, 20_000.0])
