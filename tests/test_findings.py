@@ -66,6 +66,21 @@ def test_the_papers_deviations_are_those_of_five_seeds() -> None:
     assert not findings._can_be(0.433, 0.012, 60, 5, 0)
 
 
+def test_the_papers_deviations_at_pass_at_1_are_held_against_the_binomial() -> None:
+    tables = {n: pd.read_csv(ROOT / f"reports/paper/table{n}.csv") for n in (1, 9)}
+    ones = {n: table[table["quantity"] == "pass@1"] for n, table in tables.items()}
+    of_base = ones[1]["algorithm"] == "base"
+    trained, base = (100 * (ones[1]["std"][at] ** 2).mean() ** 0.5 for at in (~of_base, of_base))
+    assert f"by {trained:.1f} points (root mean square), the base by {base:.1f}" in TEXT
+    shares = {
+        n: one["std"] ** 2
+        / (one["value"] * (1 - one["value"]) / one["benchmark"].map(findings.PROBLEMS))
+        for n, one in ones.items()
+    }
+    assert f"at most {shares[9].max() ** 0.5:.2f} of\n" in TEXT
+    assert f"those of Table 1 are {shares[1].mean() ** 0.5:.2f} of it" in TEXT
+
+
 def test_the_papers_means_are_computed_from_its_tables() -> None:
     assert paper_means() == FOUND["paper_means"]
     shown = [row for row in FOUND["paper_means"] if row["quantity"] != "pass@1"]
