@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -267,6 +268,10 @@ def test_coins_follow_from_seed_step_and_place() -> None:
     assert coins(1, 5) == [first]
     assert coins(1, 6) == [next_step]
     assert coins(2, 5) != [first]
+    of_all = columns
+    columns = {name: values[:2000] for name, values in of_all.items()}
+    with patch("sage.training.rewards.PartialState", return_value=Mock(process_index=1)):
+        assert coins(1, 5, 5) == [first[2000:], again[2000:]]  # of two processes the second
 
 
 def test_correctness_counts_for_nothing_where_a_row_does_not_reward_it() -> None:

@@ -91,9 +91,9 @@ def graded(
 
     Correctness is always there, for it is logged and filters look at it. A completion is graded
     once, by the first function; `longest` is the length limit in tokens. What a completion draws
-    at random follows from the run's `seed`, the step, the process, how many calls the step had
-    before, and its place in this call; so a run that continues draws the same. Evaluation during
-    training counts as a call.
+    at random follows from the run's `seed`, the step, how many calls the step had before, and its
+    place among those of all processes in this call; so a run that continues draws the same.
+    Evaluation during training counts as a call.
     """
     seen: list[Completion] = []
     calls: Counter[int] = Counter()
@@ -110,7 +110,9 @@ def graded(
         **_: Any,
     ) -> list[float]:
         step = trainer_state.global_step if trainer_state else 0
-        lucky = random.Random(f"luck/{seed}/{step}/{PartialState().process_index}/{calls[step]}")
+        lucky = random.Random(f"luck/{seed}/{step}/0/{calls[step]}")
+        for _place in range(PartialState().process_index * len(completions)):
+            lucky.random()
         calls[step] += 1
         unknown = [None] * len(completions)
         texts = [completion[0]["content"] for completion in completions]
