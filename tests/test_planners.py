@@ -13,19 +13,29 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from accelerate import Accelerator
 from conftest import ROOT
 from drawn_sets import puzzles, sums
 from pydantic import ValidationError
 
 from sage.exhibits import load_study
-from sage.method.advantages import Centred, GroupNormalised
-from sage.method.planners import Dars, Draw, Drawn, DynamicSampling, GuidedRetry, extra_rollouts
+from sage.method.advantages import BetaNormalised, Centred, GroupNormalised
+from sage.method.planners import (
+    Chosen,
+    Dars,
+    Draw,
+    Drawn,
+    DynamicSampling,
+    GuidedRetry,
+    extra_rollouts,
+)
 from sage.method.rewards import Mixed
 from sage.problems.arithmetic import signed_terms
 from sage.problems.benchmarks import first_steps
 from sage.problems.record import read_problems, write_problems
 from sage.study import Algorithm, StudyError
-from sage.training.planning import filled, laid_out, rows_by_prompt
+from sage.training.drawing import Shares
+from sage.training.planning import Generation, chosen_rows, filled, laid_out, rows_by_prompt
 from sage.training.shaping import Shaping
 
 NAN = math.nan
@@ -155,6 +165,24 @@ def test_dynamic_sampling_puts_kept_groups_first() -> None:
     enough = replace(second, prompts=2)
     assert planner.further(enough) is None
     assert planner.chosen(enough).prompts.tolist() == [1, 3]
+
+
+def test_groups_of_several_draws_share_one_beta_density() -> None:
+    rewards = torch.tensor([[[1.0, 1, 1, 1], [1, 0, 0, 0]], [[0, 1, 0, 0], [1, 1, 0, 1]]])
+    beta = BetaNormalised()
+    parts = [
+        {"reward": draw.flatten(), "advantages": beta.advantages(draw).flatten()}
+        | {"completion_ids": torch.zeros(8, 1, dtype=torch.long)}
+        for draw in rewards
+    ]
+    generation = Generation([{}, {}], parts[0], rollouts=4)
+    generation.add(parts[1], torch.arange(2, 4).repeat_interleave(4), Draw(prompts=2))
+    kept = Chosen(torch.tensor([1, 2]), torch.ones(4, 4, dtype=torch.bool))
+    rows = chosen_rows(generation, kept, beta, True, Shares(Accelerator(cpu=True), 4, 0))
+    right = rows["advantages"][rows["reward"] == 1]
+    assert right[0] == right[1]  # both groups have one right completion of four
+    of_both = beta.advantages(torch.stack([rewards[0, 1], rewards[1, 0]]))
+    torch.testing.assert_close(rows["advantages"], of_both.flatten(), rtol=0, atol=0)
 
 
 def test_a_draw_is_of_more_completions_or_of_other_prompts() -> None:

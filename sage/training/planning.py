@@ -21,6 +21,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from trl.trainer.utils import pad
 
+from sage.method.advantages import Centred, GroupNormalised
 from sage.method.planners import Chosen, Draw, Drawn, Planner
 from sage.runtime.files import text_sum
 from sage.training.drawing import GUIDED, OLD, Examples, Rollouts, Shares, take_rows
@@ -139,12 +140,18 @@ def follow(
 
 
 def chosen_rows(
-    generation: Generation, chosen: Chosen, advantage: Advantage, shares: Shares
+    generation: Generation,
+    chosen: Chosen,
+    advantage: Advantage | None,
+    scaled: bool,
+    shares: Shares,
 ) -> Rollouts:
     """The completions that are trained on, of all processes, with the advantages of their groups.
 
-    Those that they have stay where every group is as it was drawn. Old log-probs of the policy as
-    it is now, which TRL leaves out, are NaN until the loss has them.
+    An `advantage` sees the groups that are trained on, whichever draws they come from. Without one
+    they are TRL's, `scaled` by the group's deviation or not, and those that completions have stay
+    where every group is as it was drawn. Old log-probs of the policy as it is now, which TRL
+    leaves out, are NaN until the loss has them.
     """
     parts = generation.parts
     if any(OLD in part for part in parts):
@@ -157,8 +164,10 @@ def chosen_rows(
     if chosen.loss is not None:
         with_loss = chosen.loss[generation.prompts[taken]]
         batch["completion_mask"] = batch["completion_mask"] * with_loss[:, None]
-    if generation.further[taken].any() or (counts != generation.rollouts).any():
-        values = advantage.advantages(laid_out(generation.column("reward"), table))
+    grown = generation.further[taken].any() or (counts != generation.rollouts).any()
+    if advantage is not None or grown:
+        made = advantage or (GroupNormalised() if scaled else Centred())
+        values = made.advantages(laid_out(generation.column("reward"), table))
         batch["advantages"] = values[table >= 0]
     counts = counts.cpu()
     batch["group"] = torch.arange(len(counts)).repeat_interleave(counts)

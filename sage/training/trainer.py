@@ -45,7 +45,6 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
-from sage.method.advantages import Centred, GroupNormalised
 from sage.method.anchors import forward_kl_exact
 from sage.method.planners import Draw, Planner
 from sage.training import anchoring, credit, drawing, planning
@@ -218,8 +217,8 @@ class SageTrainer(GRPOTrainer):
         chosen = planning.follow(planner, generation, self.accelerator.num_processes, others, draw)
         for name, value in generation.counts(self.shaping.filter is not None).items():
             call.log[name].append(value)
-        by_trl = Centred() if self.args.scale_rewards == "none" else GroupNormalised()
-        return planning.chosen_rows(generation, chosen, self.shaping.advantage or by_trl, shares)
+        scaled = self.args.scale_rewards != "none"
+        return planning.chosen_rows(generation, chosen, self.shaping.advantage, scaled, shares)
 
     def _under_own_prompts(self, batch: Rollouts, prompts: list[Any]) -> Rollouts:
         """Guided completions with their prompts without guidance, and reference log-probs for it.
