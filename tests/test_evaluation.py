@@ -159,6 +159,21 @@ def test_support_has_intervals() -> None:
     assert 0.5 < row["srr_low"] < 0.95  # four kept problems of four do not show that all are
 
 
+def test_runs_without_a_score_do_not_narrow_its_interval() -> None:
+    """A run that solves nothing has no share of new problems: the two others tell their spread."""
+    names = "abcdefghijklmnopqrst"
+    pooled = []
+    for solved in (names[:15], names[:16], ""), (names[:15], names[:16]):
+        runs = {("m", "base", 0, "b"): samples({name: int(name < "k") for name in names})}
+        for seed, own in enumerate(solved, start=1):
+            runs["m", "a", seed, "b"] = samples({name: int(name in own) for name in names})
+        table = support_table(counts_table(runs), draws=500).set_index("train_seed")
+        pooled.append(table.loc[POOLED])
+    three, two = pooled
+    for name in ("ndr", "ndr_low", "ndr_high"):
+        assert three[name] == pytest.approx(two[name], abs=0.01)
+
+
 def test_every_table_is_a_file_that_pandas_reads(tmp_path: Path) -> None:
     paths = []
     for (model, algorithm, seed, benchmark), frame in study().items():

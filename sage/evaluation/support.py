@@ -105,9 +105,10 @@ def _intervals(
             value = float(score(*(total.sum() for total in sums)))
             by_run = score(*sums)
         ends = np.quantile(score(*resampled), [0.025, 0.975])
-        reach = 0.0
+        reach, known = 0.0, by_run[np.isfinite(by_run)]
         if runs > 1:
-            reach = float(stdtrit(runs - 1, 0.975) * np.nanstd(by_run, ddof=1) / math.sqrt(runs))
+            spread = known.std(ddof=1) / math.sqrt(len(known)) if len(known) > 1 else math.nan
+            reach = float(stdtrit(len(known) - 1, 0.975) * spread)
         low[name] = max(value - math.hypot(max(value - ends[0], 0.0), reach), _LEAST[name])
         high[name] = min(value + math.hypot(max(ends[1] - value, 0.0), reach), 1.0)
     return low, high
