@@ -102,3 +102,11 @@ def test_log_q_of_a_branch_guide_counts_the_tokens_above_its_threshold() -> None
     read = [(np.zeros(3), np.array([1.3, 1.1, 2.0])), (np.zeros(1), np.array([0.0]))]
     assert log_q_of(algorithms["grpo_branch"], read) == pytest.approx([np.log(1.03 * 1.24), 0.0])
     assert log_q_of(algorithms["grpo"], read) == pytest.approx([0.0, 0.0])
+
+
+def test_only_methods_whose_objective_it_is_are_shown() -> None:
+    """Not a reward for wrong answers, no reward without a grader, no reference before SFT."""
+    rows = "grpo, grpo_wrong_reward, rlpr_kl, grpo_released, grpo_no_kl, grpo_learned, grpo_branch"
+    study = load_study("equal_accuracy", ROOT / "config", [f"exhibits.optimum.algorithms=[{rows}]"])
+    settings = study.study.exhibits["optimum"].settings(study, "optimum")
+    assert [*settings["betas"]] == ["grpo", "grpo_branch"]

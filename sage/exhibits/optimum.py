@@ -18,9 +18,10 @@ from sage.study.exhibit import ExhibitOfRows, Surroundings
 class OptimumTable(ExhibitOfRows, Kind):
     """The optimum of each method's KL-regularised objective (Eq. 2, Eq. 4), from base samples.
 
-    The optimum of Eq. 4 (Eq. 2 without a guide) by importance weights of the base's samples: on
-    which problems it can be told, how accurate it is there, its KL divergence from the base beside
-    the one that training reached, and which share of the mass of right completions a guide moves.
+    Shown are methods with a reverse KL term to the base that reward right answers alone. The
+    optimum of Eq. 4 (Eq. 2 without a guide) by importance weights of the base's samples: on which
+    problems it can be told, how accurate it is there, its KL divergence from the base beside the
+    one that training reached, and which share of the mass of right completions a guide moves.
     """
 
     kind: Literal["optimum"]
@@ -37,13 +38,14 @@ class OptimumTable(ExhibitOfRows, Kind):
         yield from around.too_many("responses", self.responses, around.eval_seeds)
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        """The methods with a reverse KL term, as data, and their KL coefficients.
+        """The methods whose objective is Eq. 4's, as data, and their KL coefficients.
 
-        Not those whose guide learns: what it has learned is in no file of a study's settings.
+        They have a reverse KL term to the base, and right answers alone are rewarded. Not those
+        whose guide learns: what it has learned is in no file of a study's settings.
         """
         rows = [row for row in self.rows_of(study) if row != BASE]
         methods = {row: study.algorithms[row] for row in rows}
-        kept = {row: m for row, m in methods.items() if m.kl == "reverse" and not _learns(m)}
+        kept = {row: m for row, m in methods.items() if _has_the_objective(m) and not _learns(m)}
         beta = study.rl(self.model).kl_coefficient
         return {
             "algorithms": {row: {**m.model_dump(), "title": ""} for row, m in kept.items()},
@@ -93,6 +95,12 @@ class OptimumTable(ExhibitOfRows, Kind):
         )
         table = table_of("Method", columns, [("", titled(frame))], display.study)
         return TableDocument(frame, table, caption)
+
+
+def _has_the_objective(method: Algorithm) -> bool:
+    """Whether right answers alone are rewarded, and the KL term is a reverse one to the base."""
+    rewards = [reward.kind for reward in method.rewards]
+    return method.kl == "reverse" and method.fidelity == "paper" and rewards == ["correct"]
 
 
 def _learns(method: Algorithm) -> bool:
