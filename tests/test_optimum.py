@@ -19,6 +19,7 @@ from sage.analysis.optimum import (
 )
 from sage.analysis.perplexity import token_signals
 from sage.exhibits import load_study
+from sage.study import StudyError
 from sage.theory.toy import BRANCH, rlvr_policy, sage_policy
 
 ROOT = Path(__file__).parents[1]
@@ -110,3 +111,10 @@ def test_only_methods_whose_objective_it_is_are_shown() -> None:
     study = load_study("equal_accuracy", ROOT / "config", [f"exhibits.optimum.algorithms=[{rows}]"])
     settings = study.study.exhibits["optimum"].settings(study, "optimum")
     assert [*settings["betas"]] == ["grpo", "grpo_branch"]
+
+
+def test_an_optimum_of_no_method_is_refused() -> None:
+    changed = ["exhibits.optimum.algorithms=[grpo_no_kl, rlpr_kl]"]
+    study = load_study("equal_accuracy", ROOT / "config", changed)
+    with pytest.raises(StudyError, match="optimum: no method of the model sums has a reverse KL"):
+        study.study.exhibits["optimum"].settings(study, "optimum")

@@ -9,7 +9,7 @@ from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive
 from sage.rendering.numbers import NONE, percent
 from sage.rendering.table import Column, TableDocument, table_of, titled
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, ResolvedStudy, StudyError
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES
 from sage.study.exhibit import ExhibitOfRows, Surroundings
@@ -46,6 +46,12 @@ class OptimumTable(ExhibitOfRows, Kind):
         rows = [row for row in self.rows_of(study) if row != BASE]
         methods = {row: study.algorithms[row] for row in rows}
         kept = {row: m for row, m in methods.items() if _has_the_objective(m) and not _learns(m)}
+        if not kept:
+            raise StudyError(
+                f"exhibits: {name}: no method of the model {self.model} has a reverse KL term to "
+                "the base and is rewarded for right answers alone; name others in `algorithms` or "
+                "leave the exhibit out"
+            )
         beta = study.rl(self.model).kl_coefficient
         return {
             "algorithms": {row: {**m.model_dump(), "title": ""} for row, m in kept.items()},
