@@ -163,14 +163,20 @@ def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["one.csv"], "name two or more methods"),
-        (["one.csv", "absent.csv"], "absent.csv: no samples there"),
+        (["one.csv", "absent.csv"], "absent.csv: no samples there: it does not exist"),
         (["one.csv", "notes.txt"], "notes.txt: not a file .csv, .jsonl"),
         (["one.csv", "two.jsonl", "--problem", "doc"], "no column 'doc'; it has problem, seed, "),
-        (["one.csv", "maybe.csv"], "maybe.csv: correct says 'perhaps'; known are true, 1"),
+        (["one.csv", "maybe.csv"], "maybe.csv: correct says 'perhaps' in row 1; known are true, 1"),
         (["one.csv", "two.jsonl", "--k", "3"], "--k 3: with 4 samples of a problem it can be 1, 2"),
-        (["one.csv", "named.csv"], "named.csv: seed must be a whole number in every row"),
-        (["one.csv", "fewer.csv"], "two and one were evaluated on different problems"),
-        (["one.csv", "other.csv"], "no training seed in common"),
+        (["one.csv", "named.csv"], "every row; row 1 says 'first'"),
+        (["one.csv", "fewer.csv"], "different problems; 1 are not in both, such as 'p9'"),
+        (["one.csv", "two.jsonl", "--figure", "no/a.svg"], "No such file or directory: 'no/a.svg'"),
+        (["one.csv", "broken.jsonl"], "broken.jsonl: cannot be read, correct it: line 2 is not"),
+        (
+            ["one.csv", "packed.gz"],
+            "packed.gz: not a file .csv, .jsonl, .parquet, .json, .eval; co",
+        ),
+        (["one.csv", "other.csv"], "no training seed in common; one has 3, the other 1, 2"),
     ],
 )
 def test_what_cannot_be_compared_says_why(
@@ -182,12 +188,11 @@ def test_what_cannot_be_compared_says_why(
     samples([1]).assign(seed="first").to_csv(tmp_path / "named.csv")
     samples([1] * 9).to_csv(tmp_path / "fewer.csv")
     samples([1] * 10, (3,)).to_csv(tmp_path / "other.csv")
-    files = [str(tmp_path / one) if "." in one else one for one in arguments]
+    (tmp_path / "broken.jsonl").write_text('{"problem": 1, "correct": true}\n{"problem')
+    (tmp_path / "packed.gz").touch()
+    files = [one if "/" in one or "." not in one else str(tmp_path / one) for one in arguments]
     assert main(files) == 1
-    expected = message.replace(
-        "two and one", f"{tmp_path / 'fewer.csv'} and {tmp_path / 'one.csv'}"
-    )
-    assert expected in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_problem_without_a_cluster_is_one_of_its_own(tmp_path: Path) -> None:
@@ -214,3 +219,31 @@ def test_a_method_called_base_may_have_more_runs_than_the_other(tmp_path: Path) 
     _, differences = compare(counts, draws=200)
     assert set(differences["n_seeds"]) == {1}
     assert differences["train_seeds"].tolist()[0] == [2]
+
+
+def test_files_of_two_programs_are_read_alike(tmp_path: Path) -> None:
+    """Ids with zeros in front, a byte order mark, semicolons; `=` in a path."""
+    one, two = tmp_path / "lr=1.csv", tmp_path / "two.jsonl"
+    table = samples([1] * 10).assign(problem=lambda rows: rows["problem"].str.replace("p", "00"))
+    table.to_csv(one, index=False, sep=";", encoding="utf-8-sig", lineterminator="\r\n")
+    lines = table.to_json(orient="records", lines=True)
+    two.write_text(f"\ufeff{lines}", encoding="utf-8")
+    first, second = (read_counts("a", path) for path in (one, two))
+    pd.testing.assert_frame_equal(first, second)
+    assert first["problem_id"][0] == "000"
+    assert main([str(one), f"b={two}"]) == 0
+
+
+def test_clusters_hold_for_all_methods_whichever_names_them(tmp_path: Path) -> None:
+    counts = {
+        name: read_counts(name, path) for name, path in zip("ab", write(tmp_path), strict=True)
+    }
+    number = counts["a"]["problem_id"].str[1:].astype(int)
+    named = {**counts, "a": counts["a"].assign(cluster=(number // 2).astype(str))}
+    both = {name: rows.assign(cluster=named["a"]["cluster"]) for name, rows in counts.items()}
+    _, plain = compare(counts, draws=200)
+    expected = compare(both, draws=200)[1]["low"].tolist()
+    assert compare(named, draws=200)[1]["low"].tolist() == expected != plain["low"].tolist()
+    other = {**named, "b": counts["b"].assign(cluster=(number // 5).astype(str))}
+    with pytest.raises(ValueError, match="problem 'p2' is in two clusters, '1' and '0'"):
+        compare(other, draws=200)

@@ -79,9 +79,9 @@ def test_columns_and_places_of_answers_can_be_named(
 
 MIXED = [
     {"problem": "2+2", "answer": 4, "completion": RIGHT, "id": 1, "more": {}},
-    {"problem": 3, "answer": "3", "completion": [[WRONG], RIGHT], "id": "b"},
+    {"problem": 3, "answer": "3", "completion": [WRONG, RIGHT], "id": "b"},
     {"problem": "9" * 30, "answer": int("9" * 30), "completion": 5, "id": 10**30},
-    {"problem": ["a", "b"], "answer": ["1", 2], "completion": {"text": RIGHT}},
+    {"problem": ["a", "b"], "answer": 2.5, "completion": RIGHT},
 ]
 
 
@@ -134,4 +134,48 @@ def test_a_problem_without_its_answer_is_named(
     said = "gap.csv: has no column 'answer'; its columns: problem, completion"
     assert said in capsys.readouterr().err
     assert command.main(["grade", "gap.csv", "--data", "data.csv"]) == 1
-    assert "data.csv: problem '9+9' has no answer (completion 1)" in capsys.readouterr().err
+    assert "data.csv: has no problem '9+9'; its first is '2+2'" in capsys.readouterr().err
+    Path("data.csv").write_text("problem,answer\n9+9,18\n2+2,4\n2+2,5\n")
+    assert command.main(["grade", "gap.csv", "--data", "data.csv"]) == 1
+    said = "data.csv: problem '2+2' has two correct answers, '4' and '5'; correct one"
+    assert said in capsys.readouterr().err
+
+
+CHAT = [{"role": "assistant", "content": RIGHT}]
+
+
+@pytest.mark.parametrize(
+    ("row", "out", "said"),
+    [
+        ({"completion": CHAT}, "a.csv", "problem '2+2' has as completion a dict, {'role': "),
+        ({"answer": [4, 5]}, "a.csv", "problem '2+2' has as answer a list, [4, 5]"),
+        ({"answer": {"value": 4}}, "a.csv", "no column 'answer'; its columns: problem, answer.v"),
+        (None, "a.csv", "rows.jsonl: has no rows"),
+        ({}, "rows.jsonl/a.csv", "--out rows.jsonl/a.csv: cannot be written there; name another"),
+    ],
+)
+def test_what_is_no_text_or_has_no_place_is_refused_before_grading(
+    row: dict[str, object] | None,
+    out: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = {"problem": "2+2", "answer": 4, "completion": RIGHT} | (row or {})
+    Path("rows.jsonl").write_text("" if row is None else json.dumps(whole))
+    assert command.main(["grade", "rows.jsonl", "--out", out]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_nested_rows_are_named_by_dots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text(json.dumps({"doc": {"q": "2+2", "gold": 4}, "completion": RIGHT}))
+    names = ["--problem", "doc.q", "--answer", "doc.gold"]
+    assert command.main(["grade", "a.jsonl", *names]) == 0
+    printed = capsys.readouterr().out
+    assert "1 completions: 1 correct." in printed
+    assert "pass@1 100.0 % (no interval from a single problem or cluster)" in printed

@@ -340,8 +340,8 @@ COMMANDS = [
     ("new --model a/b --data d.csv", "d.csv does not exist; give its path"),
     ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
     ("new --model a/b --data c/d --out x.txt", "--out x.txt: must end in .yaml"),
-    ("grade none.jsonl", "none.jsonl: must be a file .csv, .jsonl, .parquet that is there"),
-    ("grade LICENSE", "LICENSE: must be a file .csv, .jsonl, .parquet that is there"),
+    ("grade none.jsonl", "none.jsonl: does not exist"),
+    ("grade LICENSE", "LICENSE: must end in .csv, .jsonl, .parquet; convert it, or unpack it"),
 ]
 
 

@@ -32,6 +32,8 @@ from sage.evaluation.counts import COUNTS
 from sage.evaluation.curves import POOLED
 from sage.evaluation.intervals import detectable
 from sage.evaluation.metrics import pass_at_k_table
+from sage.problems.fetching import rows_in
+from sage.problems.record import DataError
 from sage.results import run_at
 from sage.runtime.records import is_hidden
 from sage.runtime.tables import read_frame
@@ -59,14 +61,31 @@ NEEDED = ("problem", "correct")
 MODEL = "these samples"
 """What errors call the samples of all methods."""
 
+ALONE = "no interval from a single problem or cluster"
+
 RIGHT = ("true", "1", "1.0", "c", "correct")
 WRONG = ("false", "0", "0.0", "i", "incorrect", "wrong", "unparsed", "timeout", "gold_unparsed")
 """What `correct` may say, in any case."""
 
 
-def _json_lines(path: Path) -> pd.DataFrame:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return pd.json_normalize([json.loads(line) for line in lines if line.strip()])
+def table_of(path: Path) -> pd.DataFrame:
+    """The rows of a CSV, JSON Lines or Parquet file, their values as they are written.
+
+    Keys of nested rows are joined by dots. Raises DataError for a file that cannot be read or has
+    no rows.
+    """
+    rows = [dict(_flat(row)) for row in rows_in(path)]
+    if not rows:
+        raise DataError(f"{path}: has no rows; it needs one for each completion or problem")
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _flat(row: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{head}{key}.")
+        else:
+            yield f"{head}{key}", value
 
 
 def _of_lm_eval(table: pd.DataFrame) -> pd.DataFrame:
@@ -103,8 +122,8 @@ def _inspect_log(path: Path) -> pd.DataFrame:
 
 
 READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".csv": lambda path: pd.read_csv(path),
-    ".jsonl": _json_lines,
+    ".csv": table_of,
+    ".jsonl": table_of,
     ".parquet": read_frame,
     ".json": lambda path: _of_inspect(json.loads(path.read_text(encoding="utf-8"))),
     ".eval": _inspect_log,
@@ -126,14 +145,18 @@ def read_counts(
         inside = sorted(file for file in path.rglob("*") if file.suffix in READERS)
         files = [file for file in inside if not is_hidden(file.relative_to(path))]
     if not files or not files[0].exists():
-        raise ValueError(f"{path}: no samples there; they are files {', '.join(READERS)}")
+        what = "no samples there" if path.exists() else "no samples there: it does not exist"
+        raise ValueError(f"{path}: {what}; they are files {', '.join(READERS)}")
     tables = []
     for run, file in enumerate(files, start=1):
         try:
             tables.append(_read(file, run, columns or {}, only))
+        except DataError as error:  # which names the file
+            raise ValueError(str(error)) from error
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file}: {error}") from error
     samples = pd.concat(tables)
+    _one_cluster(samples.assign(algorithm=name), str(path))
     keys = ["train_seed", "benchmark", "problem_id", "cluster"]
     counts = samples.groupby(keys)["correct"].agg(correct="sum", n_samples="size").reset_index()
     counts = counts.assign(model=MODEL, algorithm=name, stratum="", worked=np.nan)
@@ -144,7 +167,7 @@ def read_counts(
 def _read(file: Path, run: int, columns: Mapping[str, str | None], only: str) -> pd.DataFrame:
     """The columns train_seed, benchmark, problem_id, cluster and correct of a file."""
     if file.suffix not in READERS:
-        raise ValueError(f"not a file {', '.join(READERS)}")
+        raise ValueError(f"not a file {', '.join(READERS)}; convert it, or unpack it")
     table = _of_lm_eval(_only(READERS[file.suffix](file), only))
     names = {
         what: next((n for n in ([columns[what]] if columns.get(what) else own) if n in table), None)
@@ -156,24 +179,32 @@ def _read(file: Path, run: int, columns: Mapping[str, str | None], only: str) ->
                 f"no column {columns.get(what) or what!r}; it has {', '.join(map(str, table))}. "
                 f"Name the column with --{what}"
             )
-    says = table[names["correct"]].astype(str).str.lower()
+    says = table[names["correct"]].map(str).str.lower()
     if unknown := sorted(set(says) - {*RIGHT, *WRONG}):
         known = ", ".join((*RIGHT, *WRONG))
-        raise ValueError(f"{names['correct']} says {unknown[0]!r}; known are {known}")
+        row = 1 + int((says == unknown[0]).to_numpy().argmax())
+        raise ValueError(f"{names['correct']} says {unknown[0]!r} in row {row}; known are {known}")
     benchmark: Any = ""
     if file.parent.name.startswith("seed"):
         (*_, run), benchmark = run_at(file.parent), file.stem
-    seeds = table[names["seed"]] if names["seed"] else pd.Series(run, table.index)
-    if not pd.api.types.is_integer_dtype(seeds):
-        raise ValueError(f"{names['seed']} must be a whole number in every row")
+    written = table[names["seed"]] if names["seed"] else pd.Series(run, table.index)
+    seeds = pd.to_numeric(written, errors="coerce")
+    if (broken := (seeds % 1 != 0).to_numpy()).any():
+        raise ValueError(
+            f"{names['seed']} must be a whole number in every row; row {1 + broken.argmax()} says "
+            f"{written.iloc[broken.argmax()]!r}"
+        )
     for what in ("problem", "benchmark"):
-        if names[what] and table[names[what]].isna().any():
-            raise ValueError(f"{names[what]} is empty in {table[names[what]].isna().sum()} rows")
+        if names[what] and (empty := table[names[what]].isin(["", None, np.nan])).any():
+            raise ValueError(
+                f"{names[what]} is empty in {empty.sum()} rows, the first of them row "
+                f"{1 + int(empty.to_numpy().argmax())}"
+            )
     return pd.DataFrame(
         {
             "problem_id": table[names["problem"]].astype(str),
             "correct": says.isin(RIGHT),
-            "train_seed": seeds,
+            "train_seed": seeds.astype(int),
             "benchmark": table[names["benchmark"]] if names["benchmark"] else benchmark,
             "cluster": table[names["cluster"]].fillna("").astype(str) if names["cluster"] else "",
         }
@@ -193,16 +224,34 @@ def compare(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """pass@k of each method, over its runs, and all differences with `p_holm` and `detectable`.
 
-    `counts` are those of each method (`read_counts`). Raises ValueError for methods on different
-    problems, or without a training run in common.
+    `counts` are those of each method (`read_counts`). A cluster that one method names is that of
+    its problem for all. Raises ValueError for methods on different problems or clusters, or without
+    a training run in common.
     """
     joined = pd.concat(counts.values(), ignore_index=True)
+    clusters = _one_cluster(joined, MODEL)
+    keys = zip(joined["benchmark"], joined["problem_id"], strict=True)
+    joined = joined.assign(cluster=[clusters.get(key, "") for key in keys])
     differences = adjusted(comparisons_table(joined, draws))
     least = [
         detectable(row["low"], row["high"], row["value"], float(average([row]).df[0]))
         for row in differences.to_dict("records")
     ]
     return pooled(joined, draws), differences.assign(detectable=least)
+
+
+def _one_cluster(rows: pd.DataFrame, where: str) -> dict[tuple[str, str], str]:
+    """The cluster of each problem of each benchmark that has one. Raises ValueError for two."""
+    clusters: dict[tuple[str, str], str] = {}
+    named = rows[rows["cluster"] != ""]
+    places = named[["benchmark", "problem_id", "cluster", "algorithm"]].drop_duplicates()
+    for benchmark, problem, cluster, name in places.itertuples(index=False):
+        if (known := clusters.setdefault((benchmark, problem), cluster)) != cluster:
+            raise ValueError(
+                f"{where}: problem {problem[:60]!r} is in two clusters, {known!r} and {cluster!r} "
+                f"(in {name}); correct one"
+            )
+    return clusters
 
 
 def pooled(counts: pd.DataFrame, draws: int = 10_000) -> pd.DataFrame:
@@ -230,19 +279,23 @@ def lines(curves: pd.DataFrame, differences: pd.DataFrame, k: int | None = None)
         )
         for row in of_benchmark[of_benchmark["k"].isin(ks)].to_dict("records"):
             runs = len(row["train_seeds"])
+            ends = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
             yield (
                 f"  {row['algorithm']} ({runs} run{'s' * (runs > 1)}): pass@{row['k']} "
-                f"{100 * row['value']:.1f} % ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
+                f"{100 * row['value']:.1f} % ({ends if row['units'] > 1 else ALONE})"
             )
         here = differences[(differences["benchmark"] == benchmark) & differences["k"].isin(ks)]
         for row in here.to_dict("records"):
             value, low, high, least = (
                 100 * row[name] for name in ("value", "low", "high", "detectable")
             )
+            head = f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {value:+.1f} points "
+            if row["units"] == 1:
+                yield f"{head}({ALONE})"
+                continue
             yield (
-                f"  {row['algorithm']} - {row['other']}: pass@{row['k']} {value:+.1f} points "
-                f"({low:+.1f} to {high:+.1f}), p {row['p']:.3g}, after Holm {row['p_holm']:.3g} "
-                f"(of {row['n_tests']}); detectable {least:.1f}"
+                f"{head}({low:+.1f} to {high:+.1f}), p {row['p']:.3g}, "
+                f"after Holm {row['p_holm']:.3g} (of {row['n_tests']}); detectable {least:.1f}"
                 + (", for these single runs alone" if row["n_seeds"] == 1 else "")
             )
 
@@ -279,7 +332,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for what in COLUMNS:
         parser.add_argument(f"--{what}", metavar="COLUMN", help=f"the column with {MEANING[what]}")
     given = vars(parser.parse_args(arguments))
-    named = [one.rpartition("=") for one in given["methods"]]
+    named = [
+        ("", "", one) if Path(one).exists() else one.rpartition("=") for one in given["methods"]
+    ]
     try:
         counts = {
             name or path: read_counts(name or path, Path(path), given, given["only"])
@@ -291,7 +346,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(lines(curves, differences, given["k"])))
         if given["figure"]:
             draw(curves, given["figure"])
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

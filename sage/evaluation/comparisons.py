@@ -79,10 +79,13 @@ def comparisons_table(
         for other, algorithm in combinations(common, 2):
             runs = [((model, algorithm, benchmark), (model, other, benchmark)) for model in models]
             pairs = [(curves[one], curves[two]) for one, two in runs]
-            if len({one.problems for pair in pairs for one in pair}) > 1:
+            if len(asked := {one.problems for pair in pairs for one in pair}) > 1:
+                every = [set(names) for names in asked]
+                alone = {n for names in every for n in names if not all(n in s for s in every)}
                 raise ValueError(
-                    f"{group}, {benchmark}: {algorithm} and {other} were evaluated on different "
-                    "problems"
+                    f"{', '.join(filter(None, (group, benchmark)))}: {algorithm} and {other} were "
+                    f"evaluated on different problems; {len(alone)} are not in both, such as "
+                    f"{', '.join(repr(name[:60]) for name in sorted(alone)[:3])}"
                 )
             named = {"model": group, "benchmark": benchmark, "algorithm": algorithm, "other": other}
             answers = _compared(algorithm, other, pairs, draws)
@@ -225,7 +228,10 @@ def _differences(name: str, one: Curves, other_name: str, other: Curves) -> Diff
         return values - others, ks, list(policy.seeds)
     seeds = [seed for seed in one.seeds if seed in other.seeds]
     if not seeds:
-        raise ValueError(f"{name} and {other_name}: no training seed in common")
+        raise ValueError(
+            f"{name} and {other_name}: no training seed in common; one has "
+            f"{', '.join(map(str, one.seeds))}, the other {', '.join(map(str, other.seeds))}"
+        )
     places = [one.seeds.index(seed) for seed in seeds], [other.seeds.index(seed) for seed in seeds]
     return values[places[0]] - others[places[1]], ks, seeds
 

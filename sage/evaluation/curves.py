@@ -114,12 +114,16 @@ def run_table(
 
 
 def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
-    """The number of samples of each problem. Raises ValueError if it is not the same for all."""
+    """The number of samples of each problem; `sizes` are by its id.
+
+    Raises ValueError if it is not the same for all.
+    """
     n = int(sizes.iloc[0])
     if (sizes != n).any():
         what = ", ".join(str(part) for part in run if part)
         raise ValueError(
-            f"{what}: problems have {sizes.min()} to {sizes.max()} samples, but need equally many"
+            f"{what}: problems have {sizes.min()} to {sizes.max()} samples, but need equally many; "
+            f"{str(sizes.idxmin())[:60]!r} has the fewest"
         )
     return n
 
@@ -127,7 +131,7 @@ def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
 def _curves(key: tuple[object, ...], rows: pd.DataFrame) -> Curves:
     from sage.evaluation.intervals import groups_of  # with scipy, which a study is read without
 
-    n = samples_each(rows["n_samples"], key)
+    n = samples_each(rows.set_index("problem_id")["n_samples"], key)
     runs = {int(str(seed)): run for seed, run in rows.groupby("train_seed", sort=False)}
     first = next(iter(runs.values()))
     problems = tuple(first["problem_id"])

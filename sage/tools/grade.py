@@ -5,6 +5,7 @@
 
 A row is a completion, or a list of them: CSV, JSON Lines or Parquet with the columns `problem`,
 `answer` (the correct one) and `completion`, and where there are several, `seed` and `benchmark`.
+Keys of nested rows are joined by dots.
 With --data the correct answers come from a file with a row for each problem. The graded file has
 all columns and `correct`: `python -m sage.evaluation.compare` compares two such files.
 """
@@ -21,12 +22,12 @@ from typing import get_args
 import pandas as pd
 import pyarrow as pa
 
-from sage.evaluation.compare import lines, pooled, read_counts
+from sage.evaluation.compare import lines, pooled, read_counts, table_of
 from sage.grading import Grader
-from sage.problems.fetching import rows_in
 from sage.problems.own import FORMATS
 from sage.problems.record import DataError, Kind
 from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN, last_boxed, solution_text
+from sage.runtime.faults import Fault, require_writable
 from sage.runtime.files import atomic_file
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {
@@ -43,7 +44,8 @@ def graded(
     """The rows of the files, a completion each, with `correct`, `status` and `extracted`.
 
     `names` are the columns `problem`, `answer` and `completion`. Raises DataError for a file that
-    cannot be read or lacks a column, and for a problem without a correct answer.
+    cannot be read or lacks a column, for a problem without one correct answer, and for a completion
+    or an answer that is no text.
     """
     problem, answer, completion = (names[key] for key in ("problem", "answer", "completion"))
     tables = []
@@ -52,15 +54,27 @@ def graded(
         tables.append(_table(file, needed))
     rows = pd.concat(tables, ignore_index=True).explode(completion, ignore_index=True)
     if data:
-        known = _table(data, [problem, answer]).drop_duplicates(problem).set_index(problem)[answer]
-        rows[answer] = rows[problem].map(known)
+        known = _table(data, [problem, answer])
+        _refuse_two_answers(known, problem, answer, data)
+        if (absent := ~rows[problem].isin(known[problem])).any():
+            raise DataError(
+                f"{data}: has no problem {rows.loc[absent, problem].iloc[0][:60]!r}; its first is "
+                f"{known[problem].iloc[0][:60]!r}, and both files must write it the same way"
+            )
+        rows[answer] = rows[problem].map(known.drop_duplicates(problem).set_index(problem)[answer])
     for name in (answer, completion):
+        where = f"{(data if name == answer else None) or ', '.join(map(str, files))}: problem"
         if (unknown := rows[name].isna()).any():
             at, first = int(unknown.argmax()) + 1, rows.loc[unknown, problem].iloc[0]
-            raise DataError(
-                f"{data or files[0]}: problem {str(first)[:60]!r} has no {name} (completion {at})"
-            )
+            raise DataError(f"{where} {str(first)[:60]!r} has no {name} (completion {at})")
+        for at, (text, first) in enumerate(zip(rows[name], rows[problem], strict=True), start=1):
+            if isinstance(text, list | dict):
+                raise DataError(
+                    f"{where} {str(first)[:60]!r} has as {name} a {type(text).__name__}, "
+                    f"{str(text)[:60]} (completion {at}); write it as text"
+                )
     rows[[answer, completion]] = rows[[answer, completion]].astype(str)
+    _refuse_two_answers(rows, problem, answer, data or files[0])
     with Grader(find_answer=ANSWERS[answers]) as grader:
         asked = rows[[completion, answer]].itertuples(index=False, name=None)
         verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
@@ -71,10 +85,26 @@ def graded(
     )
 
 
+def _refuse_two_answers(rows: pd.DataFrame, problem: str, answer: str, file: Path) -> None:
+    """Raise DataError for a problem of a benchmark with different correct answers."""
+    keys = [*(["benchmark"] if "benchmark" in rows else []), problem]
+    pairs = rows[[*keys, answer]].astype(str).drop_duplicates()
+    if (again := pairs.duplicated(keys)).any():
+        first = pairs.loc[again, problem].iloc[0]
+        one, two, *_ = pairs.loc[pairs[problem] == first, answer]
+        raise DataError(
+            f"{file}: problem {first[:60]!r} has two correct answers, {one[:40]!r} and "
+            f"{two[:40]!r}; correct one, or name the column that tells problems apart with "
+            "--problem"
+        )
+
+
 def _table(file: Path, needed: Sequence[str]) -> pd.DataFrame:
-    if file.suffix not in FORMATS or not file.is_file():
-        raise DataError(f"{file}: must be a file {', '.join(FORMATS)} that is there")
-    table = pd.DataFrame(rows_in(file))
+    if not file.is_file():
+        raise DataError(f"{file}: {'is a folder' if file.is_dir() else 'does not exist'}")
+    if file.suffix not in FORMATS:
+        raise DataError(f"{file}: must end in {', '.join(FORMATS)}; convert it, or unpack it")
+    table = table_of(file)
     for name in needed:
         if name not in table:
             raise DataError(
@@ -136,10 +166,17 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if given.out.suffix not in FORMATS:
             raise DataError(f"--out {given.out}: must end in {', '.join(FORMATS)}")
+        try:
+            require_writable(given.out.parent)
+        except Fault as fault:
+            why = fault.__cause__ or fault
+            raise DataError(
+                f"--out {given.out}: cannot be written there; name another ({why})"
+            ) from fault
         rows = graded(given.files, given.data, vars(given), given.kind, given.answers)
         with atomic_file(given.out) as temporary:
             _write(rows, temporary)
-    except DataError as error:
+    except (DataError, ModuleNotFoundError, OSError) as error:
         print(f"sage-rlvr grade: {error}", file=sys.stderr)
         return 1
     counted = rows["status"].value_counts().items()
