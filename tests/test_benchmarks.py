@@ -107,7 +107,7 @@ def test_two_rows_of_one_declared_id_are_refused(mirror: Path) -> None:
     (mirror / "sums.jsonl").write_bytes(lines([{**row, "n": 7} for row in ROWS]))
     fields = {"problem": "problem", "answer": "answer", "id": "n"}
     message = fault(lambda: benchmark_problems("sums", entry(fields=fields), mirror))
-    assert "two problems have the id 'sums-7'; leave fields.id out" in message
+    assert "two problems have the id 'sums-7', in rows 1 and 2; leave fields.id out" in message
 
 
 def test_fields_may_be_paths_of_which_the_first_there_counts(tmp_path: Path) -> None:

@@ -117,6 +117,25 @@ def test_a_problem_with_two_answers_is_refused(tmp_path: Path) -> None:
         settings.problems("a")
 
 
+def test_an_answer_that_is_a_list_is_said_to_be_one(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"problem": "a", "answer": [7, 8]}\n')
+    settings = FileSet(source="file", title="", file=str(file))
+    said = r"row 1: .*, which holds list \[7, 8\]; .*`fields: \{answer: answer.0\}`"
+    with pytest.raises(DataError, match=said):
+        settings.problems("a")
+
+
+def test_a_comma_in_the_name_of_a_column_separates_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("problem;answer, a number;id\n1+1;2;x\n")
+    fields = {"answer": ["answer, a number"], "id": ["id"]}
+    settings = FileSet.model_validate(
+        {"source": "file", "title": "", "file": str(file), "fields": fields}
+    )
+    assert [(p.problem, p.answer) for p in settings.problems("a")] == [("1+1", "2")]
+
+
 def _empty(own: Path) -> None:
     (own / "doubles.csv").write_text("q,a\n")
 
@@ -176,7 +195,7 @@ def _set(key: str, value: Any) -> Callable[[Path], None]:
         (_ragged, ["problems.mine.file: ", "line 3 has more fields than line 1"]),
         (_latin, ["problems.mine.file: ", "UTF-8"]),
         (_gap, ["problems.mine.fields.answer: ", "doubles.csv, row 2: no answer under a"]),
-        (_twice, ["problems.mine.fields.id: ", "two problems have the id 'mine-x'"]),
+        (_twice, ["problems.mine.fields.id: ", "the id 'mine-x', in rows 1 and 2"]),
         (
             _set("problems.mine.fields", DROPPED),
             ["problems.mine.fields.problem: ", "no column 'problem'; its columns: q, a"],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -208,19 +207,21 @@ def _problem_id(benchmark: str, level: str | None, key: Any, text: str) -> str:
 
 def _distinct(named: Named, rules: RowRules, solved: list[Solved]) -> list[Solved]:
     """Problems under different ids: a text that a data set holds twice is numbered."""
-    seen: Counter[str] = Counter()
+    seen: dict[str, list[int]] = {}
     numbered = []
     for row in solved:
         name = row.problem.problem_id
-        seen[name] += 1
-        if seen[name] > 1:
+        rows = seen.setdefault(name, [])
+        rows.append(row.row)
+        if len(rows) > 1:
             if rules.fields.id:
                 raise named.fault(
                     "fields.id",
-                    f"two problems have the id {name!r}; leave fields.id out to have ids made from "
-                    "the problems, or correct it",
+                    f"two problems have the id {name!r}, in rows {rows[0]} and {rows[1]}; leave "
+                    "fields.id out to have ids made from the problems, or correct it",
+                    row.problem.source,
                 )
-            row = replace(row, problem=replace(row.problem, problem_id=f"{name}-{seen[name]}"))
+            row = replace(row, problem=replace(row.problem, problem_id=f"{name}-{len(rows)}"))
         numbered.append(row)
     return numbered
 
@@ -267,7 +268,14 @@ def _field(named: Named, rows: Rows, number: int, name: str, paths: Sequence[str
     if value is None or not str(value).strip():
         what = f"no {name} under {', '.join(paths)}"
         mend = f"; the row has {', '.join(sorted(row))}; correct fields.{name}"
-        if any(path in row for path in paths):
+        held = next((row[path] for path in paths if path in row), None)
+        if isinstance(held, list | dict) and held:
+            inner = "0" if isinstance(held, list) else next(iter(held))
+            mend = (
+                f", which holds {type(held).__name__} {str(held)[:60]}; name what is in it, as in "
+                f"`fields: {{{name}: {paths[0]}.{inner}}}`, or write it as text"
+            )
+        elif any(path in row for path in paths):
             mend = ", which is empty; fill it in, or remove the row"
         where = f"{rows.source}, row {number + 1}"
         raise named.fault(f"fields.{name}", what + mend, where)

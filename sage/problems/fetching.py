@@ -188,7 +188,7 @@ def _csv(path: Path) -> Iterator[Row]:
         head = file.readline()
         file.seek(0)
         # Spreadsheets of many countries separate by semicolons, or by tabs.
-        separator = next((sign for sign in ",;\t" if sign in head), ",")
+        separator = max(",;\t", key=head.count)
         reader = csv.DictReader(file, strict=True, delimiter=separator)
         for row in reader:
             if None in row or None in row.values():

@@ -54,10 +54,11 @@ def main(arguments: list[str]) -> int:
         said = exists if isinstance(error, FileExistsError) else error
         print(f"sage-rlvr new: {said}", file=sys.stderr)
         return 1
-    how = f"sage-rlvr run {given.out}"
+    how = f"sage-rlvr run {shlex.quote(str(given.out))}"
     if not Path("Snakefile").is_file():
         root = Path(__file__).resolve().parents[2]
-        how = f"cd {shlex.quote(str(root))} && sage-rlvr run {given.out.resolve()}"
+        study = shlex.quote(str(given.out.resolve()))
+        how = f"cd {shlex.quote(str(root))} && sage-rlvr run {study}"
     print(f"{given.out} is written. Run it: {how}")
     return 0
 
