@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sage.exhibits.kind import Display, Shows
-from sage.rendering.lines import GUIDES, KL, PALETTE
+from sage.rendering.lines import COLOURS, PALETTE
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Record, TableDocument, plain_table, table_of, titled_by
 from sage.study import Algorithm
@@ -217,7 +217,7 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
     grid = figure.subplots(2, len(data.anchors), sharey="row", squeeze=False)
     for column, (name, anchor) in enumerate(data.anchors.items()):
         above, below = grid[0, column], grid[1, column]
-        colour, factors = PALETTE[GUIDES[name]][0], data.factors[name]
+        colour, factors = PALETTE[COLOURS[name]][0], data.factors[name]
         above.bar(ranks[first], data.reference[first], width=0.8, color=_GREY, alpha=0.35, lw=0)
         above.vlines(ranks[first], data.reference[first], anchor[first], color=colour, lw=1.2)
         _dots(above, ranks, anchor, data, colour, first)
@@ -250,9 +250,9 @@ def modes_figure(data: ModeFits) -> Figure:
     from matplotlib.figure import Figure
 
     panels: Mapping[str, tuple[Fit, str]] = {
-        "Reverse KL seeks a mode": (data.reverse, KL["reverse"]),
-        "Forward KL covers both": (data.forward, KL["forward"]),
-        "SAGE reaches the chosen mode": (data.guided, GUIDES["branch"]),
+        "Reverse KL seeks a mode": (data.reverse, COLOURS["reverse"]),
+        "Forward KL covers both": (data.forward, COLOURS["forward"]),
+        "SAGE reaches the chosen mode": (data.guided, COLOURS["branch"]),
     }
     figure = Figure(figsize=(10.4, 2.9), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, sharex=True, squeeze=False)[0]

@@ -1,8 +1,8 @@
 """Colours and line styles: a method looks the same in every figure and table.
 
-The colour shows what constrains the policy (KL, guide); the line style shows which loss it
-minimises. Methods that are alike in these three take other colours, the least used first. No
-drawing library is needed, so tables can show the line styles too.
+The colour shows what constrains the policy (KL term, in the loss or in the reward, and guide); the
+line style shows which loss it minimises. Methods that are alike in both take other colours, the
+least used first. No drawing library is needed, so tables can show the line styles too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, Algorithm, ResolvedStudy
 
 PALETTE: dict[str, tuple[str, str]] = {
     "paper": ("#ffffff", "#16191d"),
@@ -25,17 +25,31 @@ PALETTE: dict[str, tuple[str, str]] = {
     "plum": ("#680070", "#c04ba8"),
     "green": ("#0f9d63", "#3ecf8e"),
     "slate": ("#4a4f57", "#e4e6ea"),
+    "violet": ("#9a1bf5", "#8a3cff"),
+    "forest": ("#0b3a26", "#aef7a0"),
+    "pink": ("#e055b5", "#c23a55"),
+    "copper": ("#b85a00", "#ee9a1a"),
 }
 """Colours by name, (on light, on dark). They also differ in lightness, so that they can be
 distinguished with any kind of colour blindness, and have a contrast of about 3 or more. Figures
 use the first of each pair."""
 
-GUIDES = {"branch": "green", "random": "sky", "token": "plum"}
-KL = {"none": "rust", "reverse": "blue", "forward": "ochre"}
-"""Colours of guides and, for methods without a guide, of KL terms."""
+COLOURS = {
+    "none": "rust",
+    "reverse": "blue",
+    "forward": "ochre",
+    "branch": "green",
+    "random": "sky",
+    "token": "plum",
+    "reverse in the reward": "violet",
+    "branch in the reward": "forest",
+    "random in the reward": "copper",
+    "token in the reward": "pink",
+}
+"""Of guides and, for methods without a guide, of KL terms."""
 
 _SPARE = ("slate", "ochre", "sky", "plum")
-_CHOICE = ("blue", "rust", "green", "plum", "ochre", "slate", "sky")
+_CHOICE = [name for name in reversed(PALETTE) if name not in ("paper", "ink", "rule", "grey")]
 _DASHES: tuple[tuple[float, ...], ...] = (
     (),
     (5, 1.6),
@@ -73,17 +87,16 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
     The plainest come first, variants that exhibits add last, so that they change no other style.
     """
     styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
-    guides = {name: row.guide.kind if row.guide else "" for name, row in study.algorithms.items()}
-    unknown = sorted({*guides.values()} - {"", *GUIDES})
-    colours = GUIDES | {kind: _SPARE[i % len(_SPARE)] for i, kind in enumerate(unknown)}
+    held = {name: _constraint(row) for name, row in study.algorithms.items()}
+    unknown = sorted({*held.values()} - {*COLOURS})
+    colours = COLOURS | {kind: _SPARE[i % len(_SPARE)] for i, kind in enumerate(unknown)}
     in_order = sorted(study.algorithms, key=lambda name: _plainness(study, name))
-    plainest: dict[tuple[str, ...], str] = {}
+    plainest: dict[tuple[str, str], str] = {}
     for name in in_order:
-        row = study.algorithms[name]
-        plainest.setdefault((guides[name], row.kl, row.loss), name)
+        plainest.setdefault((held[name], study.algorithms[name].loss), name)
     for name in dict.fromkeys([*plainest.values(), *in_order]):
         row = study.algorithms[name]
-        choice = [colours.get(guides[name]) or KL.get(row.kl, "slate")]
+        choice = [colours[held[name]]]
         if name not in plainest.values():
             uses = Counter(style.colour for style in styles.values())
             choice = sorted(_CHOICE, key=lambda colour: uses[colour])
@@ -98,6 +111,12 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
         free = [look for look in looks if look not in styles.values()]
         styles[name] = next((look for look in free if _free(look, styles.values())), free[0])
     return styles
+
+
+def _constraint(row: Algorithm) -> str:
+    """What holds a policy near its reference: a guide, or else a KL term, and where that is."""
+    in_reward = row.estimator is not None and row.estimator.kind == "k1_reward"
+    return (row.guide.kind if row.guide else row.kl) + " in the reward" * in_reward
 
 
 def _plainness(study: ResolvedStudy, name: str) -> tuple[bool, int, int, str]:
