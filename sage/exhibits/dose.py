@@ -259,14 +259,14 @@ class DoseFigure(Kind):
                 axes.axhline(0, color=PALETTE["grey"][0], lw=0.8)
                 axes.set(
                     xscale="log",
-                    ylabel=f"pass@{k} (points)",
+                    xlabel="dose of the guide (SDs of the advantages)",
+                    ylabel=f"Δ pass@{k} (points)",
                     title=_title(estimator),
                 )
                 axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 axes.xaxis.set_minor_locator(NullLocator())
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda dose, _: f"{dose:g}"))
-        for axes in panels[-1]:
-            axes.set_xlabel("dose of the guide")
+                axes.tick_params(labelbottom=True)  # the page shows each panel by itself
         if estimators:
             legend = panels[0, 0].get_legend_handles_labels()
             figure.legend(*legend, title="KL coefficient", loc="outside lower center", ncols=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -51,8 +52,9 @@ class PerplexityFigure(ExhibitOfRows, Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
     evidence: ClassVar[str] = "perplexities"
     caption: ClassVar[str] = (
-        "Each mark is a response, placed at its perplexity under the policy before RL. Further "
-        "right means less likely under that policy."
+        "Each dot is a response, placed at its perplexity under the policy before RL: further "
+        "right is less likely under that policy. Filled: correct. Boxes show the middle half with "
+        "the median, whiskers the middle 90 percent."
     )
 
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
@@ -151,7 +153,8 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             axes.grid(visible=False, axis="y")
             axes.set_ylabel("")
             axes.tick_params(labelleft=True)  # the page shows each panel by itself
-        panels[0].set_yticks(range(len(names)), [display.title(name) for name in names])
+        titles = [textwrap.fill(display.title(name), 20) for name in names]
+        panels[0].set_yticks(range(len(names)), titles)
         panels[0].set_ylim(len(names) - 0.4, -0.5)
         dot: dict[str, Any] = {"color": PALETTE["slate"][0], "ls": "", "marker": "o"}
         handles = [
@@ -221,7 +224,7 @@ def _log_ticks(values: pd.Series, first: float, last: float) -> list[float]:
     from matplotlib.ticker import MaxNLocator
 
     low, high = float(values.min()), float(values.max())
-    if high < 3 * low:
+    if high < 10 * low:
         ticks = [*MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
     else:
         steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
