@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
@@ -18,7 +17,6 @@ from report_frames import (
     EXHIBITS,
     HISTORIES,
     METRICS,
-    ROOT,
     a_study,
     comparisons,
     figure_of,
@@ -28,12 +26,11 @@ from report_frames import (
 
 from sage.analysis.dynamics import history_frame
 from sage.analysis.tails import tail_table
-from sage.exhibits import STANDING, figures_of, load_study, write_figure
+from sage.exhibits import STANDING, figures_of, write_figure
 from sage.exhibits.theory import anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
-from sage.rendering.lines import line_styles
 from sage.rendering.style import STYLE, draw_figure
-from sage.study import Algorithm, ResolvedStudy
+from sage.study import ResolvedStudy
 from sage.study.exhibit import Surroundings
 from sage.theory.figures import guided_anchors, mode_fits
 
@@ -115,36 +112,6 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
         write_figure(study, "training", "", [tmp_path], tmp_path, tmp_path / "training.svg")
 
 
-class TestLooks:
-    def test_an_algorithm_looks_the_same_in_every_study_and_unlike_the_others(self) -> None:
-        few = line_styles(a_study(algorithms=("grpo", "no_kl")))
-        many = line_styles(a_study(algorithms=("bnpo", "branch", "no_kl", "grpo")))
-        assert few["base"].colour == "grey"
-        assert {name: many[name] for name in few} == few
-        assert len(set(many.values())) == len(many)
-
-    def test_every_algorithm_there_is_has_its_own_look(self) -> None:
-        entries = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
-        rows = {name: Algorithm.model_validate(entry) for name, entry in entries.items()}
-        study = a_study(algorithms=("branch",))
-        styles = line_styles(study.model_copy(update={"algorithms": study.algorithms | rows}))
-        assert len(styles) > 18
-        assert len({(look.colour, look.dashes, look.marker) for look in styles.values()}) == len(
-            styles
-        )
-        paper = line_styles(load_study("paper", ROOT / "config"))  # curves may have no markers
-        named = {name for name in paper if "-" not in name}
-        assert len({(paper[name].colour, paper[name].dashes) for name in named}) == len(named)
-
-    def test_cells_of_an_ablation_take_no_look_from_another_row(self) -> None:
-        with_cells = a_study()
-        rows = {name: with_cells.algorithms[name] for name in ("grpo", "branch")}
-        without = line_styles(with_cells.model_copy(update={"algorithms": rows, "variants": []}))
-        styles = line_styles(with_cells)
-        assert {name: styles[name] for name in without} == without
-        assert len(styles) == len(without) + 3
-
-
 class TestCurves:
     def test_curves_are_drawn_from_the_pooled_rows(self) -> None:
         metrics = pass_at_k(METRICS)
@@ -220,8 +187,8 @@ class TestTradeoff:
         easy = self.drawn(self.APART)
         places = [(3.0, 4.0), (-2.0, -1.0), (0.0, 0.0)]  # branch, the base, GRPO itself
         assert self.marks(easy) == [pytest.approx(place) for place in places]
-        assert easy.get_xlabel() == "pass@1 minus GRPO’s (points)"
-        assert easy.get_ylabel() == "pass@2 minus GRPO’s (points)"
+        assert easy.get_xlabel() == "Δ pass@1 (points)"
+        assert easy.get_ylabel() == "Δ pass@2 (points)"
 
     def test_titles_stand_beside_marks_and_cover_none(self) -> None:
         easy = self.drawn(self.APART)
@@ -243,13 +210,6 @@ class TestTradeoff:
         places = self.marks(self.drawn(apart, seeds=(1, 2)))
         assert len(places) == 3 + 2 * 2
         assert any(place == pytest.approx((2.0, 3.0)) for place in places)
-
-    def test_no_two_methods_are_alike(self) -> None:
-        """Not even of the study with the most methods."""
-        study = load_study("rivals", ROOT / "config")
-        styles = line_styles(study)
-        assert len(styles) > 25
-        assert len({(look.colour, look.marker) for look in styles.values()}) == len(styles)
 
     def test_a_k_that_is_not_measured_is_refused(self) -> None:
         around = Surroundings({}, drawn=8, eval_seeds=2)
@@ -286,7 +246,7 @@ class TestTraining:
         panels = {
             "Gap of sampler to trainer (nats)",
             "Largest gap of a token (nats)",
-            "Share of tokens with a gap above the cap",
+            "Share of gaps above the cap",
         }
         assert titles & panels == (panels if shown else set())
 
@@ -319,12 +279,28 @@ class TestTrajectory:
         assert grpo.get_xdata().tolist() == pytest.approx([0.01, 0.11, 0.20])
         assert grpo.get_ydata().tolist() == [0.30, 0.50, 0.60]
         assert branch.get_ydata().tolist() == [0.30, 0.70]
-        assert [text.get_text() for text in axes.texts if text.get_text()] == ["10", "20", "20"]
+        assert axes.get_title(loc="left") == "Easy\nafter 0, 10, 20 steps"
 
-    def test_the_base_is_marked_where_runs_start(self) -> None:
+    def test_the_base_is_marked_where_methods_start(self) -> None:
         (axes,) = figure_of(a_study(), "figure2", histories=RECORDED, accuracies=ACCURACIES).axes
-        starts = axes.collections[-1].get_offsets()
-        assert np.asarray(starts).tolist() == [pytest.approx([0.01, 0.30])] * 2
+        starts = [each for each in axes.collections if isinstance(each, PathCollection)]
+        places = [np.asarray(start.get_offsets()).tolist() for start in starts]
+        assert places == [[pytest.approx([0.01, 0.30])]] * 2
+
+    def test_several_runs_are_thin_lines_behind_their_mean(self) -> None:
+        two = pd.concat([ACCURACIES, ACCURACIES.assign(train_seed=2, value=0.1, low=0.0, high=0.3)])
+        both = history_frame(HISTORIES | {(name, 2): history(20) for name, _ in HISTORIES})
+        (axes,) = figure_of(a_study(), "figure2", histories=both, accuracies=two).axes
+        one, other, mean, *_ = axes.lines
+        assert [len(line.get_ydata()) for line in axes.lines] == [3, 3, 3, 2, 2, 2]
+        assert one.get_linewidth() == other.get_linewidth() < 1 < mean.get_linewidth()
+        assert mean.get_ydata().tolist() == pytest.approx([0.20, 0.30, 0.35])
+        bars, _ = axes.collections[:2]
+        assert [bar[:, 1].tolist() for bar in bars.get_segments()] == [
+            pytest.approx([0.20, 0.45]),
+            pytest.approx([0.25, 0.50]),
+        ]
+        assert not axes.texts
 
     def test_a_run_without_a_history_is_an_error(self) -> None:
         lacking = RECORDED[RECORDED["algorithm"] == "grpo"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
@@ -50,9 +51,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         self, display: Display, rows: pd.DataFrame, runs: pd.DataFrame, names: list[str]
     ) -> Figure:
         """The curves of a few methods together; thin lines are single training runs."""
-        from matplotlib.ticker import PercentFormatter
-
-        from sage.rendering.style import add_legend, draw_lines, panels_of
+        from sage.rendering.style import add_legend, draw_lines, in_percent, panels_of
 
         styles = line_styles(display.study)
         titles = {name: display.titles[name] for name in display.benchmarks}
@@ -65,12 +64,12 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
                 axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
             for name in names:
                 _band(axes, here[here["algorithm"] == name], styles[name].hex)
-            draw_lines(axes, here, "k", "value", names, styles, markers=True)
+            draw_lines(axes, here, "k", "value", names, styles)
             _powers_of_two(axes, here["k"])
-            axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-            axes.set(xlabel="samples per problem, k", ylabel="pass@k")
+            in_percent(axes.yaxis)
+            axes.set(xlabel="samples per problem, k", ylabel="pass@k (%)")
             axes.set_ylim(*_share_limits(here))
-        add_legend(figure, names, display.study, markers=True)
+        add_legend(figure, names, display.study)
         return figure
 
     def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:
@@ -83,17 +82,18 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         apart[["value", "low", "high"]] *= 100
         there = [name for name in display.benchmarks if name in set(apart["benchmark"])]
         panels = [(benchmark, name) for benchmark in there for name in names]
-        figure, axes_of = grid_of_panels(len(panels), (2.35, 1.9), columns=4)
+        figure, axes_of = grid_of_panels(len(panels), (2.35, 2.2), columns=4)
         for axes, (benchmark, name) in zip(axes_of, panels, strict=True):
             here = apart[apart["benchmark"] == benchmark]
             own, other = (here[here["algorithm"] == one] for one in (name, first))
             axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
             axes.plot(other["k"], other["value"], color=PALETTE["grey"][0], lw=1.0)
             _band(axes, own, styles[name].hex)
-            draw_lines(axes, own, "k", "value", [name], styles, markers=False)
+            draw_lines(axes, own, "k", "value", [name], styles)
             _powers_of_two(axes, here["k"])
-            title = display.title(name)
+            title = textwrap.fill(display.title(name), 28)
             axes.set(title=f"{title}\n{display.titles[benchmark]}" if len(there) > 1 else title)
+            axes.set(xlabel="samples per problem, k", ylabel="points")
             axes.set(ylim=(min(0.0, here["low"].min()) - 1, max(0.0, here["high"].max()) + 1))
             axes.title.set_fontsize(8)
         return figure

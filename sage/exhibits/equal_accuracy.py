@@ -197,41 +197,32 @@ class FreeRivals(EqualAccuracyTable):
         return TableDocument(frame, table_of("Rival", columns, [("", rows)]), caption)
 
     def figure(self, display: Display) -> Figure:
-        """pass@k over pass@1: a line for each rival, a mark for each method."""
-        from matplotlib.ticker import FuncFormatter
-
-        from sage.rendering.style import add_legend, grid_of_panels
+        """pass@k over pass@1: a line for each sort of rival, a mark for each method."""
+        from sage.rendering.style import add_legend, grid_of_panels, in_percent
 
         frame, mixtures = display.frame("free_rivals"), display.frame("mixtures")
         styles, names = line_styles(display.study), [BASE, *display.rows_in(frame)]
-        figure, (axes,) = grid_of_panels(1, (5.6, 4.2))
+        figure, (axes,) = grid_of_panels(1, (4.6, 3.9))
         start = frame[frame["algorithm"] == self.baseline]
         lines = {
-            "mixtures": (mixtures, "-"),
-            "stopped early": (self._line(frame, "step-", start, last=True), "--"),
-            "temperatures": (self._line(frame, "temperature-", start), ":"),
+            "mixtures with the base": (mixtures, "-"),
+            "stopped early": (self._line(frame, "step-", start, last=True), ".--"),
+            "other temperatures": (self._line(frame, "temperature-", start), ".:"),
         }
-        marks = frame[frame["algorithm"].isin(names)]
+        look: dict[str, Any] = {"color": PALETTE["ink"][0], "lw": 1.2, "ms": 4}
         for label, (line, dash) in lines.items():
-            axes.plot(line["accuracy"], line["coverage"], dash, color=PALETTE["ink"][0], lw=1.2)
-            others = pd.concat(
-                [marks, *(line for name, (line, _) in lines.items() if name != label)]
-            )
-            place = _loneliest(line, others)
-            axes.annotate(label, place, (5, 5), textcoords="offset points", fontsize=7)
+            axes.plot(line["accuracy"], line["coverage"], dash, label=label, **look)
+        axes.legend(fontsize=8)
         for name in names:
             own = mixtures.tail(1) if name == BASE else frame[frame["algorithm"] == name]
-            look = styles[name]
-            places = own["accuracy"], own["coverage"]
-            axes.scatter(*places, marker=look.marker, color=look.hex, s=46, zorder=3)
-        share = FuncFormatter(lambda value, _: f"{100 * value:g}%")
-        axes.xaxis.set_major_formatter(share)
-        axes.yaxis.set_major_formatter(share)
+            style, places = styles[name], (own["accuracy"], own["coverage"])
+            axes.scatter(*places, marker=style.marker, color=style.hex, s=46, zorder=3)
+        in_percent(axes.xaxis, axes.yaxis)
         counted = " with correct working" if frame["worked"].all() else ""
         k = int(frame["k"].iloc[0])
-        axes.set(xlabel=f"pass@1{counted}", ylabel=f"pass@{k}{counted}")
+        axes.set(xlabel=f"pass@1{counted} (%)", ylabel=f"pass@{k}{counted} (%)")
         axes.margins(0.08)
-        add_legend(figure, names, display.study, markers=True)
+        add_legend(figure, names, display.study)
         return figure
 
     @staticmethod
@@ -253,13 +244,3 @@ class FreeRivals(EqualAccuracyTable):
         """The rivals of one sort in order, with the finished baseline at one end."""
         own = frame[frame["algorithm"].str.startswith(prefix)]
         return pd.concat([own, end] if last else [end, own])
-
-
-def _loneliest(line: pd.DataFrame, others: pd.DataFrame) -> tuple[float, float]:
-    """The point of a line that is farthest from all `others`, as shares of their range."""
-    columns = ["accuracy", "coverage"]
-    size = (others[columns].max() - others[columns].min()).clip(lower=1e-9)
-    own, rest = ((frame[columns] / size).to_numpy(float) for frame in (line, others))
-    nearest = [((rest - point) ** 2).sum(axis=1).min() for point in own]
-    x, y = line[columns].to_numpy(float)[max(range(len(nearest)), key=nearest.__getitem__)]
-    return float(x), float(y)

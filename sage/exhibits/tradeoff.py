@@ -32,8 +32,8 @@ _FAR = 0.75
 """The base is drawn as an arrow if it is farther from the others than this share of their range."""
 
 
-Label = tuple[tuple[float, float], str, str]
-"""Of a mark: its place, the text and the colour."""
+Label = tuple[tuple[float, float], str]
+"""Of a mark: its place and the text."""
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
@@ -64,9 +64,8 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
             points = _points(apart[apart["benchmark"] == here["benchmark"].iloc[0]], k)
             points = points[points["algorithm"].isin(names)]
             labels.append((axes, *_draw(axes, points, display)))
-            first = display.title(display.baseline)
-            axes.set(xlabel=f"pass@1 minus {first}’s (points)")
-            axes.set(ylabel=f"pass@{k} minus {first}’s (points)")
+            axes.set(xlabel="Δ pass@1 (points)")
+            axes.set(ylabel=f"Δ pass@{k} (points)")
         figure.draw_without_rendering()  # labels need to know where marks are
         for each in labels:
             _label(*each)
@@ -122,16 +121,19 @@ def _draw(
     axes.scatter([0], [0], marker=look.marker, s=62, color=look.hex, zorder=4)
     places = [(0.0, 0.0), *zip(drawn["x"], drawn["y"], strict=True)]
     names = [baseline, *drawn["algorithm"]]
-    labels = [
-        (place, display.title(name), styles[name].hex)
-        for place, name in zip(places, names, strict=True)
-    ]
+    labels = [(place, display.title(name)) for place, name in zip(places, names, strict=True)]
     if far:
         text = "Base: {:+.1f}, {:+.1f}".format(*base[0]).replace("-", "−")
-        labels.append((_point_to(axes, base[0], limits), text, styles[BASE].hex))
+        start, end = _point_to(axes, base[0], limits)
+        labels.append((start, text))
+        thin += [(*share, *share) for share in np.linspace(start, end, 9)]
     for side in (axes.xaxis, axes.yaxis):
-        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}".replace("-", "−")))
+        side.set_major_formatter(FuncFormatter(_signed))
     return labels, thin
+
+
+def _signed(value: float, _: int) -> str:
+    return f"{value:+g}".replace("-", "−") if value else "0"
 
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
@@ -171,31 +173,33 @@ def _label(axes: Axes, labels: Sequence[Label], thin: Sequence[tuple[float, ...]
     corner, size = scale * np.array(axes.bbox.bounds).reshape(2, 2)
     texts = [
         axes.annotate(title, place, (0, 0), textcoords="offset points", fontsize=8, zorder=5)
-        for place, title, _ in labels
+        for place, title in labels
     ]
-    marks = scale * axes.transData.transform([place for place, _, _ in labels]) - corner
+    marks = scale * axes.transData.transform([place for place, _ in labels]) - corner
     sizes = np.array([scale * np.array(text.get_window_extent().size) for text in texts])
     ends = axes.transData.transform(np.array(thin).reshape(-1, 2))
     avoided = (scale * ends - corner).reshape(-1, 4)
     boxes = placed(marks, sizes, size, avoided)
     lines = zip(marks, boxes, ~touching(marks, boxes), labels, texts, strict=True)
-    for mark, box, led, (place, _, colour), text in lines:
+    grey = PALETTE["grey"][0]
+    for mark, box, led, (place, _), text in lines:
         text.set(position=(box[:2] + box[2:]) / 2 - mark, ha="center", va="center")
         text.set_in_layout(False)
         if led:
-            line = {"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 0, "shrinkB": 4}
+            line = {"arrowstyle": "-", "color": grey, "lw": 0.6, "shrinkA": 0, "shrinkB": 4}
             end = tuple(line_end(mark, box) - mark)
             axes.annotate("", place, end, textcoords="offset points", arrowprops=line)
 
 
 def _point_to(
     axes: Axes, base: np.ndarray, limits: Sequence[tuple[float, float]]
-) -> tuple[float, float]:
-    """An arrow at the edge of a panel towards the base; returns where it starts."""
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """An arrow at the edge of a panel towards the base; returns where it starts and ends."""
     middle, span = np.mean(limits, axis=1), np.ptp(np.array(limits), axis=1)
     towards = (base - middle) / span
     towards /= np.abs(towards).max()  # at the edge of the panel
-    end, start = middle + 0.48 * towards * span, middle + 0.38 * towards * span
+    ends = (middle + share * towards * span for share in (0.38, 0.48))
+    start, end = ((float(x), float(y)) for x, y in ends)
     arrow = {"arrowstyle": "-|>", "color": PALETTE["grey"][0], "lw": 1.4}
-    axes.annotate("", tuple(end), xytext=tuple(start), arrowprops=arrow, zorder=5)
-    return float(start[0]), float(start[1])
+    axes.annotate("", end, xytext=start, arrowprops=arrow, zorder=5)
+    return start, end

@@ -32,11 +32,11 @@ _TRAINING = {
     "q_mean": "Guide factor (mean)",
     "amplified_share": "Share of tokens amplified",
     "log_q": "log q of a completion (nats)",
-    "guide_dose": "SD of β log q in a group (SD of advantages)",
-    "kl_dose": "SD of β log π/π_ref in a group (SD of advantages)",
+    "guide_dose": "Dose of the guide (SDs of advantages)",
+    "kl_dose": "Dose of the KL term (SDs of advantages)",
     "sampler_gap_mean": "Gap of sampler to trainer (nats)",
     "sampler_gap_max": "Largest gap of a token (nats)",
-    "sampler_clipped_share": "Share of tokens with a gap above the cap",
+    "sampler_clipped_share": "Share of gaps above the cap",
 }
 
 _GAPS = [key for key in _TRAINING if key.startswith("sampler_")]
@@ -112,9 +112,10 @@ class TrainingFigure(OfTraining):
 
     Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the gap
     between the sampler's and the trainer's log-probabilities (its mean, its largest, and the share
-    of tokens above the cap of weights) where it is more than rounding, over training. Lines are
-    means over training seeds, bands the range from the lowest to the highest seed (of the first
-    method alone, where there are more than four), both running means over a twentieth of the steps.
+    of tokens above the cap of weights) where it is more than rounding, over training. Doses are
+    standard deviations, within a group, of β log q and of β log π/π_ref. Lines are means over
+    training seeds, bands the range from the lowest to the highest seed (of the first method alone,
+    where there are more than four), both running means over a twentieth of the steps.
     """
 
     kind: Literal["training"]
@@ -140,8 +141,8 @@ class TrainingFigure(OfTraining):
         frame = display.frame("histories")
         frame = frame[frame["algorithm"].isin(display.rows)]
         recorded = [key for key in _TRAINING if key in frame and frame[key].notna().any()]
-        if "sampler_gap_mean" in recorded and frame["sampler_gap_mean"].max() < _ROUNDING:
-            recorded = [key for key in recorded if key not in _GAPS]
+        gap = frame["sampler_gap_mean"].max() if "sampler_gap_mean" in recorded else 0.0
+        recorded = [k for k in recorded if k not in _GAPS or min(gap, frame[k].max()) >= _ROUNDING]
         names, styles = display.rows_in(frame), line_styles(display.study)
         figure, panels = grid_of_panels(max(1, len(recorded)))
         if not recorded:
@@ -154,11 +155,11 @@ class TrainingFigure(OfTraining):
                 band, colour = drawn[drawn["algorithm"] == name], styles[name].hex
                 look: dict[str, Any] = {"color": colour, "alpha": 0.13, "lw": 0}
                 axes.fill_between(band["step"], band["low"], band["high"], **look)
-            draw_lines(axes, drawn, "step", "mean", names, styles, markers=False)
+            draw_lines(axes, drawn, "step", "mean", names, styles)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
             _widen_if_flat(axes, drawn["mean"])
-        add_legend(figure, names, display.study, markers=False)
+        add_legend(figure, names, display.study)
         return figure
 
 
@@ -209,8 +210,8 @@ class LearnedGuideFigure(OfTraining):
             for (name, _), run in known.groupby(["algorithm", "seed"], sort=False):
                 axes.plot(run["value"], run["q"], color=styles[str(name)].hex, lw=0.5, alpha=0.4)
             mean = known.groupby(["algorithm", "place"], sort=False)[["value", "q"]].mean()
-            draw_lines(axes, mean.reset_index(), "value", "q", names, styles, markers=False)
-        add_legend(figure, names, display.study, markers=False)
+            draw_lines(axes, mean.reset_index(), "value", "q", names, styles)
+        add_legend(figure, names, display.study)
         return figure
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
+from sage.rendering.numbers import listing
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 class TrajectoryFigure(ExhibitOfRows, Kind):
     """Training reward against test accuracy at moments of training (Figure 2).
 
-    Training reward against test accuracy at moments of training. Crosses are the base, numbers are
-    optimizer steps, vertical bars are 95 % intervals. Moving right but not up: reward rises without
+    Training reward against test accuracy at moments of training, from the base (crosses) on.
+    Vertical bars are 95 % intervals over problems. Where a method has several runs, marks and bars
+    are their means, thin lines the single runs. Moving right but not up: reward rises without
     accuracy.
     """
 
@@ -71,17 +73,13 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         job.write_manifest(tokens)
 
     def figure(self, display: Display) -> Figure:
-        """Each run's path through training reward (x) and test accuracy (y).
+        """Each method's path through training reward (x) and test accuracy (y).
 
         Rewards are means over a twentieth of the run around each checkpoint, see
-        `reward_and_accuracy`, which raises ValueError if the two do not fit. Crosses are the base,
-        before the first step. An arrow points to the last checkpoint. Numbers are the steps of the
-        first and the last checkpoint. Vertical bars are 95 % intervals.
+        `reward_and_accuracy`, which raises ValueError if the two do not fit.
         """
-        from matplotlib.ticker import FuncFormatter
-
         from sage.analysis.dynamics import reward_and_accuracy
-        from sage.rendering.style import add_legend, grid_of_panels
+        from sage.rendering.style import add_legend, grid_of_panels, in_percent
 
         histories, accuracies = display.frame("histories"), display.frame("accuracies")
         names, styles = display.rows_in(accuracies), line_styles(display.study)
@@ -92,40 +90,32 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         longest = max((len(history) for history in runs.values()), default=1)
         of_rows = accuracies[accuracies["algorithm"].isin(names)]
         points = reward_and_accuracy(runs, of_rows, max(1, round(longest / 20)))
-        figure, (axes,) = grid_of_panels(1, (5.0, 3.8))
+        figure, (axes,) = grid_of_panels(1, (4.2, 3.7))
         for name in names:
-            for _, run in points[points["algorithm"] == name].groupby("train_seed"):
-                _path(axes, run, styles[name])
-        starts, look = points[points["step"] == 0], styles[BASE]
-        cross: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.8, "zorder": 4}
-        places = starts["reward"], starts["accuracy"]
-        axes.scatter(*places, marker=look.marker, s=60, color=look.hex, **cross)
-        axes.set(xlabel="training reward", ylabel="test accuracy (pass@1)")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+            _path(axes, points[points["algorithm"] == name], styles[name], styles[BASE])
+        steps = listing([str(step) for step in sorted(set(points["step"]))], most=6)
+        axes.set(title=f"{display.titles[self.benchmark]}\nafter {steps} steps")
+        axes.set(xlabel="training reward", ylabel="test accuracy (pass@1, %)")
+        in_percent(axes.yaxis)
         axes.margins(0.09)
-        add_legend(figure, [BASE, *names], display.study, markers=True)
+        add_legend(figure, [BASE, *names], display.study)
         return figure
 
 
-def _path(axes: Axes, run: pd.DataFrame, look: LineStyle) -> None:
-    """One run's path from checkpoint to checkpoint."""
-    import numpy as np
-
+def _path(axes: Axes, points: pd.DataFrame, look: LineStyle, start: LineStyle) -> None:
+    """A method's path from checkpoint to checkpoint, its runs behind it."""
     from sage.rendering.style import line_look
 
-    run = run.sort_values("step")
-    if {"low", "high"} <= set(run):
-        trained = run[run["step"] > 0]
+    if points["train_seed"].nunique() > 1:
+        for _, run in points.groupby("train_seed"):
+            axes.plot(run["reward"], run["accuracy"], color=look.hex, lw=0.5, alpha=0.5)
+    mean = points.groupby("step").mean(numeric_only=True)
+    if {"low", "high"} <= set(mean):
+        trained = mean[mean.index > 0]
         ends = trained["low"], trained["high"]
-        axes.vlines(trained["reward"], *ends, color=look.hex, alpha=0.25, lw=1)
-    axes.plot(run["reward"], run["accuracy"], **line_look(look, True) | {"linewidth": 1.5})
-    places = run[["reward", "accuracy"]].to_numpy()
-    if len(places) > 1 and not np.array_equal(places[-2], places[-1]):
-        arrow = {"arrowstyle": "-|>", "color": look.hex, "shrinkA": 0, "shrinkB": 4}
-        axes.annotate("", tuple(places[-1]), tuple(places[-2]), arrowprops=arrow)
-    trained_steps = [step for step in run["step"] if step > 0]
-    box = {"facecolor": PALETTE["paper"][0], "alpha": 0.75, "pad": 0.5, "lw": 0}
-    text: dict[str, Any] = {"fontsize": 7, "color": look.hex, "bbox": box}
-    for step, place in zip(run["step"], places, strict=True):
-        if step in (trained_steps[:1] + trained_steps[-1:]):  # more labels would overlap
-            axes.annotate(f"{step}", tuple(place), (5, 4), textcoords="offset points", **text)
+        axes.vlines(trained["reward"], *ends, color=look.hex, alpha=0.4, lw=1)
+    axes.plot(mean["reward"], mean["accuracy"], **line_look(look) | {"linewidth": 1.5})
+    cross: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.8, "zorder": 4}
+    begins = mean[mean.index == 0]
+    places = begins["reward"], begins["accuracy"]
+    axes.scatter(*places, marker=start.marker, s=60, color=start.hex, **cross)

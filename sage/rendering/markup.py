@@ -95,8 +95,8 @@ def line_key(style: LineStyle) -> Markup:
     """A short sample of a method's line, as the figures draw it."""
     dashes = " ".join(f"{1.7 * length:.3g}" for length in style.dashes)
     return Markup(
-        '<svg class="key" viewBox="0 0 28 12" aria-hidden="true" style="color:var(--fig-{})">'
-        '<path class="line" d="M0 6H28" stroke-dasharray="{}"/><path class="mark" d="{}"/></svg>'
+        '<svg class="key" viewBox="-8 0 44 12" aria-hidden="true" style="color:var(--fig-{})">'
+        '<path class="line" d="M-8 6H36" stroke-dasharray="{}"/><path class="mark" d="{}"/></svg>'
     ).format(style.colour, dashes or "none", _MARKER_SHAPES[style.marker])
 
 

@@ -18,8 +18,10 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
@@ -82,6 +84,7 @@ def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = draw()
         figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # both files have the same places, and boxes fit them
         boxes = _boxes(figure)
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         file = io.StringIO()
@@ -90,7 +93,6 @@ def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
         for name, box in boxes.items():
             text = text.replace(f'id="{name}"', f'id="{name}" data-box="{box}"', 1)
         write_text_atomic(svg_path, text)
-        figure.set_layout_engine("none")  # it is laid out now; both files have the same places
         with atomic_file(svg_path.with_suffix(".pdf")) as temporary:
             figure.savefig(temporary, format="pdf", metadata={"CreationDate": None})
 
@@ -165,21 +167,25 @@ def draw_lines(
     y: str,
     names: Sequence[str],
     styles: Mapping[str, LineStyle],
-    markers: bool,
 ) -> None:
-    """Lines of `y` against `x`, one for each method in `names`, in its style."""
-    for name in names:
+    """Lines of `y` against `x`, one for each method in `names`, in its style.
+
+    A long line has a mark at about every fifth of its length, at other places than the others.
+    """
+    for place, name in enumerate(names):
         line = data[data["algorithm"] == name].dropna(subset=[x, y]).sort_values([x, y])
+        every = max(1, len(line) // 5)
+        marked = (every * (2 * place + 1) // (2 * len(names)), every)
         if len(line):
-            axes.plot(line[x], line[y], **line_look(styles[name], markers))
+            axes.plot(line[x], line[y], markevery=marked, **line_look(styles[name]))
 
 
-def line_look(style: LineStyle, markers: bool) -> dict[str, Any]:
+def line_look(style: LineStyle) -> dict[str, Any]:
     """How a method's line looks, in a panel and in the legend."""
     return {
         "color": style.hex,
         "linestyle": (0, style.dashes) if style.dashes else "-",
-        "marker": style.marker if markers else "",
+        "marker": style.marker,
         "markersize": 5,
         "markeredgecolor": PALETTE["paper"][0],
         "markeredgewidth": 0.6,
@@ -187,7 +193,7 @@ def line_look(style: LineStyle, markers: bool) -> dict[str, Any]:
     }
 
 
-def add_legend(figure: Figure, names: Sequence[str], study: ResolvedStudy, markers: bool) -> None:
+def add_legend(figure: Figure, names: Sequence[str], study: ResolvedStudy) -> None:
     """A legend of the methods in `names`, below the panels, in as many columns as fit, up to 4."""
     styles, labels = line_styles(study), [row_title(study, name) for name in names]
     if not names:
@@ -197,8 +203,14 @@ def add_legend(figure: Figure, names: Sequence[str], study: ResolvedStudy, marke
     columns = max(1, min(4, len(names), fitting))
     more = _LINE_INCHES * math.ceil(len(names) / columns) + 0.1
     figure.set_size_inches(width, height + more)
-    handles = [Line2D([], [], **line_look(styles[name], markers)) for name in names]
+    handles = [Line2D([], [], **line_look(styles[name])) for name in names]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def in_percent(*sides: Axis) -> None:
+    """Show the shares of these axes in percent, without the sign."""
+    for side in sides:
+        side.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
 
 
 def say(axes: Axes, text: str) -> None:
