@@ -167,10 +167,11 @@ class FreeRivals(EqualAccuracyTable):
         rival = str(one["algorithm"])
         name = self._titles(frame, first).get(rival) or row_title(study, rival)
         said = (
-            f"{above or 'None'} of {len(frame)} alternatives to {first} (methods, early stops, "
-            f"temperatures) {'has' if above < 2 else 'have'} significantly more pass@{one['k']} "
-            f"than a mixture of the base and {first} that is as accurate; the largest difference "
-            f"is {name} ({percent(one['mixture'])} to {percent(one['coverage'])} %, "
+            f"{study.model(self.model).title}: {above or 'none'} of {len(frame)} alternatives to "
+            f"{first} (methods, early stops, temperatures) {'has' if above < 2 else 'have'} "
+            f"significantly more pass@{one['k']} than its mixture with the base that is as "
+            f"accurate; the largest difference: {name.removeprefix(f'{first}, ')} "
+            f"({percent(one['mixture'])} to {percent(one['coverage'])} %, "
             f"{points(one['value'])} points, 95 % interval "
             f"{interval_of_points(one['low'], one['high'])}, not adjusted)."
         )

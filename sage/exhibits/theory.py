@@ -108,8 +108,9 @@ class OfTheory(Shows):
 
 class GuidedAnchorsFigure(OfTheory):
     """How each guide reshapes an anchor. Shown are the completions of a small token tree, most
-    likely first: their probability under the reference and under each anchor, and the factor that
-    the guide gives each. Computed with the functions used in training; the numbers are this
+    likely first: their probability under the reference (bars) and under each anchor (dots), and
+    below the factor that the guide gives each, with its running mean (line). An open state has an
+    entropy of at least 1.2 nats. Computed with the functions used in training; the numbers are this
     project's."""
 
     def figure(self, display: Display) -> Figure:
@@ -230,7 +231,7 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
         _dots(below, ranks, factors, data, colour, all_)
         means = pd.Series(factors).rolling(len(ranks) // 8, center=True, min_periods=1).mean()
         below.plot(ranks, means, color=colour, lw=1.8)
-        below.set(xlabel="all completions, most likely first")
+        below.set(title=_TITLES[name], xlabel="all completions, most likely first")
         for axes, label in ((above, "probability"), (below, "guide q(y)")):
             axes.set_ylabel(label)
             axes.tick_params(labelleft=True)  # the page shows each panel by itself

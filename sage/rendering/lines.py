@@ -35,8 +35,8 @@ distinguished with any kind of colour blindness, and have a contrast of about 3 
 use the first of each pair."""
 
 COLOURS = {
-    "none": "rust",
     "reverse": "blue",
+    "none": "rust",
     "forward": "ochre",
     "branch": "green",
     "random": "sky",
@@ -100,10 +100,11 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
         if name not in plainest.values():
             uses = Counter(style.colour for style in styles.values())
             choice = sorted(_CHOICE, key=lambda colour: uses[colour])
+        turn = [*colours].index(held[name])  # so that marks differ where colours do
         first = _LOSSES.index(row.loss) if row.loss in _LOSSES else 0
         places = [*range(first, len(_DASHES)), *range(first)]
         looks = [
-            LineStyle(colour, _DASHES[place], _MARKERS[(place + shift) % len(_MARKERS)])
+            LineStyle(colour, _DASHES[place], _MARKERS[(turn + place + shift) % len(_MARKERS)])
             for shift in range(len(_MARKERS))
             for colour in choice
             for place in places

@@ -79,7 +79,8 @@ def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
     """Draw a figure in this style and write it as SVG and, beside it, as PDF.
 
     The same figure gives the same bytes. In the SVG, panels and legends are groups called
-    `panel_1`, `legend_1` and so on, with their box (x, y, width, height in points) as `data-box`.
+    `panel_1`, `legend_below_1` and so on, with their box (x, y, width, height in points) as
+    `data-box`.
     """
     with matplotlib.rc_context(STYLE):
         figure = draw()
@@ -114,8 +115,9 @@ def _boxes(figure: Figure) -> dict[str, str]:
     margin = np.max([away * (inner - outer) for inner, outer in extents.values()], axis=0)
     ends = {name: inner - away * (margin + 2) for name, (inner, _) in extents.items()}
     for number, legend in enumerate(figure.legends, 1):
-        legend.set_gid(f"legend_{number}")
-        ends[f"legend_{number}"] = legend.get_window_extent().extents
+        name = f"legend_below_{number}"  # matplotlib calls a legend within a panel `legend_1`
+        legend.set_gid(name)
+        ends[name] = legend.get_window_extent().extents
     return {
         name: " ".join(f"{n:.1f}" for n in (x, height - top, right - x, top - y))
         for name, (x, y, right, top) in ((name, points * box) for name, box in ends.items())

@@ -12,7 +12,7 @@ from pathlib import Path
 from sage.problems.record import Problem
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.rendering.markup import yaml_text
-from sage.rendering.numbers import NONE, duration, grouped
+from sage.rendering.numbers import NONE, duration, grouped, listing
 from sage.rendering.table import Cell, Column, Record, Table, table_of
 from sage.report.loader import Manifest, PageContent, PageFiles
 from sage.results import Results, Run
@@ -32,13 +32,17 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     seeds = len(evaluation.seeds)
     samples = f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else "")
     given = [("Set on the command line", ", ".join(study.overrides))] if study.overrides else []
+    models = study.study.models.values()
+    rows = dict.fromkeys(row for model in study.study.models for row in study.trained(model))
+    methods = listing([row_title(study, row) for row in rows], most=4)
+    steps = sorted({model.rl.steps for model in models if model.rl})
     return [
         *given,
-        ("Models", ", ".join(model.title for model in study.study.models.values())),
+        ("Models", listing([model.title for model in models], most=4)),
+        *([("Methods", methods)] if methods else []),
+        *([("RL steps", " or ".join(map(grouped, steps)))] if steps else []),
         *([("Training seeds", trained_with)] if trained_with else []),
         ("Samples per problem", samples),
-        ("Temperature", f"{evaluation.sampling.temperature:g}"),
-        ("Bootstrap draws", grouped(evaluation.bootstrap)),
     ]
 
 
