@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -29,6 +30,8 @@ from sage.analysis.tails import tail_table
 from sage.exhibits import STANDING, figures_of, write_figure
 from sage.exhibits.theory import anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
+from sage.rendering.lines import LineStyle
+from sage.rendering.markup import figure_html
 from sage.rendering.style import STYLE, draw_figure
 from sage.study import ResolvedStudy
 from sage.study.exhibit import Surroundings
@@ -354,3 +357,20 @@ def test_paths_have_two_decimals_and_stay_in_their_place(tmp_path: Path) -> None
         assert (max(decimals) <= 2) == (name == "short.svg")
     assert len(found[0]) == len(found[1]) > 20
     assert all(abs(ours - theirs) < 0.006 for ours, theirs in zip(*found, strict=True))
+
+
+def test_a_legend_within_a_panel_hides_none_below(tmp_path: Path) -> None:
+    def draw() -> Figure:
+        figure = Figure(figsize=(3, 2), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([0, 1], label="inside")
+        axes.legend()
+        figure.legend(axes.lines, ["GRPO"], loc="outside lower center")
+        return figure
+
+    draw_figure(draw, tmp_path / "both.svg")
+    keys = {"GRPO": LineStyle("blue", (), "o")}
+    html = figure_html((tmp_path / "both.svg").read_text(), "p", "a", keys)
+    panels, legend = ElementTree.fromstring(f"<body>{html}</body>")
+    assert len(panels) == 1
+    assert ["".join(name.itertext()) for name in legend] == ["GRPO"]

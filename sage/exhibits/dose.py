@@ -257,12 +257,8 @@ class DoseFigure(Kind):
                 self._draw(axes, here)
                 axes.axvline(LEAST_DOSE, color=PALETTE["grey"][0], lw=0.8, ls=":")
                 axes.axhline(0, color=PALETTE["grey"][0], lw=0.8)
-                axes.set(
-                    xscale="log",
-                    xlabel="dose of the guide (SDs of the advantages)",
-                    ylabel=f"Δ pass@{k} (points)",
-                    title=_title(estimator),
-                )
+                axes.set(xscale="log", xlabel="dose of the guide (SDs of the advantages)")
+                axes.set(ylabel=f"Δ pass@{k} (points)", title=_title(estimator))
                 axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 axes.xaxis.set_minor_locator(NullLocator())
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda dose, _: f"{dose:g}"))

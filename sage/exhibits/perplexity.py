@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
@@ -122,7 +121,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         """
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+        from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
         responses, tails = display.frame("perplexities"), display.frame("tails")
         responses = responses[responses["problem_id"].isin(tails["problem_id"])]
@@ -147,7 +146,8 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             limits = _with_margins(here["perplexity"])
             axes.set(xscale="log", xlim=limits)
             axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
-            axes.xaxis.set_major_locator(FixedLocator(_log_ticks(here["perplexity"], *limits)))
+            near, far = MaxNLocator(6, steps=[1, 2, 5]), LogLocator(subs=(1, 2, 5), numticks=6)
+            axes.xaxis.set_major_locator(near if limits[1] < 10 * limits[0] else far)
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.grid(visible=False, axis="y")
@@ -216,21 +216,6 @@ def _dots(axes: Axes, place: int, rows: pd.DataFrame, look: LineStyle) -> None:
             alpha=0.7,
             zorder=3,
         )
-
-
-def _log_ticks(values: pd.Series, first: float, last: float) -> list[float]:
-    """About five round numbers from `first` to `last`, the limits of `values` on a logarithmic
-    axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    low, high = float(values.min()), float(values.max())
-    if high < 10 * low:
-        ticks = [*MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)]
-    else:
-        steps = (1.0, 2.0, 5.0) if high < 100 * low else (1.0,)
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [step * 10.0**power for power in powers for step in steps]
-    return [float(tick) for tick in ticks if first <= tick <= last]
 
 
 def _with_margins(values: pd.Series) -> tuple[float, float]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_GREY = PALETTE["grey"][0]
 MANY = 14
 """Above this number of methods, panels are larger and intervals are left out."""
 
@@ -64,8 +65,7 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
             points = _points(apart[apart["benchmark"] == here["benchmark"].iloc[0]], k)
             points = points[points["algorithm"].isin(names)]
             labels.append((axes, *_draw(axes, points, display)))
-            axes.set(xlabel="Δ pass@1 (points)")
-            axes.set(ylabel=f"Δ pass@{k} (points)")
+            axes.set(xlabel="Δ pass@1 (points)", ylabel=f"Δ pass@{k} (points)")
         figure.draw_without_rendering()  # labels need to know where marks are
         for each in labels:
             _label(*each)
@@ -181,12 +181,11 @@ def _label(axes: Axes, labels: Sequence[Label], thin: Sequence[tuple[float, ...]
     avoided = (scale * ends - corner).reshape(-1, 4)
     boxes = placed(marks, sizes, size, avoided)
     lines = zip(marks, boxes, ~touching(marks, boxes), labels, texts, strict=True)
-    grey = PALETTE["grey"][0]
     for mark, box, led, (place, _), text in lines:
         text.set(position=(box[:2] + box[2:]) / 2 - mark, ha="center", va="center")
         text.set_in_layout(False)
         if led:
-            line = {"arrowstyle": "-", "color": grey, "lw": 0.6, "shrinkA": 0, "shrinkB": 4}
+            line = {"arrowstyle": "-", "color": _GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 4}
             end = tuple(line_end(mark, box) - mark)
             axes.annotate("", place, end, textcoords="offset points", arrowprops=line)
 
@@ -200,6 +199,6 @@ def _point_to(
     towards /= np.abs(towards).max()  # at the edge of the panel
     ends = (middle + share * towards * span for share in (0.38, 0.48))
     start, end = ((float(x), float(y)) for x, y in ends)
-    arrow = {"arrowstyle": "-|>", "color": PALETTE["grey"][0], "lw": 1.4}
+    arrow = {"arrowstyle": "-|>", "color": _GREY, "lw": 1.4}
     axes.annotate("", end, xytext=start, arrowprops=arrow, zorder=5)
     return start, end

@@ -112,10 +112,9 @@ def _path(axes: Axes, points: pd.DataFrame, look: LineStyle, start: LineStyle) -
     mean = points.groupby("step").mean(numeric_only=True)
     if {"low", "high"} <= set(mean):
         trained = mean[mean.index > 0]
-        ends = trained["low"], trained["high"]
-        axes.vlines(trained["reward"], *ends, color=look.hex, alpha=0.4, lw=1)
+        bars = trained["reward"], trained["low"], trained["high"]
+        axes.vlines(*bars, color=look.hex, alpha=0.4, lw=1)
     axes.plot(mean["reward"], mean["accuracy"], **line_look(look) | {"linewidth": 1.5})
-    cross: dict[str, Any] = {"edgecolor": PALETTE["paper"][0], "lw": 0.8, "zorder": 4}
-    begins = mean[mean.index == 0]
-    places = begins["reward"], begins["accuracy"]
-    axes.scatter(*places, marker=start.marker, s=60, color=start.hex, **cross)
+    cross: dict[str, Any] = {"color": start.hex, "edgecolor": PALETTE["paper"][0], "lw": 0.8}
+    begin = mean[mean.index == 0]
+    axes.scatter(begin["reward"], begin["accuracy"], 60, marker=start.marker, zorder=4, **cross)

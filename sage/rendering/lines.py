@@ -82,8 +82,7 @@ class LineStyle:
 def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
     """The line style of `base` and of every method of the study.
 
-    No two are alike; up to some 40 methods, no two have the same colour and dashes, or the same
-    colour and marker.
+    Up to some 40 methods, no two have the same colour and dashes, or the same colour and marker.
     The plainest come first, variants that exhibits add last, so that they change no other style.
     """
     styles = {BASE: LineStyle("grey", (2.4, 1.2), "X")}
