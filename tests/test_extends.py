@@ -340,5 +340,5 @@ def test_studies_that_share_a_world_state_it_once() -> None:
         for name in STUDIES
         if re.search(r"^ +architecture:", (CONFIG / f"studies/{name}.yaml").read_text(), re.M)
     }
-    larger = {"sizes", "sizes_large"}
+    larger = {"sizes", "sizes_large", "sizes_rivals"}
     assert stating == {"mini", "smoke", "routes", "sums"} | larger

@@ -28,20 +28,20 @@ _STAGES = {"pretrained": "Base model", BASE: "Parent of RL"}
 
 def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     """The settings a reader should see first, as (term, text)."""
-    evaluation, trained_with = study.study.evaluation, study.seeds_text()
+    evaluation, runs = study.study.evaluation, study.numbers_of_runs()
     seeds = len(evaluation.seeds)
     samples = f"{evaluation.samples} × {seeds} evaluation seed" + ("s" if seeds > 1 else "")
     given = [("Set on the command line", ", ".join(study.overrides))] if study.overrides else []
     models = study.study.models.values()
     rows = dict.fromkeys(row for model in study.study.models for row in study.trained(model))
-    methods = listing([row_title(study, row) for row in rows], most=4)
+    methods = listing([row_title(study, row) for row in rows], most=1)
     steps = sorted({model.rl.steps for model in models if model.rl})
     return [
         *given,
-        ("Models", listing([model.title for model in models], most=4)),
+        ("Models", listing([model.title for model in models], most=1)),
         *([("Methods", methods)] if methods else []),
         *([("RL steps", " or ".join(map(grouped, steps)))] if steps else []),
-        *([("Training seeds", trained_with)] if trained_with else []),
+        *([("Training runs", " or ".join(map(str, runs)) + " each")] if runs else []),
         ("Samples per problem", samples),
     ]
 
