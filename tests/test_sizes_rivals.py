@@ -1,7 +1,9 @@
 """Rivals of GRPO at two sizes: levels, differences and mixtures by hand."""
 
 import pandas as pd
+from conftest import ROOT
 
+from benchmarks.sizes import counts_of
 from benchmarks.sizes_rivals import PLAIN, RIVALS, SIZES, tables
 from sage.study import BASE
 
@@ -45,3 +47,9 @@ def test_a_rival_is_held_against_the_mixture_that_is_as_accurate() -> None:
     differences = tables(counts())[1]
     line = next(each for each in differences.splitlines() if "`pkpo_kl` | both" in each)
     assert line.endswith("| +0.0 (+0.0 to +0.0) |")
+
+
+def test_the_page_holds_the_tables() -> None:
+    page = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
+    for table in tables(counts_of(ROOT / "reports/kept/sizes_rivals")):
+        assert table.strip() in page
