@@ -94,7 +94,7 @@ def compared_with_kept(run: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     one run and nothing is known of how runs differ. Raises ValueError if nothing is in common, or
     if a benchmark has other problems.
     """
-    both = _by_run(kept).join(_by_run(run), how="inner", suffixes=("_kept", ""))
+    both = _by_run(kept).add_suffix("_kept").join(_by_run(run), how="inner")
     if both.empty:
         raise ValueError("the run and the kept run share no model, algorithm, benchmark and k")
     others = both[both["problems"] != both["problems_kept"]].reset_index()
