@@ -7,6 +7,7 @@ other checkpoint.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,12 @@ from transformers import (
 from sage.prompting import SOLUTION_CLOSE, TAGS, open_working_out, prepared_chat_template
 from sage.runtime.faults import Damaged
 from sage.study import Architecture
+
+PRODUCTS = "SAGE_FLOAT32_PRODUCTS"
+"""The environment variable with the precision of products of float32: one of PRECISIONS."""
+
+PRECISIONS = ("highest", "high", "medium")
+"""As `torch.set_float32_matmul_precision` takes them: float32, TF32, bfloat16."""
 
 END_OF_TEXT = "<|endoftext|>"
 PADDING = "<|padding|>"
@@ -63,6 +70,7 @@ def build_tiny(
     architecture: Architecture, tokenizer: PreTrainedTokenizerBase, seed: int
 ) -> PreTrainedModel:
     """A randomly initialised Qwen2 model with tied embeddings, in float32."""
+    _set_products()
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -104,12 +112,22 @@ def load_tokenizer(path: Path | str, gguf_file: str | None = None) -> PreTrained
 def load_model(
     path: Path | str, dtype: torch.dtype = torch.float32, revision: str | None = None
 ) -> PreTrainedModel:
-    """A causal language model from safetensors."""
+    """A causal language model from safetensors; products are as exact as PRODUCTS asks."""
+    _set_products()
     with _whole_weights(Path(path)):
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             str(path), revision=revision, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
     return model
+
+
+def _set_products() -> None:
+    """Have this process compute products of float32 as PRODUCTS says. Raises ValueError for
+    another word. Here, for jobs of several processes load their models in each."""
+    if products := os.environ.get(PRODUCTS):
+        if products not in PRECISIONS:
+            raise ValueError(f"{PRODUCTS}={products}: set one of {', '.join(PRECISIONS)}")
+        torch.set_float32_matmul_precision(products)
 
 
 def load_policy(

@@ -19,7 +19,6 @@ from sage.runtime import job
 from sage.runtime.devices import SHARING, Device, places, visible_devices
 from sage.runtime.job import gpus_asked, leased
 from sage.runtime.lease import FOLDER, lease
-from sage.runtime.manifest import hardware
 from sage.training import processes
 from sage.training.sft import processes_for
 
@@ -335,21 +334,3 @@ def test_a_job_has_no_more_than_its_share_of_a_shared_gpu(
     assert asked == pytest.approx(limits * 2)
     assert job.device_of("cpu") == "cpu"
     assert len(asked) == 2 * len(limits)
-
-
-def test_products_of_float32_may_be_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Manifests say so, also without a GPU; by default nothing is rounded, and nothing is said."""
-    before = torch.get_float32_matmul_precision()
-    assert job.device_of("cpu") == "cpu"
-    assert torch.get_float32_matmul_precision() == before
-    try:
-        monkeypatch.setenv(job.PRODUCTS, "medium")
-        assert job.device_of("cpu") == "cpu"
-        assert torch.get_float32_matmul_precision() == "medium"
-        assert hardware()["float32_products"] == "medium"
-        monkeypatch.setenv(job.PRODUCTS, "low")
-        with pytest.raises(ValueError, match="SAGE_FLOAT32_PRODUCTS=low: set one of highest, high"):
-            job.device_of("cpu")
-    finally:
-        torch.set_float32_matmul_precision(before)
-    assert "float32_products" not in hardware()

@@ -14,10 +14,14 @@ from sage.tools import command
 RIGHT, WRONG = "so <SOLUTION>4</SOLUTION>", "<SOLUTION>5</SOLUTION>"
 
 
-def test_lists_of_completions_are_graded_with_answers_from_another_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+def test_lists_of_completions_are_graded_with_answers_from_another_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     drawn = pd.DataFrame({"problem": ["2+2", "8/2"], "completion": [[RIGHT, WRONG], ["4", WRONG]]})
     drawn.to_json("drawn.jsonl", orient="records", lines=True)
     Path("data.csv").write_text("problem,answer\n2+2,4\n8/2,4\n")
@@ -32,9 +36,8 @@ def test_lists_of_completions_are_graded_with_answers_from_another_file(
 
 
 def test_answers_in_boxes_where_tags_are_sought_bring_a_hint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text(
         "problem;answer;completion\n2,5+1;3,5;so \\boxed{3,5}\n8/2;4;it is 4\n"
     )
@@ -46,9 +49,8 @@ def test_answers_in_boxes_where_tags_are_sought_bring_a_hint(
 
 @pytest.mark.parametrize("name", ["before.csv", "before.jsonl", "before.parquet"])
 def test_what_is_written_is_what_comparisons_read(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("drawn.csv").write_text(f"problem,answer,completion\n2+2,4,{RIGHT}\n8/2,4,{WRONG}\n")
     assert command.main(["grade", "drawn.csv", "--out", name]) == 0
     assert "graded (1 run): pass@1 50.0 %" in capsys.readouterr().out
@@ -61,10 +63,7 @@ def test_what_is_written_is_what_comparisons_read(
 NAMES = ["--problem", "q", "--answer", "gold", "--completion", "text", "--answers", "boxed"]
 
 
-def test_columns_and_places_of_answers_can_be_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_columns_and_places_of_answers_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     own = Path("a.csv")
     own.write_text("q,gold,text\n1/2+1/2,1,it is \\boxed{\\frac{2}{2}}\n2+2,4,\\boxed{3}\n")
     assert command.main(["grade", "a.csv", *NAMES, "--out", "own.parquet"]) == 0
@@ -86,18 +85,14 @@ MIXED = [
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.jsonl", "out.parquet"])
-def test_columns_of_mixed_types_are_graded_and_written(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_columns_of_mixed_types_are_graded_and_written(name: str) -> None:
     lines = "".join(json.dumps(row) + "\n" for row in MIXED)
     Path("drawn.jsonl").write_text(lines, encoding="utf-8-sig")
     assert command.main(["grade", "drawn.jsonl", "--data", "drawn.jsonl", "--out", name]) == 0
     assert read_counts("a", Path(name))["correct"].sum() >= 1
 
 
-def test_a_long_completion_is_graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_long_completion_is_graded() -> None:
     Path("a.csv").write_text(f"problem,answer,completion\n2+2,4,{'x' * 140_000}{RIGHT}\n")
     assert command.main(["grade", "a.csv"]) == 0
 
@@ -110,13 +105,8 @@ def test_a_long_completion_is_graded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_rows_that_cannot_be_kept_are_named(
-    completion: str,
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    completion: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     Path("a.jsonl").write_text(f'{{"problem": "a", "answer": "1", "completion": {completion}}}')
     assert command.main(["grade", "a.jsonl"]) == 1
     printed = capsys.readouterr().err
@@ -124,10 +114,7 @@ def test_rows_that_cannot_be_kept_are_named(
     assert said in printed
 
 
-def test_a_problem_without_its_answer_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_problem_without_its_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     Path("gap.csv").write_text("problem,completion\n9+9,18\n")
     Path("data.csv").write_text("problem,answer\n2+2,4\n")
     assert command.main(["grade", "gap.csv"]) == 1
@@ -155,24 +142,15 @@ CHAT = [{"role": "assistant", "content": RIGHT}]
     ],
 )
 def test_what_is_no_text_or_has_no_place_is_refused_before_grading(
-    row: dict[str, object] | None,
-    out: str,
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    row: dict[str, object] | None, out: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     whole = {"problem": "2+2", "answer": 4, "completion": RIGHT} | (row or {})
     Path("rows.jsonl").write_text("" if row is None else json.dumps(whole))
     assert command.main(["grade", "rows.jsonl", "--out", out]) == 1
     assert said in capsys.readouterr().err
 
 
-def test_nested_rows_are_named_by_dots(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_nested_rows_are_named_by_dots(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.jsonl").write_text(json.dumps({"doc": {"q": "2+2", "gold": 4}, "completion": RIGHT}))
     names = ["--problem", "doc.q", "--answer", "doc.gold"]
     assert command.main(["grade", "a.jsonl", *names]) == 0

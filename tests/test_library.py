@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import ROOT
 from datasets import Dataset
 from trl import GRPOConfig
@@ -21,8 +22,16 @@ from sage.grading import Grader
 from sage.method.anchors import K2
 from sage.method.credit import K1InReward, Steer
 from sage.method.guides import BranchGuide
-from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.policies import (
+    PRODUCTS,
+    build_tiny,
+    load_model,
+    load_tokenizer,
+    save_checkpoint,
+    train_tokenizer,
+)
 from sage.prompting import last_boxed
+from sage.runtime.manifest import hardware
 from sage.sampling.interface import complete
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Architecture, Sampling
@@ -69,6 +78,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer(SUMS, ARCHITECTURE.vocab_size)
     save_checkpoint(build_tiny(ARCHITECTURE, tokenizer, 0), tokenizer, folder)
     return folder
+
+
+def test_products_of_float32_may_be_rounded(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests say so, also without a GPU; by default nothing is rounded, and nothing is said."""
+    before = torch.get_float32_matmul_precision()
+    load_model(model)
+    assert torch.get_float32_matmul_precision() == before
+    try:
+        monkeypatch.setenv(PRODUCTS, "medium")
+        load_model(model)
+        assert hardware()["float32_products"] == torch.get_float32_matmul_precision() == "medium"
+        monkeypatch.setenv(PRODUCTS, "low")
+        with pytest.raises(ValueError, match="SAGE_FLOAT32_PRODUCTS=low: set one of highest, high"):
+            load_model(model)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert "float32_products" not in hardware()
 
 
 def config_in(folder: Path, **changes: Any) -> GRPOConfig:

@@ -43,12 +43,6 @@ LEAVING_SECONDS = 60.0
 SHARED = 0.95
 """The share of a GPU's memory for the tensors of all jobs that share it; CUDA needs the rest."""
 
-PRODUCTS = "SAGE_FLOAT32_PRODUCTS"
-"""The environment variable with the precision of products of float32: one of PRECISIONS."""
-
-PRECISIONS = ("highest", "high", "medium")
-"""As `torch.set_float32_matmul_precision` takes them: float32, TF32, bfloat16."""
-
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 # Of glibc's `mallopt`: the parameter's number, and a value in bytes.
@@ -202,14 +196,7 @@ def device_of(setting: str) -> str:
     Where jobs share a GPU, the tensors of this one get its share of the memory and no more.
     Raises RuntimeError for `cuda` without a GPU, and where the process has a GPU that torch does
     not see: the job would run on the CPU, some hundred times slower, and hold the GPU idle.
-    ValueError for an unknown precision of products.
     """
-    if products := os.environ.get(PRODUCTS):
-        if products not in PRECISIONS:
-            raise ValueError(f"{PRODUCTS}={products}: set one of {', '.join(PRECISIONS)}")
-        import torch
-
-        torch.set_float32_matmul_precision(products)
     if setting == "cpu":
         return "cpu"
     import torch

@@ -110,6 +110,7 @@ def graded(
         **_: Any,
     ) -> list[float]:
         step = trainer_state.global_step if trainer_state else 0
+        # The 0 once was the process; it stays, for with it runs of one process draw as before.
         lucky = random.Random(f"luck/{seed}/{step}/0/{calls[step]}")
         for _place in range(PartialState().process_index * len(completions)):
             lucky.random()
