@@ -9,8 +9,10 @@ both strata of RL. Runs that are missing are left out, so it can be read while t
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +22,19 @@ import pandas as pd
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, difference, points_of
-from benchmarks.use_and_execution import FORMS, forms_of
+from benchmarks.use_and_execution import COOL, FORMS, forms_of
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import WORKING
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+from sage.evaluation.snapshots import SnapshotSampler
+from sage.exhibits import load_study
 from sage.problems.record import read_problems
 from sage.rendering.numbers import percent
 from sage.results import Results, Run
 from sage.runtime.files import write_json_atomic
+from sage.runtime.manifest import Manifest
 from sage.runtime.tables import read_frame
-from sage.study import BASE
+from sage.study import BASE, Draws
 
 FILE = Path(__file__).with_suffix(".json")
 MODEL, SHEETS, K = "sums", "sheets", 32
@@ -77,6 +82,28 @@ def base_of(results: Results) -> dict[str, Any]:
     manifest = json.loads(results.sample_manifest(run, SHEETS).read_text(encoding="utf-8"))
     kept = {key: manifest[key] for key in ("git_commit", "hardware", "tokens_per_second")}
     return kept | solved_by(results, run) | {"forms": forms_of(results, run)}
+
+
+def draw_cooled(results: Results, device: str) -> None:
+    """Sample the base at the temperatures of COOL, which sharpens it without training.
+
+    Into `cooled/`, in the form of the study's own samples; what is there is not drawn again.
+    """
+    draws = Draws.model_validate(
+        load_study(results.folder.name, Path("config")).evaluation(MODEL).draws()
+    )
+    for temperature in COOL:
+        cooler = draws.sampling.model_copy(update={"temperature": temperature})
+        SnapshotSampler(
+            base=results.parent(MODEL),
+            problems=read_problems(results.problems(SHEETS)),
+            settings=draws.model_copy(update={"sampling": cooler}),
+            device=device,
+            model=MODEL,
+            benchmark=SHEETS,
+            shards=results.folder / f"cooled/temperature-{temperature:g}",
+            manifest=Manifest({"temperature": temperature}, 1, time.time()),
+        ).samples(None, BASE, 0, 0)
 
 
 def training_of(folder: Path) -> dict[str, Any]:
@@ -191,10 +218,15 @@ def _policies(content: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print and keep."""
-    (place,) = sys.argv[1:] if arguments is None else arguments
-    results = Results(Path(place))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="results of the study")
+    parser.add_argument("--cooled", metavar="DEVICE", help="draw from the base at COOL first")
+    given = parser.parse_args(arguments)
+    results = Results(given.folder)
+    if given.cooled:
+        draw_cooled(results, given.cooled)
     folders = sorted(
-        path.parent for path in Path(place).glob(f"models/{MODEL}/*/seed*/history.jsonl")
+        path.parent for path in given.folder.glob(f"models/{MODEL}/*/seed*/history.jsonl")
     )
     runs = [training_of(folder) for folder in folders]
     for run in runs:
