@@ -1,10 +1,10 @@
-"""What the study of a pretrained model has shown (docs/pretrained-study.md).
+"""What the studies of a pretrained model have shown (docs/pretrained-study.md).
 
     python -m benchmarks.pretrained results/pretrained
 
-Prints what its base and its runs can do and how each run trained, and writes that to
-`benchmarks/pretrained.json`; then from kept runs how methods differ, and how many runs are right on
-both strata of RL. Runs that are missing are left out, so it can be read while the study is at work.
+Prints what the base and the runs of a study can do and how each run trained, and writes that to
+`benchmarks/{study}.json`; then from kept runs how methods differ, and how many runs are right on
+both strata of RL. Runs that are missing are left out, so it can be read while a study is at work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from sage.runtime.manifest import Manifest
 from sage.runtime.tables import read_frame
 from sage.study import BASE, Draws
 
-FILE = Path(__file__).with_suffix(".json")
 MODEL, SHEETS, K = "sums", "sheets", 32
 ENDS = 8
 """Steps at the beginning, and at the end, over which a run's reward is averaged."""
@@ -54,7 +53,10 @@ CONTRASTS = (
     ("grpo_no_kl", "grpo"),
     ("grpo_branch_stronger_k1_reward", "grpo_k1_reward"),
 )
-"""The methods that the study compares, each with what it is compared with."""
+"""The methods that the studies compare, each with what it is compared with."""
+
+LOOKS = 0.5
+"""A run looks at the sheet if its share of plain forms is so much higher on `plain` sheets."""
 
 COLUMNS = ("seed", "reward_first", "reward_last", "high", "kl_last", "dose")
 
@@ -135,17 +137,25 @@ def _first_high(rewards: pd.Series) -> int | None:
     return int(high[0]) + 1 if len(high) else None
 
 
-def differences() -> str:
-    """The differences of CONTRASTS in the kept run, by correct working."""
+def file_of(study: str) -> Path:
+    """Where a study's numbers are kept."""
+    return Path(__file__).with_name(f"{study}.json")
+
+
+def looks(run: dict[str, Any]) -> bool:
+    """Whether a run that was sampled looks at the sheet, by the forms in which it writes."""
+    forms: dict[str, float] = run["forms"]
+    return forms["plain_on_plain"] - forms["plain_on_turn"] >= LOOKS
+
+
+def differences(study: str) -> str:
+    """The differences of CONTRASTS in the kept run of a study, by correct working."""
     lines = [
-        [
-            f"`{method}` minus `{other}`",
-            *(
-                points_of(difference("pretrained", MODEL, SHEETS, method, other, k, WORKING))
-                for k in (1, K)
-            ),
-        ]
+        [f"`{method}` minus `{other}`", *map(points_of, found)]
         for method, other in CONTRASTS
+        if any(
+            found := [difference(study, MODEL, SHEETS, method, other, k, WORKING) for k in (1, K)]
+        )
     ]
     return markdown(f"difference | pass@1 | pass@{K}", lines)
 
@@ -158,13 +168,14 @@ def right_on_both() -> str:
     """
     methods = ("grpo", "grpo_no_kl", "grpo_k1_reward", "grpo_branch_stronger_k1_reward")
     lines = []
-    for study in ("sizes", "sizes_large", "bases", "long", "pretrained"):
+    for study in ("sizes", "sizes_large", "bases", "long", "pretrained", "pretrained_short"):
         counts = read_frame(KEPT / study / "counts.parquet")
         own = counts[counts["stratum"].isin(SEEN) & counts["algorithm"].isin(methods)]
         rates = own.assign(rate=own["worked"] / own["n_samples"])
         rates = rates.groupby(["algorithm", "model", "train_seed", "stratum"])["rate"].mean()
         both = (rates.unstack().min(axis=1) > BOTH).groupby("algorithm")
-        cells = [f"{both.sum()[row]} of {both.size()[row]}" for row in methods]
+        here = both.size()
+        cells = [f"{both.sum()[row]} of {here[row]}" if row in here else "–" for row in methods]
         lines.append([f"`{study}`", *cells])
     return markdown(" | ".join(["study", *(f"`{row}`" for row in methods)]), lines)
 
@@ -235,8 +246,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run["solved"] = solved_by(results, policy) if there else None
         run["forms"] = forms_of(results, policy) if there else None
     content = {"base": base_of(results), "runs": runs}
-    write_json_atomic(FILE, content)
-    print(render(content), differences(), right_on_both(), sep="\n\n")
+    study = given.folder.name
+    write_json_atomic(file_of(study), content)
+    print(render(content), differences(study), right_on_both(), sep="\n\n")
     return 0
 
 

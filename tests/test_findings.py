@@ -289,7 +289,7 @@ def test_tables_of_forms_have_the_columns_that_their_heads_say() -> None:
     assert "`grpo`, run 1 | 99.4 | 1.8 |" in TEXT
     assert looks == "| 99.4 | 1.8 |"
     page = (ROOT / "docs/pretrained-study.md").read_text(encoding="utf-8")
-    runs = json.loads(pretrained.FILE.read_text(encoding="utf-8"))
+    runs = json.loads(pretrained.file_of("pretrained").read_text(encoding="utf-8"))
     for table in pretrained.render(runs).split("\n\n"):
         assert table.strip() in page
 

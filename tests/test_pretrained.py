@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from conftest import ROOT
 
-from benchmarks import kept_tables, pretrained
+from benchmarks import kept_tables, pretrained, pretrained_rivals
 from benchmarks.pretrained import BOTH, K, training_of
 from sage.evaluation.curves import WORKING
 
-CONTENT = json.loads(pretrained.FILE.read_text(encoding="utf-8"))
+CONTENT = json.loads(pretrained.file_of("pretrained").read_text(encoding="utf-8"))
+SHORT = json.loads(pretrained.file_of("pretrained_short").read_text(encoding="utf-8"))
+RIVALS = json.loads(pretrained.file_of("pretrained_short_rivals").read_text(encoding="utf-8"))
+GUIDED, PLAIN = pretrained_rivals.GUIDED, pretrained_rivals.PLAIN
 PAGE = (ROOT / "docs/pretrained-study.md").read_text(encoding="utf-8")
 
 
 def test_the_pages_hold_the_tables() -> None:
-    assert all(table in PAGE for table in pretrained.render(CONTENT).split("\n\n"))
     measurements = (ROOT / "docs/measurements.md").read_text(encoding="utf-8")
-    for table in (pretrained.differences(), pretrained.right_on_both()):
+    rivals = pretrained_rivals.render(RIVALS).split("\n\n")
+    for content in (CONTENT, SHORT):
+        assert all(table in PAGE for table in pretrained.render(content).split("\n\n"))
+    assert all(table in PAGE for table in rivals)
+    both = pretrained.right_on_both()
+    studies = map(pretrained.differences, ("pretrained", "pretrained_short"))
+    for table in (*studies, both, *rivals[2:]):
         assert table in PAGE
         assert table in measurements
 
@@ -65,9 +74,56 @@ def test_runs_end_in_the_three_ways_of_the_page() -> None:
     assert looks_a_little == {("grpo", 2): 25, ("grpo_k1_reward", 1): 14}
 
 
-def test_the_file_follows_from_the_kept_counts() -> None:
-    counts = pd.read_parquet(kept_tables.KEPT / "pretrained/counts.parquet")
-    for run in CONTENT["runs"]:
+def test_the_short_study_misses_its_rules_by_one_training_seed() -> None:
+    """Chance and dose are as wanted; GRPO's gain and loss are not significant; two runs look."""
+    assert SHORT["base"][f"chance_{K}"] <= 0.01
+    guided = [run for run in SHORT["runs"] if run["method"] == GUIDED]
+    assert [run["dose"] > 0.05 for run in guided] == [True] * 5
+    gain, loss = (
+        kept_tables.difference("pretrained_short", "sums", "sheets", "grpo", "base", k, WORKING)
+        for k in (1, K)
+    )
+    assert gain
+    assert loss
+    assert gain[1] < 0 < gain[0]
+    assert loss[0] < 0 < loss[2]
+    looking = [(run["method"], run["seed"]) for run in SHORT["runs"] if pretrained.looks(run)]
+    assert looking == [("grpo", 13), (PLAIN, 13)]
+
+
+def test_the_guide_is_above_none_with_each_seed_and_not_above_a_mixture() -> None:
+    solved = {(run["method"], run["seed"]): run["solved"] for run in SHORT["runs"]}
+    key = f"pass_{K}"
+    gains = [100 * (solved[GUIDED, s][key] - solved[PLAIN, s][key]) for s in range(11, 16)]
+    assert [round(min(gains), 1), round(max(gains), 1)] == [7.0, 15.5]  # as the page says
+    forms = {run["method"]: [] for run in SHORT["runs"]}
+    for run in SHORT["runs"]:
+        forms[run["method"]].append(100 * run["forms"]["others"])
+    assert [round(min(forms[GUIDED]), 1), round(max(forms[GUIDED]), 1)] == [1.7, 6.4]
+    assert round(max(forms[PLAIN]), 1) == 0.6
+    for found in RIVALS.values():
+        guide = {one["other"]: one for one in found["guide"]}
+        assert min(guide[name]["pass_32"][1] for name in (PLAIN, "step-8")) > 0.03
+        (beside,) = (one for one in found["policies"] if one["policy"] == GUIDED)
+        assert beside["low"] < 0 < beside["high"]
+
+
+@pytest.mark.parametrize("choice", ["all", "without"])
+def test_rivals_follow_from_the_kept_counts(choice: str) -> None:
+    kept, found = kept_tables.KEPT / "pretrained_short", RIVALS[choice]
+    counts = pretrained_rivals.counts_of(kept, found["left_out"])
+    policies = pretrained_rivals.policies(counts)
+    for one, kept_one in zip(policies, found["policies"], strict=True):
+        assert one.pop("policy") == kept_one["policy"]
+        assert one == pytest.approx({name: kept_one[name] for name in one}, abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("study", "content"), [("pretrained", CONTENT), ("pretrained_short", SHORT)]
+)
+def test_the_file_follows_from_the_kept_counts(study: str, content: dict[str, Any]) -> None:
+    counts = pd.read_parquet(kept_tables.KEPT / study / "counts.parquet")
+    for run in content["runs"]:
         own = counts[(counts["algorithm"] == run["method"]) & (counts["train_seed"] == run["seed"])]
         rates = own.groupby("stratum")["worked"].mean() / own["n_samples"].iloc[0]
         assert rates.to_dict() == pytest.approx(run["solved"]["strata"], abs=5e-5)
