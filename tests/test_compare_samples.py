@@ -69,6 +69,26 @@ def test_files_of_this_project_are_read_as_they_are(tmp_path: Path) -> None:
     assert counts["correct"].tolist() == [1, 4, 1, 4]
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_nested_rows_are_the_same_in_every_format(tmp_path: Path, suffix: str) -> None:
+    rows = [
+        {"of": {"task": {"id": str(i % 2)}}, "scores": {"match": i in (0, 2, 3)}} for i in range(8)
+    ]
+    file = tmp_path / f"nested.{suffix}"
+    if suffix == "jsonl":
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    else:
+        pd.DataFrame(rows).to_parquet(file)
+    counts = read_counts("a", file, {"problem": "of.task.id", "correct": "scores.match"})
+    assert counts["correct"].tolist() == [2, 1]
+
+
+def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
+    samples([1], (1,)).head(0).to_parquet(tmp_path / "none.parquet")
+    with pytest.raises(ValueError, match=r"none\.parquet: has no rows; it needs one for each"):
+        read_counts("a", tmp_path / "none.parquet")
+
+
 def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> None:
     for name in ("first.csv", "second.csv"):
         frame = samples([1, 2], (1,)).drop(columns="seed")

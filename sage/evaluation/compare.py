@@ -5,7 +5,7 @@ the method. Files are
 
 - CSV, JSON Lines or Parquet with a row for each completion: `problem`, `correct`, and where there
   are several, `seed` (the training run), `benchmark` and `cluster` (what several problems were
-  drawn with). Options name other columns; keys of nested JSON are joined by dots;
+  drawn with). Options name other columns; keys of nested rows are joined by dots;
 - samples of lm-eval (`--log_samples`) and instances of Every Eval Ever, JSON Lines as well;
 - logs of Inspect, as JSON, or .eval where `inspect_ai` is installed;
 - this project's own.
@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from sage.evaluation.comparisons import adjusted, average, comparisons_table
 from sage.evaluation.counts import COUNTS
@@ -36,7 +37,7 @@ from sage.problems.fetching import rows_in
 from sage.problems.record import DataError
 from sage.results import run_at
 from sage.runtime.records import is_hidden
-from sage.runtime.tables import read_frame
+from sage.runtime.tables import read_table
 
 COLUMNS = {
     "problem": ("problem", "problem_id", "doc_id", "sample_id"),
@@ -61,6 +62,7 @@ NEEDED = ("problem", "correct")
 MODEL = "these samples"
 """What errors call the samples of all methods."""
 
+NO_ROWS = "{path}: has no rows; it needs one for each completion or problem"
 ALONE = "no interval from a single problem or cluster"
 
 RIGHT = ("true", "1", "1.0", "c", "correct")
@@ -76,7 +78,7 @@ def table_of(path: Path) -> pd.DataFrame:
     """
     rows = [dict(_flat(row)) for row in rows_in(path)]
     if not rows:
-        raise DataError(f"{path}: has no rows; it needs one for each completion or problem")
+        raise DataError(NO_ROWS.format(path=path))
     return pd.DataFrame(rows, dtype=object)
 
 
@@ -86,6 +88,16 @@ def _flat(row: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{head}{key}.")
         else:
             yield f"{head}{key}", value
+
+
+def _of_parquet(path: Path) -> pd.DataFrame:
+    """The rows of a Parquet file, with the fields of nested columns as columns of their own."""
+    table = read_table(path)
+    while any(pa.types.is_struct(column.type) for column in table.columns):
+        table = table.flatten()
+    if not len(table):
+        raise DataError(NO_ROWS.format(path=path))
+    return table.to_pandas()
 
 
 def _of_lm_eval(table: pd.DataFrame) -> pd.DataFrame:
@@ -124,7 +136,7 @@ def _inspect_log(path: Path) -> pd.DataFrame:
 READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".csv": table_of,
     ".jsonl": table_of,
-    ".parquet": read_frame,
+    ".parquet": _of_parquet,
     ".json": lambda path: _of_inspect(json.loads(path.read_text(encoding="utf-8"))),
     ".eval": _inspect_log,
 }
