@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from threading import Barrier
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch.nn.functional import pad
 
 from sage.method.anchors import LogProbs, k3
-from sage.method.credit import K1InReward, Pacs, Steer, TokenSignals
+from sage.method.credit import K1InReward, Pacs, Steer, TokenSignals, Ucpo
 from sage.study import Algorithm
 
 LN2 = math.log(2.0)
@@ -266,6 +267,15 @@ def test_a_micro_batch_in_two_processes_is_as_in_one(rule: Any) -> None:
     torch.testing.assert_close(second * mask[2:, :2], expected[2:, :2])
 
 
+def test_ucpo_leaves_out_right_completions_whose_loss_is_masked() -> None:
+    """Three right ones, the last without a token under the loss: the first two share."""
+    old = torch.tensor([[0.5], [0.25], [0.1]]).log()
+    of = signals(old, [0, 0, 0], [1.0, 1.0, 1.0], mask=torch.tensor([[1], [1], [0]]))
+    of = replace(of, advantages=torch.ones(3))
+    got = Ucpo(tau=0.3).token_advantages(of)[:, 0]
+    torch.testing.assert_close(got, torch.tensor([0.9, 1.1, 1.0]))  # 1/q is as 1 to 2
+
+
 # What does not go together -------------------------------------------------------------
 
 ROW: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "none"}
@@ -285,6 +295,7 @@ OVERLONG = ["correct", {"kind": "overlong", "settings": {"margin_tokens": 4}}]
         (ROW | {"advantage": "pass_at_k", "rewards": OVERLONG}, "pass_at_k counts right rollouts"),
         (ROW | {"advantage": "pkpo", "rewards": OVERLONG}, "pkpo counts right rollouts"),
         (ROW | {"advantage": "w_reinforce", "rewards": OVERLONG}, "tells right from wrong"),
+        (ROW | {"credit": "uniqueness", "rewards": OVERLONG}, "weights right completions only"),
     ],
 )
 def test_choices_that_conflict_are_refused_with_the_reason(

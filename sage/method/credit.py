@@ -226,7 +226,8 @@ class Ucpo:
     With c right completions of a prompt and q_i = softmax over them of the mean log-probability of
     their tokens under the policy that drew them, the advantage of a right one is multiplied by
     (1 - tau) + tau c (1 / q_i) / sum_j (1 / q_j): the sum over the right ones stays as it is. With
-    tau 0, or one right completion, the advantages stay as they are.
+    tau 0, or one right completion, the advantages stay as they are. Completions without a token
+    under the loss (`mask_truncated`) count as wrong.
     """
 
     tau: Annotated[
@@ -242,7 +243,7 @@ class Ucpo:
         """See the class; `[B, T]`."""
         mask = signals.mask.double()
         means = (signals.old_log_probs.double() * mask).sum(1) / mask.sum(1).clamp(min=1.0)
-        right = signals.rewards > 0
+        right = (signals.rewards > 0) & (mask.sum(1) > 0)
         everyone = signals.everyone
         peers = _together(signals.groups, everyone(signals.groups)) * everyone(right)[None, :]
         rarity = (-everyone(means))[None, :].masked_fill(peers == 0, -float("inf"))
@@ -270,6 +271,11 @@ class Uniqueness:
     ] = True
     whole_groups: ClassVar[bool] = True
     strategies: ClassVar[bool] = True
+
+    @property
+    def binary(self) -> str | None:
+        """Why no reward can stand beside that for a right answer, where one cannot."""
+        return "weights right completions only (right_only)" if self.right_only else None
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
         """See the class; `[B, T]`. Raises ValueError if the strategies are not known."""
