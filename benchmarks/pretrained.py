@@ -71,10 +71,10 @@ def solved_by(results: Results, run: Run) -> dict[str, Any]:
     rates = counts.groupby("stratum")["worked"].mean() / draws
     return {
         "draws": draws,
-        "pass_1": round(float(solved[0]), 4),
-        f"pass_{K}": round(float(solved[1]), 4),
-        f"chance_{K}": round(float(lucky.mean()), 4),
-        "strata": {str(name): round(float(rate), 4) for name, rate in rates.items()},
+        "pass_1": round(float(solved[0]), 6),
+        f"pass_{K}": round(float(solved[1]), 6),
+        f"chance_{K}": round(float(lucky.mean()), 6),
+        "strata": {str(name): round(float(rate), 6) for name, rate in rates.items()},
     }
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.pretrained_rivals reports/kept/pretrained_short --without 13
 
-Prints pass@1 and pass@32 of each policy with correct working, how far it is above a mixture of the
-base and the method without a guide that is as accurate, and the guide minus each of the others:
+Prints pass@1 and pass@32 of each policy with correct working, the base's share of a mixture with
+the method without a guide that is as accurate, pass@32 minus that of this mixture, and differences:
 over all training seeds, and without those that are named. Writes that to
 `benchmarks/{study}_rivals.json`.
 """
@@ -30,7 +30,7 @@ from sage.runtime.tables import read_frame
 from sage.study import BASE
 
 GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
-COLUMNS = ["accuracy", "coverage", "mixture", "value", "low", "high"]
+COLUMNS = ["accuracy", "coverage", "base_share", "mixture", "value", "low", "high"]
 DRAWS = 10_000
 """Bootstrap resamples."""
 
@@ -51,21 +51,24 @@ def policies(counts: pd.DataFrame) -> list[dict[str, Any]]:
     return [{"policy": row} | _rounded(one.to_dict()) for row, one in found.items()]
 
 
-def beside_the_guide(counts: pd.DataFrame) -> list[dict[str, Any]]:
-    """The guide minus each other policy in pass@1 and pass@32, with 95 % intervals, shares."""
+def differences(counts: pd.DataFrame) -> list[dict[str, Any]]:
+    """The guide minus each other policy, and the others minus the base, in pass@1 and pass@32.
+
+    Each with its 95 % interval over problems and runs, shares.
+    """
     table = comparisons_table(counts, DRAWS)
     table = table[(table["metric"] == WORKING) & table["k"].isin([1, K])]
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in table.to_dict("records"):
-        pair = [one["algorithm"], one["other"]]
-        if GUIDED not in pair:
+        policy, other, sign = str(one["algorithm"]), str(one["other"]), 1
+        if other == GUIDED or policy == BASE:
+            policy, other, sign = other, policy, -1
+        if policy != GUIDED and other != BASE:
             continue
-        sign = 1 if pair[0] == GUIDED else -1
+        entry = found.setdefault((policy, other), {"policy": policy, "other": other})
         ends = sorted((sign * one["low"], sign * one["high"]))
-        (other,) = set(pair) - {GUIDED}
-        entry = found.setdefault(str(other), {"other": str(other)})
         entry[f"pass_{one['k']}"] = [round(v, 5) for v in (sign * one["value"], *ends)]
-    return list(found.values())
+    return sorted(found.values(), key=lambda one: one["policy"] != GUIDED)
 
 
 def _rounded(row: dict[Any, float]) -> dict[str, Any]:
@@ -80,24 +83,28 @@ def render(content: dict[str, Any]) -> str:
             [
                 f"`{one['policy']}`",
                 *(percent(one[name]) for name in ("accuracy", "coverage")),
-                _mixed(one),
+                *_mixed(one),
             ]
             for one in found["policies"]
         ]
-        head = f"policy | pass@1 | pass@{K} | pass@{K} minus that of a mixture as accurate"
+        head = f"policy | pass@1 | pass@{K} | base in a mixture as accurate | minus mixture"
         texts.append(markdown(head, lines))
         lines = [
-            [f"guide minus `{one['other']}`", *(points_of(one[f"pass_{k}"]) for k in (1, K))]
-            for one in found["guide"]
+            [
+                f"`{one['policy']}` minus `{one['other']}`",
+                *(points_of(one[f"pass_{k}"]) for k in (1, K)),
+            ]
+            for one in found["differences"]
         ]
         texts.append(markdown(f"difference | pass@1 | pass@{K}", lines))
     return "\n\n".join(texts)
 
 
-def _mixed(one: dict[str, Any]) -> str:
+def _mixed(one: dict[str, Any]) -> list[str]:
+    """The base's share of the mixture, in percent, and coverage minus the mixture's."""
     if one["value"] is None or one["policy"] == PLAIN:
-        return "–"
-    return points_of([one[name] for name in ("value", "low", "high")])
+        return ["–", "–"]
+    return [percent(one["base_share"]), points_of([one[name] for name in ("value", "low", "high")])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, seeds in {"all": [], "without": given.without}.items():
         if name == "all" or seeds:
             counts = counts_of(given.folder, seeds)
-            found = {"policies": policies(counts), "guide": beside_the_guide(counts)}
+            found = {"policies": policies(counts), "differences": differences(counts)}
             content[name] = {"left_out": seeds} | found
     write_json_atomic(file_of(f"{given.folder.name}_rivals"), content)
     print(render(content))

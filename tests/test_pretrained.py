@@ -89,6 +89,12 @@ def test_the_short_study_misses_its_rules_by_one_training_seed() -> None:
     assert loss[0] < 0 < loss[2]
     looking = [(run["method"], run["seed"]) for run in SHORT["runs"] if pretrained.looks(run)]
     assert looking == [("grpo", 13), (PLAIN, 13)]
+    more = [
+        round(100 * (run["forms"]["plain_on_plain"] - run["forms"]["plain_on_turn"]), 1)
+        for run in SHORT["runs"]
+        if pretrained.looks(run)
+    ]
+    assert more == [54.5, 95.4]
 
 
 def test_the_guide_is_above_none_with_each_seed_and_not_above_a_mixture() -> None:
@@ -102,10 +108,14 @@ def test_the_guide_is_above_none_with_each_seed_and_not_above_a_mixture() -> Non
     assert [round(min(forms[GUIDED]), 1), round(max(forms[GUIDED]), 1)] == [1.7, 6.4]
     assert round(max(forms[PLAIN]), 1) == 0.6
     for found in RIVALS.values():
-        guide = {one["other"]: one for one in found["guide"]}
-        assert min(guide[name]["pass_32"][1] for name in (PLAIN, "step-8")) > 0.03
+        differences = {(one["policy"], one["other"]): one for one in found["differences"]}
+        assert min(differences[GUIDED, of]["pass_32"][1] for of in (PLAIN, "step-8")) > 0.03
         (beside,) = (one for one in found["policies"] if one["policy"] == GUIDED)
         assert beside["low"] < 0 < beside["high"]
+    without = RIVALS["without"]
+    assert without["left_out"] == [13]
+    of_base = {one["policy"]: one for one in without["differences"] if one["other"] == "base"}
+    assert of_base["grpo"]["pass_1"][1] > 0 > of_base["grpo"]["pass_32"][2]  # rule 2 without it
 
 
 @pytest.mark.parametrize("choice", ["all", "without"])
@@ -116,6 +126,7 @@ def test_rivals_follow_from_the_kept_counts(choice: str) -> None:
     for one, kept_one in zip(policies, found["policies"], strict=True):
         assert one.pop("policy") == kept_one["policy"]
         assert one == pytest.approx({name: kept_one[name] for name in one}, abs=2e-5)
+    assert pretrained_rivals.differences(counts) == found["differences"]
 
 
 @pytest.mark.parametrize(
