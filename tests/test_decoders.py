@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sampled import LETTERS, in_one_thread, requests_of, sample, write_base
 from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint
+from sage.sampling import fused_rows
 from sage.sampling.decoders import ModuleDecoder
 from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.interface import Request
@@ -293,3 +295,24 @@ def test_both_decoders_draw_the_same(base: Path, requests: list[Request]) -> Non
     decoder = ModuleDecoder(load_model(base).eval())
     plain = TransformersSampler(decoder, tokenizer, [tokenizer.eos_token_id], 64)
     assert plain.sample(requests, LETTERS) == sample(base, requests, 64)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_a_recording_without_memory_is_tried_once_more(
+    failures: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What PyTorch keeps reserved is given back first; the second time steps stay unrecorded."""
+    decoder: Any = SimpleNamespace(device=torch.device("cuda"), records=True)
+    rows, told = fused_rows.FusedRows(decoder, 8, 8), []
+
+    def recorded(step: Any, inputs: Any) -> str:
+        told.append("record")
+        if told.count("record") <= failures:
+            raise torch.OutOfMemoryError("full")
+        return "recording"
+
+    monkeypatch.setattr(fused_rows, "recorded", recorded)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: told.append("empty"))
+    assert (rows._record(()) == "recording") == decoder.records == (failures < 2)
+    assert told == ["record", "empty", "record"][: 1 + 2 * min(failures, 1)]
+    assert ("steps are not recorded" in capsys.readouterr().out) == (failures == 2)

@@ -158,7 +158,11 @@ class FusedRows:
         if self._decoder.device.type != "cuda":
             return self.still
         try:
-            return recorded(self.still, inputs)
+            try:
+                return recorded(self.still, inputs)
+            except torch.OutOfMemoryError:  # a recording cannot use what PyTorch keeps reserved
+                torch.cuda.empty_cache()
+                return recorded(self.still, inputs)
         except RuntimeError as error:
             print(f"steps are not recorded, which makes sampling slower: {error}")
             self._decoder.records = False
