@@ -61,10 +61,10 @@ LOOKS = 0.5
 COLUMNS = ("seed", "reward_first", "reward_last", "high", "kl_last", "dose")
 
 
-def solved_by(results: Results, run: Run) -> dict[str, Any]:
+def solved_by(results: Results, samples: Path) -> dict[str, Any]:
     """How often a policy is right with correct working, over all sheets and by stratum."""
-    samples = {(MODEL, run.algorithm, run.seed, SHEETS): read_frame(results.samples(run, SHEETS))}
-    counts = counts_table(samples, read_problems(results.problems(SHEETS)))
+    drawn = {(MODEL, BASE, 0, SHEETS): read_frame(samples)}  # who drew them makes no difference
+    counts = counts_table(drawn, read_problems(results.problems(SHEETS)))
     draws = int(counts["n_samples"].iloc[0])
     solved = pass_at_k(draws, counts["worked"].to_numpy(int), np.array([1, K])).mean(axis=0)
     lucky = np.stack(counts["chance"])[:, powers_of_two(draws).tolist().index(K)]
@@ -83,7 +83,8 @@ def base_of(results: Results) -> dict[str, Any]:
     run = Run(MODEL, BASE, 0)
     manifest = json.loads(results.sample_manifest(run, SHEETS).read_text(encoding="utf-8"))
     kept = {key: manifest[key] for key in ("git_commit", "hardware", "tokens_per_second")}
-    return kept | solved_by(results, run) | {"forms": forms_of(results, run)}
+    solved = solved_by(results, results.samples(run, SHEETS))
+    return kept | solved | {"forms": forms_of(results, run)}
 
 
 def draw_cooled(results: Results, device: str) -> None:
@@ -106,6 +107,17 @@ def draw_cooled(results: Results, device: str) -> None:
             shards=results.folder / f"cooled/temperature-{temperature:g}",
             manifest=Manifest({"temperature": temperature}, 1, time.time()),
         ).samples(None, BASE, 0, 0)
+
+
+def cooled_of(results: Results) -> list[dict[str, Any]]:
+    """What `draw_cooled` has drawn can solve, warmest first."""
+    return [
+        {"temperature": temperature} | solved_by(results, samples)
+        for temperature in COOL
+        for samples in results.folder.glob(
+            f"cooled/temperature-{temperature:g}/**/{SHEETS}.parquet"
+        )
+    ]
 
 
 def training_of(folder: Path) -> dict[str, Any]:
@@ -195,6 +207,7 @@ def render(content: dict[str, Any]) -> str:
     forms = [
         [label, *(percent(written[name]) for name in FORMS)]
         for label, _, written in _policies(content)
+        if written
     ]
     lines = [
         [
@@ -216,10 +229,11 @@ def render(content: dict[str, Any]) -> str:
 
 
 def _policies(content: dict[str, Any]) -> list[tuple[str, dict[str, Any], dict[str, float]]]:
-    """What the base and all runs that were sampled are called, solve and write."""
+    """What the base, also cooled, and all runs that were sampled are called, solve and write."""
     sampled = [run for run in content["runs"] if run["solved"]]
     return [
         ("base", content["base"], content["base"]["forms"]),
+        *((f"base at {one['temperature']:g}", one, {}) for one in content["cooled"]),
         *(
             (f"`{run['method']}`, run {run['seed']}", run["solved"], run["forms"])
             for run in sampled
@@ -243,9 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for run in runs:
         policy = Run(MODEL, run["method"], run["seed"])
         there = results.samples(policy, SHEETS).exists()
-        run["solved"] = solved_by(results, policy) if there else None
+        run["solved"] = solved_by(results, results.samples(policy, SHEETS)) if there else None
         run["forms"] = forms_of(results, policy) if there else None
-    content = {"base": base_of(results), "runs": runs}
+    content = {"base": base_of(results), "cooled": cooled_of(results), "runs": runs}
     study = given.folder.name
     write_json_atomic(file_of(study), content)
     print(render(content), differences(study), right_on_both(), sep="\n\n")

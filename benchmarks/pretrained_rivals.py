@@ -76,7 +76,7 @@ def _rounded(row: dict[Any, float]) -> dict[str, Any]:
 
 
 def render(content: dict[str, Any]) -> str:
-    """Two tables for each choice of seeds: all policies, then the guide beside each other one."""
+    """Two tables for each choice of seeds: all policies, then how they differ."""
     texts = []
     for found in content.values():
         lines = [

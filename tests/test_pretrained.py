@@ -9,10 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import ROOT
+from test_use_and_execution import RIGHT
 
 from benchmarks import kept_tables, pretrained, pretrained_rivals
-from benchmarks.pretrained import BOTH, K, training_of
+from benchmarks.pretrained import BOTH, SHEETS, K, training_of
 from sage.evaluation.curves import WORKING
+from sage.problems.record import Problem, write_problems
+from sage.results import Results
 
 CONTENT = json.loads(pretrained.file_of("pretrained").read_text(encoding="utf-8"))
 SHORT = json.loads(pretrained.file_of("pretrained_short").read_text(encoding="utf-8"))
@@ -165,3 +168,23 @@ def test_a_run_is_known_by_both_ends(tmp_path: Path) -> None:
         "sampler_gap": 0.25,
         "seconds_a_step": 2.0,
     }
+
+
+def test_a_cooled_base_is_counted_like_a_run(tmp_path: Path) -> None:
+    """Of 64 draws of one sheet 16 are right; 8 right answers have a wrong step."""
+    results = Results(tmp_path)
+    results.problems(SHEETS).parent.mkdir()
+    sheet = Problem("p", "Add a4+4 b2+6 c3+3", "886", "number", "plain", "sage/sums", "seed 1")
+    write_problems([sheet], results.problems(SHEETS))
+    slipped = RIGHT.replace("b2+6=1+7=8", "b2+6=1+6=8")
+    rows = [(RIGHT, "correct")] * 16 + [(slipped, "correct")] * 8 + [("what?", "unparsed")] * 40
+    frame = pd.DataFrame(rows, columns=["completion", "status"])
+    frame = frame.assign(problem_id="p", answer="886")
+    file = tmp_path / f"cooled/temperature-0.5/step0/sums/base/seed0/{SHEETS}.parquet"
+    file.parent.mkdir(parents=True)
+    frame.to_parquet(file)
+    (found,) = pretrained.cooled_of(results)
+    assert (found["temperature"], found["pass_1"]) == (0.5, 0.25)
+    assert "| base at 0.5 | 25.0 |" in pretrained.render(
+        {"base": found | {"forms": CONTENT["base"]["forms"]}, "cooled": [found], "runs": []}
+    )
