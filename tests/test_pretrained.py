@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from conftest import ROOT
 from test_use_and_execution import RIGHT
+from transformers import get_linear_schedule_with_warmup
 
 from benchmarks import kept_tables, pretrained, pretrained_rivals
 from benchmarks.pretrained import BOTH, SHEETS, K, training_of
@@ -46,7 +48,7 @@ def test_the_pages_hold_the_tables() -> None:
 
 
 def test_the_study_is_judged_by_its_rules() -> None:
-    """Chance and dose are as the rules want them; GRPO's gain in pass@1 is not told from none."""
+    """Chance and dose are as the rules want them; GRPO's gain in pass@1 is not significant."""
     runs = CONTENT["runs"]
     assert CONTENT["base"][f"chance_{K}"] <= 0.01
     gain, loss = what_grpo_changes("pretrained")
@@ -117,6 +119,30 @@ def test_the_guide_is_above_none_with_each_seed_and_not_above_a_mixture() -> Non
     assert without["left_out"] == [13]
     of_base = {one["policy"]: one for one in without["differences"] if one["other"] == "base"}
     assert of_base["grpo"]["pass_1"][1] > 0 > of_base["grpo"]["pass_32"][2]  # rule 2 without it
+
+
+def test_what_the_length_of_the_brief_study_rests_on() -> None:
+    """The sum of its rates is that of 8 of 24 steps, after which no run without a guide looks."""
+    kept = kept_tables.KEPT / "pretrained_short"
+    steps = pd.read_csv(kept / "histories.csv.gz").set_index(["algorithm", "seed", "step"])
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1e-3)
+    schedule = get_linear_schedule_with_warmup(optimizer, 1, 12)  # a tenth of 12 steps
+    rates = [schedule.lr_lambdas[0](step) * 1e-3 for step in range(12)]
+    assert steps["learning_rate"].loc[PLAIN, 11].head(8).sum() == pytest.approx(0.0058, abs=5e-5)
+    assert sum(rates) == pytest.approx(0.0060, abs=5e-5)
+    assert round(steps["reward"].loc["grpo", 13, 8], 2) == 0.81
+    counts = pd.read_parquet(kept / "free_rivals_counts.parquet")
+    early = counts[(counts["algorithm"] == "step-8") & counts["stratum"].isin(kept_tables.SEEN)]
+    rates_right = early["worked"].groupby([early["train_seed"], early["stratum"]]).mean() / 64
+    assert round(100 * rates_right.groupby("train_seed").sum().max()) == 97
+
+
+def test_runs_that_look_are_as_many_as_the_page_says() -> None:
+    """Of both studies, methods with a KL term."""
+    runs = [run for run in CONTENT["runs"] + SHORT["runs"] if run["method"] != "grpo_no_kl"]
+    for guided, found in ((True, [3, 8]), (False, [3, 16])):
+        own = [run for run in runs if (run["method"] == GUIDED) == guided]
+        assert [sum(map(pretrained.looks, own)), len(own)] == found
 
 
 @pytest.mark.parametrize("choice", ["all", "without"])

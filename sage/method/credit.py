@@ -227,7 +227,7 @@ class Ucpo:
     their tokens under the policy that drew them, the advantage of a right one is multiplied by
     (1 - tau) + tau c (1 / q_i) / sum_j (1 / q_j): the sum over the right ones stays as it is. With
     tau 0, or one right completion, the advantages stay as they are. Completions without a token
-    under the loss (`mask_truncated`) count as wrong.
+    under the loss (`mask_truncated`) are left out.
     """
 
     tau: Annotated[
