@@ -104,6 +104,7 @@ def load_tokenizer(path: Path | str, gguf_file: str | None = None) -> PreTrained
     tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, **source)
     tokenizer.chat_template = prepared_chat_template(tokenizer)
     tokenizer.padding_side = "left"
+    tokenizer.clean_up_tokenization_spaces = False  # a completion is read as it was written
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

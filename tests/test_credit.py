@@ -219,6 +219,19 @@ def test_pacs_refuses_a_part_of_a_group() -> None:
         Pacs().token_advantages(of)
 
 
+@pytest.mark.parametrize("last", [0.0, 1.0])
+def test_pacs_leaves_out_completions_whose_loss_is_masked(last: float) -> None:
+    torch.manual_seed(2)
+    log_probs, old = -torch.rand(4, 3), -torch.rand(4, 3)
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1], [0, 0, 0]])
+    rewards = [1.0, 0.0, 0.0, last]
+    of = signals(log_probs, [0] * 4, rewards, old_log_probs=old, mask=mask)
+    rest = signals(log_probs[:3], [0] * 3, rewards[:3], old_log_probs=old[:3], mask=mask[:3])
+    got = Pacs().token_advantages(of)
+    torch.testing.assert_close(got[:3], Pacs().token_advantages(rest))
+    assert got.isfinite().all()
+
+
 class Meeting:
     """Hands each of two processes, here threads, the rows of both, padded to one length."""
 

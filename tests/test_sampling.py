@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -47,6 +48,17 @@ def test_batches_do_not_change_a_sample(base: Path, requests: list[Request]) -> 
     assert sample(base, requests, 7) == together
     assert sample(base, requests[::-1], 64) == together[::-1]
     assert len({c.text for c in together}) > len(together) / 2
+
+
+def test_a_completion_is_read_as_it_was_written(base: Path, tmp_path: Path) -> None:
+    """Also where a tokenizer asks for spaces to be tidied, as SmolLM2's does."""
+    load_tokenizer(base).save_pretrained(tmp_path)
+    config = tmp_path / "tokenizer_config.json"
+    tidied = "clean_up_tokenization_spaces"
+    asked = dict.fromkeys([tidied, f"{tidied}_for_bpe_even_though_it_will_corrupt_output"], True)
+    config.write_text(json.dumps(json.loads(config.read_text()) | asked))
+    tokenizer, text = load_tokenizer(tmp_path), "1 . 2 , 3 ?"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
 def test_log_probs_are_those_of_the_drawn_tokens(base: Path, requests: list[Request]) -> None:

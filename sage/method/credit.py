@@ -172,7 +172,8 @@ class Pacs:
     s_i = beta sum_t (log pi - log pi_old), psi_i = s_i - mean of the group's other s_j; the loss is
     the cross-entropy of (psi_i, r_i), both classes of a prompt weighing the same. The advantages
     are minus its derivative in each completion's log-probability, divided by the probability
-    ratio, which the loss of a policy gradient brings in.
+    ratio, which the loss of a policy gradient brings in. Completions without a token under the
+    loss (`mask_truncated`) are left out.
     """
 
     beta: Annotated[
@@ -205,15 +206,18 @@ class Pacs:
         everyone = signals.everyone
         all_scores, rewards, groups = map(everyone, (scores, signals.rewards, signals.groups))
         together = _together(groups, groups)
-        sizes = together.sum(dim=1)
-        if bool((sizes != everyone(signals.group_sizes)).any()):
+        if bool((together.sum(dim=1) != everyone(signals.group_sizes)).any()):
             raise ValueError("PACS needs whole groups in a micro-batch")
-        others = (together @ all_scores - all_scores) / (sizes - 1)
+        together *= everyone(signals.mask.sum(dim=1) > 0)[None, :]
+        sizes = together.sum(dim=1)
+        rest = (sizes - 1).clamp(min=1.0)
+        others = (together @ all_scores - all_scores) / rest
         right = (rewards > 0).double()
         of_class = together @ right * right + (together @ (1 - right)) * (1 - right)
         classes = 1.0 + (of_class < sizes).double()
-        slope = sizes / (classes * of_class) * ((all_scores - others).sigmoid() - right)
-        pull = slope - (together @ slope - slope) / (sizes - 1)
+        weight = sizes / (classes * of_class.clamp(min=1.0))
+        slope = weight * ((all_scores - others).sigmoid() - right)
+        pull = slope - (together @ slope - slope) / rest
         place = (signals.rows[:, None] == everyone(signals.rows)[None, :]).int().argmax(dim=1)
         own = -self.beta * pull[place]
         return (own[:, None] / log_ratios.double().exp()).to(signals.advantages.dtype)
