@@ -25,7 +25,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,7 +38,9 @@ from sage.analysis.dose import Cell, dose_tables
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
 from sage.claims.tests import PassAtK, load_claims
+from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
+from sage.evaluation.support import SCORES
 from sage.exhibits import kind_of, load_study, restore_study, write_figure, write_table
 from sage.exhibits.dose import DoseFigure
 from sage.exhibits.pass_at_k import ShowsPassAtK
@@ -63,13 +65,12 @@ KEYS = {
     "pass_at_k": CURVES[:6],
     "comparisons": DIFFERENCES[:6],
     "claims": ["claim", "test", "place"],
+    "support": CURVES[:4],
 }
 COMPARED = ("value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict")
 COMPARED += ("worked", "worked_low", "worked_high", "worked_verdict")
+COMPARED += (*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high")))
 """Columns that `--check` compares, and what names a row, by table."""
-
-NOT_COMPARED = ("support",)
-"""The table of counts that `--check` does not compare."""
 
 OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
 """Columns of a dose table that come from histories."""
@@ -157,14 +158,16 @@ def _keep_for_judging(places: Results, target: Path) -> None:
         counts.to_parquet(temporary, index=False, compression="zstd")
 
 
-def recomputed(folder: Path, without: Collection[str] = ()) -> dict[str, pd.DataFrame]:
-    """Tables of a kept run from its counts alone but those `without`, by the name of the kept file.
+def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
+    """Tables of a kept run from its counts alone, by the name of the kept file.
 
-    `claims` has those whose every test is about pass@k.
+    `claims` has those whose every test is about pass@k, `support` the rows over all runs.
     """
     study = restore_study(_read(folder / "study.json"))
     counts = read_frame(folder / "counts.parquet")
-    tables = of_counts(counts, study.study.bases, study.study.evaluation.bootstrap, without)
+    tables = of_counts(counts, study.study.bases, study.study.evaluation.bootstrap)
+    support = tables["support"]
+    tables["support"] = support[support["train_seed"] == POOLED].reset_index(drop=True)
     measured = Measured(comparisons=tables["comparisons"], chance=tables["chance"])
     claims = {
         name: claim
@@ -199,12 +202,15 @@ def refresh(folder: Path) -> None:
 
     Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
     """
-    tables = recomputed(folder, NOT_COMPARED)
+    tables = recomputed(folder)
     if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
         raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
+    if (support := folder / "support.csv").exists():
+        text = tables["support"].to_csv(index=False, lineterminator="\n")
+        write_text_atomic(support, text)
     study, counts = (
         restore_study(_read(folder / "study.json")),
         read_frame(folder / "counts.parquet"),
@@ -246,7 +252,8 @@ def check(folder: Path) -> list[str]:
     How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
     taken from what is kept, and so is what its primary contrast alone would say.
     """
-    return _differences(folder, recomputed(folder, NOT_COMPARED), [*KEYS])
+    names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
+    return _differences(folder, recomputed(folder), names)
 
 
 def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[str]) -> list[str]:

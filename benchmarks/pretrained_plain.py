@@ -45,7 +45,9 @@ Difference = tuple[float, float, float]
 def judged(counts: pd.DataFrame) -> dict[str, Any]:
     """What each policy of `counts` can do, and the differences, as JSON."""
     curves = {row: each for (_, row, _), each in curves_of(counts).items()}
-    right, _ = right_counts(curves)
+    right, worked = right_counts(curves)
+    if not worked:
+        raise ValueError("the working of some policy was not checked")
     strata = counts.drop_duplicates("problem_id").set_index("problem_id")["stratum"]
     own = strata.loc[list(curves[BASE].problems)].eq(TRAINED).to_numpy()
     path = {row for row in right if row in (BASE, PLAIN) or row.startswith("step-")}
@@ -92,16 +94,17 @@ def _beside_stops(
 ) -> tuple[Difference | None, int]:
     """Coverage minus that of PLAIN stopped where it is as accurate, over training seeds.
 
-    Also the number of seeds in which some moment is as accurate, and some less: others are left
-    out. None with fewer than two.
+    Also the number of seeds that have all moments, some of them as accurate and some less: others
+    are left out. None with fewer than two. Student's t is over runs, so it is about these sheets.
     """
     apart = []
     for seed in curves[row].seeds:
+        if not all(name == BASE or seed in curves[name].seeds for name in path):
+            continue
         line = []
         for name in path:
-            if seed in curves[name].seeds or name == BASE:
-                at = 0 if name == BASE else curves[name].seeds.index(seed)
-                line.append(_place(right[name][at], curves[name].n, own))
+            at = 0 if name == BASE else curves[name].seeds.index(seed)
+            line.append(_place(right[name][at], curves[name].n, own))
         accuracy, coverage = _place(right[row][curves[row].seeds.index(seed)], curves[row].n, own)
         accuracies, coverages = zip(*line, strict=True)
         if min(accuracies) <= accuracy <= max(accuracies):

@@ -144,10 +144,17 @@ def trained_and_others(
     n, groups = curves[BASE].n, curves[BASE].groups
     by_problem = counts.drop_duplicates("problem_id").set_index("problem_id")["stratum"]
     seen = by_problem.loc[list(curves[BASE].problems)].isin(SEEN).to_numpy()
+
+    def paired(row: str) -> list[np.ndarray]:
+        """A row's runs and those of `plain`, of the training seeds that both have."""
+        both = (row, row) if row == BASE else (row, plain)
+        seeds = [seed for seed in curves[row].seeds if seed in curves[both[1]].seeds]
+        return [right[name][[curves[name].seeds.index(s) for s in seeds]] for name in both]
+
     lines = []
     for row in rows:
-        own = right[row]
-        places = own, right[plain], right[BASE][0]
+        own, other = paired(row)
+        places = own, other, right[BASE][0]
         found = beside_mixture(*places, n, K, draws, groups, weights=seen / seen.mean())
         shares = found["accuracy"], own[..., ~seen].mean() / n, found["coverage"]
         there = row not in (BASE, plain) and not np.isnan(found["value"])

@@ -55,8 +55,7 @@ class TestEvidence:
         assert (tail.effect, tail.runs, tail.n) == (0.5, 2, 3)
         half = 12.706 * 0.25  # Student's t of two runs at 0.75 and 0.25
         assert half <= tail.high - tail.effect < 1.1 * half  # and what three problems leave open
-        (base,) = of_tails(frame, "branch", "base", 0.95, draws=500)
-        assert (base.effect, base.runs) == (pytest.approx(0.45), 2)
+        assert of_tails(frame, "branch", "base", 0.95, draws=500) == []
         assert of_tails(frame, "branch", "token", 0.95, draws=500) == []
 
     def test_several_runs_are_compared_over_runs(self) -> None:

@@ -102,6 +102,22 @@ def test_the_mean_over_benchmarks_pairs_runs_and_adds_problems() -> None:
         average([rows[0], rows[1] | {"train_seeds": [3, 4]}])
 
 
+def test_a_mean_over_fewer_runs_is_less_sure_of_each_problem() -> None:
+    """One of four runs is that of the other benchmark: its problems vary as in a single run."""
+    whole = {"train_seeds": [1, 2, 3, 4], "by_run": [0.1, 0.2, 0.1, 0.2], "units": 21}
+    # s_e^2 / P is 0.0016: 0.0004 for the mean of four runs
+    variances = {"var_problems": 0.001, "var_interaction": 0.0004}
+    row = whole | variances | {"var_below": 0.001, "var_above": 0.002}
+    alone = {"train_seeds": [1], "by_run": [0.3], "units": 21, "var_interaction": 0.0}
+    alone |= {"var_problems": 0.0, "var_below": 0.0, "var_above": 0.0}
+    mean = average([row, alone])
+    assert mean.value == pytest.approx(0.2)
+    of_one = 0.001 + 0.0016 - 0.0004
+    assert mean.problems[0] == pytest.approx(of_one / 4)
+    assert mean.problems[1] == pytest.approx((of_one + 0.001) / 4)
+    assert average([row]).problems[0] == pytest.approx(0.001)
+
+
 def test_a_contrast_over_bases_by_hand() -> None:
     """Three bases, three problems, two runs or one: bases and problems random and crossed.
 

@@ -21,7 +21,7 @@ from sage.evaluation.metrics import (
     write_metrics,
 )
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
-from sage.evaluation.support import support_scores, support_table
+from sage.evaluation.support import SCORES, _intervals, support_scores, support_table
 
 
 def exact(n: int, c: int, k: int) -> float:
@@ -53,8 +53,9 @@ def test_impossible_counts_and_ks_are_refused() -> None:
         pass_at_k(4, np.array([5]), np.array([1]))
     with pytest.raises(ValueError, match="counts"):
         pass_at_k(np.array([4, 2]), np.array([4, 3]), np.array([1]))
-    with pytest.raises(ValueError, match="k must be"):
-        pass_at_k(4, np.array([1]), np.array([5]))
+    for k in (5, 0, 1.5):
+        with pytest.raises(ValueError, match="k must be"):
+            pass_at_k(4, np.array([1]), np.array([k]))
 
 
 def test_ks_end_with_n() -> None:
@@ -156,7 +157,21 @@ def test_support_has_intervals() -> None:
     runs = {("m", name, 0, "b"): samples(dict.fromkeys("pqrs", 2)) for name in ("base", "a")}
     row = support_table(counts_table(runs), draws=2_000).iloc[0]
     assert (row["srr"], row["srr_high"]) == (1.0, 1.0)
-    assert 0.5 < row["srr_low"] < 0.95  # four kept problems of four do not show that all are
+    assert row["srr_low"] == pytest.approx(0.025 ** (1 / 4), abs=0.02)  # Clopper and Pearson's
+
+
+@pytest.mark.parametrize(("kept", "new"), [(0.97, 0.05), (0.9, 0.3)])
+def test_intervals_of_support_cover_the_truth(kept: float, new: float) -> None:
+    """60 problems, of which the base solves 80 %, one run; truth by expectation."""
+    rng, studies = np.random.default_rng(1), 400
+    parts = 0.8 * kept, 0.2 * new, 0.8 * (1 - kept)
+    truth, held = support_scores(*parts), dict.fromkeys(SCORES, 0)
+    for _ in range(studies):
+        kind = rng.choice(4, size=(1, 60), p=[*parts, 1 - sum(parts)])
+        low, high = _intervals(tuple(kind == each for each in range(4)), 400)
+        for name, value in truth.items():
+            held[name] += low[name] <= value <= high[name]
+    assert min(held.values()) / studies >= 0.94, held
 
 
 def test_runs_without_a_score_do_not_narrow_its_interval() -> None:

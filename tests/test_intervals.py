@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import betaln, expit, logit
+from scipy.special import betaln, expit, logit, stdtrit
 from scipy.stats import beta
 
 from sage.evaluation.intervals import (
@@ -166,6 +166,16 @@ def test_the_smallest_detectable_difference_is_two_quantiles_wide() -> None:
     """Standard error 0.01, normal: (1.960 + 0.842) x 0.01."""
     found = detectable(-0.0196, 0.0196, 0.0, math.inf)
     assert found == pytest.approx(0.0280, abs=1e-4)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_the_detectable_difference_is_found_in_four_of_five_studies(runs: int) -> None:
+    """Also with few runs, whose spread is badly known."""
+    values = np.random.default_rng(3).standard_normal((40_000, runs))
+    reach = stdtrit(runs - 1, 0.975) / math.sqrt(runs)  # a study whose spread is 1
+    away = detectable(-reach, reach, 0.0, runs - 1)
+    ratios = (values.mean(axis=1) + away) / values.std(axis=1, ddof=1) * math.sqrt(runs)
+    assert (ratios > stdtrit(runs - 1, 0.975)).mean() == pytest.approx(0.8, abs=0.008)
 
 
 def test_no_arm_of_a_difference_is_shorter_than_students() -> None:
@@ -345,6 +355,17 @@ def test_what_differs_between_strata_is_no_uncertainty() -> None:
     both = parts_of(values, 500, groups=strata)
     np.testing.assert_allclose(both.by_run, parts_of(values, 500).by_run)
     assert mean_of([both]).problems[2] == 2.0
+
+
+def test_strata_may_be_of_unlike_size() -> None:
+    """Variance of the mean: the sum of P_h s_h^2 over P^2."""
+    sizes, rng = {"a": 4, "b": 56}, np.random.default_rng(0)
+    spread = {"a": 0.3, "b": 0.01}
+    values = np.concatenate([spread[name] * rng.standard_normal(n) for name, n in sizes.items()])
+    strata = Groups(tuple(name for name, n in sizes.items() for _ in range(n)), drawn=False)
+    by_hand = 4 * values[:4].var(ddof=1) + 56 * values[4:].var(ddof=1)
+    found = parts_of(values[None, :, None], 500, groups=strata)
+    assert found.problems == pytest.approx(by_hand / 60**2)
 
 
 def test_clusters_come_before_strata_and_lone_problems_are_clusters() -> None:

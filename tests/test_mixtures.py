@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations, product
 from math import comb
 
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 
-from sage.evaluation.mixtures import equal_accuracy, mixture_pass_at_k
+from benchmarks import mixture_coverage
+from sage.evaluation.mixtures import beside_mixture, equal_accuracy, mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 
 
@@ -104,3 +107,33 @@ def test_a_method_that_keeps_more_is_above_and_a_more_accurate_one_has_no_mixtur
     assert table.loc["best", ["mixture", "value", "low", "high"]].isna().all()
     with pytest.raises(ValueError, match="no counts of base"):
         equal_accuracy(counts_of(grpo=[grpo]), "grpo", ["grpo"], 4, 100)
+
+
+def test_a_method_as_accurate_as_an_end_has_its_mixture() -> None:
+    """Rounding puts ties of n = 10 on either side of the ends."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        base, other = rng.integers(0, 4, 12), rng.integers(5, 11, (2, 12))
+        for own, share in ((other[:, ::-1], 0.0), (np.stack([base[::-1]] * 2), 1.0)):
+            found = beside_mixture(own, other, base, 10, 2, 100)
+            assert found["base_share"] == share
+            assert np.isfinite(found["value"])
+
+
+def test_unlike_numbers_of_runs_are_refused() -> None:
+    with pytest.raises(ValueError, match="beside"):
+        beside_mixture(np.ones((1, 4)), np.ones((5, 4)), np.zeros(4), 8, 2, 100)
+
+
+def test_the_page_of_statistics_holds_how_often_intervals_hold_the_truth() -> None:
+    rows = json.loads((ROOT / "benchmarks/mixture_coverage.json").read_text("utf-8"))["rows"]
+    page = (ROOT / "docs/statistics.md").read_text("utf-8")
+    assert all(f"| {name} | {value:.3f} |" in page for name, value in rows)
+    assert min(value for name, value in rows if "carry" not in name) >= 0.95
+
+
+def test_intervals_cover_where_a_method_is_nearly_as_accurate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mixture_coverage, "STUDIES", 150)
+    assert mixture_coverage.coverage(mixture_coverage.nearly_as_accurate, 5, True) >= 0.92

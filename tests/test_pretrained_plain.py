@@ -65,6 +65,11 @@ def test_coverage_is_held_against_the_stop_that_is_as_accurate() -> None:
     assert guided["seeds"] == 2
 
 
+def test_a_seed_without_all_its_stops_is_left_out() -> None:
+    content = judged(counts({key: right for key, right in WORKED.items() if key != ("step-2", 2)}))
+    assert (of(GUIDED, content)["early"], of(GUIDED, content)["seeds"]) == (None, 1)
+
+
 def test_the_mixture_is_as_accurate_where_rl_trains() -> None:
     """A quarter of the base: 16/4 + 64·3/4 is 52 of 64, whatever is right elsewhere."""
     found = of(GUIDED, judged(counts(WORKED)))["mixture"]

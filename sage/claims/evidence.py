@@ -22,7 +22,6 @@ from sage.analysis.tails import tail_shares
 from sage.evaluation.comparisons import average
 from sage.evaluation.curves import ANSWERS, WORKING
 from sage.evaluation.intervals import (
-    POWER,
     Estimate,
     detectable,
     mean_of,
@@ -161,22 +160,18 @@ def of_tails(
 ) -> list[Finding]:
     """Responses above the base's `level` quantile of perplexity: over problems and runs.
 
-    The quantile is of each problem by itself; runs are paired by training seed.
+    The quantile is of each problem by itself; runs are paired by training seed. The base is not
+    compared: its share is of the responses that set the quantile, which makes it too small.
     """
-    if not {row, other, BASE} <= set(perplexities["algorithm"].unique()):
+    if not {row, other, BASE} <= set(perplexities["algorithm"].unique()) or BASE in (row, other):
         return []
     shares = tail_shares(perplexities, level)
     by_run = shares.pivot(index=["algorithm", "train_seed"], columns="problem_id", values="share")
     sides = [by_run.loc[name] for name in (row, other)]
     seeds = sides[0].index.intersection(sides[1].index)
-    if BASE in (row, other):
-        most = max(sides, key=len).index
-        sides = [side if len(side) == len(most) else side.loc[[0] * len(most)] for side in sides]
-    elif seeds.empty:
+    if seeds.empty:
         return []
-    else:
-        sides = [side.loc[seeds] for side in sides]
-    values = sides[0].to_numpy() - sides[1].to_numpy()
+    values = sides[0].loc[seeds].to_numpy() - sides[1].loc[seeds].to_numpy()
     values = values[:, ~np.isnan(values).any(axis=0)]  # problems of both
     runs, problems = values.shape
     estimate = mean_of([parts_of(values[..., None], draws)])
@@ -267,6 +262,6 @@ def _over_runs(values: np.ndarray, null: float) -> Finding:
     error = float(values.std(ddof=1)) / math.sqrt(runs)
     p = p_of_distance(mean - null, error, runs - 1)
     half, half_90 = (student(runs - 1, place) * error for place in (0.975, 0.95))
-    least = half + student(runs - 1, POWER) * error
+    least = detectable(mean - half, mean + half, mean, runs - 1)
     ends = mean - half_90, mean + half_90, least
     return Finding("", mean, mean - half, mean + half, p, runs, over, runs, *ends, by_run=by_run)

@@ -28,7 +28,7 @@ from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, row_title
-from sage.study import ResolvedStudy
+from sage.study import BASE, ResolvedStudy
 from sage.study.reading import read_as
 
 Direction = Literal["up", "down", "not up"]
@@ -209,6 +209,15 @@ class Tail(OfExhibit):
     """The share of responses above the base's 95th percentile of perplexity, by problem."""
 
     test: Literal["tail"]
+
+    @model_validator(mode="after")
+    def _of_trained_policies(self) -> Tail:
+        if BASE in (self.row, self.other):
+            raise ValueError(
+                f"the percentile is that of {BASE}, which cannot be compared with itself; name "
+                "two trained methods as row and other"
+            )
+        return self
 
     def subject(self, study: ResolvedStudy) -> str:
         return "upper tail of perplexity"

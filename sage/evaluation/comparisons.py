@@ -256,7 +256,8 @@ def average(
     """The mean difference over some rows of the comparisons, one for each benchmark; `[1]`.
 
     A row with sign -1 was taken the other way round. Only training seeds that all rows have
-    count. `bounded` is for shares (`mean_of`). Raises ValueError if there are none.
+    count; with fewer of them the mean over a problem's runs is less sure. `bounded` is for shares
+    (`mean_of`). Raises ValueError if there are none.
     """
     seeds = set.intersection(*(set(map(int, row["train_seeds"])) for row in rows))
     if not seeds:
@@ -276,11 +277,16 @@ def average_share(rows: Sequence[Mapping[Any, Any]]) -> tuple[float, float, floa
 
 def _parts(row: Mapping[Any, Any], sign: int, seeds: set[int]) -> Parts:
     by_seed = dict(zip(map(int, row["train_seeds"]), row["by_run"], strict=True))
-    below, above = (np.array([row[f"var_{side}"]]) for side in ("below", "above")[::sign])
+    more = len(by_seed) / len(seeds)  # s_e^2 / (S P) for the seeds that count
+    interaction = np.array([row["var_interaction"]])
+    problems, below, above = (
+        np.array([row[f"var_{name}"]]) + interaction * (more - 1.0)
+        for name in ("problems", *("below", "above")[::sign])
+    )
     return Parts(
         by_run=sign * np.array([[by_seed[seed]] for seed in sorted(seeds)]),
-        problems=np.array([row["var_problems"]]),
-        interaction=np.array([row["var_interaction"]]),
+        problems=problems,
+        interaction=interaction * more,
         below=below,
         above=above,
         units=int(row["units"]),

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import expit, logit, ndtri, stdtr, stdtrit
+from scipy.special import expit, logit, nctdtrinc, ndtri, stdtr, stdtrit
 
 from sage.evaluation.bootstrap import Ends, Interval, arms_over_problems
 
@@ -56,7 +56,8 @@ class Groups:
         The U units behave as independent problems, with U' - 1 degrees of freedom. A cluster is a
         unit: the mean plus (G / P) times the sum of its problems' deviations, of G clusters (the
         sandwich of a mean; with clusters of one size their means). Within H strata problems deviate
-        from their stratum's mean, times sqrt((P - 1) / (P - H)). A run's mean stays as it is.
+        from their stratum's mean, times sqrt((P - 1) / P * P_h / (P_h - 1)), P_h those of the
+        stratum. A run's mean stays as it is.
         """
         _, place, sizes = np.unique(self.labels, return_inverse=True, return_counts=True)
         problems, groups = len(place), len(sizes)
@@ -66,8 +67,8 @@ class Groups:
         if self.drawn:
             return mean + sums * groups / problems, groups
         within = values - mean - (sums / sizes[:, None])[:, place]
-        free = problems - groups
-        return mean + within * math.sqrt((problems - 1) / free), free + 1
+        scale = np.sqrt((problems - 1) / problems * sizes / (sizes - 1))[place]
+        return mean + within * scale[:, None], problems - groups + 1
 
 
 def groups_of(clusters: Sequence[str], strata: Sequence[str]) -> Groups | None:
@@ -260,10 +261,13 @@ def interval_of_mean(values: np.ndarray, draws: int) -> Interval:
 def detectable(low: float, high: float, value: float, df: float) -> float:
     """The smallest difference that a study of this precision finds in 80 % of cases.
 
-    (t_{0.95} + t_{POWER}) standard errors, after the longer arm of the 95 % interval [low, high];
-    infinite degrees of freedom are the normal distribution.
+    In standard errors, after the longer arm of the 95 % interval [low, high], it is where the
+    noncentral t is above t_{0.975} with probability POWER; infinite degrees of freedom are the
+    normal distribution.
     """
-    return max(high - value, value - low) * (1.0 + student(df, POWER) / student(df, 0.975))
+    reach = student(df, 0.975)
+    away = reach + student(df, POWER) if math.isinf(df) else float(nctdtrinc(df, 1 - POWER, reach))
+    return max(high - value, value - low) * away / reach
 
 
 def student(df: float, place: float) -> float:

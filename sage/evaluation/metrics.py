@@ -7,7 +7,7 @@ samples; comparisons, support and chance are modules beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,10 @@ def write_metrics(
 
 
 def of_counts(
-    counts: pd.DataFrame,
-    bases: Mapping[str, Sequence[str]],
-    draws: int,
-    without: Collection[str] = (),
+    counts: pd.DataFrame, bases: Mapping[str, Sequence[str]], draws: int
 ) -> dict[str, pd.DataFrame]:
-    """Every table of a whole study that is made from its counts alone, by name.
-
-    Those named in `without`, which may not have the comparisons, are left out.
-    """
-    tables = {name: make(counts, draws) for name, make in OF_COUNTS.items() if name not in without}
+    """Every table of a whole study that is made from its counts alone, by name."""
+    tables = {name: make(counts, draws) for name, make in OF_COUNTS.items()}
     return tables | {"comparisons": _with_bases(tables["comparisons"], counts, bases, draws)}
 
 

@@ -116,13 +116,18 @@ def beside_mixture(
     accurate; all are counts of right samples of `n`.
 
     Accuracy is the mean over problems with `weights` `[P]`, whose mean is 1. The interval is of the
-    difference to first order, as the share of the mixture is estimated too.
+    difference to first order, as the share of the mixture is estimated too. Raises ValueError for
+    other numbers of runs or problems.
     """
+    if own.shape != other.shape or own.shape[1:] != base.shape:
+        raise ValueError(f"runs of {own.shape} beside {other.shape} and a base of {base.shape}")
     weights = np.ones(len(base)) if weights is None else weights
     accuracy, other_accuracy, base_accuracy = (weights * each / n for each in (own, other, base))
     coverage = np.stack([pass_at_k(n, run, np.array([k]))[:, 0] for run in own])
     gap = float(other_accuracy.mean() - base_accuracy.mean())
     share = float(other_accuracy.mean() - accuracy.mean()) / gap if gap else np.nan
+    if abs(share - round(min(max(share, 0.0), 1.0))) < 1e-12:  # a tie, but for its last digits
+        share = float(round(share))
     said = {
         "accuracy": float(accuracy.mean()),
         "coverage": float(coverage.mean()),

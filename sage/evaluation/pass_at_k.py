@@ -14,15 +14,15 @@ def pass_at_k(n: int | np.ndarray, correct: np.ndarray, ks: np.ndarray) -> np.nd
     """pass@k of each problem: `[P]` counts out of `n` and `[K]` values of k to `[P, K]`.
 
     `n` is one number or `[P]`, then with NaN where k exceeds a problem's n. Raises ValueError
-    unless 0 <= correct <= n and 1 <= k <= the largest n.
+    unless 0 <= correct <= n, and k is a whole number from 1 to the largest n.
     """
-    correct, ks = np.asarray(correct), np.asarray(ks)
+    correct, ks = np.asarray(correct), np.atleast_1d(ks)
     sizes = np.broadcast_to(np.asarray(n), correct.shape)
     if correct.size and (correct.min() < 0 or (correct > sizes).any()):
         raise ValueError(f"counts must be from 0 to {sizes.max()}, the number of samples")
     largest = int(np.max(n, initial=0))
-    if ks.size and (ks.min() < 1 or ks.max() > largest):
-        raise ValueError(f"k must be from 1 to n = {largest}, not {ks.tolist()}")
+    if ks.size and (ks.min() < 1 or ks.max() > largest or (ks % 1 != 0).any()):
+        raise ValueError(f"k must be a whole number from 1 to n = {largest}, not {ks.tolist()}")
     pairs, place = np.unique(sizes.astype(np.int64) * (largest + 1) + correct, return_inverse=True)
     samples, counts = pairs // (largest + 1), pairs % (largest + 1)
     all_wrong = np.ones(len(pairs))

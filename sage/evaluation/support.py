@@ -89,22 +89,30 @@ def _intervals(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Lower and upper ends of the scores' 95 % intervals, from cells `[S, P]`.
 
-    Problems are drawn anew `draws` times, and one more is split at random among the three kinds,
-    so that scores of 0 and 1 have a width. Student's arm over the runs' scores is added to that
-    as to a variance.
+    Problems get weights from a flat Dirichlet distribution, with those of one more problem, and an
+    end is the farthest that any kind of it gives: for a share of like problems that is Gaffke's
+    interval (`sage.evaluation.bootstrap`), and Clopper and Pearson's where none or all were lost.
+    Student's arm over the runs' scores is added to that as to a variance.
     """
-    rng = np.random.default_rng(0)
     runs, problems = cells[0].shape
-    drawn = rng.multinomial(problems, np.full(problems, 1.0 / problems), draws)
-    more = rng.dirichlet(np.ones(3), draws).T
-    resampled = [drawn @ cell.mean(axis=0) + one for cell, one in zip(cells, more, strict=False)]
+    weights = np.random.default_rng(0).dirichlet(np.ones(problems + 1), draws) * (problems + 1)
+    drawn = [weights[:, :-1] @ cell.mean(axis=0) for cell in cells[:3]]
+    resampled = [
+        [part + (weights[:, -1] if kind == more else 0.0) for kind, part in enumerate(drawn)]
+        for more in range(3)
+    ]
     sums = [cell.sum(axis=1).astype(float) for cell in cells[:3]]
     low, high = {}, {}
     for name, score in _FORMULAS.items():
         with np.errstate(divide="ignore", invalid="ignore"):
             value = float(score(*(total.sum() for total in sums)))
             by_run = score(*sums)
-        ends = np.quantile(score(*resampled), [0.025, 0.975])
+            scores = np.array([score(*parts) for parts in resampled])
+        known_of = [each for each in scores if np.isfinite(each).all()]
+        ends = (
+            min(np.quantile(each, 0.025) for each in known_of),
+            max(np.quantile(each, 0.975) for each in known_of),
+        )
         reach, known = 0.0, by_run[np.isfinite(by_run)]
         if runs > 1:
             spread = known.std(ddof=1) / math.sqrt(len(known)) if len(known) > 1 else math.nan
