@@ -116,4 +116,4 @@ def test_the_command_says_what_is_missing(
 ) -> None:
     page = str(tmp_path / "page.html")
     assert command.main(["compare", str(tmp_path), "nothing", "--html", page]) == 1
-    assert "metrics/counts.parquet" in capsys.readouterr().err
+    assert "run the study here first, sage-rlvr run" in capsys.readouterr().err

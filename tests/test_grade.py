@@ -45,6 +45,7 @@ def test_answers_in_boxes_where_tags_are_sought_bring_a_hint(
     printed = capsys.readouterr().out
     assert "2 completions: 2 unparsed" in printed
     assert "1 unparsed completions hold \\boxed{}: try --answers boxed" in printed
+    assert "1 unparsed completions have no <SOLUTION>…</SOLUTION>" in printed
 
 
 @pytest.mark.parametrize("name", ["before.csv", "before.jsonl", "before.parquet"])
@@ -138,6 +139,9 @@ CHAT = [{"role": "assistant", "content": RIGHT}]
         ({"answer": [4, 5]}, "a.csv", "problem '2+2' has as answer a list, [4, 5]"),
         ({"answer": {"value": 4}}, "a.csv", "no column 'answer'; its columns: problem, answer.v"),
         (None, "a.csv", "rows.jsonl: has no rows"),
+        ({"answer": " "}, "a.csv", "rows.jsonl: problem '2+2' has an empty answer; fill it in"),
+        ({"completion": None}, "a.csv", "has no completion (completion 1); fill it in (an empty"),
+        ({}, "rows.jsonl", "--out rows.jsonl: is a file that is read; name another"),
         ({}, "rows.jsonl/a.csv", "--out rows.jsonl/a.csv: cannot be written there; name another"),
     ],
 )

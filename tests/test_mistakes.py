@@ -215,7 +215,7 @@ VALUES: list[tuple[str, object, str]] = [
         "leaves no room for a prompt in the max_positions 256 … lower it, or raise",
     ),
     ("seeds", [1, 1], "[1]: 1 occurs twice"),
-    ("seeds", 3, ": must be a list, not 3"),
+    ("seeds", 3, ": must be a list, not 3; write [3]"),
     ("models.tiny.benchmarks", "arithmetic", ": must be a list, not 'arithmetic'"),
     (
         "models.tiny.rl.problems",
@@ -306,6 +306,7 @@ def test_a_study_that_cannot_be_found_is_named(
         ("models.tini.rl.steps=1", "no model 'tini'; did you mean 'tiny'?"),
         ("models=3", "models: must be a mapping of keys to values, not 3"),
         ("seeds=[1", "--set seeds=[1, line "),
+        ("seeds=[7,a]", "seeds[1]: must be an integer, not 'a'\n"),
         ("evaluation.samples=100000000000000000000", "must be at most 1000000000, not 1"),
     ],
 )
@@ -336,7 +337,7 @@ COMMANDS = [
     ("run --config study = smoke", "--config study: must be KEY=VALUE without spaces"),
     ("run --config rl.steps=10", "rl.steps is a setting of the study; write --set rl.steps=10"),
     ("watch smok", "did you mean 'smoke'?"),
-    ("new --model none --data d.csv", "--model: none does not exist"),
+    ("new --model none --data d.csv", "--model none: is no folder; give its path, or OWNER/NAME"),
     ("new --model a/b --data d.csv", "d.csv does not exist; give its path"),
     ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
     ("new --model a/b --data c/d --out x.txt", "--out x.txt: must end in .yaml"),

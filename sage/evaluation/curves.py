@@ -123,7 +123,8 @@ def samples_each(sizes: pd.Series, run: Sequence[object]) -> int:
         what = ", ".join(str(part) for part in run if part)
         raise ValueError(
             f"{what}: problems have {sizes.min()} to {sizes.max()} samples, but need equally many; "
-            f"{str(sizes.idxmin())[:60]!r} has the fewest"
+            f"{str(sizes.idxmin())[:60]!r} has the fewest. Draw those that are missing, or keep "
+            "the same number of each"
         )
     return n
 

@@ -248,6 +248,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Path(name) if Path(name).is_dir() else Path("results") / name
         for name in (asked.first, asked.second)
     ]
+    for folder in folders:
+        if not Results(folder).metrics("counts").exists():
+            print(
+                f"{folder}: has no results to compare; run the study here first, "
+                f"sage-rlvr run {folder.name}",
+                file=sys.stderr,
+            )
+            return 1
     try:
         print(write_comparison(folders[0], folders[1], asked.html))
     except (FileNotFoundError, ValueError) as error:

@@ -158,6 +158,8 @@ def _renamed(word: str, owner: type[BaseModel]) -> str:
 
 def _rewritten(reason: str, value: Any) -> str:
     """How to write what YAML reads in another way: ``1e-3`` wants a point, a date quotes."""
+    if reason == "list_type" and isinstance(value, str | int | float):
+        return f"; write [{value}]"
     if reason == "string_type" and value is not None and not isinstance(value, list | dict):
         kind = "a date" if isinstance(value, datetime.date) else "a number, or true or false"
         return f", which YAML reads as {kind}; put it in quotes: '{as_written(value)}'"

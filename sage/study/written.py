@@ -72,7 +72,8 @@ def _step(content: Any, key: str) -> tuple[Place, Any, str] | None:
             match = _INDEX.match(rest)
             if match and isinstance(inner, list) and int(match[1]) < len(inner):
                 index = int(match[1])
-                return content.places[name, index], inner[index], rest[match.end() :]
+                place = content.places.get((name, index), content.places[name])
+                return place, inner[index], rest[match.end() :]
             return content.places[name], inner, rest
     return None
 
@@ -111,6 +112,7 @@ def _no_study(study: str, folder: Path) -> str:
         return f"{study!r} is no YAML file; a study's name ends in .yaml or .yml"
     if len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
         files = [*Path().glob("*.y*ml"), *Path().glob("*/*.y*ml"), *folder.glob("*.yaml")]
+        files = [file for file in files if _looks_like_a_study(file)]
         names = [str(f.relative_to(here) if f.is_relative_to(here) else f) for f in files]
         near = difflib.get_close_matches(study, names, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -235,6 +237,15 @@ def _is_study(file: Path) -> bool:
     return file.suffix in (".yaml", ".yml") and os.path.isfile(file)  # no error for a long name
 
 
+def _looks_like_a_study(file: Path) -> bool:
+    """Whether a YAML file has a key of a study at its beginning of a line."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return re.search(r"^(extends|problems|models):", text, re.MULTILINE) is not None
+
+
 def _names(folder: Path) -> list[str]:
     return [path.stem for path in folder.glob("*.yaml")]
 
@@ -265,7 +276,13 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
                 continue
             content[name] = _merged(below[name], value, _inside(name, kinds))
         position += 1
-    return placed({name: content[name] for name in order}, {**below.places, **above.places})
+    replaced = {name for name in above if isinstance(below.get(name), list)}
+    places = {
+        key: place
+        for key, place in below.places.items()
+        if not isinstance(key, tuple) or key[0] not in replaced  # items of a list
+    }
+    return placed({name: content[name] for name in order}, {**places, **above.places})
 
 
 def _fields(name: str, kinds: Sequence[Any]) -> list[FieldInfo]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -66,7 +66,11 @@ def graded(
         where = f"{(data if name == answer else None) or ', '.join(map(str, files))}: problem"
         if (unknown := rows[name].isna()).any():
             at, first = int(unknown.argmax()) + 1, rows.loc[unknown, problem].iloc[0]
-            raise DataError(f"{where} {str(first)[:60]!r} has no {name} (completion {at})")
+            how = ' (an empty one is "")' if name == completion else ""
+            raise DataError(
+                f"{where} {str(first)[:60]!r} has no {name} (completion {at}); fill it in{how}, or "
+                "remove the row"
+            )
         for at, (text, first) in enumerate(zip(rows[name], rows[problem], strict=True), start=1):
             if isinstance(text, list | dict):
                 raise DataError(
@@ -74,6 +78,10 @@ def graded(
                     f"{str(text)[:60]} (completion {at}); write it as text"
                 )
     rows[[answer, completion]] = rows[[answer, completion]].astype(str)
+    if (empty := rows[answer].str.strip() == "").any():
+        first = str(rows.loc[empty, problem].iloc[0])[:60]
+        place = data or ", ".join(map(str, files))
+        raise DataError(f"{place}: problem {first!r} has an empty {answer}; fill it in")
     _refuse_two_answers(rows, problem, answer, data or files[0])
     with Grader(find_answer=ANSWERS[answers]) as grader:
         asked = rows[[completion, answer]].itertuples(index=False, name=None)
@@ -101,7 +109,8 @@ def _refuse_two_answers(rows: pd.DataFrame, problem: str, answer: str, file: Pat
 
 def _table(file: Path, needed: Sequence[str]) -> pd.DataFrame:
     if not file.is_file():
-        raise DataError(f"{file}: {'is a folder' if file.is_dir() else 'does not exist'}")
+        folder = f"is a folder; name its files, such as {file}/*.jsonl"
+        raise DataError(f"{file}: {folder if file.is_dir() else 'does not exist'}")
     if file.suffix not in FORMATS:
         raise DataError(f"{file}: must end in {', '.join(FORMATS)}; convert it, or unpack it")
     table = table_of(file)
@@ -109,7 +118,8 @@ def _table(file: Path, needed: Sequence[str]) -> pd.DataFrame:
         if name not in table:
             raise DataError(
                 f"{file}: has no column {name!r}; its columns: {', '.join(map(str, table))}. Name "
-                "one with --problem, --answer or --completion"
+                "one with --problem, --answer or --completion; correct answers can be in a file "
+                "of their own, --data FILE"
             )
     return table.astype({needed[0]: str})
 
@@ -132,6 +142,23 @@ def _write(rows: pd.DataFrame, path: Path) -> None:
         rows.to_json(path, orient="records", lines=True)
     else:
         rows.to_parquet(path)
+
+
+def _hints(rows: pd.DataFrame, completion: str, answers: str) -> Iterator[str]:
+    """Why completions may have been counted as wrong that are not."""
+    unread = (rows["status"] == "gold_unparsed").sum()
+    if unread:
+        yield f"{unread} counted as wrong, for the correct answer cannot be read (gold_unparsed)"
+    texts = rows.loc[rows["status"] == "unparsed", completion]
+    boxed = texts.str.contains(r"\\boxed\b").sum()
+    bare = (~texts.str.contains(SOLUTION_OPEN, regex=False)).sum() - boxed
+    if answers == "tags" and boxed:
+        yield f"{boxed} unparsed completions hold \\boxed{{}}: try --answers boxed"
+    if answers == "tags" and bare:
+        yield (
+            f"{bare} unparsed completions have no {SOLUTION_OPEN}…{SOLUTION_CLOSE}: where the "
+            "whole text is the answer, say --answers whole"
+        )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -166,6 +193,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if given.out.suffix not in FORMATS:
             raise DataError(f"--out {given.out}: must end in {', '.join(FORMATS)}")
+        read = [file.resolve() for file in (*given.files, *([given.data] if given.data else []))]
+        if given.out.resolve() in read:
+            raise DataError(f"--out {given.out}: is a file that is read; name another")
         try:
             require_writable(given.out.parent)
         except Fault as fault:
@@ -182,9 +212,8 @@ def main(arguments: Sequence[str]) -> int:
     counted = rows["status"].value_counts().items()
     said = ", ".join(f"{count} {status}" for status, count in counted)
     print(f"{len(rows)} completions: {said}. Written: {given.out}")
-    boxed = rows.loc[rows["status"] == "unparsed", given.completion].str.contains(r"\\boxed\b")
-    if given.answers == "tags" and boxed.any():
-        print(f"{boxed.sum()} unparsed completions hold \\boxed{{}}: try --answers boxed")
+    for line in _hints(rows, given.completion, given.answers):
+        print(line)
     try:
         counts = read_counts("graded", given.out, {"problem": given.problem})
         print("\n".join(lines(pooled(counts), pd.DataFrame(columns=["benchmark", "k"]))))

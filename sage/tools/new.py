@@ -92,6 +92,8 @@ def _base(model: str, folder: Path) -> tuple[dict[str, str], int]:
     """The base of a model's folder or of the hub, and the longest text that is known to fit."""
     if not Path(model).is_dir() and re.fullmatch(REPOSITORY, model):
         return {"source": "hub", "repository": model}, 2 * LONGEST
+    if not Path(model).is_dir():
+        raise ValueError(f"--model {model}: is no folder; give its path, or OWNER/NAME of the hub")
     base = FolderBase(source="folder", folder=model)
     if faults := [message for _, message in base.faults()]:
         raise ValueError(f"--model: {faults[0]}")
@@ -109,7 +111,9 @@ def _problems(data: str, problem: str | None, answer: str | None, folder: Path) 
             )
         return {"source": "hub", "repository": data, **({"fields": fields} if fields else {})}
     named = FileSet(source="file", title="", file=data)
-    columns = [*(named.rows().rows or [{}])[0]]
+    if not (rows := named.rows().rows):
+        raise ValueError(f"{data}: has no rows; it needs a line of column names and the problems")
+    columns = [*rows[0]]
     lower = {column.lower(): column for column in columns}
     for key, guesses in GUESSES.items():
         guess = next((lower[name] for name in guesses if name in lower), None)

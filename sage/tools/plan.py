@@ -240,9 +240,10 @@ def total(stages: Sequence[Stage]) -> str:
     known = [(row.hours, row.gpus) for row in stages if row.hours is not None]
     time = f"{_time(sum(hours for hours, _ in known))} of jobs one after another"
     on_gpus = f"{_time(sum(hours * gpus for hours, gpus in known))} on GPUs, "
+    jobs, tokens = sum(row.jobs for row in stages), [row.tokens for row in stages if row.tokens]
     return (
-        f"{sum(row.jobs for row in stages)} jobs, at most "
-        f"{_large(sum(row.tokens or 0 for row in stages))} tokens, "
+        f"{jobs} {'job' if jobs == 1 else 'jobs'}, "
+        f"{f'at most {_large(sum(tokens))} tokens' if tokens else 'tokens unknown'}, "
         f"{time if known else 'time unknown'}, "
         f"{on_gpus if any(row.gpus for row in stages) else ''}"
         f"{sum(row.disk_bytes or 0.0 for row in stages) / 1e9:.1f} GB of samples"

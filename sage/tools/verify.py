@@ -41,7 +41,8 @@ def verify(folder: Path, data: Mapping[str, Sequence[str]] | None = None) -> Ver
     }
     if not records:
         raise FileNotFoundError(
-            f"{folder}: no records of jobs in provenance/; they are made by a run of the study"
+            f"{folder}: no records of jobs in provenance/; run the study here first, "
+            f"sage-rlvr run {folder.name}"
         )
     faults: list[str] = []
     known: set[Path] = set()
