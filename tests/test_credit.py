@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import pad
 
 from sage.method.anchors import LogProbs, k3
-from sage.method.credit import K1InReward, Pacs, Steer, TokenSignals, Ucpo
+from sage.method.credit import K1InReward, Pacs, Steer, TokenSignals, Ucpo, Uniqueness
 from sage.study import Algorithm
 
 LN2 = math.log(2.0)
@@ -287,6 +287,17 @@ def test_ucpo_leaves_out_right_completions_whose_loss_is_masked() -> None:
     of = replace(of, advantages=torch.ones(3))
     got = Ucpo(tau=0.3).token_advantages(of)[:, 0]
     torch.testing.assert_close(got, torch.tensor([0.9, 1.1, 1.0]))  # 1/q is as 1 to 2
+
+
+@pytest.mark.parametrize("right_only", [True, False])
+def test_uniqueness_leaves_out_completions_whose_loss_is_masked(right_only: bool) -> None:
+    """Two follow one strategy, but only one of them is learned from."""
+    mask = torch.tensor([[1], [0], [1]])
+    strategies = torch.tensor([7, 7, 9])
+    of = signals(torch.zeros(3, 1), [0] * 3, [1.0] * 3, mask=mask, strategies=strategies)
+    of = replace(of, advantages=torch.ones(3))
+    got = Uniqueness(alpha=1.0, right_only=right_only).token_advantages(of)[:, 0]
+    torch.testing.assert_close(got, torch.ones(3))
 
 
 # What does not go together -------------------------------------------------------------

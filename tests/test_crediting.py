@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -99,6 +100,28 @@ def test_a_rule_sees_whole_groups_in_every_micro_batch_and_iteration(build: Buil
     assert torch.equal(first.old_log_probs, again.old_log_probs)
     assert torch.equal(first.advantages, again.advantages)
     assert not torch.equal(first.log_probs, again.log_probs)
+
+
+@pytest.mark.parametrize("name", ["grpo", "grpo_branch", "grpo_k2", "grpo_forward_kl", "scope"])
+def test_a_rule_of_ones_own_sees_the_reference_whatever_the_estimator(
+    build: Build, name: str
+) -> None:
+    rule, row = Watched(), {**ROWS[name]}
+    trainer = build(row, credit=rule)
+    trainer.shaping = replace(rl.shaping_of(Algorithm.model_validate(row)), credit=rule)
+    read: list[torch.Tensor] = []
+    plain = trainer._compute_loss
+
+    def loss_of(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        read.append(inputs["ref_per_token_logps"])
+        return plain(model, inputs)
+
+    trainer._compute_loss = loss_of  # type: ignore[method-assign]
+    trainer.train()
+    for shown, reference in zip(rule.shown, read, strict=True):
+        assert shown.reference_log_probs is not None
+        assert not shown.reference_log_probs.requires_grad
+        assert torch.equal(shown.reference_log_probs, reference)
 
 
 def test_advantages_of_completions_spread_over_tokens_are_plain_grpo(build: Build) -> None:

@@ -254,6 +254,10 @@ def test_choices_that_do_not_go_with_a_planner_are_refused() -> None:
         Algorithm.model_validate({**ROWS["pacs"], "planner": "dars"})
     with pytest.raises(ValidationError, match="planner: dars may keep a single prompt"):
         Algorithm.model_validate({**row, "advantage": "beta"})
+    for kind, settings in (("maxrl", {"order": 2}), ("pkpo", {"k": 1})):
+        with pytest.raises(ValidationError, match="drops prompts whose rollouts are all right"):
+            Algorithm.model_validate({**row, "advantage": {"kind": kind, "settings": settings}})
+    Algorithm.model_validate({**row, "advantage": "maxrl"})
     with pytest.raises(ValidationError, match="which clip_high must bound"):
         Algorithm.model_validate({**ROWS["guided_retry"], "clip_high": None})
 

@@ -369,3 +369,5 @@ def test_what_goes_past_the_seam_is_refused(build: Build) -> None:
         build(SageTrainer, row=ROWS["grpo_k2"], trl={"use_bias_correction_kl": True})
     with pytest.raises(ValueError, match="needs a KL term"):
         build(SageTrainer, BRANCH, trl={"beta": 0.0})
+    with pytest.raises(ValueError, match="use_adaptive_entropy=False"):
+        build(SageTrainer, row=ROWS["dars"], trl={"use_adaptive_entropy": True})

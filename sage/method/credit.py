@@ -265,6 +265,7 @@ class Uniqueness:
     follow the same strategy. The paper has a language model tell strategies apart; here the checker
     of the working does, for problems whose strategies it knows (`sage.problems.working`). Working
     that follows none is one more strategy. With alpha 0 the advantages stay as they are.
+    Completions without a token under the loss (`mask_truncated`) are neither weighted nor counted.
     """
 
     alpha: Annotated[
@@ -286,6 +287,7 @@ class Uniqueness:
         if signals.strategies is None:
             raise ValueError("uniqueness needs the strategy of each completion")
         weighted = (signals.rewards > 0) | (not self.right_only)
+        weighted &= signals.mask.sum(dim=1) > 0
         everyone = signals.everyone
         alike = _together(signals.groups, everyone(signals.groups)) * _together(
             signals.strategies, everyone(signals.strategies)

@@ -131,8 +131,8 @@ class Dars:
     The first G rollouts give the success rate p, 0.5 / G where none is right. Below 0.5 a prompt
     gets as many more (`extra_rollouts`) as bring its sum of absolute centred advantages to that of
     p = 0.5, or with `hardness` to 2 (1 - p) times that; at most `cap` in all. Groups that are then
-    all right or all wrong are dropped; if all are, the first G rollouts of each are kept, whose
-    advantages are 0.
+    all right or all wrong are dropped; if all are, the first G rollouts of each are kept. So
+    advantages must be 0 where all rollouts of a prompt are right, or all wrong.
     """
 
     cap: Annotated[
@@ -148,6 +148,13 @@ class Dars:
             yield "may keep a single prompt, but advantage beta needs at least two in each step"
         if algorithm.advantage.kind == "w_reinforce":
             yield "drops prompts without a right rollout, which advantage w_reinforce learns from"
+        settings = algorithm.advantage.settings
+        of_right = {"maxrl": settings.get("order") is not None, "pkpo": settings.get("k") == 1}
+        if of_right.get(algorithm.advantage.kind, False):
+            yield (
+                f"drops prompts whose rollouts are all right, which advantage {algorithm.advantage}"
+                " learns from"
+            )
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
         if self.cap < rl.rollouts:

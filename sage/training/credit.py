@@ -97,7 +97,7 @@ def give_credit(
             groups=inputs["group"].to(device),
             group_sizes=inputs["group_size"].to(device),
             rows=inputs["rollout"].to(device),
-            reference_log_probs=anchor if anchor is None or factors is None else anchor - factors,
+            reference_log_probs=call.reference,
             log_factors=factors,
             causal=getattr(shaping.guide, "causal", False),
             kl_coefficient=kl_coefficient,

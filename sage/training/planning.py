@@ -46,6 +46,12 @@ def check_planner(planner: Planner, columns: Sequence[str], has_advantage: bool,
                 f"{name} draws unequal numbers of completions, but a vLLM server "
                 "is asked for G of each prompt; set vllm_mode to 'colocate'"
             )
+        if args.use_adaptive_entropy or (args.entropy_coef and args.top_entropy_quantile < 1.0):
+            raise ValueError(
+                f"{name} fills rows up, and their entropy is taken out of the loss as that of all "
+                "tokens at a fixed weight; set use_adaptive_entropy=False, and "
+                "top_entropy_quantile=1.0 or entropy_coef=0.0"
+            )
         if not has_advantage and args.scale_rewards == "batch":
             raise ValueError(
                 f"{name} needs advantages of single groups; set scale_rewards to "
