@@ -185,8 +185,9 @@ class GuidedRetry:
     Prompts on which all G completions fail are drawn G times more under the prompt with the
     problem's hint. Of these the right ones join the group, under the prompt without the hint: their
     old log-probs are those under the hint, so that the loss weights each token by
-    pi(y | x) / pi_old(y | x, hint), within the clip of the method. The KL term of their tokens
-    is taken under the prompt without the hint, and only `k3_corrected` weights it.
+    pi(y | x) / pi_old(y | x, hint), within the clip of the method where the advantage is positive.
+    The KL term of their tokens is taken under the prompt without the hint; `k3_corrected` and
+    `k1_reward` weight it in the same way, others do not.
     """
 
     needs_guidance: ClassVar[bool] = True
