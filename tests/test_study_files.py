@@ -158,3 +158,20 @@ def test_settings_of_the_machine_are_checked_too(content: dict[str, Any], fault:
         "config/config.yaml, or --config: 1 fault",
         f"  {fault}",
     ]
+
+
+SHARED_ON_PURPOSE = {("sizes", "sizes_large"), ("long_bases", "pretrained_plain")}
+"""Studies whose sheets have the same seeds, as a page of theirs says."""
+
+
+@pytest.mark.parametrize("problems", ["sheets", "sheets_train"])
+def test_problems_of_a_study_are_not_those_of_another(problems: str) -> None:
+    """What a study calls fresh must not have been drawn before."""
+    by_seed: dict[int, list[str]] = {}
+    for file in sorted((ROOT / "config/studies").glob("*.yaml")):
+        own = yaml.safe_load(file.read_text(encoding="utf-8")).get("problems") or {}
+        if seed := (own.get(problems) or {}).get("seed"):
+            by_seed.setdefault(seed, []).append(file.stem)
+    shared = {tuple(names) for names in by_seed.values() if len(names) > 1}
+    assert len(by_seed) > 10
+    assert shared == SHARED_ON_PURPOSE
