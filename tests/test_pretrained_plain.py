@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from math import comb
 
 import pandas as pd
 import pytest
+from conftest import ROOT
 
+from benchmarks import pretrained
+from benchmarks.kept_tables import KEPT
 from benchmarks.pretrained_plain import GUIDED, LARGER, PLAIN, judged, render
+from benchmarks.pretrained_rivals import counts_of
 
 N, K = 64, 32
 Worked = dict[tuple[str, int], tuple[int, int]]
@@ -102,3 +107,44 @@ def test_what_was_not_sampled_is_left_out() -> None:
     content = judged(counts({key: right for key, right in WORKED.items() if key[0] != "step-2"}))
     assert "early" not in of(GUIDED, content)
     assert "– |" in render(content)
+
+
+JUDGED = json.loads(pretrained.file_of("pretrained_plain_judged").read_text(encoding="utf-8"))
+SHOWN = json.loads(pretrained.file_of("pretrained_plain").read_text(encoding="utf-8"))
+
+
+def test_the_pages_hold_the_tables() -> None:
+    page, measurements = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("pretrained-study.md", "measurements.md")
+    )
+    assert all(table in page for table in pretrained.render(SHOWN).split("\n\n"))
+    for table in render(JUDGED).split("\n\n"):
+        assert table in page
+        assert table in measurements
+
+
+def test_what_is_judged_follows_from_the_kept_counts() -> None:
+    counts = counts_of(KEPT / "pretrained_plain", [])
+    assert json.loads(json.dumps(judged(counts))) == JUDGED
+    for run in SHOWN["runs"]:
+        own = counts[(counts["algorithm"] == run["method"]) & (counts["train_seed"] == run["seed"])]
+        rates = own.groupby("stratum")["worked"].mean() / own["n_samples"].iloc[0]
+        assert rates.to_dict() == pytest.approx(run["solved"]["strata"], abs=5e-5)
+
+
+def test_the_study_meets_its_rules_and_does_not_show_that_the_guide_keeps_more() -> None:
+    assert SHOWN["base"]["chance_32"] <= 0.01
+    doses = [run["dose"] for run in SHOWN["runs"] if run["method"] == GUIDED]
+    assert [round(min(doses), 2), round(max(doses), 2), len(doses)] == [0.16, 0.22, 5]
+    pairs = {(one["policy"], one["other"]): one for one in JUDGED["differences"]}
+    assert pairs[PLAIN, "base"]["pass_1"][1] > 0 > pairs[PLAIN, "base"]["pass_32"][2]
+    value, low, high = pairs[GUIDED, PLAIN]["pass_32"]
+    assert low < 0 < 0.03 < value < high
+    assert of(GUIDED, JUDGED)["mixture"][1] > 0  # type: ignore[index]
+    solved = {(run["method"], run["seed"]): run["solved"]["pass_32"] for run in SHOWN["runs"]}
+    gains = [100 * (solved[GUIDED, seed] - solved[PLAIN, seed]) for seed in range(41, 46)]
+    assert [round(gain, 1) for gain in gains] == [8.8, 10.0, 18.0, 2.5, -1.2]
+    assert max(solved[PLAIN, seed] for seed in range(41, 46)) < 0.33
+    for run in SHOWN["runs"]:
+        assert min(run["forms"]["plain_on_plain"], run["forms"]["plain_on_turn"]) >= 0.98

@@ -126,8 +126,9 @@ def beside_mixture(
     coverage = np.stack([pass_at_k(n, run, np.array([k]))[:, 0] for run in own])
     gap = float(other_accuracy.mean() - base_accuracy.mean())
     share = float(other_accuracy.mean() - accuracy.mean()) / gap if gap else np.nan
-    if abs(share - round(min(max(share, 0.0), 1.0))) < 1e-12:  # a tie, but for its last digits
-        share = float(round(share))
+    end = float(np.clip(np.round(share), 0.0, 1.0))
+    if abs(share - end) < 1e-12:  # a tie with the base or the baseline, but for its last digits
+        share = end
     said = {
         "accuracy": float(accuracy.mean()),
         "coverage": float(coverage.mean()),
