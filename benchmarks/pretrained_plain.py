@@ -35,6 +35,7 @@ from sage.study import BASE
 TRAINED = "plain"
 """The stratum that RL trains on."""
 LARGER = "grpo_k1_reward_larger_beta"
+COLUMNS = ("own", "elsewhere", "coverage", "coverage_elsewhere")
 DRAWS = 10_000
 """Bootstrap resamples."""
 
@@ -56,7 +57,8 @@ def judged(counts: pd.DataFrame) -> dict[str, Any]:
         n = curves[row].n
         rates = right[row] / n
         each = {"policy": row, "own": rates[:, own].mean(), "elsewhere": rates[:, ~own].mean()}
-        each["coverage"] = pass_at_k(n, right[row].ravel(), np.array([K])).mean()
+        covered = pass_at_k(n, right[row].ravel(), np.array([K])).reshape(right[row].shape)
+        each |= {"coverage": covered.mean(), "coverage_elsewhere": covered[:, ~own].mean()}
         if row not in (BASE, PLAIN):
             each["mixture"] = _beside_mixture(row, curves, right, own)
         if row not in path and len(path) > 2:
@@ -143,14 +145,14 @@ def render(content: dict[str, Any]) -> str:
     lines = [
         [
             f"`{one['policy']}`",
-            *(percent(one[name]) for name in ("own", "elsewhere", "coverage")),
+            *(percent(one[name]) for name in COLUMNS),
             *(points_of(one.get(name)) for name in ("mixture", "early")),
         ]
         for one in content["policies"]
     ]
     head = (
-        f"policy | pass@1 on `{TRAINED}` | elsewhere | pass@{K} | minus a mixture as accurate "
-        "| minus an early stop as accurate"
+        f"policy | pass@1 on `{TRAINED}` | pass@1 elsewhere | pass@{K} | pass@{K} elsewhere "
+        f"| pass@{K} minus a mixture as accurate | minus an early stop as accurate"
     )
     apart = [
         [
