@@ -215,8 +215,7 @@ VALUES: list[tuple[str, object, str]] = [
         "leaves no room for a prompt in the max_positions 256 … lower it, or raise",
     ),
     ("seeds", [1, 1], "[1]: 1 occurs twice"),
-    ("seeds", 3, ": must be a list, not 3; write [3]"),
-    ("models.tiny.benchmarks", "arithmetic", ": must be a list, not 'arithmetic'"),
+    ("models.tiny.benchmarks", "arithmetic", ": must be a list, not 'arithmetic'; write [arith"),
     (
         "models.tiny.rl.problems",
         "arithmetic_trian",

@@ -238,7 +238,7 @@ def _is_study(file: Path) -> bool:
 
 
 def _looks_like_a_study(file: Path) -> bool:
-    """Whether a YAML file has a key of a study at its beginning of a line."""
+    """Whether a YAML file has a key that only studies have."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -240,7 +240,8 @@ def total(stages: Sequence[Stage]) -> str:
     known = [(row.hours, row.gpus) for row in stages if row.hours is not None]
     time = f"{_time(sum(hours for hours, _ in known))} of jobs one after another"
     on_gpus = f"{_time(sum(hours * gpus for hours, gpus in known))} on GPUs, "
-    jobs, tokens = sum(row.jobs for row in stages), [row.tokens for row in stages if row.tokens]
+    jobs = sum(row.jobs for row in stages)
+    tokens = [row.tokens for row in stages if row.tokens is not None]
     return (
         f"{jobs} {'job' if jobs == 1 else 'jobs'}, "
         f"{f'at most {_large(sum(tokens))} tokens' if tokens else 'tokens unknown'}, "
