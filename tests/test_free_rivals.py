@@ -100,6 +100,26 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
     assert isinstance(frames["mixtures"], pd.DataFrame)
 
 
+def test_stops_alone_are_shown_without_a_line_of_temperatures() -> None:
+    own = ["exhibits.free_rivals.temperatures=[]"]
+    study = load_study("equal_accuracy", ROOT / "config", own)
+    counts = counts_of(base=[[2] * 30], grpo=[[8, 0] * 15] * 3, **{"step-20": [[3, 2] * 15] * 3})
+    frames = {
+        "free_rivals": equal_accuracy(counts, "grpo", ["grpo", "step-20"], 4, 100),
+        "mixtures": mixture_line(counts, "grpo", 4),
+    }
+    assert "GRPO stopped early. Pass@1" in table_of(study, "free_rivals", **frames).caption
+    (axes,) = figure_of(study, "free_rivals", **frames).axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["mixtures with the base", "stopped early"]
+
+
+def test_rivals_of_nothing_are_refused() -> None:
+    nothing = ["exhibits.free_rivals.snapshots=1", "exhibits.free_rivals.temperatures=[]"]
+    with pytest.raises(ValueError, match="set snapshots to 2 or more, or give a temperature"):
+        load_study("equal_accuracy", ROOT / "config", nothing)
+
+
 def test_the_page_opens_with_the_rivals_of_a_kept_run() -> None:
     study, kept = load_study("equal_accuracy", ROOT / "config"), ROOT / "reports/kept"
     frame = pd.read_csv(kept / "equal_accuracy/free_rivals.csv")

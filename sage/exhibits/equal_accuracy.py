@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
 from sage.exhibits.pass_at_k import PARTS
@@ -105,10 +105,8 @@ class FreeRivals(EqualAccuracyTable):
     kind: Literal["free_rivals"]  # type: ignore[assignment]
     snapshots: Positive = 5
     """moments of the baseline's training, the end among them [moments]"""
-    temperatures: Annotated[list[PositiveFloat], Field(min_length=1)] = Field(
-        default_factory=lambda: [1.25, 1.5, 2.0]
-    )
-    """at which the trained baseline is sampled [factors]"""
+    temperatures: list[PositiveFloat] = Field(default_factory=lambda: [1.25, 1.5, 2.0])
+    """at which the trained baseline is sampled; may be empty [factors]"""
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
@@ -117,6 +115,12 @@ class FreeRivals(EqualAccuracyTable):
         "sage.evaluation.mixtures",
         "sage.evaluation.snapshots",
     )
+
+    @model_validator(mode="after")
+    def _has_a_rival(self) -> Self:
+        if self.snapshots == 1 and not self.temperatures:
+            raise ValueError("nothing to draw: set snapshots to 2 or more, or give a temperature")
+        return self
 
     def snapshots_kept(self) -> int:
         return self.snapshots
@@ -166,9 +170,10 @@ class FreeRivals(EqualAccuracyTable):
         one = max(frame.to_dict("records"), key=lambda row: float(row["value"]))
         rival = str(one["algorithm"])
         name = self._titles(frame, first).get(rival) or row_title(study, rival)
+        sorts = ["methods", "early stops", *(["temperatures"] if self.temperatures else [])]
         said = (
             f"{study.model(self.model).title}: {above or 'none'} of {len(frame)} alternatives to "
-            f"{first} (methods, early stops, temperatures) {'has' if above < 2 else 'have'} "
+            f"{first} ({', '.join(sorts)}) {'has' if above < 2 else 'have'} "
             f"significantly more pass@{one['k']} than its mixture with the base that is as "
             f"accurate; the largest difference: {name.removeprefix(f'{first}, ')} "
             f"({percent(one['mixture'])} to {percent(one['coverage'])} %, "
@@ -188,9 +193,11 @@ class FreeRivals(EqualAccuracyTable):
             ("", "rival − mixture", lambda row: points_cell(*(row[end] for end in PARTS))),
         ]
         rows = [(titles[name], row) for name, row in titled(frame) if name in titles]
+        own = f"{display.evaluation.sampling.temperature:g}"
+        hotter = f" and sampled at other temperatures than {own}" if self.temperatures else ""
         caption = (
-            f"{display.heading} on {display.titles[self.benchmark]}: {first} stopped early and "
-            f"sampled at other temperatures than {display.evaluation.sampling.temperature:g}. "
+            f"{display.heading} on {display.titles[self.benchmark]}: {first} stopped "
+            f"early{hotter}. "
             f"Pass@1 and pass@{k} in percent, and pass@{k} minus that of a mixture of {first}'s "
             "completions with the base's that is as accurate, in points with its 95 % interval "
             "(– where no mixture is)."
@@ -208,8 +215,9 @@ class FreeRivals(EqualAccuracyTable):
         lines = {
             "mixtures with the base": (mixtures, "-"),
             "stopped early": (self._line(frame, "step-", start, last=True), ".--"),
-            "other temperatures": (self._line(frame, "temperature-", start), ".:"),
         }
+        if self.temperatures:
+            lines["other temperatures"] = (self._line(frame, "temperature-", start), ".:")
         look: dict[str, Any] = {"color": PALETTE["ink"][0], "lw": 1.2, "ms": 4}
         for label, (line, dash) in lines.items():
             axes.plot(line["accuracy"], line["coverage"], dash, label=label, **look)
