@@ -51,7 +51,7 @@ class LossCall:
     follows is set when TRL has the log-probs: `[B, T]` those of the `reference`, which is None
     without a KL term, `log_probs` of the policy, `entropies`, `reference_entropies` if a guide
     asks for them, and `log_factors` (log q); the last layer's `states` `[B, T, D]` if a credit rule
-    does; `reward_kl`, sum and number of the tokens' KL where that is in the reward; whether TRL's
+    does; `reward_kl`, the sum of the tokens' KL where that is in the reward; whether TRL's
     k3 is `replaced`.
     """
 
@@ -135,6 +135,38 @@ class Tally:
         self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
         self._least = [min(a, b) for a, b in zip(self._least, ends, strict=True)]
         return self._sums, self._least
+
+
+class TokenMeans:
+    """Means over all tokens with loss of a step, in the place of those that TRL logs.
+
+    TRL's mean over micro-batches counts a short one as much as a long one, and one without such a
+    token as 0. Of ratios of whole sequences (`by_sequence`) the mean is over rows, which is right.
+    """
+
+    def __init__(self, accelerator: Accelerator, by_sequence: bool) -> None:
+        clipped = () if by_sequence else ("clip_ratio/low_mean", "clip_ratio/high_mean")
+        self._names, self._tally = ("kl", "entropy", *clipped), Tally(accelerator)
+
+    def correct(self, call: LossCall, logged: dict[str, list[float]]) -> None:
+        """Put the means of the moment so far into `logged`, which ends with those of `call`.
+
+        The KL there is without what `LossCall.replace_k3` adds, and the rewards' if it is in these.
+        A moment without a token has no mean.
+        """
+        names = [name for name in self._names if logged.get(name)]
+        tokens = call.mask.sum().double()
+        terms = [tokens * logged[name].pop() for name in names]
+        if call.replaced:
+            terms[0] = terms[0] - tokens * ADDED
+        if call.reward_kl is not None:
+            terms[0] = call.reward_kl
+        (count, *sums), _ = self._tally.add(call.moment, [tokens, *terms], [tokens])
+        for name, total in zip(names, sums, strict=True):
+            if count:
+                logged[name] = [total / count]
+            else:
+                del logged[name]
 
 
 class Guidance:

@@ -111,7 +111,7 @@ def give_credit(
         # TRL's k3 of a policy to itself is 0, and so is its gradient.
         inputs[REFERENCE] = log_probs
         leash = k3(log_probs, anchor)
-        call.reward_kl = torch.stack([(leash * mask).sum().double(), mask.sum().double()])
+        call.reward_kl = (leash * mask).sum().double()
 
 
 class SamplerFault(Fault, RuntimeError):

@@ -126,6 +126,8 @@ class SageTrainer(GRPOTrainer):
         self._guidance = anchoring.Guidance(self._shares, self.args.seed)
         self._doses = anchoring.DoseTally(self.accelerator)
         self._gaps = anchoring.Tally(self.accelerator)
+        by_sequence = self.importance_sampling_level == "sequence"
+        self._means = anchoring.TokenMeans(self.accelerator, by_sequence)
         self._generation: GenerationCall | None = None
         self._loss: LossCall | None = None
         self._check()
@@ -280,12 +282,7 @@ class SageTrainer(GRPOTrainer):
             loss: torch.Tensor = super()._compute_loss(model, call.inputs)
         finally:
             self._loss = None
-        kl = self._metrics[call.moment[0]].get("kl", [])
-        if call.replaced and kl[-1] != 0.0:  # TRL's mean over no token
-            kl[-1] -= anchoring.ADDED
-        if call.reward_kl is not None:
-            total, tokens = self.accelerator.reduce(call.reward_kl, reduction="sum").tolist()
-            kl[-1] = total / max(tokens, 1.0)
+        self._means.correct(call, self._metrics[call.moment[0]])
         parts = self.current_gradient_accumulation_steps if call.training else 1.0
         return anchoring.put_right(loss, call, self._shares, self.args, self.entropy_coef, parts)
 
