@@ -58,6 +58,15 @@ def padded(prompts: Prompts, device: torch.device) -> tuple[torch.Tensor, torch.
     return torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
 
 
+def _rope_changes_behind(config: Any) -> int | None:
+    """The length behind which longrope takes other factors, for all positions; None without it."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return None
+    limit = rope.get("original_max_position_embeddings")
+    return int(limit or config.original_max_position_embeddings)
+
+
 class ModuleDecoder:
     """A model of transformers, run as it is; `around` surrounds every forward pass."""
 
@@ -75,6 +84,13 @@ class ModuleDecoder:
         """Rows of the prompts; see `Decoder`."""
         ids, lengths = padded(prompts, self.device)
         width = ids.shape[1]
+        limit = _rope_changes_behind(self.config)
+        if limit is not None and width + room > limit:
+            raise ValueError(
+                f"this model turns positions in another way in texts of more than {limit} tokens "
+                f"(longrope), which a cache of keys cannot follow; prompts of up to {width} tokens "
+                f"and {room} of a completion are more: lower sampling.max_tokens"
+            )
         mask = (torch.arange(width, device=self.device) >= width - lengths[:, None]).long()
         cache = DynamicCache(config=self.config)
         logits = self.logits(

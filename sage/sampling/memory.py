@@ -30,8 +30,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def cache_bytes(config: Any, tokens: int, itemsize: int) -> int:
-    """Memory of the keys and values of `tokens` tokens."""
+    """Memory of the keys and values of `tokens` tokens; 0 of a model without attention."""
     config = config.get_text_config()
+    if not hasattr(config, "num_attention_heads"):
+        return 0
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * size * tokens * itemsize)

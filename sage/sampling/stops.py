@@ -37,7 +37,7 @@ class Stops:
         self._texts = tuple(texts)
         self._reach = max((len(text.encode()) for text in texts), default=0)
         width = max(vocabulary, len(tokenizer))
-        pieces = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
+        pieces = _pieces(tokenizer)
         closing = [any(_can_end_in(piece, text) for text in texts) for piece in pieces]
         marks = torch.zeros(width, dtype=torch.int8)
         marks[: len(closing)] = torch.tensor(closing, dtype=torch.int8) * _CLOSES
@@ -64,7 +64,8 @@ class Stops:
 
     def written(self, tokens: list[int]) -> bool:
         """Whether the end of a completion's `tokens` holds a stop text."""
-        tail = self._tokenizer.decode(tokens[-self._reach :], skip_special_tokens=True)
+        # One token more: some tokenizers leave out the blank that the first of a text begins with.
+        tail = self._tokenizer.decode(tokens[-self._reach - 1 :], skip_special_tokens=True)
         return any(text in tail for text in self._texts)
 
     def cut(self, text: str) -> str:
@@ -87,6 +88,23 @@ def end_ids(generation: GenerationConfig | None, tokenizer: PreTrainedTokenizerB
     return sorted(ends - tags)
 
 
+_BROKEN = "\ufffd"
+"""What a tokenizer writes for bytes that are no whole character."""
+
+
+def _pieces(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """What each token writes behind others: some write no blank where they begin a text."""
+    before = tokenizer.encode("a", add_special_tokens=False)
+    written = str(tokenizer.decode(before))
+    pieces = tokenizer.batch_decode([[*before, i] for i in range(len(tokenizer))])
+    return [piece.removeprefix(written) for piece in pieces]
+
+
 def _can_end_in(piece: str, text: str) -> bool:
-    """Whether `text` can end within `piece`: it lies inside, or its own end begins the piece."""
+    """Whether `text` can end within `piece`: it lies inside, or its own end begins the piece.
+
+    A character of several bytes can end in any piece that is not whole characters.
+    """
+    if not text.isascii() and _BROKEN in piece:
+        return True
     return text in piece or any(piece.startswith(text[-n:]) for n in range(1, len(text)))
