@@ -274,6 +274,9 @@ def test_a_run_of_other_sources_starts_anew(
     assert goes_on(other)
     code.write_text(GUIDE.format(factor=1.1))
     assert not goes_on(other)
+    assert goes_on(other)
+    monkeypatch.setattr("sage.training.checkpoints.code_digest", lambda module: "of a later commit")
+    assert not goes_on(other)
 
 
 def test_every_row_translates_into_trl_settings(smoke_study: ResolvedStudy, tmp_path: Path) -> None:

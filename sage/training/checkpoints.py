@@ -25,6 +25,7 @@ from sage.problems.record import Problem
 from sage.runtime.dependencies import PACKAGE
 from sage.runtime.files import file_sum, file_sums, write_json_atomic, write_text_atomic
 from sage.runtime.manifest import settings_sum
+from sage.sampling.identity import code_digest
 from sage.study import Algorithm
 from sage.study.algorithms import choice_files
 from sage.training.processes import rank
@@ -61,15 +62,15 @@ def sources(
 ) -> dict[str, Any]:
     """What a run is made from, by content: checkpoints of another are not continued.
 
-    Checkpoints are told apart by their manifests, which say when they were made; of source files
-    the user's own count.
+    Checkpoints are told apart by their manifests, which say when they were made. The code is that
+    of training, and of the user's own classes.
     """
     folders = [parent] if reference is None else [parent, reference]
     own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
     return {
         "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in folders],
         "problems": settings_sum([asdict(problem) for problem in problems]),
-        "code": sorted(map(file_sum, own)),
+        "code": [code_digest("sage.training.rl"), *sorted(map(file_sum, own))],
     }
 
 

@@ -22,6 +22,7 @@ from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory, text_sum
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
+from sage.sampling.identity import code_digest
 from sage.study import SFT
 from sage.study.watch import Watch
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config
@@ -59,7 +60,8 @@ def fine_tune(
     config = _config(settings, device, scratch)
     if rank() == 0:
         made = (base / "manifest.json").read_text(encoding="utf-8")
-        claim(scratch, [manifest.settings, made, text_sum(json.dumps(examples.rows))])
+        code = code_digest("sage.training.sft")
+        claim(scratch, [manifest.settings, made, text_sum(json.dumps(examples.rows)), code])
     config.distributed_state.wait_for_everyone()
     trainer = SFTTrainer(
         model=load_model(base, DTYPES[settings.precision]),
