@@ -9,6 +9,7 @@ import pytest
 from pages import Markings, parsed, words_of
 from report_frames import ROOT
 
+from sage.problems.record import Problem, write_problems
 from sage.report.comparing import differences, write_comparison
 from sage.results import Results, Run
 from sage.tools import command
@@ -88,6 +89,31 @@ def test_the_page_names_settings_and_numbers(tmp_path: Path) -> None:
     assert "GRPO" not in page  # no study of these names: there are no titles
     rows = tree.findall(".//table[@id='table-numbers']/tbody/tr")
     assert len(rows) == 1 + 4  # a heading, then two methods at two k
+
+
+def test_problems_of_the_same_number_and_another_text_are_left_out(tmp_path: Path) -> None:
+    """What is made is only numbered: `p0` of another seed is another problem."""
+    folders = []
+    for name, shift in (("mine", 0), ("other", 5)):
+        easy = counts(0.3)
+        folder = a_folder(tmp_path / name, pd.concat([easy, easy.assign(benchmark="same")]), 100)
+        for benchmark, added in (("easy", shift), ("same", 0)):
+            made = [
+                Problem(f"p{i}", f"{i}+{added}", str(i + added), "math", "", "made", "0")
+                for i in range(40)
+            ]
+            file = Results(folder).problems(benchmark)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_problems(made, file)
+        folders.append(folder)
+    target = tmp_path / "page.html"
+    sentence = write_comparison(*folders, target, ROOT / "reports", draws=200)
+    assert "of 4 differences" in sentence
+    left = [
+        words_of(line)
+        for line in parsed(target.read_text()).findall(".//section[@id='numbers']//span")
+    ]
+    assert {"tiny / Base / easy", "tiny / grpo / easy"} <= set(left)
 
 
 def test_methods_models_and_benchmarks_have_their_titles(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from sage.evaluation.intervals import holm
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
 from sage.exhibits.pass_at_k import LEVEL
+from sage.problems.record import read_problems
 from sage.rendering import markup
 from sage.rendering.forest import Forest, forest
 from sage.rendering.labels import benchmark_titles
@@ -61,7 +62,10 @@ def write_comparison(
     no method on the same problems.
     """
     counts = [read_frame(Results(folder).metrics("counts")) for folder in (one, two)]
-    table = differences(counts[0], counts[1], draws)
+    shared = set(counts[0]["benchmark"]) & set(counts[1]["benchmark"])
+    other = {name for name in shared if _problems(one, name) != _problems(two, name)}
+    alike = [each[~each["benchmark"].isin(other)] for each in counts]
+    table = differences(alike[0], alike[1], draws)
     settings = [_settings(folder) for folder in (one, two)]
     names, sources = (one.name, two.name), read_sources(reports)
     left_out = _left_out(counts, table)
@@ -128,12 +132,22 @@ def _pass_at_k(counts: pd.DataFrame, k: int) -> float:
     return float(np.mean(pass_at_k(n, correct, np.array([k]))))
 
 
+def _problems(folder: Path, benchmark: str) -> dict[str, tuple[str, str]] | None:
+    """Problem and answer by id, for made sets only number theirs; None if unknown."""
+    file = Results(folder).problems(benchmark)
+    if not file.is_file():
+        return None
+    return {one.problem_id: (one.problem, one.answer) for one in read_problems(file)}
+
+
 def _settings(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """The settings of a study's jobs, by their folder, from their manifests."""
-    return {
-        path.relative_to(folder).as_posix(): json.loads(path.read_text("utf-8")).get("settings", {})
-        for path in manifests(folder)
-    }
+    """The settings of a study's jobs, by their folder, from their manifests, without paths."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for path in manifests(folder):
+        own = json.loads(path.read_text("utf-8")).get("settings", {})
+        known = {name: value for name, value in own.items() if name not in ("scratch", "shards")}
+        found[path.relative_to(folder).as_posix()] = known
+    return found
 
 
 def _changed(
