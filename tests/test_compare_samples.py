@@ -267,3 +267,25 @@ def test_clusters_hold_for_all_methods_whichever_names_them(tmp_path: Path) -> N
     other = {**named, "b": counts["b"].assign(cluster=(number // 5).astype(str))}
     with pytest.raises(ValueError, match="problem 'p2' is in two clusters, '1' and '0'"):
         compare(other, draws=200)
+
+
+def test_a_name_that_is_given_twice_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = write(tmp_path)
+    assert main([f"a={one}", f"a={two}", f"b={two}"]) == 1
+    assert "a is given twice; put all its runs into one folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["exp/grpo/seed42", "exp/grpo/seeds", "seed42"])
+def test_the_folder_of_anyones_file_says_nothing(tmp_path: Path, folder: str) -> None:
+    """Only this project's own samples have their seed and benchmark in their path."""
+    place = tmp_path / folder
+    place.mkdir(parents=True)
+    one, two = write(place)
+    counts = {path.stem: read_counts(path.stem, path) for path in (one, two)}
+    assert {name: set(rows["benchmark"]) for name, rows in counts.items()} == {
+        "one": {""},
+        "two": {""},
+    }
+    assert set(counts["one"]["train_seed"]) == {1, 2}

@@ -161,3 +161,19 @@ def test_nested_rows_are_named_by_dots(capsys: pytest.CaptureFixture[str]) -> No
     printed = capsys.readouterr().out
     assert "1 completions: 1 correct." in printed
     assert "pass@1 100.0 % (no interval from a single problem or cluster)" in printed
+
+
+def test_what_ends_a_line_in_a_completion_ends_no_row_and_numbers_stay_whole() -> None:
+    rows = [{"problem": "2+2", "answer": "4", "completion": f"{RIGHT}\r", "mine": 0.12345678901234}]
+    Path("drawn.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows * 2))
+    for name in ("back.csv", "back.jsonl"):
+        assert command.main(["grade", "drawn.jsonl", "--out", name]) == 0
+        back = pd.read_csv(name) if name.endswith("csv") else pd.read_json(name, lines=True)
+        assert back["status"].tolist() == ["correct"] * 2
+        assert back["mine"].tolist() == pytest.approx([0.12345678901234] * 2, rel=1e-12)
+
+
+def test_a_column_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text(f"problem,answer,completion,answer\n2+2,4,{RIGHT},7\n")
+    assert command.main(["grade", "a.csv"]) == 1
+    assert "line 1 names the column 'answer' twice; remove or rename one" in capsys.readouterr().err

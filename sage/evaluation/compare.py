@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -197,7 +198,11 @@ def _read(file: Path, run: int, columns: Mapping[str, str | None], only: str) ->
         row = 1 + int((says == unknown[0]).to_numpy().argmax())
         raise ValueError(f"{names['correct']} says {unknown[0]!r} in row {row}; known are {known}")
     benchmark: Any = ""
-    if file.parent.name.startswith("seed"):
+    if (
+        re.fullmatch(r"seed\d+", file.parent.name)
+        and file.suffix == ".parquet"
+        and len(file.parts) > 3
+    ):
         (*_, run), benchmark = run_at(file.parent), file.stem
     written = table[names["seed"]] if names["seed"] else pd.Series(run, table.index)
     seeds = pd.to_numeric(written, errors="coerce")
@@ -348,6 +353,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("", "", one) if Path(one).exists() else one.rpartition("=") for one in given["methods"]
     ]
     try:
+        names = [name or path for name, _, path in named]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{twice[0]} is given twice; put all its runs into one folder")
         counts = {
             name or path: read_counts(name or path, Path(path), given, given["only"])
             for name, _, path in named

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +195,9 @@ def _solved(named: Named, rules: RowRules, rows: Rows) -> Iterator[Solved]:
             level=str(level if level is not None else rows.level or ""),
             source=rows.source,
             revision=rows.revision,
-            cluster=str(cluster or ""),
+            cluster="" if cluster is None else str(cluster),
         )
-        yield Solved(problem, str(solution or ""), number + 1)
+        yield Solved(problem, "" if solution is None else str(solution), number + 1)
 
 
 def _problem_id(benchmark: str, level: str | None, key: Any, text: str) -> str:
@@ -296,6 +297,8 @@ def _value_at(row: Row, paths: Sequence[str]) -> Any:
                 value = value[int(part)]
             else:
                 value = None
+        if isinstance(value, Decimal):  # of Parquet
+            return str(value)
         if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
             return value
     return None

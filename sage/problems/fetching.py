@@ -190,6 +190,9 @@ def _csv(path: Path) -> Iterator[Row]:
         # Spreadsheets of many countries separate by semicolons, or by tabs.
         separator = max(",;\t", key=head.count)
         reader = csv.DictReader(file, strict=True, delimiter=separator)
+        names = reader.fieldnames or []
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"line 1 names the column {twice[0]!r} twice; remove or rename one")
         for row in reader:
             if None in row or None in row.values():
                 more_or_fewer = "more" if None in row else "fewer"

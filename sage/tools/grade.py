@@ -13,6 +13,7 @@ all columns and `correct`: `python -m sage.evaluation.compare` compares two such
 from __future__ import annotations
 
 import argparse
+import csv
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -137,9 +138,9 @@ def _write(rows: pd.DataFrame, path: Path) -> None:
     """Write a table in the format that its suffix names."""
     rows = rows.assign(**{str(name): _storable(rows[name]) for name in rows})
     if path.suffix == ".csv":
-        rows.to_csv(path, index=False)
+        rows.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC)  # else a lone \r ends a row
     elif path.suffix == ".jsonl":
-        rows.to_json(path, orient="records", lines=True)
+        rows.to_json(path, orient="records", lines=True, double_precision=15)
     else:
         rows.to_parquet(path)
 
