@@ -93,6 +93,8 @@ def main(results: Results) -> None:
             base, row = file.parts[-3], history.parts[-3]
             forms = forms_of(results, Run(base, row, 1))
             found[base].setdefault("runs", {})[row] = [looks_from(steps), apart(forms)]
+    if not found:
+        raise SystemExit(f"{results.folder}: no base; give the results of a study, not a kept run")
     kept = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     write_json_atomic(FILE, kept | {results.folder.name: found})
     print(table(found))
