@@ -11,6 +11,7 @@ from conftest import ROOT
 from sage.exhibits import load_study
 from sage.report.provenance import study_facts
 from sage.study import ResolvedStudy, load_settings
+from sage.study.reading import name_of
 
 CONFIG = ROOT / "config"
 
@@ -64,3 +65,16 @@ def test_the_option_of_a_study_gives_the_same_study_again() -> None:
 @pytest.mark.parametrize("given", ["rl.steps=10", ["rl.steps=10"], {"rl.steps": 10}])
 def test_what_is_set_can_be_written_in_three_ways(given: object) -> None:
     assert load_settings({"study": "smoke", "set": given}).set == ["rl.steps=10"]
+
+
+def test_other_settings_have_another_folder() -> None:
+    """A sign, an exponent's plus or a letter of another alphabet is not part of a folder's name."""
+    pairs = [
+        ("grid.ratio=[0.3]", "grid.ratio=[-0.3]"),
+        ("rl.learning_rate=1.0e-3", "rl.learning_rate=1.0e+3"),
+        ("problems.p.file=ä.csv", "problems.p.file=ö.csv"),
+    ]
+    for one, other in pairs:
+        assert name_of("mini", [one]) != name_of("mini", [other])
+    assert name_of("mini", ["rl.steps=10"]) == "mini-rl.steps-10"
+    assert name_of("mini", ["rl.learning_rate=1.0e-3"]) == "mini-rl.learning_rate-1.0e-3"

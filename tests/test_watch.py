@@ -97,3 +97,19 @@ def test_a_long_curve_is_drawn_from_means() -> None:
     assert watch.curve_of([0.0, 7.0]) == "▁█"
     assert watch.curve_of([1.0, 1.0]) == "▁▁"
     assert watch.curve_of([0.0] * 40 + [1.0] * 40) == "▁" * 20 + "█" * 20
+
+
+def test_results_elsewhere_are_watched_there(
+    study: ResolvedStudy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(ROOT)
+    run = study.trained_runs("tiny")[0]
+    finish(Results(tmp_path / "smoke").policy(run) / "manifest.json", 10.0)
+    given = ["smoke", "--every", "0", "--config", f"results={tmp_path}"]
+    assert watch.main(given) == 0
+    assert "training 1 of " in capsys.readouterr().out
+    assert watch.main([*given, "outputs=x"]) == 1
+    assert "outputs" in capsys.readouterr().err

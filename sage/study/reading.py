@@ -149,10 +149,19 @@ def _resolved(
     )
 
 
+_LOST = re.compile(r"[^A-Za-z0-9_.=\[\], -]|(?<=[=\[, ])-")
+"""What a folder's name does not tell from something else, such as a sign."""
+
+
 def name_of(study: str, overrides: Sequence[str]) -> str:
-    """The name of a study, with what was set on the command line: `mini-rl.steps-10`."""
+    """The name of a study, with what was set on the command line: `mini-rl.steps-10`.
+
+    A checksum is added where the name is cut, or may stand for other settings as well.
+    """
     parts = [re.sub(r"[^A-Za-z0-9_.]+", "-", each).strip("-") for each in overrides]
     name = "-".join([study, *parts])
+    if any(map(_LOST.search, overrides)):
+        return f"{name[:_LONGEST_NAME]}-{text_sum(repr([*overrides]))[:8]}"
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{text_sum(name)[:8]}"
 
 

@@ -156,13 +156,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="settings, as given to run"
     )
     parser.add_argument(
+        "--config", nargs="+", default=[], metavar="KEY=VALUE", help="such as results=FOLDER"
+    )
+    parser.add_argument(
         "--every",
         type=float,
         default=10.0,
         help="seconds between two looks (default: 10); 0 prints once and ends",
     )
     options = parser.parse_args(arguments)
-    given = {key: value for key, value in vars(options).items() if key != "every" and value}
+    given = {key: value for key in ("study", "set") if (value := vars(options)[key])}
+    given |= dict(each.partition("=")[::2] for each in options.config)
     try:
         content = yaml.safe_load(Path("config/config.yaml").read_text(encoding="utf-8"))
         settings = load_settings(content | given)
