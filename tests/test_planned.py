@@ -182,14 +182,17 @@ def test_tokens_of_generations_that_are_not_logged_yet_are_added_up(parent: Path
     assert trainer._metrics["train"]["drawn_tokens"] == [tokens]
 
 
-def test_the_kl_of_a_micro_batch_without_a_token_is_zero(parent: Path) -> None:
+def test_a_micro_batch_without_a_token_changes_no_mean(parent: Path) -> None:
     trainer = build(parent, "grpo_k2")
     batch = generation(trainer)
     trainer.current_gradient_accumulation_steps = 1
-    for _ in range(2):
-        trainer.compute_loss(trainer.model, batch)
-        batch["completion_mask"] = batch["completion_mask"] * 0
-    assert trainer._metrics["train"]["kl"] == [pytest.approx(0.0, abs=1e-5), 0.0]
+    trainer.compute_loss(trainer.model, batch)
+    once = {name: [*trainer._metrics["train"][name]] for name in ("kl", "entropy")}
+    assert once["kl"] == [pytest.approx(0.0, abs=1e-5)]
+    assert once["entropy"][0] > 0.5
+    batch["completion_mask"] = batch["completion_mask"] * 0
+    trainer.compute_loss(trainer.model, batch)
+    assert {name: trainer._metrics["train"][name] for name in once} == once
 
 
 @pytest.mark.parametrize("loss", ["grpo", "dr_grpo", "bnpo", "dapo"])
