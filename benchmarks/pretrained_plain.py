@@ -1,4 +1,4 @@
-"""How the study `pretrained_plain` is judged: docs/pretrained-study.md, "RL on one stratum".
+"""How `pretrained_plain` and `pretrained_methods` are judged: docs/pretrained-study.md.
 
     python -m benchmarks.pretrained_plain reports/kept/pretrained_plain
 
@@ -65,6 +65,8 @@ def judged(counts: pd.DataFrame) -> dict[str, Any]:
             each["early"], each["seeds"] = _beside_stops(row, curves, right, own, sorted(path))
         policies.append(each)
     pairs = [(PLAIN, BASE), (GUIDED, BASE), (GUIDED, PLAIN), (LARGER, PLAIN), (GUIDED, LARGER)]
+    pairs += [("grpo", BASE), ("grpo_no_kl", "grpo"), ("grpo_branch", "grpo")]
+    pairs += [("grpo_branch_k1_reward", PLAIN)]
     whole, part = (_differences(each) for each in (counts, counts[counts["stratum"] == TRAINED]))
     differences = [
         {"policy": row, "other": other, "own": part[row, other, 1]}
