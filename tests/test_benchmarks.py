@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sage.exhibits import load_study
 from sage.grading.assignments import parse_assignment
 from sage.problems.benchmarks import benchmark_problems, gold_answer, solved_problems
 from sage.problems.entries import Benchmark
+from sage.problems.own import FileSet
 from sage.problems.record import DataError, Problem
 from sage.problems.sets import draw_problems
 from sage.prompting import last_boxed
@@ -315,3 +317,15 @@ def test_the_training_set_is_english_and_without_its_wrapper() -> None:
         assert not re.search("[一-鿿]", problem.problem)
         assert not problem.problem.startswith("Solve the following math problem step by step")
         assert "Remember to put your answer" not in problem.problem
+
+
+def test_cluster_0_is_a_cluster_and_decimals_are_answers(tmp_path: Path) -> None:
+    rows = [{"problem": f"q{i}", "answer": Decimal(f"{i}.5"), "template": i // 2} for i in range(4)]
+    pd.DataFrame(rows).to_parquet(tmp_path / "own.parquet")
+    entry = FileSet.model_validate(
+        {"source": "file", "title": "t", "file": str(tmp_path / "own.parquet")}
+        | {"fields": {"cluster": "template"}}
+    )
+    problems = entry.problems("own")
+    assert [one.cluster for one in problems] == ["0", "0", "1", "1"]
+    assert [one.answer for one in problems] == ["0.5", "1.5", "2.5", "3.5"]

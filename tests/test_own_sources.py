@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,19 +56,6 @@ class TestFiles:
         assert settings.file == "own/doubles.csv"
         assert base.model_dump()["folder"] == "own/model"
         assert len(draw_problems("mine", study.problem_set("mine"))) == 10
-
-    def test_cluster_0_is_a_cluster_and_decimals_are_answers(self, tmp_path: Path) -> None:
-        rows = [
-            {"problem": f"q{i}", "answer": Decimal(f"{i}.5"), "template": i // 2} for i in range(4)
-        ]
-        pd.DataFrame(rows).to_parquet(tmp_path / "own.parquet")
-        entry = FileSet.model_validate(
-            {"source": "file", "title": "t", "file": str(tmp_path / "own.parquet")}
-            | {"fields": {"cluster": "template"}}
-        )
-        problems = entry.problems("own")
-        assert [one.cluster for one in problems] == ["0", "0", "1", "1"]
-        assert [one.answer for one in problems] == ["0.5", "1.5", "2.5", "3.5"]
 
     def test_an_extending_study_elsewhere_keeps_the_paths_of_the_extended(self, own: Path) -> None:
         (own / "deep").mkdir()

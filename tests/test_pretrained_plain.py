@@ -148,7 +148,7 @@ def test_the_study_meets_its_rules_and_does_not_show_that_the_guide_keeps_more()
     assert max(solved[PLAIN, seed] for seed in range(41, 46)) < 0.33
     for run in SHOWN["runs"]:
         least = 0.96 if run["method"] == LARGER else 0.98
-        assert min(run["forms"]["plain_on_plain"], run["forms"]["plain_on_turn"]) > least - 0.005
+        assert min(run["forms"]["plain_on_plain"], run["forms"]["plain_on_turn"]) >= least
 
 
 def test_neither_the_guide_nor_a_larger_beta_is_shown_to_be_above_an_early_stop() -> None:
