@@ -7,6 +7,7 @@ variable SAGE_MIRROR names or from the hub.
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import math
@@ -208,6 +209,7 @@ def released_grader() -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     """Print and write everything; the exit status is 0."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     logging.disable(logging.ERROR)  # Math-Verify's, a line for each text it cannot read
     content: dict[str, Any] = {
         "versions": versions(),

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks import arguments
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN
 from benchmarks.use_and_execution import forms_of
@@ -118,4 +118,4 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main(Results(Path(sys.argv[1])))
+    main(Results(arguments.folder(__doc__)))

@@ -13,13 +13,13 @@ outside, it prints means over bases.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from benchmarks import arguments
 from benchmarks.chance import difference, markdown
 from benchmarks.kept_tables import points_of
 from benchmarks.path_tables import mean_over
@@ -210,4 +210,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(arguments.folder(__doc__, "the results of a study, or a kept run"))

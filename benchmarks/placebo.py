@@ -18,7 +18,6 @@ on the base of the mini study of commit 7db415f; another base would do as well.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks import arguments
 from benchmarks.calibration import is_false
 from benchmarks.paired import Comparison
 from benchmarks.worlds import DRAWS, MODEL, ROOT, simulated_study
@@ -260,7 +260,7 @@ def _perplexities(deal: Deal) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    table = make_pool(Path(sys.argv[1]))
+    table = make_pool(arguments.folder(__doc__))
     table = table.astype({"benchmark": "category", "problem": "category", "sample": "int16"})
     table.to_parquet(POOL, index=False, compression="zstd", compression_level=19)
     print(f"{POOL}: {len(table)} samples, {POOL.stat().st_size} bytes")

@@ -10,7 +10,6 @@ chosen on base and GRPO alone, and verdicts are read from other problems.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from benchmarks import arguments
 from benchmarks.branch_points import (
     FEW,
     THRESHOLD,
@@ -274,4 +274,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(arguments.folder(__doc__))

@@ -10,7 +10,6 @@ of other studies stay. No guided run is read: worlds are chosen on base and GRPO
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from benchmarks import arguments
 from benchmarks.branch_points import FEW, THRESHOLD, K, chance, entropies, log_factors, of_log_q
 from sage.evaluation.intervals import interval_of_difference
 from sage.evaluation.pass_at_k import pass_at_k
@@ -389,4 +389,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(arguments.folder(__doc__))

@@ -11,13 +11,13 @@ Writes `benchmarks/tuned_rates.json` and prints a table.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import arguments
 from benchmarks.chance import markdown
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
@@ -129,4 +129,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(arguments.folder(__doc__))

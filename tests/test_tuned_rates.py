@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import arguments
 from benchmarks.tuned_rates import Trial, chosen, signs_of, table
 from sage.exhibits import load_study
 
@@ -47,3 +48,15 @@ def test_a_run_that_ends_early_or_ends_truncated_is_named(tmp_path: Path) -> Non
     early = [row | {"truncated_share": float(row["step"] < 50)} for row in rows]
     assert signs(early) == []
     assert signs([row | {"truncated_share": 1.0} for row in rows]) == ["truncated"]
+
+
+def test_the_command_asks_for_a_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tuned_rates.py", str(tmp_path)])
+    assert arguments.folder("What it does.") == tmp_path
+    for given, said in (([], "required: folder"), (["none"], "no such folder: none")):
+        monkeypatch.setattr("sys.argv", ["tuned_rates.py", *given])
+        with pytest.raises(SystemExit):
+            arguments.folder("What it does.")
+        assert said in capsys.readouterr().err
