@@ -185,3 +185,18 @@ def test_what_training_or_sampling_would_fail_on_is_refused(
 ) -> None:
     edit(config / STUDY, key, value)
     assert f"  {message}" in message_of(lambda: load_study("smoke", config))
+
+
+def test_a_file_with_fewer_problems_than_a_generation_takes_is_refused(
+    config: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.csv"
+    own = {"source": "file", "title": "Mine", "file": str(file)}
+    edit(config / STUDY, "problems.arithmetic_train", own)
+    edit(config / STUDY, "models.tiny.rl.prompts_per_step", 4)
+    lines = ["problem,answer", "1+1?,2", "1+2?,3", "1+3?,4"]
+    file.write_text("\n".join(lines))
+    message = message_of(lambda: load_study("smoke", config))
+    assert "'arithmetic_train' has 3 problems, but a generation takes 4" in message
+    file.write_text("\n".join([*lines, "1+4?,5"]))
+    load_study("smoke", config)

@@ -66,22 +66,30 @@ def exhibit_conflicts(study: Study, algorithms: Mapping[str, Algorithm]) -> Iter
 
 def conflicts(study: ResolvedStudy) -> Iterator[str]:
     """All other such faults, each message with its key."""
-    yield from _own_things(study)
+    sizes, faults = _own_files(study)
+    yield from faults
+    yield from _own_folders(study)
     yield from _runs(study)
     yield from _problem_sets(study)
     yield from _bases(study)
     yield from _seeds(study)
-    yield from _sizes(study)
+    yield from _sizes(study, sizes)
 
 
-def _own_things(study: ResolvedStudy) -> Iterator[str]:
-    """The user's own files and folders that are missing, or not what the study says of them."""
+def _own_files(study: ResolvedStudy) -> tuple[dict[str, int], list[str]]:
+    """How many problems each of the user's own files has, and what is wrong with the others."""
+    sizes, faults = {}, []
     for name, problems in study.study.problems.items():
         if isinstance(problems, FileSet):
             try:
-                problems.problems(name)
+                sizes[name] = len(problems.problems(name))
             except DataError as error:
-                yield f"problems.{name}.{error.key or 'file'}: {error}"
+                faults.append(f"problems.{name}.{error.key or 'file'}: {error}")
+    return sizes, faults
+
+
+def _own_folders(study: ResolvedStudy) -> Iterator[str]:
+    """The user's own checkpoints that are missing, or not what the study says of them."""
     for name, model in study.study.models.items():
         if isinstance(model.base, FolderBase):
             for key, message in model.base.faults():
@@ -180,11 +188,16 @@ def _seeds(study: ResolvedStudy) -> Iterator[str]:
             )
 
 
-def _sizes(study: ResolvedStudy) -> Iterator[str]:
-    """Training sets too small for a generation, and completions longer than their model."""
+def _sizes(study: ResolvedStudy, of_files: Mapping[str, int]) -> Iterator[str]:
+    """Training sets too small for a generation, and completions longer than their model.
+
+    `of_files` are the sizes of sets that are in files.
+    """
     for name, model in study.study.models.items():
         rl, key = model.rl, f"models.{name}"
-        size = study.study.problems[rl.problems].size() if rl else None
+        size = None
+        if rl:
+            size = of_files.get(rl.problems) or study.study.problems[rl.problems].size()
         if (
             rl
             and size is not None
