@@ -37,6 +37,11 @@ from sage.tools.targets import MOST_FILES, ending, no_target
             "run --cores 1 config/studies/smoke.yaml",
             "--cores 1 --config study=config/studies/smoke.yaml",
         ),
+        (
+            "run -n --configfile config/studies/mini.yaml --keep-going smoke",
+            "--cores all -n --configfile config/studies/mini.yaml --keep-going "
+            "--config study=smoke",
+        ),
         ("run --workflow-profile profiles/slurm", "--workflow-profile profiles/slurm"),
         ("plan mini", "plan --cores 1 --config study=mini"),
         (

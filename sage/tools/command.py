@@ -80,7 +80,8 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
         else:
             rest.append(word)
     if not any(word.startswith("study=") for word in config):  # an option may stand before it
-        config += [f"study={rest.pop(at)}" for at, word in enumerate(rest) if _is_study(word)][:1]
+        names = [at for at, word in enumerate(rest) if _is_study(word) and not _is_value(rest, at)]
+        config += [f"study={rest.pop(at)}" for at in names[:1]]
     if overrides:
         config.append(f"set={json.dumps(overrides, ensure_ascii=False)}")
     verbose = any(map(_VERBOSE.match, rest))
@@ -96,6 +97,12 @@ def _is_study(word: str) -> bool:
     return Path("config/studies", f"{word}.yaml").is_file() or (
         word.endswith((".yaml", ".yml")) and Path(word).is_file()
     )
+
+
+def _is_value(words: Sequence[str], at: int) -> bool:
+    """Whether a word belongs to an option of Snakemake that takes YAML files."""
+    before = [word for word in words[:at] if word.startswith("-")]
+    return before[-1:] in (["--configfile"], ["--configfiles"])
 
 
 def _config(word: str) -> str:
