@@ -329,3 +329,14 @@ def test_cluster_0_is_a_cluster_and_decimals_are_answers(tmp_path: Path) -> None
     problems = entry.problems("own")
     assert [one.cluster for one in problems] == ["0", "0", "1", "1"]
     assert [one.answer for one in problems] == ["0.5", "1.5", "2.5", "3.5"]
+
+
+def test_a_decimal_comma_is_refused_where_semicolons_separate(tmp_path: Path) -> None:
+    file = tmp_path / "own.csv"
+    settings = FileSet(source="file", title="t", file=str(file))
+    file.write_text("problem;answer\na;2\nb;-1,5\n")
+    with pytest.raises(DataError, match=r"'-1,5' can be one number or two; write '-1.5' or '-1, "):
+        settings.problems("own")
+    for text in ('problem,answer\na,2\nb,"-1,5"\n', "problem;answer\na;2\nb;-1, 5\n"):
+        file.write_text(text)
+        assert settings.problems("own")[1].answer.replace(" ", "") == "-1,5"

@@ -182,13 +182,19 @@ def _json_lines(path: Path) -> Iterator[Row]:
             yield row
 
 
+def separator_of(head: str) -> str:
+    """What separates the columns of a CSV file, from its first line.
+
+    Spreadsheets of many countries write semicolons, or tabs.
+    """
+    return max(",;\t", key=head.count)
+
+
 def _csv(path: Path) -> Iterator[Row]:
     with open(path, encoding="utf-8-sig", newline="") as file:
         csv.field_size_limit(2**31 - 1)  # a long completion is a field
-        head = file.readline()
+        separator = separator_of(file.readline())
         file.seek(0)
-        # Spreadsheets of many countries separate by semicolons, or by tabs.
-        separator = max(",;\t", key=head.count)
         reader = csv.DictReader(file, strict=True, delimiter=separator)
         names = reader.fieldnames or []
         if twice := [name for name in names if names.count(name) > 1]:

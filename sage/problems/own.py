@@ -6,6 +6,7 @@ Columns are named in the study. A public data set that several studies use stand
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".csv", ".jsonl", ".parquet")
 """How the name of a file of problems can end."""
+
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
 class OwnFields(Fields):
@@ -104,6 +107,25 @@ class FileSet(OwnSet):
             return Rows(rows_in(path), str(path), f"sha256:{file_sum(path)}")
         except (DataError, OSError) as error:
             raise DataError(str(error), "file") from error
+
+    def problems(self, name: str) -> list[Problem]:
+        from sage.problems.fetching import separator_of
+
+        found, path = super().problems(name), Path(self.file)
+        if path.suffix != ".csv":
+            return found
+        with open(path, encoding="utf-8-sig") as file:
+            if separator_of(file.readline()) == ",":
+                return found
+        for problem in found:
+            if _DECIMAL_COMMA.fullmatch(problem.answer):
+                one, two = problem.answer.replace(",", "."), problem.answer.replace(",", ", ")
+                raise DataError(
+                    f"{path}: the answer {problem.answer!r} can be one number or two; write {one!r}"
+                    f" or {two!r}",
+                    "file",
+                )
+        return found
 
     def sums(self) -> list[str]:
         path = Path(self.file)
