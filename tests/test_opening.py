@@ -137,8 +137,8 @@ def test_a_base_that_nothing_was_trained_from_opens_with_its_own_numbers() -> No
     rows = pass_at_k([row for row in METRICS if row[0] == "base"])
     opened = opening(a_study(), COMPARISONS.iloc[:0], rows, [], 0)
     assert opened.sentences == (
-        "Tiny reaches pass@1 of 30.0 % (95 % interval 20.0 to 40.0) and pass@4 of 70.0 % "
-        "(95 % interval 60.0 to 80.0) on Easy.",
+        "Tiny reaches pass@1 of 30.0 % (95 % interval 20.0–40.0) and pass@4 of 70.0 % "
+        "(95 % interval 60.0–80.0) on Easy.",
     )
 
 

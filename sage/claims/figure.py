@@ -77,7 +77,8 @@ def _draw(axes: Axes, rows: pd.DataFrame, titles: Mapping[str, str]) -> None:
 
 def _draw_finding(axes: Axes, row: Mapping[Any, Any], place: float) -> None:
     primary = row["role"] == "primary"
-    colour = PALETTE[COLOURS.get(str(row["place_verdict"]), "grey")][0]
+    verdict = row["verdict" if primary else "place_verdict"]  # a claim may be untested at its dose
+    colour = PALETTE[COLOURS.get(str(verdict), "grey")][0]
     if primary and row["margin"] == row["margin"]:
         margin = 100 * row["margin"]
         axes.barh(place, 2 * margin, left=-margin, height=0.9, color=PALETTE["rule"][0], zorder=0)

@@ -241,7 +241,8 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
 
 def amount(size: float, unit_: str) -> str:
     """The size of a difference in its unit, without a sign."""
-    text = {"points": f"{100 * size:.1f} points", "percent": f"{100 * size:.3g}\u202f%"}
+    points = f"{100 * size:.1f}" if 100 * size >= 1 else f"{100 * size:.2g}"
+    text = {"points": f"{points} points", "percent": f"{100 * size:.3g}\u202f%"}
     return text.get(unit_, f"{size:.3g}")
 
 

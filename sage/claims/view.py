@@ -247,7 +247,12 @@ def _summary(
     if first["verdict"] in DECISIVE and not pd.isna(first["runs"]) and first["bases"] == 1:
         sentences.append("This is shown for this base alone.")
     within = max(-first["low_90"], first["high_90"]) < first["margin"]
-    if first["verdict"] in DECISIVE and not within and abs(first["effect"]) < first["margin"]:
+    bounded = " ≤ " in str(first["says"])  # the claim is that it does not reach a bound
+    if (
+        first["verdict"] in DECISIVE
+        and not (within or bounded)
+        and abs(first["effect"]) < first["margin"]
+    ):
         sentences.append(f"Whether it reaches {margin}, which would matter, is not shown.")
     parts = [row for row in rows if row.role == "part" and row.span]
     if parts:
@@ -271,7 +276,7 @@ def _summary(
 
 def _named(row: LedgerRow, rows: tuple[LedgerRow, ...]) -> str:
     """A secondary finding by its test, which the first row of the test names, and its place."""
-    place = rows.index(row)
+    place = next(at for at, one in enumerate(rows) if one is row)
     says = next(one.says for one in reversed(rows[: place + 1]) if one.span)
     where = f" ({row.place})" if row.place and row.verdict != "not run" else ""
     return (row.place if row.role == "place" else f"{says}{where}") or says

@@ -94,7 +94,8 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             title = textwrap.fill(display.title(name), 28)
             axes.set(title=f"{title}\n{display.titles[benchmark]}" if len(there) > 1 else title)
             axes.set(xlabel="samples per problem, k", ylabel="points")
-            axes.set(ylim=(min(0.0, here["low"].min()) - 1, max(0.0, here["high"].max()) + 1))
+            ends = here[["low", "value", "high"]]
+            axes.set(ylim=(min(0.0, ends.min().min()) - 1, max(0.0, ends.max().max()) + 1))
             axes.title.set_fontsize(8)
         return figure
 

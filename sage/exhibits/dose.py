@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -16,7 +17,7 @@ from sage.fields import Name, PositiveFloat
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
-from sage.rendering.numbers import interval_of_points, percent, points
+from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import (
     Cell,
     Column,
@@ -309,7 +310,8 @@ def _adds(what: str, value: float, low: float, high: float) -> str:
 
 
 def _dose(name: str, row: Record) -> str:
-    return f"{next(iter(row.values()))[name]:.3f}"
+    dose = float(next(iter(row.values()))[name])
+    return NONE if math.isnan(dose) else f"{dose:.3f}"
 
 
 def _without(k: int, row: Record) -> str:

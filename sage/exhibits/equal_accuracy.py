@@ -170,6 +170,8 @@ class FreeRivals(EqualAccuracyTable):
         one = max(frame.to_dict("records"), key=lambda row: float(row["value"]))
         rival = str(one["algorithm"])
         name = self._titles(frame, first).get(rival) or row_title(study, rival)
+        limits = interval_of_points(one["low"], one["high"])
+        known = f", 95 % interval {limits}, not adjusted" if limits else ""
         sorts = ["methods", "early stops", *(["temperatures"] if self.temperatures else [])]
         said = (
             f"{study.model(self.model).title}: {above or 'none'} of {len(frame)} alternatives to "
@@ -177,8 +179,7 @@ class FreeRivals(EqualAccuracyTable):
             f"significantly more pass@{one['k']} than its mixture with the base that is as "
             f"accurate; the largest difference: {name.removeprefix(f'{first}, ')} "
             f"({percent(one['mixture'])} to {percent(one['coverage'])} %, "
-            f"{points(one['value'])} points, 95 % interval "
-            f"{interval_of_points(one['low'], one['high'])}, not adjusted)."
+            f"{points(one['value'])} points{known})."
         )
         return Findings([said])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.fields import Name, Positive
-from sage.rendering.numbers import grouped
+from sage.rendering.numbers import NONE, grouped
 from sage.rendering.table import (
     Cell,
     Column,
@@ -103,7 +104,9 @@ class PatternTable(ExhibitOfRows, Kind):
 
 
 def _share(pattern: str, ends: tuple[str, ...], row: Record) -> Cell:
-    return share_cell(*(row[pattern][end] for end in ends))
+    """A share of correct solutions; none where the method has no correct solution."""
+    value, low, high = (row[pattern][end] for end in ends)
+    return Cell(NONE, mark="nil") if math.isnan(value) else share_cell(value, low, high)
 
 
 def _correct(row: Record) -> str:

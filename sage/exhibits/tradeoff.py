@@ -101,7 +101,7 @@ def _draw(
     axes.axvline(0.0, color=PALETTE["ink"][0], lw=0.8, zorder=1)
     ends = points[points["algorithm"] != BASE]
     few = len(points) <= MANY
-    columns = [["x_low", "x_high"], ["y_low", "y_high"]] if few else [["x"], ["y"]]
+    columns = [["x", "x_low", "x_high"], ["y", "y_low", "y_high"]] if few else [["x"], ["y"]]
     limits = [_limits(ends[names].to_numpy().ravel()) for names in columns]
     base = points.loc[points["algorithm"] == BASE, ["x", "y"]].to_numpy()
     far = len(base) == 1 and any(
@@ -137,8 +137,8 @@ def _signed(value: float, _: int) -> str:
 
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
-    """Around `values` and 0, with a margin."""
-    low, high = min([0.0, *values]), max([0.0, *values])
+    """Around `values` and 0, with a margin; ends of intervals that are not known are left out."""
+    low, high = np.nanmin([0.0, *values]), np.nanmax([0.0, *values])
     margin = 0.12 * (high - low) or 1.0
     return low - margin, high + margin
 

@@ -220,6 +220,8 @@ def _norm(stage: str, row: Record) -> Cell:
     if stage not in row:
         return Cell(NONE, mark="nil")
     value, low, high = (row[stage][end] for end in ("value", "low", "high"))
+    if math.isnan(value):
+        return Cell(NONE, mark="nil")
     return Cell(f"{value:.3f}", "" if math.isnan(low + high) else f"{low:.3f}–{high:.3f}")
 
 
@@ -227,6 +229,7 @@ def _smoothed(known: pd.DataFrame, key: str) -> pd.DataFrame:
     """Columns algorithm, step, mean, low and high of `key` over seeds, as centred running means."""
     by_step = known.groupby(["algorithm", "step"], sort=False)[key]
     frame = by_step.agg(mean="mean", low="min", high="max").reset_index()
+    frame = frame.sort_values("step", kind="stable")  # the first run may not have logged all
     window = max(1, round(frame["step"].nunique() / 20))
     columns = ["mean", "low", "high"]
     frame[columns] = frame.groupby("algorithm", sort=False)[columns].transform(

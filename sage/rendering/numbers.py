@@ -12,7 +12,7 @@ NONE = "–"
 
 def percent(share: float) -> str:
     """A share as percent with one decimal, without the sign."""
-    return f"{100 * share:.1f}"
+    return NONE if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def interval(low: float, high: float) -> str:

@@ -23,7 +23,7 @@ from sage.exhibits.kind import Findings
 from sage.exhibits.pass_at_k import LEVEL, ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, row_title
-from sage.rendering.numbers import interval_of_points, p_text, percent, points
+from sage.rendering.numbers import interval, interval_of_points, p_text, percent, points
 from sage.study import BASE, ResolvedStudy, is_control
 
 UNTESTED = "untested-at-this-dose"
@@ -85,6 +85,8 @@ class _Compared:
     working: Mapping[int, Finding]
     """By k the first method's difference from the base with correct working, where that is another
     finding than by answers."""
+    once: str
+    """What is said where the differences are over one run."""
 
 
 def opening(
@@ -204,8 +206,14 @@ def _compared(
     )
     there = there[(there["metric"] == "pass@k") & there["benchmark"].isin(benchmarks)]
 
-    def level(row: str, k: int) -> float:
+    def level(row: str, k: int, other: str = BASE) -> float:
+        """pass@k of `row`, over the runs that `other` has as well if it was trained."""
         chosen = there[(there["algorithm"] == row) & (there["k"] == k)]
+        if other != BASE:
+            keys = ["model", "benchmark", "train_seed"]
+            theirs = there.loc[(there["algorithm"] == other) & (there["k"] == k), keys]
+            both = chosen[chosen["train_seed"] != POOLED].merge(theirs, on=keys)
+            return float(both.groupby(keys[:2])["value"].mean().mean())
         pooled = chosen[chosen["train_seed"] == POOLED]
         return float((chosen if pooled.empty else pooled)["value"].mean())
 
@@ -219,15 +227,16 @@ def _compared(
     p_values = np.array([one.p for one in findings.values()])
     p_values[split:] = holm(p_values[split:])  # the first method's change stands by its interval
     for ((row, other, k), one), p in zip(findings.items(), p_values, strict=True):
-        after = level(row, k)
-        # the difference of two methods is over the runs that both have
+        after = level(row, k, other)
         before = level(BASE, k) if other == BASE else after - one.effect
         names = row_title(study, row), row_title(study, other)
         texts = percent(before), percent(after)
         control = is_control(study.algorithms[row])
         differences.append(_Difference(*names, k, one, float(p), *texts, control))
     own, where = (differences[:split], differences[split:]), _where(study, models, benchmarks)
-    return _Compared(row_title(study, first), where, ks[1], *own, working)
+    several = max(study.numbers_of_runs(), default=1) > 1
+    once = "Only one run is common to these methods" if several else "Each method was trained once"
+    return _Compared(row_title(study, first), where, ks[1], *own, working, once)
 
 
 def _is_another(one: Finding, other: Finding) -> bool:
@@ -266,7 +275,7 @@ def _sentences(compared: _Compared) -> tuple[str, ...]:
         sentences += _of_others(compared.first, compared.of_others, bases)
     measured = [*compared.of_first, *compared.of_others]
     if measured and all(one.finding.runs == 1 for one in measured):
-        sentences.append("Each method was trained once, so this is true of these runs alone.")
+        sentences.append(f"{compared.once}, so this is true of these runs alone.")
     return tuple(sentences)
 
 
@@ -289,8 +298,9 @@ def _of_base(study: ResolvedStudy, pass_at_k: pd.DataFrame) -> tuple[str, ...]:
                 continue
             reached = [
                 f"pass@{row['k']} of {percent(row['value'])} %"
-                f" (95 % interval {percent(row['low'])} to {percent(row['high'])})"
+                + (f" (95 % interval {known})" if known else "")
                 for row in rows.sort_values("k").to_dict("records")
+                for known in [interval(row["low"], row["high"])]
             ]
             title = study.model(exhibit.model).title
             where = benchmark_titles(study)[benchmark]
