@@ -21,7 +21,7 @@ from sage.exhibits import load_study
 from sage.grading.assignments import parse_assignment
 from sage.problems.benchmarks import benchmark_problems, gold_answer, solved_problems
 from sage.problems.entries import Benchmark
-from sage.problems.own import FileSet
+from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError, Problem
 from sage.problems.sets import draw_problems
 from sage.prompting import last_boxed
@@ -340,3 +340,45 @@ def test_a_decimal_comma_is_refused_where_semicolons_separate(tmp_path: Path) ->
     for text in ('problem,answer\na,2\nb,"-1,5"\n', "problem;answer\na;2\nb;-1, 5\n"):
         file.write_text(text)
         assert settings.problems("own")[1].answer.replace(" ", "") == "-1,5"
+
+
+def own(file: Path, **settings: object) -> FileSet:
+    given = {"source": "file", "title": "t", "file": str(file)}
+    return FileSet.model_validate(given | settings)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32"])
+def test_short_floats_of_parquet_are_as_they_print(tmp_path: Path, kind: str) -> None:
+    frame = pd.DataFrame({"problem": ["a", "b", "c"], "answer": [0.5, 3.75, 2.0]})
+    frame["answer"] = (frame["answer"] / 5).astype(kind)
+    frame.to_parquet(tmp_path / "own.parquet")
+    answers = [one.answer for one in own(tmp_path / "own.parquet").problems("own")]
+    assert answers == ["0.1", "0.75", "0.4"]
+
+
+def test_an_answer_without_what_it_stands_behind_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "own.csv"
+    file.write_text("problem,answer\na,2 + 2. #### 4\nb,3. ### 3\n")
+    with pytest.raises(DataError, match="row 2: the answer does not hold '####'"):
+        own(file, answer_after="####").problems("own")
+    file.write_text("problem,answer\na,2 + 2. #### 4\n")
+    assert own(file, answer_after="####").problems("own")[0].answer == "4"
+
+
+def test_a_copy_in_the_mirror_is_known_by_its_files_and_not_by_when_they_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAGE_MIRROR", str(tmp_path))
+    folder, hidden = tmp_path / "a/b", tmp_path / "a/b/.cache/huggingface"
+    hidden.mkdir(parents=True)
+    hub = HubSet.model_validate({"source": "hub", "title": "t", "repository": "a/b"})
+
+    def known(train: str, test: str, came: str) -> list[str]:
+        (folder / "train.jsonl").write_text(train)
+        (folder / "test.jsonl").write_text(test)
+        (hidden / "train.metadata").write_text(came)
+        return hub.sums()
+
+    before = known("one", "two", "yesterday")
+    assert known("one", "two", "today") == before
+    assert known("two", "one", "today") != before

@@ -180,6 +180,13 @@ def _solved(named: Named, rules: RowRules, rows: Rows) -> Iterator[Solved]:
     unwrapped = _unwrapped(named, rows, list(texts.values()), rules.wrappers)
     for number, text in zip(texts, unwrapped, strict=True):
         given = _field(named, rows, number, "answer", fields.answer)
+        if rules.answer_after and rules.answer_after not in str(given):
+            raise named.fault(
+                "answer_after",
+                f"row {number + 1}: the answer does not hold {rules.answer_after!r}, behind which "
+                "it should stand; correct the row, or what marks the answer",
+                rows.source,
+            )
         answer = gold_answer(given, rules.answer_after)
         if rules.numbers_only and not _NUMBER.fullmatch(answer):
             continue

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import pyarrow
 import pyarrow.parquet as parquet
 from huggingface_hub import constants, get_session, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import (
@@ -145,7 +147,7 @@ def rows_in(path: Path) -> list[Row]:
     """The rows of a CSV, JSON Lines or Parquet file, by the end of its name. Raises DataError."""
     try:
         if path.suffix == ".parquet":
-            return parquet.read_table(path).to_pylist()
+            return _short_floats(parquet.read_table(path)).to_pylist()
         return list(_csv(path) if path.suffix == ".csv" else _json_lines(path))
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
@@ -153,6 +155,19 @@ def rows_in(path: Path) -> list[Row]:
         raise DataError(f"{path}: brackets are nested too deeply; flatten its rows") from error
     except (ValueError, OSError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read, correct it: {error}") from error
+
+
+def _short_floats(table: pyarrow.Table) -> pyarrow.Table:
+    """`table` with columns of short floats in 64 bits, as they print: 0.1, not 0.10000000149."""
+    kinds = {pyarrow.float16(): np.float16, pyarrow.float32(): np.float32}
+    for at, field in enumerate(table.schema):
+        if kind := kinds.get(field.type):
+            values = [
+                None if value is None else float(str(kind(value)))
+                for value in table.column(at).to_pylist()
+            ]
+            table = table.set_column(at, field.name, pyarrow.array(values, pyarrow.float64()))
+    return table
 
 
 def checksum(path: Path) -> str:

@@ -54,7 +54,7 @@ class OwnSet(RowRules, PartOfData, ABC):
 
     @abstractmethod
     def sums(self) -> list[str]:
-        """The SHA-256 of each file that `rows` would read, as far as they are known now."""
+        """What each file that `rows` would read is known by, as far as that is known now."""
 
     def problems(self, name: str) -> list[Problem]:
         """The set, called `name`. Raises DataError, whose `key` is the setting at fault."""
@@ -203,4 +203,8 @@ class HubSet(OwnSet):
             copy = self.copy_in_mirror()
         except DataError:
             return []  # the job says what is wrong
-        return sorted(set(file_sums(copy).values())) if copy else []
+        if copy is None:
+            return []
+        named = file_sums(copy).items()  # downloads keep their times in files with a dot
+        shown = [pair for pair in named if not any(p.startswith(".") for p in Path(pair[0]).parts)]
+        return sorted(f"{name} {total}" for name, total in shown)

@@ -27,7 +27,7 @@ from sage.study.models import Model
 from sage.study.parsed import StudyError
 from sage.study.readings import with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
-from sage.study.written import Written, read, read_study
+from sage.study.written import SET, Written, read, read_study
 
 Content = TypeVar("Content")
 
@@ -115,8 +115,9 @@ def _from_here(content: Mapping[Any, Any], written: Written) -> None:
         if isinstance(path, str) and (id(section), key) not in changed:
             changed.add((id(section), key))
             file, _ = written.place(f"{place}.{key}")
+            folder = (written.file if str(file).startswith(SET) else file).parent
             own = Path(path).expanduser()
-            section[key] = str(own) if own.is_absolute() else os.path.relpath(file.parent / own)
+            section[key] = str(own) if own.is_absolute() else os.path.relpath(folder / own)
 
 
 def _resolved(
