@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -78,3 +79,14 @@ def test_other_settings_have_another_folder() -> None:
         assert name_of("mini", [one]) != name_of("mini", [other])
     assert name_of("mini", ["rl.steps=10"]) == "mini-rl.steps-10"
     assert name_of("mini", ["rl.learning_rate=1.0e-3"]) == "mini-rl.learning_rate-1.0e-3"
+
+
+def test_a_path_that_is_set_begins_at_the_studys_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    text = (CONFIG / "studies/smoke.yaml").read_text(encoding="utf-8")
+    own = "problems:\n  own: {source: file, title: Own, file: first.csv}\n"
+    (folder / "mine.yaml").write_text(text.replace("problems:\n", own, 1), encoding="utf-8")
+    (folder / "second.csv").write_text("problem,answer\na,1\n")
+    study = load_study(str(folder / "mine.yaml"), CONFIG, ["problems.own.file=second.csv"])
+    assert Path(study.study.problems["own"].file).resolve() == folder / "second.csv"
