@@ -6,6 +6,7 @@ The public files themselves are read where SAGE_MIRROR names a folder that holds
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from decimal import Decimal
@@ -382,3 +383,11 @@ def test_a_copy_in_the_mirror_is_known_by_its_files_and_not_by_when_they_came(
     before = known("one", "two", "yesterday")
     assert known("one", "two", "today") == before
     assert known("two", "one", "today") != before
+
+
+def test_a_field_that_the_first_row_lacks_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    rows = [{"problem": "a", "answer": 1}, {"problem": "b", "answer": 2, "tag": "hard"}]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    problems = own(file, fields={"level": "tag"}).problems("own")
+    assert [one.level for one in problems] == ["", "hard"]

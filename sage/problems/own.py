@@ -63,7 +63,7 @@ class OwnSet(RowRules, PartOfData, ABC):
         read = self.rows()
         if not read.rows:
             raise DataError(f"{read.source}: has no rows; it needs one for each problem")
-        columns = read.rows[0]
+        columns = dict.fromkeys(name for row in read.rows for name in row)
         for key, paths in self.fields:
             if paths and not any(
                 path in columns or path.split(".")[0] in columns for path in paths
