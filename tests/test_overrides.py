@@ -90,3 +90,8 @@ def test_a_path_that_is_set_begins_at_the_studys_folder(tmp_path: Path) -> None:
     (folder / "second.csv").write_text("problem,answer\na,1\n")
     study = load_study(str(folder / "mine.yaml"), CONFIG, ["problems.own.file=second.csv"])
     assert Path(study.study.problems["own"].file).resolve() == folder / "second.csv"
+
+
+def test_results_may_be_in_ones_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load_settings({"study": "smoke", "results": "~/rlvr"}).results == "/home/me/rlvr"

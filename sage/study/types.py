@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 
 from sage.fields import BASE, Distinct, Name, Seed, Strict, known
 from sage.problems.contamination import Contamination
@@ -114,7 +115,7 @@ class Settings(Strict):
     """values that go over those of the study, such as `[rl.steps=10, seeds=[1, 2]]`; `sage-rlvr run
     mini --set rl.steps=10` for short. A key is a path in the study; one that begins with a section
     of models (`rl.steps`) is about all models. Results go to a folder of their own [KEY=VALUE]"""
-    results: str = "results"
+    results: Annotated[str, AfterValidator(os.path.expanduser)] = "results"
     """where results go: one folder for each study, named after its file [path]"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """where models run. `auto` uses the GPUs that a model's `job` asks for, if the machine has any;
