@@ -19,7 +19,7 @@ from sage.analysis.dynamics import (
     stage_means,
 )
 from sage.exhibits import measure
-from sage.exhibits.training import GradientTable
+from sage.exhibits.training import GradientTable, _smoothed
 from sage.results import Results, Run
 from sage.runtime.manifest import Manifest
 
@@ -146,3 +146,16 @@ def test_reward_around_a_checkpoint_is_joined_with_accuracy() -> None:
         reward_and_accuracy({}, accuracies, window=2)
     with pytest.raises(ValueError, match="a history of 3 steps"):
         reward_and_accuracy({("grpo", 1): history(reward=rewards[:3])}, accuracies, window=2)
+
+
+def test_a_running_mean_goes_over_steps_in_order() -> None:
+    """The first run did not log the steps 3 to 5; the value is the number of the step."""
+    rows = [
+        {"algorithm": "branch", "seed": seed, "step": step, "guide_dose": float(step)}
+        for seed in (1, 2)
+        for step in range(1, 101)
+        if seed == 2 or not 3 <= step <= 5
+    ]
+    drawn = _smoothed(pd.DataFrame(rows), "guide_dose")
+    inner = drawn[drawn["step"].between(3, 97)]
+    assert inner["mean"].tolist() == pytest.approx(inner["step"].tolist())

@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k
 
+from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.metrics import pass_at_k_table
 from sage.exhibits.kind import Findings
 from sage.report.opening import TOLD, opening
 from sage.study import Choice, ResolvedStudy
@@ -162,3 +164,25 @@ def test_a_page_opens_with_a_few_findings_of_exhibits_alone() -> None:
     assert sentences[-1] == "The sections below have 2 more findings of this kind."
     few = opening(a_study(), None, None, [], 0, findings[:TOLD]).sentences
     assert len(few) == TOLD
+
+
+def test_a_level_before_is_that_of_the_runs_in_common() -> None:
+    """GRPO has run 1, the other method runs 1 to 3, of which only the first is compared."""
+    rows = [
+        {"model": "tiny", "algorithm": row, "train_seed": seed, "benchmark": name}
+        | {"problem_id": f"p{at}", "cluster": "", "stratum": "", "n_samples": 8}
+        | {"correct": min(8, right + at % 2), "worked": np.nan, "chance": [np.nan] * 4}
+        for row, seed, right in [
+            ("base", 0, 2), ("grpo", 1, 5), ("branch", 1, 1), ("branch", 2, 7), ("branch", 3, 7)
+        ]
+        for name in ("easy", "hard")
+        for at in range(40)
+    ]  # fmt: skip
+    counts = pd.DataFrame(rows)
+    tables = comparisons_table(counts, 200), pass_at_k_table(counts, 200)
+    study = a_study(algorithms=("grpo", "branch"), primary_k=1)
+    model = study.study.models["tiny"].model_copy(update={"seeds": {"branch": [1, 2, 3]}})
+    models = study.study.model_copy(update={"models": {"tiny": model}})
+    opened = opening(study.model_copy(update={"study": models}), *tables, [], 0)
+    assert "Branch in pass@1 (68.8 to 18.8 %, −50.0 points)" in " ".join(opened.sentences)
+    assert opened.sentences[-1].startswith("Only one run is common to these methods")
