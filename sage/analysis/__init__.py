@@ -1,0 +1,1 @@
+"""What switching a reading does; all other analyses stand with their exhibits."""
