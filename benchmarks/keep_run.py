@@ -34,7 +34,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.analysis.dose import Cell, dose_tables
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
 from sage.claims.tests import PassAtK, load_claims
@@ -43,6 +42,7 @@ from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
 from sage.exhibits import kind_of, load_study, restore_study, write_figure, write_table
 from sage.exhibits.dose import DoseFigure
+from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic

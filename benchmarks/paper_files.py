@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from sage.analysis import dynamics, perplexity, tails
 from sage.evaluation import snapshots
+from sage.evaluation.histories import history_frame, read_histories
 from sage.evaluation.samples import COLUMNS
-from sage.exhibits import kind_of
+from sage.exhibits import kind_of, perplexity_of_responses
 from sage.exhibits.perplexity import PerplexityFigure
+from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.step_times import StepTimesTable
 from sage.exhibits.trajectory import TrajectoryFigure
 from sage.problems.record import Problem, write_problems
@@ -243,9 +244,9 @@ def _write_measured(
                 for problem in asked
                 for index in range(shown.responses)
             ]
-            frame = pd.DataFrame(rows, columns=perplexity.COLUMNS[:-1])
+            frame = pd.DataFrame(rows, columns=perplexity_of_responses.COLUMNS[:-1])
             frame["perplexity"] = 1 + rng.lognormal(-1, 0.4, len(frame))
-            frames = {"perplexities": frame, "tails": tails.tail_table(frame)}
+            frames = {"perplexities": frame, "tails": tail_table(frame)}
         elif isinstance(shown, StepTimesTable):
             times = [
                 (row, turn, rng.uniform(1, 2), 8, 9_000)
@@ -266,7 +267,7 @@ def _write_measured(
             folders = [results.policy(run) for run in shown.runs(study)]
             frames = {
                 "accuracies": pd.DataFrame(accuracies, columns=columns)[snapshots.TRAJECTORY],
-                "histories": dynamics.history_frame(dynamics.read_histories(folders)),
+                "histories": history_frame(read_histories(folders)),
             }
         else:
             continue

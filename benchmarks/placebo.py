@@ -31,9 +31,6 @@ from benchmarks import arguments
 from benchmarks.calibration import is_false
 from benchmarks.paired import Comparison
 from benchmarks.worlds import DRAWS, MODEL, ROOT, simulated_study
-from sage.analysis.patterns import detect
-from sage.analysis.perplexity import choose_responses, perplexity_table
-from sage.analysis.phrases import load_patterns
 from sage.claims.evidence import Measured
 from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, PatternShare, Tail, load_claims
@@ -41,6 +38,9 @@ from sage.evaluation.comparisons import comparisons_table, differences_rows
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import Run
 from sage.evaluation.pass_at_k import pass_at_k
+from sage.exhibits.patterns import detect
+from sage.exhibits.perplexity_of_responses import choose_responses, perplexity_table
+from sage.exhibits.phrases import load_patterns
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import read_problems
 from sage.results import Results

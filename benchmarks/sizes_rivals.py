@@ -23,7 +23,7 @@ from benchmarks.chance import markdown
 from benchmarks.kept_tables import SEEN, K, points_of
 from benchmarks.path_tables import mean_over
 from benchmarks.sizes import counts_of, levels, mixtures
-from sage.analysis.dynamics import history_frame, read_histories
+from sage.evaluation.histories import history_frame, read_histories
 from sage.rendering.numbers import percent, points
 from sage.runtime.files import write_json_atomic
 from sage.study import BASE

@@ -25,14 +25,13 @@ from report_frames import (
     pass_at_k,
 )
 
-from sage.analysis.case_study import CaseStudy, Solution
-from sage.analysis.dynamics import history_frame
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
 from sage.claims.registration import read_entries, register
 from sage.claims.tests import load_claims
+from sage.evaluation.histories import history_frame
 from sage.exhibits import write_table
-from sage.exhibits.case_study import CaseStudyText
+from sage.exhibits.case_study import CaseStudy, CaseStudyText, Solution
 from sage.problems.record import Problem, write_problems
 from sage.rendering.documents import read_document
 from sage.rendering.style import draw_figure

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from graded import problem, samples
 
-from sage.analysis.case_study import read_case, select_case, write_case
+from sage.exhibits.case_study import read_case, select_case, write_case
 from sage.problems.record import write_problems
 
 

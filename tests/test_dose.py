@@ -11,9 +11,9 @@ import pytest
 from conftest import ROOT
 from test_mixtures import counts_of
 
-from sage.analysis.dose import Cell, dose_tables
 from sage.exhibits import load_study
 from sage.exhibits.dose import DoseFigure
+from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.kind import Display
 from sage.report.opening import findings_of, opening
 

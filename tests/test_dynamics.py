@@ -11,15 +11,10 @@ import pandas as pd
 import pytest
 from report_frames import EXHIBITS, a_study
 
-from sage.analysis.dynamics import (
-    gradient_norm_table,
-    history_frame,
-    read_histories,
-    reward_and_accuracy,
-    stage_means,
-)
+from sage.evaluation.histories import history_frame, read_histories, stage_means
 from sage.exhibits import measure
-from sage.exhibits.training import GradientTable, _smoothed
+from sage.exhibits.training import GradientTable, _smoothed, gradient_norm_table
+from sage.exhibits.trajectory import reward_and_accuracy
 from sage.results import Results, Run
 from sage.runtime.manifest import Manifest
 

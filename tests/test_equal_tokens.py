@@ -11,10 +11,9 @@ import torch
 from peft import get_peft_model
 from report_frames import a_study, comparisons, pass_at_k, table_of
 
-from sage.analysis.equal_tokens import moments, write_equal_tokens
 from sage.evaluation.samples import evaluate
 from sage.evaluation.snapshots import SnapshotSampler
-from sage.exhibits.equal_tokens import EqualTokensTable
+from sage.exhibits.equal_tokens import EqualTokensTable, moments, write_equal_tokens
 from sage.policies import build_tiny, load_model, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
 from sage.rendering.table import TableDocument

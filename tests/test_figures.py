@@ -25,9 +25,9 @@ from report_frames import (
     pass_at_k,
 )
 
-from sage.analysis.dynamics import history_frame
-from sage.analysis.tails import tail_table
+from sage.evaluation.histories import history_frame
 from sage.exhibits import STANDING, figures_of, write_figure
+from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.theory import anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
 from sage.rendering.lines import LineStyle

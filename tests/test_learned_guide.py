@@ -17,8 +17,7 @@ import torch
 from report_frames import ROWS, a_study, figure_of
 from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed, write_parent
 
-from sage.analysis.learned import COLUMNS, learned_curves
-from sage.exhibits.training import LearnedGuideFigure
+from sage.exhibits.training import CURVE_COLUMNS, LearnedGuideFigure, learned_curves
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.method.learned_guide import LEARNED, LearnedGuide, Network, inputs_of
 from sage.runtime.faults import Damaged
@@ -219,7 +218,7 @@ def guide_file(folder: Path, **changes: Any) -> Path:
 def test_curves_are_the_networks_over_each_signal(tmp_path: Path) -> None:
     folders = [guide_file(tmp_path / "models/tiny/grpo_learned" / name) for name in SEEDS]
     curves = learned_curves(folders, {"grpo_learned": [0.6, 1.4]})
-    assert list(curves.columns) == COLUMNS
+    assert list(curves.columns) == CURVE_COLUMNS
     assert curves.groupby(["algorithm", "seed", "signal"]).size().tolist() == [41] * 6
     first = curves[curves["seed"] == 1].set_index("signal")
     at_mean = math.exp(0.5 * math.tanh(2 * math.log(2.5) - 1) + 0.1)
@@ -275,7 +274,7 @@ def test_the_figure_has_a_line_for_each_seed_and_their_mean() -> None:
         for signal in ("entropy", "surprisal", "position")
         for place in range(3)
     ]
-    axes = figure_of(study, "learned", curves=pd.DataFrame(points, columns=COLUMNS)).axes
+    axes = figure_of(study, "learned", curves=pd.DataFrame(points, columns=CURVE_COLUMNS)).axes
     assert [each.get_title(loc="left") for each in axes] == ["Entropy", "Surprisal", "Position"]
     for each in axes:
         flat, *seeds, mean = each.lines

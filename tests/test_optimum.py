@@ -10,15 +10,15 @@ import torch
 from test_perplexity import network, random_pairs  # noqa: F401  (a fixture)
 from transformers import PreTrainedModel
 
-from sage.analysis.optimum import (
+from sage.evaluation.token_signals import token_signals
+from sage.exhibits import load_study
+from sage.exhibits.optimum import (
     divergence,
     effective_size,
     log_q_of,
     optimal_weights,
     optimum_row,
 )
-from sage.analysis.perplexity import token_signals
-from sage.exhibits import load_study
 from sage.study import StudyError
 from sage.theory.toy import BRANCH, rlvr_policy, sage_policy
 

@@ -14,16 +14,16 @@ import pandas as pd
 import pytest
 from graded import samples
 
-from sage.analysis.patterns import (
+from sage.evaluation.intervals import interval_of_mean
+from sage.exhibits.patterns import (
     detect,
     frequency,
     pattern_table,
     read_pattern_table,
     shares_compared,
 )
-from sage.analysis.phrases import BREAK, compile_phrases, load_patterns, plain_text
-from sage.analysis.tails import tail_shares
-from sage.evaluation.intervals import interval_of_mean
+from sage.exhibits.perplexity_of_responses import tail_shares
+from sage.exhibits.phrases import BREAK, compile_phrases, load_patterns, plain_text
 from sage.problems.corpus import Slips, work_arithmetic
 from sage.prompting import completion
 

@@ -13,15 +13,14 @@ import torch
 from graded import problem, samples
 from transformers import PreTrainedModel
 
-from sage.analysis.perplexity import (
+from sage.evaluation.token_signals import length_sorted, token_signals
+from sage.exhibits.perplexity_of_responses import (
     choose_problems,
     choose_responses,
-    length_sorted,
     perplexity,
     perplexity_table,
-    token_signals,
+    tail_table,
 )
-from sage.analysis.tails import tail_table
 from sage.policies import build_tiny, train_tokenizer
 from sage.prompting import prompt_ids
 from sage.study import Architecture

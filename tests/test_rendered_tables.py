@@ -13,12 +13,12 @@ from pages import a_problem, sample_rows
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 from table_frames import MeasuredFrames, accuracies
 
-from sage.analysis.tails import tail_table
 from sage.evaluation.chance import chance_table
 from sage.evaluation.counts import counts_table
 from sage.evaluation.metrics import rates_table
 from sage.evaluation.support import support_table
 from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of, write_table
+from sage.exhibits.perplexity_of_responses import tail_table
 from sage.problems.contamination import contamination
 from sage.rendering.documents import escape, latex_table, read_document, write_document
 from sage.rendering.table import Cell, Group, Head, Row, Table, TableDocument

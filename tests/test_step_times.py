@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from sage.analysis.step_times import time_ratio
+from sage.exhibits.step_times import time_ratio
 from sage.grading import Grader
 from sage.method.guides import Moment, Signals
 from sage.problems.record import read_problems

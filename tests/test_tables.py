@@ -7,9 +7,9 @@ import pytest
 from report_frames import METRICS, ROOT, Given, a_study, pass_at_k, table_of
 from table_frames import MeasuredFrames
 
-from sage.analysis.tails import tail_table
 from sage.exhibits import kind_of, load_study
 from sage.exhibits.accuracy import reading_table
+from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.settings import rl_settings, sft_settings
 from sage.exhibits.theory import toy_caption
 from sage.rendering.documents import latex_table

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.analysis.perplexity import TOKEN_IDS, token_signals
+from sage.evaluation.token_signals import token_signals
 from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem, read_problems
 from sage.prompting import UNSLOTH_CHAT_TEMPLATE, prompt_ids
@@ -162,7 +162,7 @@ def of_reference(
     prompts = {one.problem_id: prompt_ids(tokenizer, one.problem) for one in problems}
     drawn = samples[samples["n_tokens"] > 0].drop_duplicates("problem_id").head(COMPLETIONS)
     asked = [prompts[name] for name in drawn["problem_id"]]
-    completions = [list(ids) for ids in drawn[TOKEN_IDS]]
+    completions = [list(ids) for ids in drawn["token_ids"]]
     read = []
     for checkpoint in (parent, pretrained):
         model: Any = load_model(checkpoint)

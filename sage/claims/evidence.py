@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.analysis.dynamics import STAGES, History
-from sage.analysis.patterns import shares_compared
-from sage.analysis.step_times import time_ratio
-from sage.analysis.tails import tail_shares
 from sage.evaluation.comparisons import average
 from sage.evaluation.curves import ANSWERS, WORKING
+from sage.evaluation.histories import STAGES, History
 from sage.evaluation.intervals import (
     Estimate,
     detectable,
@@ -29,6 +26,9 @@ from sage.evaluation.intervals import (
     parts_of,
     student,
 )
+from sage.exhibits.patterns import shares_compared
+from sage.exhibits.perplexity_of_responses import tail_shares
+from sage.exhibits.step_times import time_ratio
 from sage.rendering.labels import AVERAGE
 from sage.study import BASE
 

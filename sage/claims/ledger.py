@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.analysis.dose import LEAST_DOSE
-from sage.analysis.dynamics import STAGES, History, read_histories, stage_means
 from sage.claims.evidence import Finding, Measured
 from sage.claims.registration import claim_sum
 from sage.claims.tests import Claim, Comparison, load_claims
@@ -33,6 +31,8 @@ from sage.claims.verdicts import (
     of_claim,
     of_finding,
 )
+from sage.evaluation.histories import STAGES, History, read_histories, stage_means
+from sage.exhibits.dose import LEAST_DOSE
 from sage.rendering.labels import row_title
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import ANSWERS, WORKING, Curves, curves_of
+from sage.evaluation.curves import ANSWERS, WORKING, Curves, curves_of, paired_runs
 from sage.evaluation.intervals import (
     Estimate,
     Groups,
@@ -37,7 +37,6 @@ from sage.evaluation.intervals import (
     p_of_runs,
     parts_of,
 )
-from sage.study import BASE
 
 Differences = tuple[np.ndarray, np.ndarray, list[int]]
 """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
@@ -223,16 +222,7 @@ def _differences(name: str, one: Curves, other_name: str, other: Curves) -> Diff
     """
     ks, of_one, of_other = np.intersect1d(one.ks, other.ks, return_indices=True)
     values, others = one.values[..., of_one], other.values[..., of_other]
-    base, policy = (one, other) if name == BASE else (other, one)
-    if BASE in (name, other_name) and len(base.seeds) == 1:
-        return values - others, ks, list(policy.seeds)
-    seeds = [seed for seed in one.seeds if seed in other.seeds]
-    if not seeds:
-        raise ValueError(
-            f"{name} and {other_name}: no training seed in common; one has "
-            f"{', '.join(map(str, one.seeds))}, the other {', '.join(map(str, other.seeds))}"
-        )
-    places = [one.seeds.index(seed) for seed in seeds], [other.seeds.index(seed) for seed in seeds]
+    seeds, *places = paired_runs((name, one.seeds), (other_name, other.seeds))
     return values[places[0]] - others[places[1]], ks, seeds
 
 

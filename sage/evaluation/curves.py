@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+from sage.fields import BASE
 from sage.results import run_at
 
 if TYPE_CHECKING:
@@ -74,6 +75,28 @@ def right_counts(curves: Mapping[str, Curves]) -> tuple[dict[str, np.ndarray], b
     return {
         name: (each.worked if worked else each.correct).astype(int) for name, each in curves.items()
     }, worked
+
+
+def paired_runs(
+    one: tuple[str, Sequence[int]], other: tuple[str, Sequence[int]]
+) -> tuple[list[int], list[int], list[int]]:
+    """Training seeds of two methods, each a name and its seeds, and their places in both.
+
+    These are the seeds in common; every run meets the base, which has one run and no training
+    seed. Raises ValueError if there are none.
+    """
+    (name, seeds), (other_name, others) = one, other
+    if other_name == BASE and len(others) == 1:
+        return list(seeds), list(range(len(seeds))), [0] * len(seeds)
+    if name == BASE and len(seeds) == 1:
+        return list(others), [0] * len(others), list(range(len(others)))
+    common = [seed for seed in seeds if seed in others]
+    if not common:
+        raise ValueError(
+            f"{name} and {other_name}: no training seed in common; one has "
+            f"{', '.join(map(str, seeds))}, the other {', '.join(map(str, others))}"
+        )
+    return common, *([list(known).index(seed) for seed in common] for known in (seeds, others))
 
 
 def run_of(path: Path) -> Run:

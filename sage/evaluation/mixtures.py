@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binom
 
-from sage.evaluation.curves import Curves, curves_of, right_counts
+from sage.evaluation.curves import Curves, curves_of, paired_runs, right_counts
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.fields import BASE
@@ -92,12 +92,9 @@ def _compared(
     draws: int,
 ) -> dict[str, Any]:
     """The columns of one method, over the training seeds that it shares with the baseline."""
-    seeds = [seed for seed in curves[row].seeds if seed in curves[baseline].seeds]
-    own, other = (
-        correct[name][[curves[name].seeds.index(seed) for seed in seeds]]
-        for name in (row, baseline)
-    )
     base, of_row = correct[BASE][0], curves[row]
+    seeds, *places = paired_runs((row, of_row.seeds), (baseline, curves[baseline].seeds))
+    own, other = correct[row][places[0]], correct[baseline][places[1]]
     beside = beside_mixture(own, other, base, of_row.n, k, draws, of_row.groups)
     return beside | {"n_seeds": len(seeds), "n_problems": len(base)}
 

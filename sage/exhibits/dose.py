@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LEAST_DOSE = 0.05
+"""In standard deviations of the advantages. Below it a guide was not tested: no difference is
+then seen whatever guides do."""
+
 _MARKS = "osD^vP"
 _TITLES = {
     "k1_reward": "KL term in the reward (k1)",
@@ -72,7 +76,7 @@ class DoseFigure(Kind):
     needs: ClassVar[tuple[str, ...]] = ("policies",)
     needs_rl: ClassVar[bool] = True
     tells: ClassVar[tuple[str, ...]] = ("_slopes", "")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dose",)
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.exhibits.dose_effects",)
     caption: ClassVar[str] = (
         "Effect of adding the guide, against its dose. Method and β are the same with it and "
         "without. Dose: the standard deviation of β log q within a group, in standard deviations "
@@ -139,9 +143,9 @@ class DoseFigure(Kind):
         return {"cells": cells, "ks": ks, "bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        from sage.analysis.dose import Cell as DoseCell
-        from sage.analysis.dose import dose_tables
-        from sage.analysis.dynamics import read_histories
+        from sage.evaluation.histories import read_histories
+        from sage.exhibits.dose_effects import Cell as DoseCell
+        from sage.exhibits.dose_effects import dose_tables
         from sage.runtime.tables import read_frame
 
         counts = read_frame(job.file("evaluated") / "counts.parquet")
@@ -204,8 +208,6 @@ class DoseFigure(Kind):
 
     def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
         """The slope of pass@k for each estimator, and pass@k of the cell with the largest dose."""
-        from sage.analysis.dose import LEAST_DOSE
-
         slopes, effects = frames
         title, k = study.model(self.model).title, slopes["k"].max()
         counted = f"pass@{k}" + " with correct working" * bool(slopes["worked"].all())
@@ -243,8 +245,6 @@ class DoseFigure(Kind):
         """Effects over the dose: a column for each estimator, pass@1 above pass@k."""
         from matplotlib.figure import Figure
         from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-        from sage.analysis.dose import LEAST_DOSE
 
         frame = display.frame("effects")
         frame = frame[frame["guide_dose"] > 0]

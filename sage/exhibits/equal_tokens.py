@@ -1,18 +1,22 @@
 """Accuracy and coverage of every method at equal steps and at equal drawn tokens, in one table.
 
-Equal steps are the final policies. Equal tokens are the snapshots nearest to the largest number of
-completion tokens that every run has drawn (`sage.analysis.equal_tokens`), so a method that
-draws more than others, as dynamic sampling does, gets no more of them.
+Equal steps are the final policies. Methods draw unequally many tokens in equally many steps:
+completions differ in length, and dynamic sampling draws groups that it drops. The budget is the
+largest number of completion tokens that every run has drawn. Each run is looked at in the snapshot
+nearest to it, the end of training included, so no run is favoured; how far it is from the budget
+is part of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
 
+from sage.evaluation.histories import Histories, History, read_histories
 from sage.exhibits.kind import Display, Measuring
 from sage.exhibits.pass_at_k import (
     ShowsPassAtK,
@@ -32,8 +36,17 @@ from sage.fields import Name, Positive
 from sage.rendering.labels import interval_name, problems_worth, seeds_said
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled
+from sage.results import run_at
+from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
+
+if TYPE_CHECKING:
+    from sage.evaluation.snapshots import SnapshotSampler
+
+COLUMNS = ["algorithm", "train_seed", "steps", "tokens", "budget", "step", "step_tokens"]
+
+DRAWN = "drawn_tokens"
 
 MOMENTS = {"steps": "", "tokens": "tokens/"}
 """The final policies, and the snapshots at the same number of drawn tokens; where their frames
@@ -64,7 +77,6 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("samples", "base", "policies", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.equal_tokens",)
 
     def snapshots_kept(self) -> int:
         return self.snapshots
@@ -75,8 +87,6 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
 
     def measure(self, job: Measuring) -> None:
         """Write `moments`, and pass@k and comparisons of the second of MOMENTS."""
-        from sage.analysis.equal_tokens import write_equal_tokens
-
         tokens = write_equal_tokens(
             job.snapshot_sampler(self.model, self.benchmark),
             samples=job.files["samples"],
@@ -158,3 +168,65 @@ def _millions(tokens: float) -> str:
 
 def _signed(percent: float) -> str:
     return f"{percent:+.1f}".replace("-", "\u2212")
+
+
+def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]]) -> pd.DataFrame:
+    """Which of its `kept` steps represents each run at the budget, with COLUMNS.
+
+    `tokens` are those drawn in all `steps`, `step_tokens` those up to `step`. Of two steps equally
+    near, the earlier is taken. The last step must be among those kept. Raises ValueError for a
+    history without the number of drawn tokens, and if there is none.
+    """
+    if not histories:
+        raise ValueError("no trained run to compare; name methods besides base")
+    drawn = {run: _drawn(run, history) for run, history in histories.items()}
+    budget = min(tokens[max(tokens)] for tokens in drawn.values())
+    rows = []
+    for (algorithm, seed), tokens in drawn.items():
+        step = min(sorted(kept[algorithm, seed]), key=lambda at: abs(tokens[at] - budget))
+        last = max(tokens)
+        rows.append((algorithm, seed, last, tokens[last], budget, step, tokens[step]))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def write_equal_tokens(
+    sampler: SnapshotSampler,
+    samples: Sequence[Path],
+    policies: Sequence[Path],
+    count: int,
+    bootstrap: int,
+    folder: Path,
+) -> int:
+    """Sample every run at the budget and write the frames into `folder`; the tokens drawn for it.
+
+    `samples` are the files of the final policies, .../{algorithm}/seed{seed}/{benchmark}.parquet,
+    `policies` their folders, with `count` snapshots. Runs whose snapshot is the last one are not
+    sampled again. Frames: `moments`, and at the budget `tokens/pass_at_k` and `tokens/comparisons`,
+    with intervals from `bootstrap` resamples.
+    """
+    from sage.evaluation.metrics import write_metrics
+    from sage.evaluation.snapshots import snapshots_of
+
+    histories = read_histories(policies)
+    kept = {run_at(policy)[1:]: dict(snapshots_of(policy, count)) for policy in policies}
+    chosen = moments(histories, {run: list(steps) for run, steps in kept.items()})
+    at_budget, drawn = {run_at(path.parent)[1:]: path for path in samples}, 0
+    for row in chosen.to_dict("records"):
+        run = row["algorithm"], row["train_seed"]
+        if row["step"] != row["steps"]:
+            at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
+            drawn += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
+    tables = ("pass_at_k", "comparisons")
+    write_metrics([*at_budget.values()], bootstrap, folder / "tokens", tables)
+    chosen.to_parquet(folder / "moments.parquet", index=False)
+    return drawn
+
+
+def _drawn(run: tuple[str, int], history: History) -> dict[int, float]:
+    """Tokens drawn up to each step; 0 before the first."""
+    if not history or any(DRAWN not in row for row in history):
+        raise ValueError(
+            f"{run[0]}, seed {run[1]}: the history lacks {DRAWN}; it was written by an earlier "
+            "version, so train the run again"
+        )
+    return {int(row["step"]): float(row[DRAWN]) for row in history}

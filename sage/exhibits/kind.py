@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, row_title
 from sage.results import Results, Run
+from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.study import BASE, Draws, Evaluation, ResolvedStudy
 from sage.study.exhibit import Exhibit
 
@@ -248,7 +249,8 @@ class Kind(Exhibit, Shows):
     of its methods, the `base` before RL, `problems` of its problem sets."""
 
     measured_by: ClassVar[tuple[str, ...]] = ()
-    """Modules that decide what is measured. If one of them changes, it is measured again."""
+    """Modules that decide what is measured, if it is not the kind's own. If one of them, or what
+    it imports, changes, it is measured again; how it is shown does not count."""
 
     draws: ClassVar[bool] = False
     """Whether measuring draws samples with the engine of the evaluation."""
@@ -289,10 +291,14 @@ class Kind(Exhibit, Shows):
         """Settings of the study that decide what is measured, as plain data."""
         return {}
 
-    def modules(self, study: ResolvedStudy) -> Sequence[str]:
-        """`measured_by`, and modules that the study's settings import by name."""
-        engine = f"sage.sampling.{study.evaluation(self.model).engine}_engine"
-        return [*self.measured_by, engine] if self.draws else self.measured_by
+    def code(self, study: ResolvedStudy) -> set[str]:
+        """Source files of this package that decide what is measured."""
+        own = type(self).__module__
+        modules = self.measured_by or ((own,) if own.startswith("sage.") else ())
+        if self.draws:
+            modules += (f"sage.sampling.{study.evaluation(self.model).engine}_engine",)
+        without = (*WITHOUT_EFFECT, "sage.rendering", "sage.exhibits")
+        return {file for module in modules for file in module_files(module, without)}
 
     def as_in_paper(self, display: Display) -> pd.DataFrame | None:
         """Its values under the paper's names, if the paper has a table of this kind.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pandas as pd
 
 from sage.exhibits.kind import Display, Kind, Measuring
+from sage.exhibits.perplexity_of_responses import choose_problems, read_perplexities, tail_table
 from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import percent
@@ -48,7 +49,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     with_model: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "samples", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.perplexity", "sage.analysis.tails")
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.exhibits.perplexity_of_responses",)
     evidence: ClassVar[str] = "perplexities"
     caption: ClassVar[str] = (
         "Each dot is a response, placed at its perplexity under the policy before RL: further "
@@ -67,9 +68,6 @@ class PerplexityFigure(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         """Write `perplexities`, a row per response, and their `tails`."""
-        from sage.analysis.perplexity import choose_problems, read_perplexities
-        from sage.analysis.tails import tail_table
-
         table = read_perplexities(
             base=job.file("base"),
             samples=job.files["samples"],
@@ -86,7 +84,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         job.write_manifest(int(table["n_tokens"].sum()))
 
     def table(self, display: Display) -> TableDocument:
-        """The tails: a row for each problem and method; see `sage.analysis.perplexity`."""
+        """The tails: a row for each problem and method."""
         tails = display.frame("tails")
         problems = {name: place for place, name in enumerate(dict.fromkeys(tails["problem_id"]))}
         frame = display.ordered(tails).sort_values(

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from sage.evaluation.histories import (
+    STAGES,
+    Histories,
+    history_frame,
+    read_histories,
+    recorded,
+    stage_means,
+)
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name
+from sage.method.learned_guide import LEARNED, SIGNALS
 from sage.rendering.labels import listed
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled_by
+from sage.results import run_at
+from sage.runtime.faults import Damaged
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
 
@@ -47,6 +61,14 @@ MANY = 4
 POINTS = 60
 """The most points of a line: more cannot be seen in a panel, and make the page large."""
 
+STAGE_COLUMNS = ["algorithm", "stage", "value", "low", "high", "coverage", "n_seeds", "steps"]
+
+CURVE_COLUMNS = ["algorithm", "seed", "signal", "place", "value", "q"]
+"""A point a row: `place` counts along the grid; `value` in nats, or a share for the position."""
+
+GRID = 41
+"""Points of a learned guide's curve."""
+
 _ROUNDING = 1e-4
 """Below this the sampler's and the trainer's log-probabilities differ by rounding alone."""
 
@@ -74,17 +96,11 @@ class GradientTable(OfTraining):
 
     kind: Literal["gradient_norms"]
 
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
-
     def measure(self, job: Measuring) -> None:
-        from sage.analysis.dynamics import gradient_norm_table, read_histories
-
         job.write(stages=gradient_norm_table(read_histories(job.files["policies"])))
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each method and third of training; see `sage.analysis.dynamics`."""
-        from sage.analysis.dynamics import STAGES
-
+        """A row for each method and third of training."""
         frame = display.ordered(display.frame("stages"))
         covered = {int(n): p for n, p in zip(frame["n_seeds"], frame["coverage"], strict=True)}
         once = covered.pop(1, None) is not None
@@ -120,12 +136,8 @@ class TrainingFigure(OfTraining):
 
     kind: Literal["training"]
 
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.dynamics",)
-
     def measure(self, job: Measuring) -> None:
         """Write `histories`: the recorded values, a row for each run and step."""
-        from sage.analysis.dynamics import history_frame, read_histories
-
         job.write(histories=history_frame(read_histories(job.files["policies"])))
 
     def figure(self, display: Display) -> Figure:
@@ -175,8 +187,6 @@ class LearnedGuideFigure(OfTraining):
     algorithms: Annotated[list[Name], Field(min_length=1)]
     """methods whose guide is `learned`, in order"""
 
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.analysis.learned",)
-
     def faults(self, around: Surroundings) -> Iterator[tuple[str, str]]:
         """Methods whose guide does not learn."""
         for name in self.algorithms:
@@ -190,8 +200,6 @@ class LearnedGuideFigure(OfTraining):
         return {"clamps": {row: guide.clamp for row, guide in guides.items() if guide}}
 
     def measure(self, job: Measuring) -> None:
-        from sage.analysis.learned import learned_curves
-
         job.write(curves=learned_curves(job.files["policies"], job.settings["clamps"]))
 
     def figure(self, display: Display) -> Figure:
@@ -213,6 +221,81 @@ class LearnedGuideFigure(OfTraining):
             draw_lines(axes, mean.reset_index(), "value", "q", names, styles)
         add_legend(figure, names, display.study)
         return figure
+
+
+def gradient_norm_table(histories: Histories) -> pd.DataFrame:
+    """Table 5: the mean of `grad_norm` for each method and third of training, with STAGE_COLUMNS.
+
+    It is the norm before clipping. `value` averages the runs' means over training seeds.
+    The steps of a run depend on each other, so only seeds can give an interval. `low` and `high`
+    are the smallest and largest run. This range contains the median run with probability
+    `coverage` = 1 - 2^(1 - n_seeds), for any distribution (0.75 with three seeds); a single run
+    has NaN and 0. Raises ValueError if a run lacks it or runs differ in length.
+    """
+    runs: dict[str, list[np.ndarray]] = {}
+    for (algorithm, seed), history in sorted(histories.items()):
+        norms = recorded(history, "grad_norm", f"{algorithm}, seed {seed}")
+        runs.setdefault(algorithm, []).append(norms)
+    rows: list[tuple[object, ...]] = []
+    for algorithm, of_seeds in runs.items():
+        count, lengths = len(of_seeds), sorted({len(norms) for norms in of_seeds})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"{algorithm}: runs of different lengths, {lengths} steps; all seeds need the "
+                "same `steps`"
+            )
+        means = np.stack([stage_means(norms) for norms in of_seeds])
+        for stage, norms in zip(STAGES, means.T, strict=True):
+            ends = (norms.min(), norms.max()) if count > 1 else (np.nan, np.nan)
+            size = 1.0 - 2.0 ** (1 - count), count, lengths[0]
+            rows.append((algorithm, stage, norms.mean(), *ends, *size))
+    return pd.DataFrame(rows, columns=STAGE_COLUMNS)
+
+
+def learned_curves(policies: Sequence[Path], clamps: Mapping[str, Sequence[float]]) -> pd.DataFrame:
+    """q of the guide of each policy against each of SIGNALS, with CURVE_COLUMNS.
+
+    `policies` are folders `{algorithm}/seed{seed}`, `clamps` the limits of q by algorithm. Entropy
+    and surprisal go from 0 to three standard deviations above their mean over the tokens of
+    training, in log(1 + nats), and position from 0 to 1; the other signals are at their mean.
+    Raises FileNotFoundError for a policy without a learned guide, and Damaged.
+    """
+    parts = [
+        guide_curves(policy / LEARNED, clamps[algorithm]).assign(algorithm=algorithm, seed=seed)
+        for policy in policies
+        for _, algorithm, seed in (run_at(policy),)
+    ]
+    return pd.concat(parts, ignore_index=True)[CURVE_COLUMNS]
+
+
+def guide_curves(path: Path, clamp: Sequence[float]) -> pd.DataFrame:
+    """The curves of one guide. Raises Damaged for a file that holds no network."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        learned = json.loads(text)
+        weights = [np.array(weight, dtype=float) for weight in learned["weights"]]
+        means = np.array([float(learned["mean"][signal]) for signal in SIGNALS])
+        spreads = np.array([float(learned["deviation"][signal]) for signal in SIGNALS])
+        frames = []
+        for column, signal in enumerate(SIGNALS):
+            share = signal == "position"
+            end = 1.0 if share else means[column] + 3 * spreads[column]
+            inputs = np.tile(means, (GRID, 1))
+            inputs[:, column] = np.linspace(0.0, end, GRID)
+            q = np.exp(log_q(weights, inputs)).clip(*clamp)
+            values = inputs[:, column] if share else np.expm1(inputs[:, column])
+            frame = pd.DataFrame({"place": range(GRID), "value": values, "q": q})
+            frames.append(frame.assign(signal=signal))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(path, f"holds no learned guide ({error})") from error
+    return pd.concat(frames, ignore_index=True)
+
+
+def log_q(weights: Sequence[np.ndarray], inputs: np.ndarray) -> np.ndarray:
+    """What `sage.method.learned_guide.Network` computes, without torch: `[N, inputs]` to `[N]`."""
+    hidden, shifts, output, shift = weights
+    values: np.ndarray = np.tanh(inputs @ hidden.T + shifts) @ output + shift
+    return values
 
 
 def _norm(stage: str, row: Record) -> Cell:

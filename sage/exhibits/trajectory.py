@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import pandas as pd
 
+from sage.evaluation.histories import Histories, history_frame, read_histories, recorded
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
@@ -39,7 +41,10 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("base", "policies", "problems")
-    measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.snapshots", "sage.analysis.dynamics")
+    measured_by: ClassVar[tuple[str, ...]] = (
+        "sage.evaluation.snapshots",
+        "sage.evaluation.histories",
+    )
 
     def snapshots_kept(self) -> int:
         return self.snapshots
@@ -61,7 +66,6 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         """Write `accuracies` at the snapshots, and `histories` of the same runs."""
-        from sage.analysis.dynamics import history_frame, read_histories
         from sage.evaluation.snapshots import trajectory_table
 
         sampler = job.snapshot_sampler(self.model, self.benchmark)
@@ -78,7 +82,6 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         Rewards are means over a twentieth of the run around each checkpoint, see
         `reward_and_accuracy`, which raises ValueError if the two do not fit.
         """
-        from sage.analysis.dynamics import reward_and_accuracy
         from sage.rendering.style import add_legend, grid_of_panels, in_percent
 
         histories, accuracies = display.frame("histories"), display.frame("accuracies")
@@ -100,6 +103,48 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         axes.margins(0.09)
         add_legend(figure, [BASE, *names], display.study)
         return figure
+
+
+def reward_and_accuracy(
+    histories: Histories, accuracies: pd.DataFrame, window: int
+) -> pd.DataFrame:
+    """Figure 2: training reward and test accuracy, a row for each checkpoint.
+
+    `accuracies` has columns algorithm, train_seed, step and value (a share; step 0 is the parent
+    checkpoint, repeated for every run of a model) and may have low and high. The `reward` of step
+    s is the mean over the `window` steps around it, s + 1 - window // 2 to s + (window + 1) // 2,
+    cut off at the ends: the first rollouts for step 0, the last ones for the last step. Returns
+    algorithm, train_seed, step, reward, accuracy and, if given, low and high. Raises ValueError
+    for a checkpoint without a history or outside of it.
+    """
+    kept = [name for name in ("low", "high") if name in accuracies]
+    frames = []
+    for (algorithm, seed), rows in accuracies.groupby(["algorithm", "train_seed"], sort=False):
+        run = f"{algorithm}, seed {seed}"
+        history = histories.get((str(algorithm), int(str(seed))))
+        if not history:
+            raise ValueError(f"{run}: accuracies at checkpoints, but no history")
+        rewards = recorded(history, "reward", run)
+        if [int(row["step"]) for row in history] != list(range(1, len(history) + 1)):
+            raise ValueError(f"{run}: the history does not hold every step from 1 on")
+        steps = rows["step"].to_numpy(dtype=int)
+        if steps.min() < 0 or steps.max() > len(rewards):
+            raise ValueError(
+                f"{run}: checkpoints from step {steps.min()} to {steps.max()}, "
+                f"but a history of {len(rewards)} steps"
+            )
+        known = pd.Series(rewards).where(np.isfinite(rewards)).reindex(range(len(rewards) + 1))
+        means = known.rolling(window, center=True, min_periods=1).mean().ffill()
+        frames.append(
+            rows[["algorithm", "train_seed", "step"]]
+            .assign(reward=means[steps].to_numpy(), accuracy=rows["value"])
+            .join(rows[kept])
+            .sort_values("step")
+        )
+    if not frames:
+        columns = ["algorithm", "train_seed", "step", "reward", "accuracy", *kept]
+        return pd.DataFrame(columns=columns)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _path(axes: Axes, points: pd.DataFrame, look: LineStyle, start: LineStyle) -> None:

@@ -14,10 +14,9 @@ from typing import Any, TypeVar
 import pandas as pd
 import yaml
 
-from sage.analysis.case_study import CaseStudy, read_case
 from sage.claims.registration import Entry, read_entries
 from sage.exhibits import STANDING, figures_of, kind_of, tables_of
-from sage.exhibits.case_study import CASE
+from sage.exhibits.case_study import CASE, CaseStudy, read_case
 from sage.exhibits.theory import ESTIMATORS
 from sage.problems.record import Problem, read_problems
 from sage.rendering.documents import read_document

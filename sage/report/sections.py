@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from sage.analysis.case_study import CaseStudy
 from sage.exhibits import figures_of, kind_of, shows, tables_of
-from sage.exhibits.case_study import CASE
+from sage.exhibits.case_study import CASE, CaseStudy
 from sage.exhibits.theory import ESTIMATORS, guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
 from sage.rendering.lines import line_styles

@@ -21,13 +21,15 @@ files, or set up a job."""
 def module_files(module: str, excluded: Collection[str] = ()) -> list[str]:
     """Source files of `module` and of every `sage` module that it imports, directly or not.
 
-    A package in `excluded` excludes all of its modules. Raises ValueError for an unknown module.
+    A package in `excluded` excludes all of its modules but `module` itself. Raises ValueError for
+    an unknown module.
     """
     files: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name in files or any(name == out or name.startswith(f"{out}.") for out in excluded):
+        left_out = any(name == out or name.startswith(f"{out}.") for out in excluded)
+        if name in files or (left_out and name != module):
             continue
         file = _file_of(name)
         if file is None:

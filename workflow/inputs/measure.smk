@@ -20,7 +20,7 @@ def measuring_code(wildcards):
     rows = [row for row in STUDY.rows_of(wildcards.exhibit) if row != BASE]
     own = own_file(exhibit)
     files = [
-        *code_of(*exhibit.modules(STUDY)),
+        *beside_snakefile(exhibit.code(STUDY)),
         *(beside_snakefile([own]) if own else []),
     ]
     return files + (code_of_algorithms(rows) if exhibit.with_model else [])

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from sage.analysis.phrases import PhraseList
 from sage.exhibits import KINDS, kind_class
+from sage.exhibits.phrases import PhraseList
 from sage.fields import Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm

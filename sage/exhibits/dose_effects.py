@@ -15,14 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sage.analysis.dynamics import History
 from sage.evaluation.curves import Curves, curves_of, right_counts
+from sage.evaluation.histories import History
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
-
-LEAST_DOSE = 0.05
-"""In standard deviations of the advantages. Below it a guide was not tested: no difference is
-then seen whatever guides do."""
 
 EFFECTS = ["estimator", "kl_coefficient", "setting", "algorithm", "other", "k", "worked"]
 EFFECTS += ["value", "low", "high", "with_guide", "without", "n_seeds", "guide_dose", "kl_dose"]

@@ -1,0 +1,104 @@
+"""What a model says of given completions: log-probabilities and entropies of their tokens.
+
+It uses the sampled tokens themselves, because encoding the text again may give other tokens. Each
+completion is read once after its prompt (teacher forcing), in batches of similar length. The full
+logits of a batch would use the most memory, so positions go through the model in chunks that share
+a key-value cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import DynamicCache, PreTrainedModel
+
+Ids = Sequence[int]
+
+
+def token_signals(
+    model: PreTrainedModel,
+    prompts: Sequence[Ids],
+    completions: Sequence[Ids],
+    batch_tokens: int = 16_384,
+    chunk_logits: int = 2**27,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(log-probabilities, entropies) in nats of each completion's tokens, float32 `[T]` each.
+
+    The entropy is that of the distribution that the token was drawn from. The prompt and the
+    completion of a pair are token ids. A batch holds at most `batch_tokens` positions (or one
+    pair), and at most `chunk_logits` logits at a time (or those of one position of one row). Both
+    change speed and memory; the numbers change only by rounding. Raises ValueError for a pair with
+    an empty prompt or completion: the first token needs a condition.
+    """
+    pairs = list(zip(prompts, completions, strict=True))
+    for place, (prompt, completion) in enumerate(pairs):
+        if not len(prompt) or not len(completion):
+            raise ValueError(
+                f"pair {place}: prompt of {len(prompt)} and completion of {len(completion)} "
+                "tokens; both must have at least one"
+            )
+    model.eval()
+    most_rows = max(1, chunk_logits // model.config.vocab_size)
+    signals = [(np.empty(0), np.empty(0))] * len(pairs)
+    batches = length_sorted([len(p) + len(c) for p, c in pairs], batch_tokens, most_rows)
+    for batch in tqdm(batches, desc="reading", unit="batch", mininterval=5):
+        rows = _read(model, [pairs[place] for place in batch], chunk_logits)
+        for place, row in zip(batch, rows, strict=True):
+            signals[place] = row
+    return signals
+
+
+def length_sorted(lengths: Sequence[int], batch_tokens: int, most_rows: int) -> list[list[int]]:
+    """Indices in batches of increasing length; rows times the longest stay within `batch_tokens`.
+
+    A batch has at most `most_rows` rows, and at least one of any length.
+    """
+    batches: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        rows = len(batches[-1]) + 1 if batches else 0
+        if rows and rows <= most_rows and rows * lengths[place] <= batch_tokens:
+            batches[-1].append(place)
+        else:
+            batches.append([place])
+    return batches
+
+
+@torch.inference_mode()
+def _read(
+    model: PreTrainedModel, pairs: Sequence[tuple[Ids, Ids]], chunk_logits: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Log-probabilities and entropies of the completions of one batch.
+
+    Padding is on the right, where real tokens do not attend to it, so no mask is needed.
+    """
+    device = model.device
+    sequences = [torch.tensor([*prompt, *completion]) for prompt, completion in pairs]
+    ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True).to(device)
+    first = min(len(prompt) for prompt, _ in pairs) - 1  # the first position with a logit to use
+    last = ids.shape[1] - 1
+    width = max(1, chunk_logits // (len(pairs) * model.config.vocab_size))
+    cache = DynamicCache(config=model.config)
+    signals = torch.zeros(2, len(pairs), last)
+    ends = [*([first] if first else []), *range(first + width, last, width), last]
+    start = 0
+    for end in ends:
+        logits = model(
+            input_ids=ids[:, start:end],
+            position_ids=torch.arange(start, end, device=device)[None],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=0 if end > first else 1,
+        ).logits
+        if end > first:
+            logits = logits.float()
+            targets, total = ids[:, start + 1 : end + 1, None], logits.logsumexp(dim=-1)
+            signals[0, :, start:end] = logits.gather(-1, targets)[..., 0] - total
+            mean = (logits.softmax(dim=-1) * logits).sum(dim=-1)
+            signals[1, :, start:end] = total - mean
+        start = end
+    spans = [slice(len(p) - 1, len(p) + len(c) - 1) for p, c in pairs]
+    rows = [signals[:, row, span].numpy().copy() for row, span in enumerate(spans)]
+    return [(log_probs, entropies) for log_probs, entropies in rows]
