@@ -54,7 +54,7 @@ def test_faults_of_every_kind_and_file_are_reported_at_once(config: Path) -> Non
         "seeds[1]",
         str(config / ALGORITHMS),
         "grpo.clip_low",
-        "Every key is explained in config/README.md.",
+        "Every key is explained in config/schemas; `make docs` makes pages of them.",
     ]
     assert lines[0].endswith("4 faults")
     assert lines[5].endswith("1 fault")
