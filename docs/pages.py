@@ -2,11 +2,12 @@
 
 Their links are relative to the repository, those of docs/ to that folder; both are made relative to
 the site, in which docs/ is the root. The reports of kept runs are in the site as they are, with a
-page that lists them.
+page that lists them. The pages that explain every key of a file are made of config/schemas.
 """
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
@@ -24,6 +25,15 @@ FILES = ("examples/sage_minimal.py", "examples/train.ipynb", "examples/explore.i
 KEPT = "kept.md"
 """The page that lists the reports of kept runs."""
 
+KEYS = {
+    "keys/config.md": "config/config.yaml",
+    "keys/study.md": "config/studies/{name}.yaml",
+    "keys/algorithms.md": "config/algorithms.yaml",
+    "keys/benchmarks.md": "config/benchmarks.yaml",
+    "keys/patterns.md": "config/patterns.yaml",
+}
+"""The pages that explain keys, each with the file that has them."""
+
 _LINK = re.compile(r"(\]\()([^)\s#:]+)([#)])")
 
 
@@ -37,6 +47,8 @@ def on_files(files: Any, config: Any) -> Any:
         name = page.relative_to(ROOT).as_posix()
         files.append(File.generated(config, name, abs_src_path=str(page)))
     files.append(File.generated(config, KEPT, content=kept_list()))
+    for name in KEYS:
+        files.append(File.generated(config, name, content=keys_page(name)))
     return files
 
 
@@ -59,6 +71,76 @@ def kept_list() -> str:
     return "\n".join(lines)
 
 
+def keys_page(name: str) -> str:
+    """The page of KEYS with that name: a table of keys for each section that the file can have."""
+    file = ROOT / f"config/schemas/{Path(name).stem}.schema.json"
+    schema = json.loads(file.read_text(encoding="utf-8"))
+    sections = {"": schema} if "properties" in schema else {}
+    for title, section in schema.get("$defs", {}).items():
+        # Those of a study that extends another differ only in that no key is required; the
+        # sections that choose between the two have no keys of their own.
+        if not title.startswith("part of ") and "if" not in section:
+            sections[_title(title)] = section
+    lines = [f"# {KEYS[name]}", ""]
+    for title in sorted(sections, key=lambda title: title != "Study"):
+        section = sections[title]
+        lines += [f"## {title}", ""] if title else []
+        lines += [section.get("description", ""), ""]
+        if rows := list(_rows(section)):
+            lines += ["| key | takes | meaning |", "| --- | --- | --- |", *rows, ""]
+    return "\n".join(lines)
+
+
+def _title(definition: str) -> str:
+    """What a definition is called, without what tells it from that of a study that extends."""
+    return definition.removeprefix("whole ")
+
+
+def _rows(section: Any, before: str = "") -> Iterator[str]:
+    """A row for each key of a section, and for the keys of a section that is written inside it."""
+    for key, value in section.get("properties", {}).items():
+        said = value.get("description", "")
+        if said == section.get("description"):  # of the key that chooses this kind of section
+            said = "selects this kind"
+        meaning = said.replace("\n\n", ". ").replace("|", "\\|")
+        required = ", required" if key in section.get("required", ()) else ""
+        yield f"| `{before}{key}` | {_form(value)}{required} | {meaning} |"
+        for inner in (value, value.get("items", {})):
+            for part in (inner, *inner.get("anyOf", ())):
+                yield from _rows(part, f"{before}{key}.")
+
+
+def _form(value: Any) -> str:
+    """What a value looks like, in words."""
+    if "$ref" in value:
+        title = _title(value["$ref"].rpartition("/")[2])
+        return f"[{title}](#{title.lower().replace(' ', '-')})"
+    if choices := value.get("anyOf", value.get("oneOf")):
+        return " or ".join(dict.fromkeys(map(_form, choices)))
+    if allowed := [value["const"]] if "const" in value else value.get("enum"):
+        return ", ".join(f"`{each}`" for each in allowed)
+    if "items" in value:
+        return f"list of {_form(value['items'])}"
+    for inner in (value.get("additionalProperties"), *value.get("patternProperties", {}).values()):
+        if isinstance(inner, dict):
+            return f"by name: {_form(inner)}"
+    if "properties" in value:
+        return "section"
+    if "Class" in value.get("description", ""):
+        return "`module:Class`"
+    return _WORDS.get(value.get("type"), "any value")
+
+
+_WORDS = {
+    "boolean": "`true`, `false`",
+    "integer": "integer",
+    "number": "number",
+    "string": "text",
+    "null": "`null`",
+    "object": "section",
+}
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Make the links of a page relative to the site."""
     return relinked(markdown, page.file.src_uri)
@@ -66,7 +148,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def relinked(markdown: str, place: str) -> str:
     """Links of the page at `place` in the site, such as README.md or method.md."""
-    source = place if place in (*ELSEWHERE, KEPT) else f"docs/{place}"
+    source = place if place in (*ELSEWHERE, KEPT, *KEYS) else f"docs/{place}"
 
     def moved(match: re.Match[str]) -> str:
         target = normpath(join(dirname(source), match[2]))

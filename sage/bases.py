@@ -69,7 +69,7 @@ def _from_hub(repository: str, revision: str, folder: Path) -> None:
             raise NoBase(
                 f"{repository}, revision {revision}: not in the mirror ({copy or 'none is set'}), "
                 f"and the hub did not give it ({type(error).__name__}: {error}). Connect to the "
-                "hub, or put a copy into the folder OWNER/NAME of a mirror: see config/README.md"
+                "hub, or put a copy into the folder OWNER/NAME of a mirror: see config/config.yaml"
             ) from error
         shutil.rmtree(folder / ".cache", ignore_errors=True)
     if not any(folder.glob("*.safetensors")):

@@ -1,16 +1,16 @@
 """The ground of every type that people write in YAML: what a field means, numbers, names.
 
-Every field says what it means in the text below it, so that one text serves the tables of
-config/README.md and the schemas that editors use (`workflow.settings_docs` writes both):
+Every field says what it means in the text below it, for the schemas that editors use
+(`workflow.settings_docs` writes them) and the pages that the site makes of them:
 
     steps: Positive
     \"\"\"length of training [optimizer steps; TRL: max_steps]\"\"\"
 
 The meaning is one or two short sentences without a full stop at the end. In the brackets stand the
-unit of a number (tokens, nats, "share, 0 to 1"; fields that are none may leave it out, and the docs
-then say what the type allows) and, after `TRL:`, the name of the same setting in TRL's
-configurations, if it has one. A type of many fields says it once, with `about`. The docstring of a
-type stands above its table. All are Markdown for people who write YAML.
+unit of a number (tokens, nats, "share, 0 to 1"; fields that are none may leave it out) and, after
+`TRL:`, the name of the same setting in TRL's configurations, if it has one. A type of many fields
+says it once, with `about`. The docstring of a type stands above its table. All are Markdown for
+people who write YAML.
 """
 
 from __future__ import annotations

@@ -122,11 +122,6 @@ class Results:
         return self.folder / "archive" / f"{self.folder.name}.crate.zip"
 
     @property
-    def published(self) -> Path:
-        """Cards, logbook and scores of the study, as they are shared."""
-        return self.folder / "publish"
-
-    @property
     def registered(self) -> Path:
         """What the study asks, as it was written down before training, as JSON."""
         return self.folder / "registered.json"

@@ -61,11 +61,6 @@ def test_one_answer_for_all_has_no_chance_level() -> None:
     assert np.isnan(chance_level([{"1": 1}, {}], problems_with("1", "1"), 4, KS)).all()
 
 
-def test_tasks_that_only_their_scorers_know_have_none() -> None:
-    tasks = problems_with("{}", "{}", kind="reasoning_gym")
-    assert np.isnan(chance_level([{}, {}], tasks, 4, KS)).all()
-
-
 @pytest.mark.parametrize(
     ("one", "other", "kind", "same"),
     [

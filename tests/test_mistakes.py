@@ -319,7 +319,6 @@ MACHINE = [
     ({"study": "smoke", "device": "gpu"}, "device: 'gpu' is not allowed; did you mean 'cuda'?"),
     ({"study": "smoke", "studdy": "x"}, "studdy: unknown key; did you mean 'study'?"),
     ({"study": "smoke", "set": 3}, "set: must be a list, not 3"),
-    ({"study": "smoke", "publish_to": "me/you"}, "publish_to: must begin with a letter"),
 ]
 
 

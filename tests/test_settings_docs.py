@@ -1,4 +1,4 @@
-"""What is written from the types: the tables of config/README.md and the schemas of editors.
+"""What is written from the types: the schemas of editors, and the pages of keys made of them.
 
 A schema is tried as an editor uses it: on the files of config/, whole and with a mistake in them.
 """
@@ -6,35 +6,38 @@ A schema is tried as an editor uses it: on the files of config/, whole and with 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import jsonschema
 import pytest
 import yaml
-from pydantic import Field
 
-from sage.fields import Name, Share, Strict, about
-from workflow.settings_docs import markdown, schemas
-from workflow.settings_docs import sections as settings_sections
+from sage.fields import Name, Strict, about
+from workflow.settings_docs import schemas
 from workflow.settings_docs.__main__ import documents
-from workflow.settings_docs.sections import FILES, Key, Section, keys, leaves, sections
+from workflow.settings_docs.schemas import FILES
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "config"
 WRITTEN = sorted(
     path for file in FILES for path in CONFIG.glob(file.name.replace("{name}", "*"))
 )  # the files that people write
-KEYS = [
-    (section, key)
-    for file in FILES
-    for section in sections(file)
-    for key in keys(section.kind)
-    if not (section.tag and section.tag[0] == key.name)
-]
-IDS = [f"{section.kind.__name__}.{key.name}" for section, key in KEYS]
+PAGES = [f"keys/{file.schema}.md" for file in FILES]
+
+
+@pytest.fixture(scope="module")
+def site() -> Any:
+    """The hook that makes the site's pages."""
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_what_is_committed_is_what_the_types_say() -> None:
@@ -42,69 +45,46 @@ def test_what_is_committed_is_what_the_types_say() -> None:
         assert path.read_text(encoding="utf-8") == content, f"{path}: run make settings"
 
 
-@pytest.mark.parametrize(("section", "key"), KEYS, ids=IDS)
-def test_every_key_says_what_it_means(section: Section, key: Key) -> None:
-    assert re.search(r"\w{3}", key.meaning)
-    assert not key.meaning.endswith(".")
-    if {int, float} & set(leaves(key.field.annotation)):
-        assert key.unit, "a number has a unit"
-
-
-def test_a_table_says_unit_range_default_and_name_in_trl() -> None:
-    class Inner(Strict):
-        """A section."""
-
-    class Toy(Strict):
-        """Toys."""
-
-        kind: Literal["toy"]
-        rollouts: Annotated[int, Field(ge=2)]
-        """how many | at
-        once [completions; TRL: num_generations]"""
-        share: Share = 0.5
-        """a part [share, 0 to 1]"""
-        people: Annotated[
-            list[Annotated[int, Field(ge=2, le=8)]], about("numbers of people", unit="people")
-        ]
-        fast: bool = False
-        """whether it is fast"""
-        rows: Annotated[list[Name] | None, about("rows; `null` takes all")] = None
-        inner: Annotated[Inner | None, about("what is in it")]
-
-    toys = Section(Toy, ("toys.{name}",), ("kind", "toy"))
-    assert markdown.table(toys, {Inner: "inner"}).splitlines() == [
-        "| key | unit | default | TRL | meaning |",
-        "| --- | --- | --- | --- | --- |",
-        "| `kind` | `toy` | – |  | selects this kind |",
-        "| `rollouts` | completions, at least 2 | – | `num_generations` | how many \\| at once |",
-        "| `share` | share, 0 to 1 | `0.5` |  | a part |",
-        "| `people` | list of people, 2 to 8 | – |  | numbers of people |",
-        "| `fast` | `true`, `false` | `false` |  | whether it is fast |",
-        "| `rows` | list of names | `null` |  | rows; `null` takes all |",
-        "| `inner` | [section](#inner) or `null` | – |  | what is in it |",
+def test_each_file_has_a_page_of_its_keys(site: Any) -> None:
+    assert [(page, f"config/{file.name}") for page, file in zip(PAGES, FILES, strict=True)] == [
+        *site.KEYS.items()
     ]
 
 
-def test_a_page_without_the_marks_of_a_file_is_refused() -> None:
-    page = (CONFIG / "README.md").read_text(encoding="utf-8")
-    lacking = page.replace("<!-- begin generated: config.yaml -->", "")
-    with pytest.raises(ValueError, match=r"marked for studies.*for each of config\.yaml, "):
-        markdown.filled(lacking)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_key_says_what_it_means_and_each_number_its_unit(site: Any, page: str) -> None:
+    rows = re.findall(r"^\| `(\S+)` \| (.+?) \| (.*) \|$", site.keys_page(page), re.M)
+    assert len(rows) >= 3
+    for key, takes, said in rows:
+        meaning = re.split(r"\. (?=Unit: |Default: |TRL: )", said)[0]
+        assert re.search(r"\w{3}", meaning), key
+        assert not meaning.endswith("."), key
+        if {"integer", "number"} & {*takes.replace(",", "").split()}:
+            assert "Unit: " in said, key
 
 
-def test_links_within_the_page_lead_to_headings() -> None:
-    page = (CONFIG / "README.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^#+ (.+)$", page, re.M)
-    anchors = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+def test_the_page_of_a_study_has_tables_with_links(site: Any) -> None:
+    page = site.keys_page("keys/study.md")
+    rollouts = (
+        "| `rollouts` | integer, required | completions of each problem in a step: the group. "
+        "Unit: completions; TRL: num_generations |"
+    )
+    (section,) = (each for each in page.split("\n## ") if each.startswith("RL\n"))
+    assert rollouts in section.splitlines()
+    assert "| `sampling` | [Sampling](#sampling), required | " in section
+    titles = re.findall(r"^## (.+)$", page, re.M)
+    assert titles[0] == "Study"
+    assert len(titles) == len(set(titles)) > 40
     links = set(re.findall(r"\]\(#([^)]*)\)", page))
-    assert len(anchors) == len(headings)
-    assert len(links) > 20
-    assert links <= anchors
+    assert links < {title.lower().replace(" ", "-") for title in titles}
+    methods = site.keys_page("keys/algorithms.md")
+    assert "| `guide.clamp` | list of number | " in methods
+    assert "\n## guide branch\n" in methods
 
 
 def test_the_table_of_studies_has_each_once() -> None:
     page = (CONFIG / "README.md").read_text(encoding="utf-8")
-    table = page.split("## The studies")[1].split("<!-- begin")[0]
+    table = page.split("## The studies")[1].split("\n## ")[0]
     first = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     named = [name for cell in first for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(named) == sorted(file.stem for file in CONFIG.glob("studies/*.yaml"))
@@ -119,7 +99,7 @@ def test_names_in_trl_are_settings_of_trl() -> None:
         for config in (GRPOConfig, SFTConfig, ModelConfig)
         for field in dataclasses.fields(config)
     }
-    named = {key.trl for _, key in KEYS if key.trl}
+    named = set(re.findall(r"TRL: (\w+)", "".join(map(schemas.text, FILES))))
     assert named >= {"num_generations", "beta"}
     assert named <= known
 
@@ -194,11 +174,9 @@ def test_kinds_from_a_registry_are_open_to_ones_own(monkeypatch: pytest.MonkeyPa
 
         toys: Annotated[dict[Name, Toy], about("what is in it")]
 
-    family = settings_sections.Family(Box, "toys", {"ball": Ball}, flat=True)
-    monkeypatch.setattr(settings_sections, "FAMILIES", (family,))
+    family = schemas.Family(Box, "toys", {"ball": Ball}, flat=True)
     monkeypatch.setattr(schemas, "FAMILIES", (family,))
-    box = settings_sections.File("box.yaml", Box, "box")
-    assert sections(box)[1] == Section(Ball, ("toys.{name}",), ("kind", "ball"))
+    box = schemas.File("box.yaml", Box, "box")
     validator = jsonschema.Draft7Validator(schemas.schema(box))
     for toy, valid in (
         ({"kind": "ball", "size": 3}, True),

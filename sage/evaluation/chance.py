@@ -19,7 +19,7 @@ import pandas as pd
 from sage.evaluation.curves import Curves, run_table
 from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.grading.alike import counts_right, has_keys
+from sage.grading.alike import counts_right
 from sage.problems.record import Problem
 from sage.problems.working import CHECKERS
 
@@ -51,16 +51,16 @@ def chance_level(
     """`chance_of_pass_at_k` of a problem set, `[P, K]`; `answers` have each problem's, with counts.
 
     Puzzles are compared with those of their size alone, for others have answers of another form.
-    NaN where answers have no keys (`sage.grading.alike`). Raises ValueError unless there are as
-    many answers as problems, all of one kind.
+    Raises ValueError unless there are as many answers as problems, all of one kind.
     """
     kinds = {problem.kind for problem in problems}
     if len(answers) != len(problems) or len(kinds) > 1:
         raise ValueError(
             f"answers of {len(answers)} problems for {len(problems)} of the kinds {sorted(kinds)}"
         )
-    if not problems or not has_keys(kind := kinds.pop()):
-        return np.full((len(problems), len(ks)), np.nan)
+    if not problems:
+        return np.empty((0, len(ks)))
+    (kind,) = kinds
     groups = [problem.level if kind == "knights" else "" for problem in problems]
     golds = Counter(zip(groups, (problem.answer for problem in problems), strict=True))
     right = np.array([counts_right(own, [gold for _, gold in golds], kind) for own in answers])

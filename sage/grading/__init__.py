@@ -3,8 +3,8 @@
 The last solution block is compared with the gold answer: numbers, words and choices
 exactly and in this process, other mathematics by Math-Verify in worker processes with bounded
 time and memory (but where a number is asked for, nothing is worked out), puzzles by their own
-verifier, tasks of reasoning-gym by their own scorers in such processes. A completion can be
-anything; whatever it holds, the outcome is a status, never an exception.
+verifier. A completion can be anything; whatever it holds, the outcome is a status, never an
+exception.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from sage.grading.assignments import same_assignment
 from sage.grading.exact import settle, settle_number
 from sage.grading.serving import Outcome
 from sage.grading.walks import settle_route
-from sage.grading.workers import MATH_VERIFY, REASONING_GYM, Workers
-from sage.problems.reasoning_gym import check_installed
+from sage.grading.workers import Workers
 from sage.problems.record import Kind
 from sage.prompting import solution_text
 
@@ -34,9 +33,6 @@ STATUSES: tuple[Status, ...] = get_args(Outcome)
 
 MAX_ANSWER = 500
 """Longest answer, in characters, that is looked at; a longer one is `unparsed`."""
-
-MAX_GRID = 10_000
-"""The same for tasks of reasoning-gym, whose answers may be grids."""
 
 _REMEMBERED = 100_000
 
@@ -62,8 +58,7 @@ class Verdict:
 class Grader:
     r"""Grades completions, from any thread; remembers the answers it has seen.
 
-    Up to `workers` processes of Math-Verify, and as many of reasoning-gym, start when an answer
-    first needs one, and stay.
+    Up to `workers` processes of Math-Verify start when an answer first needs one, and stay.
     One comparison gets `limit_seconds` of CPU time and 2 GiB, else its status is `timeout`.
     `find_answer` takes the answer from a completion, None if there is none: by default the last
     solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`.
@@ -78,9 +73,7 @@ class Grader:
     ) -> None:
         self._find_answer = find_answer
         count = min(os.cpu_count() or 1, 8) if workers is None else workers
-        self._workers = {
-            module: Workers(count, limit_seconds, module) for module in (MATH_VERIFY, REASONING_GYM)
-        }
+        self._workers = Workers(count, limit_seconds)
         self._known: OrderedDict[_Question, Status] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -93,8 +86,7 @@ class Grader:
     def close(self) -> None:
         """End the processes; a later question starts new ones."""
         with self._lock:
-            for workers in self._workers.values():
-                workers.close()
+            self._workers.close()
 
     def grade(self, completion: str, gold: str, kind: Kind) -> Verdict:
         """The verdict on `completion`; `gold` is the problem's answer as text."""
@@ -108,11 +100,10 @@ class Grader:
         asked: list[tuple[str | None, _Question | None]] = []
         for completion, gold, kind in samples:
             answer = self._find_answer(completion)
-            longest = MAX_GRID if kind == "reasoning_gym" else MAX_ANSWER
-            if answer is not None and len(answer) <= longest:
+            if answer is not None and len(answer) <= MAX_ANSWER:
                 asked.append((answer, (gold, answer, kind)))
             else:
-                asked.append((answer and answer[:longest], None))
+                asked.append((answer and answer[:MAX_ANSWER], None))
         with self._lock:
             status = self._statuses({question for _, question in asked if question}, progress)
         return [Verdict(status[q] if q else "unparsed", answer) for answer, q in asked]
@@ -120,22 +111,20 @@ class Grader:
     def _statuses(self, questions: set[_Question], progress: bool) -> dict[_Question, Status]:
         status = {question: self._known[question] for question in questions & self._known.keys()}
         new = sorted(questions - status.keys())
-        open_pairs: dict[str, dict[tuple[str, str], list[_Question]]] = {}
+        open_pairs: dict[tuple[str, str], list[_Question]] = {}
         with tqdm(
             total=len(new), desc="grading", unit="answer", mininterval=5, disable=not progress
         ) as bar:
             for question in new:
                 settled = _settle(question)
                 if isinstance(settled, tuple):
-                    module = REASONING_GYM if question[2] == "reasoning_gym" else MATH_VERIFY
-                    open_pairs.setdefault(module, {}).setdefault(settled, []).append(question)
+                    open_pairs.setdefault(settled, []).append(question)
                 else:
                     status[question] = settled
                     bar.update()
-            for module, pairs in open_pairs.items():
-                outcomes = self._workers[module].outcomes(list(pairs), bar.update)
-                for same, outcome in zip(pairs.values(), outcomes, strict=True):
-                    status |= dict.fromkeys(same, outcome)
+            outcomes = self._workers.outcomes(list(open_pairs), bar.update)
+            for same, outcome in zip(open_pairs.values(), outcomes, strict=True):
+                status |= dict.fromkeys(same, outcome)
         self._known |= status
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
@@ -145,9 +134,6 @@ class Grader:
 def _settle(question: _Question) -> Status | tuple[str, str]:
     """The status, or the pair that a process has to compare."""
     gold, answer, kind = question
-    if kind == "reasoning_gym":
-        check_installed()
-        return gold, answer
     if kind == "route":
         return settle_route(gold, answer)
     if kind == "knights":

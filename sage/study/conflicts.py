@@ -110,7 +110,7 @@ def _runs(study: ResolvedStudy) -> Iterator[str]:
             if needs_hints(algorithm) and not getattr(problems, "hints", False):
                 yield (
                     f"{key} draws under hints, but the problems of {model.rl.problems!r} carry "
-                    "none; set hints: true there, which all sources but reasoning_gym can have"
+                    "none; set hints: true there"
                 )
             if needs_strategies(algorithm) and f"sage/{problems.source}" not in STRATEGIES:
                 known = ", ".join(sorted(source.removeprefix("sage/") for source in STRATEGIES))

@@ -39,7 +39,7 @@ _PATTERNS = {
     NAME: "must begin with a letter from A to Z or a digit and go on with these, `_`, `.` and `-`: "
     "it names a folder or a file",
     REPOSITORY: "must be a repository of the Hugging Face hub, owner/name, such as "
-    "Qwen/Qwen2.5-3B-Instruct (for files of this machine see `source` in config/README.md)",
+    "Qwen/Qwen2.5-3B-Instruct (for files of this machine see the examples in config/README.md)",
     r"^[0-9a-f]{40}$": "must be a commit, 40 hexadecimal digits, so that the files stay the same",
     r"^[0-9a-f]{64}$": "must be a SHA-256, 64 hexadecimal digits, as `sha256sum FILE` prints it",
 }
@@ -166,7 +166,7 @@ def _rewritten(reason: str, value: Any) -> str:
     if not isinstance(value, str) or reason not in ("int_type", "float_type"):
         return ""
     if with_unit := _WITH_UNIT.fullmatch(value):
-        return f"; write the number alone, {with_unit[1]}: config/README.md has the unit"
+        return f"; write the number alone, {with_unit[1]}: config/schemas has the unit"
     match = _NUMBER.fullmatch(value)
     if match is None:
         return ""

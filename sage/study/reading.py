@@ -174,7 +174,8 @@ def context_of(exhibit_kind: Callable[[str], type[Exhibit]]) -> dict[str, Any]:
 def _refuse(*messages: str) -> None:
     """Raise StudyError with the faults of each file, if there are any."""
     if messages:
-        raise StudyError("\n".join([*messages, "Every key is explained in config/README.md."]))
+        where = "Every key is explained in config/schemas; `make docs` makes pages of them."
+        raise StudyError("\n".join([*messages, where]))
 
 
 def read_as(kind: type[Content], file: Path) -> Content:

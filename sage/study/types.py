@@ -131,10 +131,6 @@ class Settings(Strict):
     """where the curves of SFT and RL can be watched while they run: a tool that is installed,
     writing to `tracking` in the study's folder and to no server. `auto` is trackio where it is
     installed, else `none`. A change makes no job run again"""
-    publish_to: Annotated[str | None, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = None
-    """an account or organization of the Hugging Face hub, to which `snakemake publish --cores 1`
-    uploads adapters and samples with their cards, as private repositories; it needs a token in
-    `HF_TOKEN`. With `null` nothing is uploaded [name]"""
 
 
 class ResolvedStudy(Strict):

@@ -1,1 +1,1 @@
-"""What people run beside a study: plan, check, watch, compare, verify, archive and publish."""
+"""What people run beside a study: plan, check, watch, compare, verify and archive."""

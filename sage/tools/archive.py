@@ -24,7 +24,7 @@ from sage.study import ResolvedStudy
 SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY")
 """Environment variables whose values must be in no file of an archive."""
 
-LEFT_OUT = ("logs", "scratch", "shards", "partial", "archive", "publish")
+LEFT_OUT = ("logs", "scratch", "shards", "partial", "archive")
 """Folders of the results that are not archived."""
 
 SOURCES = ("sage", "workflow", "config", "profiles", "locks", "reports", "docs")

@@ -34,7 +34,6 @@ TARGETS = {
     "audit": "grade a finished study's samples in two other ways, and count the differences",
     "verify": "check that the results are still the files that jobs wrote",
     "archive": "pack a finished study as one RO-Crate",
-    "publish": "write cards, logbook and scores of a finished study, to share",
 }
 """Commands that are Snakemake's targets, with what they do."""
 

@@ -51,8 +51,6 @@ def ending(target: str, files: Sequence[str], results: Results) -> Iterator[str]
             return
         yield f"Report: {results.page}"
         yield from verdicts(results)
-    elif target == "publish":
-        yield f"publish: {results.published}"
     elif target == "report_partial":
         yield f"Report so far: {results.partial_page}"
     elif files:

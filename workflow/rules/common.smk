@@ -149,7 +149,6 @@ localrules:
     audit,
     verify,
     archive,
-    publish,
 
 
 def code_of(*modules):

@@ -1,4 +1,4 @@
-# Checks results against their records, packs a finished study, and prepares it for publication.
+# Checks results against their records, and packs a finished study.
 
 
 # It has no inputs, because it must not start other jobs.
@@ -32,23 +32,3 @@ rule archive:
         folder=RESULTS.folder,
     script:
         "../scripts/archive.py"
-
-
-# It has no outputs: `publish_to` may have changed, and an upload may have been incomplete.
-rule publish:
-    """Cards, logbook and scores of a finished study."""
-    input:
-        page=RESULTS.page,
-        metrics=RESULTS.metrics("pass_at_k"),
-        claims=RESULTS.metrics("claims"),
-    log:
-        RESULTS.log("publish"),
-    retries: 0
-    conda:
-        ENVIRONMENT
-    params:
-        study=STUDY.model_dump(mode="json"),
-        folder=RESULTS.folder,
-        to=SETTINGS.publish_to,
-    script:
-        "../scripts/publish.py"

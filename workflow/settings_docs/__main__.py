@@ -1,25 +1,21 @@
-"""Write the tables of config/README.md and docs/method.md, and the schemas of config/schemas.
+"""Write the schemas of config/schemas and the tables of docs/method.md.
 
 Run it from the folder of the Snakefile after a type of the study has changed.
 """
 
 from pathlib import Path
 
-from workflow.settings_docs import markdown, methods, schemas
-from workflow.settings_docs.sections import FILES
+from workflow.settings_docs import methods, schemas
 
 
 def documents(config: Path) -> dict[Path, str]:
-    """What each generated file should hold, by its path in the folder `config`."""
-    page, method = config / "README.md", config.parent / "docs/method.md"
+    """What each generated file should hold, by its path; `config` is the folder of that name."""
+    method = config.parent / "docs/method.md"
     files = {
-        config / "schemas" / f"{file.schema}.schema.json": schemas.text(file) for file in FILES
+        config / "schemas" / f"{file.schema}.schema.json": schemas.text(file)
+        for file in schemas.FILES
     }
-    return {
-        page: markdown.filled(page.read_text(encoding="utf-8")),
-        method: methods.filled(method.read_text(encoding="utf-8"), config),
-        **files,
-    }
+    return {method: methods.filled(method.read_text(encoding="utf-8"), config), **files}
 
 
 if __name__ == "__main__":

@@ -11,15 +11,63 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from sage.study.faults import is_model
+from sage.analysis.phrases import PhraseList
+from sage.exhibits import KINDS, kind_class
+from sage.fields import Name
+from sage.problems.entries import Benchmark
+from sage.study.algorithms import Algorithm
+from sage.study.choices import REGISTRIES
+from sage.study.types import Settings, Study
 from sage.study.written import EXTENDS, OTHERS
-from workflow.settings_docs.sections import FAMILIES, Family, File, leaves
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of config/: its name, the type of its content, and its schema's name."""
+
+    name: str
+    content: Any
+    schema: str
+
+
+FILES = (
+    File("config.yaml", Settings, "config"),
+    File("studies/{name}.yaml", Study, "study"),
+    File("algorithms.yaml", dict[Name, Algorithm], "algorithms"),
+    File("benchmarks.yaml", dict[Name, Benchmark], "benchmarks"),
+    File("patterns.yaml", dict[Name, PhraseList], "patterns"),
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Classes that the key `kind` of a section names; it can also name `module:Class`.
+
+    The section is that of `field` in `owner`. `kinds` maps names to types. Their fields are
+    those of the section itself if `flat`, else those of its key `settings`; the
+    name alone can then stand in place of a section that needs no other key.
+    """
+
+    owner: type[BaseModel]
+    field: str
+    kinds: Mapping[str, type[BaseModel]]
+    flat: bool = False
+
+
+FAMILIES = (
+    *(
+        Family(Algorithm, key, {kind: registry.settings(kind) for kind in registry.classes})
+        for key, registry in REGISTRIES.items()
+    ),
+    Family(Study, "exhibits", {kind: kind_class(kind) for kind in KINDS}, flat=True),
+)
 
 _OWN = {
     "type": "string",
@@ -137,8 +185,7 @@ def _owner(family: Family, content: Any, definitions: dict[str, Any]) -> dict[st
 
 def _open(key: dict[str, Any], family: Family, definitions: dict[str, Any]) -> None:
     """Let the sections of a key be of every kind of the family, and of kinds of one's own."""
-    annotation = family.owner.model_fields[family.field].annotation
-    (base,) = {leaf.__name__ for leaf in leaves(annotation) if is_model(leaf)}
+    (base,) = {part["$ref"].rpartition("/")[2] for part in _schemas(key) if "$ref" in part}
     names = {name: f"{family.field} {name}" for name in family.kinds}
     for name, kind in family.kinds.items():
         definition = TypeAdapter(kind).json_schema()

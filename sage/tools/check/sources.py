@@ -101,8 +101,7 @@ def _bases(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
             there = "fetched" if is_there else "in the mirror" if is_copied else ""
             yield _source(f"base {name}", [(base.repository, base.revision, "")], there)
         elif isinstance(base, PackageBase):
-            here = "fetched" if is_there else ""
-            yield _package(f"base {name}", base.package, base.package, "smollm", here)
+            yield _package(f"base {name}", base.package, is_there)
 
 
 def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
@@ -115,10 +114,6 @@ def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
             there = "fetched" if is_there else "in the mirror" if is_copied else ""
             hub = settings.repository, settings.revision, "--repo-type dataset "
             yield _source(f"problems {name}", [hub], there)
-        elif settings.source == "reasoning_gym":
-            # Scorers run wherever completions are graded, so a file that is there is not enough.
-            needed = f"reasoning-gym's {settings.task}"
-            yield _package(f"problems {name}", "reasoning_gym", needed, "reasoning-gym")
         elif settings.source == "benchmark":
             levels = [str(level) for level in settings.levels] if settings.levels else None
             yield _data_set(study, settings.benchmark, levels, is_there)
@@ -127,13 +122,12 @@ def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
             yield _data_set(study, model.sft.data, None, results.parent(name).is_dir())
 
 
-def _package(what: str, package: str, needed: str, extra: str, there: str = "") -> Finding:
-    """What comes from a package of an extra, unless it is `there` already."""
+def _package(what: str, package: str, is_there: bool) -> Finding:
+    """The package of the extra `smollm` that holds weights, unless they are there already."""
     is_installed = importlib.util.find_spec(package) is not None
-    here = there or ("installed" if is_installed else "not installed")
-    compiled = "; it needs a C compiler" if extra == "reasoning-gym" else ""
-    way_out = f"run `python3 workflow/install.py .venv --extra {extra}`{compiled}"
-    return need(what, needed, here, bool(there) or is_installed, way_out)
+    here = "fetched" if is_there else "installed" if is_installed else "not installed"
+    way_out = "run `python3 workflow/install.py .venv --extra smollm`"
+    return need(what, package, here, is_there or is_installed, way_out)
 
 
 def _data_set(
