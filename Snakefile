@@ -35,7 +35,7 @@ onstart:
     hold_results()
     os.environ[COMMIT] = git_commit()
     register_study()
-    note_owner(Path.cwd())
+    note_owner(Path.cwd(), executor(None))
     let_scheduler_sleep()
 
 
