@@ -16,16 +16,17 @@ container: "container/sage.sif"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/inputs.smk"
+include: "workflow/rules/shown.smk"
+include: "workflow/rules/resources.smk"
+include: "workflow/rules/starting.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/base.smk"
-include: "workflow/rules/sft.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/audit.smk"
-include: "workflow/rules/measure.smk"
 include: "workflow/rules/exhibits.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/compare.smk"
 include: "workflow/rules/records.smk"
 include: "workflow/rules/targets.smk"
 
@@ -34,7 +35,7 @@ onstart:
     hold_results()
     os.environ[COMMIT] = git_commit()
     register_study()
-    note_owner(Path.cwd())
+    note_owner(Path.cwd(), executor(None))
     let_scheduler_sleep()
 
 

@@ -163,21 +163,20 @@ def test_editing_a_notice_or_a_claim_reads_no_samples(project: Path) -> None:
     assert planned_rules(output) == {"claims", "page"}
 
 
-def input_functions(name: str, **names: Any) -> SimpleNamespace:
-    """The functions of a file of workflow/inputs that is plain Python; `names` are what it uses."""
-    exec((ROOT / f"workflow/inputs/{name}.smk").read_text(encoding="utf-8"), names)
+def input_functions(**names: Any) -> SimpleNamespace:
+    """The functions of workflow/rules/inputs.smk, plain Python; `names` are what they use."""
+    exec((ROOT / "workflow/rules/inputs.smk").read_text(encoding="utf-8"), names)
     return SimpleNamespace(**names)
 
 
 def test_what_changes_no_result_is_no_parameter_of_a_job(smoke_study: ResolvedStudy) -> None:
     of = SimpleNamespace(model="tiny", algorithm="grpo", benchmark="arithmetic")
-    training = input_functions("train", STUDY=smoke_study)
+    inputs = input_functions(STUDY=smoke_study)
     settings = smoke_study.model("tiny").rl.model_dump()
-    assert training.rl_settings(of) == {k: v for k, v in settings.items() if k != "watch"}
+    assert inputs.rl_settings(of) == {k: v for k, v in settings.items() if k != "watch"}
     row = smoke_study.algorithms["grpo"].model_dump()
-    assert training.algorithm_settings(of) == row | {"title": ""}
-    problems = input_functions("data", STUDY=smoke_study).problem_set(of)
-    assert problems == smoke_study.problem_set("arithmetic") | {"title": ""}
+    assert inputs.algorithm_settings(of) == row | {"title": ""}
+    assert inputs.problem_set(of) == smoke_study.problem_set("arithmetic") | {"title": ""}
 
 
 def test_a_model_with_another_engine_reruns_no_sampling_of_others(
@@ -190,7 +189,8 @@ def test_a_model_with_another_engine_reruns_no_sampling_of_others(
     }
     study = smoke_study.study.model_copy(update={"models": models})
     study = smoke_study.model_copy(update={"study": study})
-    inputs = input_functions("evaluate", STUDY=study, code_of=lambda *modules: modules)
+    inputs = input_functions(STUDY=study)
+    inputs.sampling_code.__globals__["code_of"] = lambda *modules: modules
     engines = {
         name: inputs.sampling_code(SimpleNamespace(model=name))[1:] for name in ("tiny", "other")
     }

@@ -3,7 +3,8 @@
 `make test-slurm` brings the executor plugin; the cluster is one node, started by the tests where
 Debian's slurm-wlm and munge are installed. In the one run there, an RL job is cancelled and
 another hangs until its time is over, each after a checkpoint; the end must be that of a run
-without SLURM. In another run Snakemake is itself a job, and one of its jobs takes too much memory.
+without SLURM. In another run Snakemake is itself a job, and one of its jobs takes too much memory;
+in a third Snakemake is killed, and its job goes on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import slurm_cluster
 import yaml
 from conftest import ROOT, copy_project, snakemake_in
 
+from sage.runtime.survivors import COMMAND
 from sage.tools.slurm import LARGEST, PARTITION_FILE
 
 NO_PLUGIN = "snakemake-executor-plugin-slurm is not installed: make test-slurm"
@@ -253,6 +255,66 @@ def test_snakemake_as_a_job_sees_its_jobs_end_and_gives_a_killed_one_more_memory
     assert partition["max_gpu"] == 2
     kept = re.findall("^SLURM_.*", (tmp_path / "here").read_text(), re.M)
     assert kept == ["SLURM_CONF=/etc/slurm/slurm.conf"]
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {root!r})
+from pathlib import Path
+from sage.runtime.survivors import note_owner
+
+onstart:
+    note_owner(Path.cwd(), workflow.executor_plugin.name)
+
+rule long:
+    output: "long"
+    shell: "echo started >> runs; until test -e go; do sleep 0.2; done; touch {{output}}"
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
+def test_a_new_run_does_not_start_beside_the_jobs_of_a_killed_one(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(KILLED.format(root=str(ROOT)))
+    shutil.copytree(ROOT / "profiles/slurm", tmp_path / "profiles/slurm")
+    quick = ["--slurm-status-command", "squeue", "--latency-wait", "5"]
+    quick += ["--slurm-init-seconds-before-status-checks", "1"]
+    words = ["run", "--workflow-profile", "profiles/slurm", *quick]
+    python = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def start(*where: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*where, sys.executable, "-m", COMMAND, *words],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": python, "PATH": tools},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    with slurm_cluster.cluster(tmp_path / "cluster"):
+        first = start()
+        while not (tmp_path / "runs").exists():
+            assert first.poll() is None, first.communicate()[0]
+            time.sleep(0.2)
+        first.kill()
+        first.communicate()
+        (job,) = slurm_cluster.jobs()
+        beside = start("unshare", "--pid", "--fork", "--mount-proc")  # sees no process of the job
+        said = beside.communicate(timeout=100)[0]
+        assert beside.returncode == 1
+        assert f"`scancel {job.slurm_id}`; then run the same command again" in said
+        (tmp_path / "go").touch()
+        while slurm_cluster.jobs()[0].state != "COMPLETED":
+            time.sleep(0.2)
+        last = start()
+        said = last.communicate(timeout=200)[0]
+        assert last.returncode == 0, said
+        assert "lock of a Snakemake that was killed is released" in said
+        assert len(slurm_cluster.jobs()) == 1
+    assert (tmp_path / "runs").read_text() == "started\n"
 
 
 @pytest.fixture(scope="module")

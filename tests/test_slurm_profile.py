@@ -15,7 +15,7 @@ from snakemake.profiles import ProfileConfigFileParser
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.tools.plan import plan, render_plan
-from sage.tools.slurm import LARGEST, PARTITION_FILE, minutes, partitions
+from sage.tools.slurm import CPUS_PER_GPU, LARGEST, PARTITION_FILE, minutes, partitions
 
 SINFO = """#!/bin/sh
 cat <<END
@@ -72,6 +72,19 @@ def test_the_profile_takes_partitions_account_and_limits_from_the_cluster(tools:
     }
 
 
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "asked"), [(64, 4, 8), (4, 2, 2), (16, 8, 2), (2, 4, 1), (6, 0, 8)]
+)
+def test_a_job_asks_for_no_more_cpus_than_every_node_has_for_its_gpus(
+    tools: Path, cpus: int, gpus: int, asked: int
+) -> None:
+    put(tools)
+    assert "cpus_per_gpu=8" in read()["default-resources"]
+    node = f"small|up|10:00:00|{cpus}|64000|{f'gpu:{gpus}' if gpus else '(null)'}"
+    (tools / "sinfo").write_text(SINFO.replace("\nEND", f"\n{node}\nEND"))
+    assert f"cpus_per_gpu={asked}" in read()["default-resources"]
+
+
 def test_names_in_the_environment_stand_before_those_of_the_cluster(
     tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +100,7 @@ def test_without_a_cluster_the_profile_can_still_be_read() -> None:
     profile = read()
     assert not {key for key in profile if key.startswith(("slurm-part", "slurm-eff"))}
     assert not any("slurm_account" in one for one in profile["default-resources"])
+    assert f"cpus_per_gpu={CPUS_PER_GPU}" in profile["default-resources"]
     assert sorted(profile["resources"]) == [f"{key}={size}" for key, size in LARGEST.items()]
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from sage.runtime.survivors import note_owner
 
 onstart:
-    note_owner(Path.cwd())
+    note_owner(Path.cwd(), "local")
 
 rule all:
     output: "done"
@@ -63,7 +63,7 @@ def test_a_folder_without_a_lock_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_lock_without_its_owner_is_released(tmp_path: Path) -> None:
     path = lock(tmp_path)
-    note_owner(tmp_path)  # this very process, which is no Snakemake
+    note_owner(tmp_path, "local")  # this very process, which is no Snakemake
     assert release_stale_lock(tmp_path)
     assert not path.exists()
 
@@ -77,6 +77,73 @@ def test_a_lock_of_another_machine_stays(tmp_path: Path) -> None:
     command = f"run `{Path(sys.executable).parent}/snakemake --cores 1 --unlock`, then the same"
     assert command in str(error.value)
     assert path.exists()
+
+
+@pytest.fixture
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A cluster on which no process of another node can be seen; its squeue prints `lines`."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setattr(psutil, "process_iter", lambda: iter(()))
+    monkeypatch.setenv("SLURM_JOB_ID", "40")
+
+    def says(*lines: str, status: int = 0) -> None:
+        words = "".join(f"echo '{line}'\n" for line in lines)
+        (tools / "squeue").write_text(f"#!/bin/sh\n{words}exit {status}\n")
+        (tools / "squeue").chmod(0o755)
+
+    return says
+
+
+@pytest.mark.parametrize("host", ["here", "other"])
+def test_a_lock_stays_while_slurm_has_jobs_of_the_folder(
+    host: str, tmp_path: Path, squeue: Callable[..., None]
+) -> None:
+    """They outlive their Snakemake, and no process of theirs is seen here."""
+    path, name = lock(tmp_path), "sage_697bc020-3702"
+    note_owner(tmp_path, "slurm")
+    if host == "other":
+        owner = {"host": host, "pid": 7, "executor": "slurm"}
+        (tmp_path / ".snakemake/owner.json").write_text(json.dumps(owner))
+    (link := tmp_path / "link").symlink_to(tmp_path)
+    squeue(
+        f"12|{name}|(null)|{tmp_path}",
+        f"13|another_name|rule_rl_wildcards_tiny_grpo_1|{link}",
+        f"14|{name}|rule_rl|{tmp_path}/elsewhere",
+        f"15|bash|(null)|{tmp_path}",
+        f"16|sage|(null)|{tmp_path}",  # a controller that is not this one
+        f"40|sage|(null)|{tmp_path}",
+    )
+    with pytest.raises(Locked, match=r"jobs of .* \(12, 13, 16\).*`scancel 12 13 16`") as error:
+        release_stale_lock(tmp_path)
+    assert "unlock" not in str(error.value)
+    assert path.exists()
+    squeue(f"14|{name}|rule_rl|{tmp_path}/elsewhere")
+    if host == "here":
+        assert release_stale_lock(tmp_path)
+    else:
+        with pytest.raises(Locked, match=r"process 7 on other.*--unlock`, then the same command"):
+            release_stale_lock(tmp_path)
+
+
+def test_a_lock_stays_while_slurm_does_not_answer(
+    tmp_path: Path, squeue: Callable[..., None]
+) -> None:
+    path = lock(tmp_path)
+    note_owner(tmp_path, "slurm")
+    squeue(status=1)
+    says = r"squeue does not answer.*If there are none, run `.*--unlock`"
+    with pytest.raises(Locked, match=says):
+        release_stale_lock(tmp_path)
+    assert path.exists()
+    note_owner(tmp_path, "local")  # on a machine that has SLURM's tools and no cluster
+    assert release_stale_lock(tmp_path)
+
+
+def test_the_profile_names_jobs_as_the_lock_expects_them() -> None:
+    assert "\nslurm-jobname-prefix: sage\n" in (ROOT / "profiles/slurm/profile.yaml").read_text()
+    assert "--job-name=sage\n" in (ROOT / "profiles/slurm/controller.sh").read_text()
 
 
 @pytest.mark.parametrize(

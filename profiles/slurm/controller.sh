@@ -18,4 +18,5 @@ for name in $(compgen -e SLURM_); do
     [[ $name == SLURM_CONF ]] || unset "$name"
 done
 
-exec snakemake --workflow-profile profiles/slurm "$@"
+# It releases the lock of a controller that was killed, unless jobs of it are still in the queue.
+exec sage-rlvr run --verbose --workflow-profile profiles/slurm "$@"

@@ -1,9 +1,9 @@
 """What a killed Snakemake leaves behind: jobs that still run, and a lock that nobody holds.
 
 A job ends soon after the Snakemake that started it (`ends_with_snakemake`), so that no two jobs
-write the same files. A lock is released where no Snakemake of this folder is alive
-(`release_stale_lock`), and never beside a living one. Snakemake's lock is that of a working folder;
-the results have their own (`hold`), which ends with the process.
+write the same files; one in SLURM's queue does not. A lock is released where no Snakemake of this
+folder is alive and SLURM has no job of it (`release_stale_lock`). Snakemake's lock is that of a
+working folder; the results have their own (`hold`), which ends with the process.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 import psutil
 
 from sage.runtime import fork_server
+from sage.runtime.devices import printed_by
 from sage.runtime.files import write_text_atomic
 from sage.runtime.fork_server import FORKED
 
@@ -81,9 +82,10 @@ def is_fork() -> bool:
     return os.environ.get(FORKED, "").split()[:1] == [str(os.getpid())]
 
 
-def note_owner(folder: Path) -> None:
-    """Note which process, on which machine, works in `folder`; Snakemake calls it at its start."""
-    owner = {"host": socket.gethostname(), "pid": os.getpid()}
+def note_owner(folder: Path, executor: str) -> None:
+    """Note which process, on which machine, works in `folder`, and where its jobs run (`local`,
+    `slurm`); Snakemake calls it at its start."""
+    owner = {"host": socket.gethostname(), "pid": os.getpid(), "executor": executor}
     write_text_atomic(folder / OWNER, json.dumps(owner) + "\n")
 
 
@@ -116,8 +118,9 @@ def hold(results: Path) -> None:
 def release_stale_lock(folder: Path) -> bool:
     """Remove Snakemake's lock from `folder` if whoever held it is gone; whether there was one.
 
-    Waits for jobs of a killed Snakemake, which end by themselves. Raises Locked if a Snakemake
-    works here, on this machine or, for all that is known, on another.
+    Waits for jobs of a killed Snakemake on this machine, which end by themselves. Raises Locked if
+    SLURM has jobs of this folder, which outlive their Snakemake, or if a Snakemake works here, on
+    this machine or, for all that is known, on another.
     """
     locks = folder / ".snakemake" / "locks"
     if not locks.is_dir() or not any(locks.iterdir()):
@@ -125,12 +128,10 @@ def release_stale_lock(folder: Path) -> bool:
     owner = {"host": socket.gethostname(), "pid": 0}
     with contextlib.suppress(OSError, ValueError):
         owner = json.loads((folder / OWNER).read_text(encoding="utf-8"))
-    if owner["host"] != socket.gethostname():
-        raise Locked(
-            f"{folder} is locked by process {owner['pid']} on {owner['host']}. If Snakemake is not "
-            f"running there, run `{Path(sys.executable).with_name('snakemake')} --cores 1 "
-            "--unlock`, then the same command again"
-        )
+    unlock = (
+        f"run `{Path(sys.executable).with_name('snakemake')} --cores 1 --unlock`, then the same "
+        "command again"
+    )
     others = (process for process in psutil.process_iter() if process.pid != os.getpid())
     for process in filter(_is_snakemake, others):
         if _is_in(process, folder):
@@ -138,6 +139,17 @@ def release_stale_lock(folder: Path) -> bool:
                 f"Snakemake (process {process.pid}) is running in {folder}; wait for its end, or "
                 "stop it"
             )
+    if owner.get("executor") == "slurm" and (queued := _queued(folder, unlock)):
+        raise Locked(
+            f"SLURM still has jobs of {folder} ({', '.join(queued)}), and a second run would train "
+            "the same policies beside them. Wait for their end, their results are kept, or stop "
+            f"them with `scancel {' '.join(queued)}`; then run the same command again"
+        )
+    if owner["host"] != socket.gethostname():
+        raise Locked(
+            f"{folder} is locked by process {owner['pid']} on {owner['host']}. If Snakemake is not "
+            f"running there, {unlock}"
+        )
     deadline = time.monotonic() + JOBS_LEAVE_SECONDS
     while jobs := [process.pid for process in psutil.process_iter() if _is_job(process, folder)]:
         if time.monotonic() > deadline:
@@ -145,6 +157,27 @@ def release_stale_lock(folder: Path) -> bool:
         time.sleep(POLL_SECONDS / 4)
     shutil.rmtree(locks)
     return True
+
+
+def _queued(folder: Path, unlock: str) -> list[str]:
+    """The ids of SLURM's jobs, waiting or running, that a run in `folder` submitted or is.
+
+    Raises Locked where SLURM does not say.
+    """
+    said = printed_by("squeue", "--me", "--noheader", "--format=%i|%j|%k|%Z")
+    if said is None:
+        raise Locked(
+            f"squeue does not answer, so jobs of a killed Snakemake may still work in {folder}; "
+            f"run the same command where and when it does. If there are none, {unlock}"
+        )
+    jobs = (line.strip().split("|", 3) for line in said.splitlines() if line.count("|") >= 3)
+    return [
+        number
+        for number, name, comment, place in jobs
+        if (re.fullmatch("sage(_.*)?", name) or comment.startswith("rule_"))
+        and number != os.environ.get("SLURM_JOB_ID")
+        and Path(place).resolve() == folder.resolve()
+    ]
 
 
 def _watch(parent: psutil.Process, done: threading.Event) -> None:

@@ -27,13 +27,17 @@ PARTITION_FILE = Path(".snakemake/slurm-partitions.yaml")
 LARGEST = {"mem_mb": 1_000_000, "runtime": 2880}
 """Limits of a request, in MB and minutes, where `sinfo` does not answer."""
 
+CPUS_PER_GPU = 8
+"""What a job asks for where every node with GPUs has as many CPUs for each of them."""
+
 _ASKED = ("sinfo", "--noheader", "--exact", "--format", "%P|%a|%l|%c|%m|%G")
 
 
 @dataclass(frozen=True)
 class Partition:
     """A partition, by its largest node: `minutes` that a job may take (infinity without limit),
-    CPUs, memory in MB, GPUs, and the kinds of GPU with their number on a node."""
+    CPUs, memory in MB, GPUs, and the kinds of GPU with their number on a node; `cpus_per_gpu` is
+    that of the node with the fewest (0 without GPUs)."""
 
     name: str
     minutes: float
@@ -41,6 +45,7 @@ class Partition:
     memory_mb: int
     gpus: int
     kinds: tuple[str, ...]
+    cpus_per_gpu: int
 
     def takes(self, gpus: int, memory_gb: float, hours: float) -> bool:
         """Whether a job with these requests can ever run here."""
@@ -65,7 +70,8 @@ def partitions() -> list[Partition]:
         cpus, memory = (int(re.sub(r"\D", "", size) or 0) for size in sizes[:2])
         kinds = re.findall(r"gpu(?::[^:,(]+)?:\d+", sizes[2])
         gpus = sum(int(kind.rpartition(":")[2]) for kind in kinds)
-        node = Partition(name, minutes(limit), cpus, memory, gpus, tuple(kinds))
+        each_gpu = max(1, cpus // gpus) if gpus else 0
+        node = Partition(name, minutes(limit), cpus, memory, gpus, tuple(kinds), each_gpu)
         nodes.setdefault(name, []).append(node)
     return [
         Partition(
@@ -75,6 +81,7 @@ def partitions() -> list[Partition]:
             max(node.memory_mb for node in each),
             max(node.gpus for node in each),
             tuple(dict.fromkeys(kind for node in each for kind in node.kinds)),
+            min((node.cpus_per_gpu for node in each if node.gpus), default=0),
         )
         for name, each in nodes.items()
     ]
@@ -92,7 +99,8 @@ def minutes(limit: str) -> float:
 
 def profile() -> dict[str, Any]:
     """What profiles/slurm sets: `account` (empty if unknown), `partitions` (the plugin's file, or
-    empty), `limits` of a request, `accounting` (whether `sacct` knows past jobs)."""
+    empty), `limits` of a request, `cpus_per_gpu` that every node with GPUs has, `accounting`
+    (whether `sacct` knows past jobs)."""
     offered = partitions()
     if offered:
         content = {"partitions": {each.name: _limits(each) for each in offered}}
@@ -107,6 +115,7 @@ def profile() -> dict[str, Any]:
         "account": _account(),
         "partitions": str(PARTITION_FILE) if offered else "",
         "limits": LARGEST | known,
+        "cpus_per_gpu": min([CPUS_PER_GPU, *(each.cpus_per_gpu for each in offered if each.gpus)]),
         "accounting": printed_by("sacct", "--noheader", "--starttime", "now") is not None,
     }
 

@@ -1,4 +1,5 @@
-# The base of every model, before `sft.smk` fine-tunes it.
+# The base of every model: made, fetched or adopted, and fine-tuned to the answer format where the
+# model has an `sft` section.
 
 
 rule pretrain:
@@ -19,7 +20,7 @@ rule pretrain:
         mem_mb=growing(4000),
         runtime=growing(60),
     params:
-        base=base_settings,
+        base=lambda w: STUDY.model(w.model).base.model_dump(),
     script:
         "../scripts/pretrain.py"
 
@@ -40,8 +41,8 @@ rule fetch:
         mem_mb=growing(8000),
         runtime=growing(240),
     params:
-        data=data_of_base,
-        base=base_settings,
+        data=lambda w: sums_of_base(w.model),
+        base=lambda w: STUDY.model(w.model).base.model_dump(),
     script:
         "../scripts/fetch.py"
 
@@ -61,3 +62,52 @@ rule adopt:
         ENVIRONMENT
     script:
         "../scripts/adopt.py"
+
+
+rule examples:
+    """What SFT trains on."""
+    input:
+        code=code_of("sage.training.examples"),
+    output:
+        examples=RESULTS.examples("{model}"),
+    log:
+        RESULTS.log("models/{model}/examples"),
+    wildcard_constraints:
+        model=one_of(models_with_sft()),
+    conda:
+        ENVIRONMENT
+    params:
+        data=lambda w: sums_of_sft(w.model),
+        examples=example_settings,
+        source=sft_source,
+    script:
+        "../scripts/examples.py"
+
+
+rule sft:
+    """Supervised fine-tuning to the answer format."""
+    input:
+        checkpoint=RESULTS.pretrained("{model}"),
+        examples=RESULTS.examples("{model}"),
+        code=code_of("sage.training.sft"),
+    output:
+        checkpoint=directory(RESULTS.parent("{model}")),
+    log:
+        RESULTS.log("models/{model}/base"),
+    wildcard_constraints:
+        model=one_of(models_with_sft()),
+    priority: 2
+    conda:
+        ENVIRONMENT
+    resources:
+        gpu=gpus,
+        gpus_asked=gpus,
+        mem_mb=memory,
+        runtime=minutes,
+    params:
+        sft=lambda w: STUDY.model(w.model).sft.model_dump(),
+        source=sft_source,
+        device=SETTINGS.device,
+        scratch=lambda w: RESULTS.sft_scratch(w.model),
+    script:
+        "../scripts/sft.py"

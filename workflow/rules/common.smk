@@ -1,4 +1,4 @@
-# The study, validated before any job, and small functions that name files and settings.
+# The study, validated before any job, and what holds for every job.
 
 import importlib.util
 import os
@@ -88,28 +88,6 @@ os.environ.update(
 )
 
 
-# What people see after other jobs have failed.
-ON_ERROR = (
-    "The log of a failed job ends with what was wrong. A log that ends in the middle is of a job "
-    "that was killed from outside, most often for lack of memory: run fewer jobs at once "
-    "(--cores); on a cluster raise memory_gb in the job section of its model. Then run the same "
-    "command again: it continues where it stopped."
-)
-
-
-def hold_results():
-    """Stops the run before any job if nothing can be written, or another run writes there.
-
-    Targets that only tell something, such as `plan`, may run beside it.
-    """
-    try:
-        require_writable(RESULTS.folder)
-        if any(job.output for job in workflow.dag.needrun_jobs()):
-            hold(RESULTS.folder)
-    except (Fault, Locked) as error:
-        refuse(error)
-
-
 def one_of(names):
     """A wildcard's constraint: one of `names`; with no names it matches nothing."""
     return "|".join(map(re.escape, names)) or "(?!)"
@@ -149,56 +127,3 @@ localrules:
     audit,
     verify,
     archive,
-
-
-def code_of(*modules):
-    """The source files that the given modules depend on."""
-    return beside_snakefile(
-        {file for module in modules for file in module_files(module, WITHOUT_EFFECT)}
-    )
-
-
-def run_of(wildcards):
-    """The policy that the wildcards name."""
-    return Run(wildcards.model, wildcards.algorithm, wildcards.seed)
-
-
-def beside_snakefile(files):
-    """Paths as Snakemake names them: relative to the repository if they are inside it."""
-    return sorted(
-        str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
-        for path in map(Path, files)
-    )
-
-
-def all_samples():
-    """Files of all samples of the study."""
-    models = STUDY.study.models
-    pairs = [pair for model in models for pair in STUDY.evaluated_runs(model)]
-    return [RESULTS.samples(*pair) for pair in pairs]
-
-
-def all_policies():
-    """Folders of every trained policy of the study."""
-    models = STUDY.study.models
-    return [
-        RESULTS.policy(run) for model in models for run in STUDY.trained_runs(model)
-    ]
-
-
-def problem_files(names):
-    return [RESULTS.problems(name) for name in names]
-
-
-include: "../inputs/resources.smk"
-include: "../inputs/data.smk"
-include: "../inputs/base.smk"
-include: "../inputs/sft.smk"
-include: "../inputs/train.smk"
-include: "../inputs/evaluate.smk"
-include: "../inputs/audit.smk"
-include: "../inputs/exhibits.smk"
-include: "../inputs/measure.smk"
-include: "../inputs/report.smk"
-include: "../inputs/compare.smk"
-include: "../inputs/targets.smk"

@@ -12,7 +12,7 @@ rule problems:
     conda:
         ENVIRONMENT
     params:
-        data=data_of_set,
+        data=lambda w: sums_of_set(w.benchmark),
         problem_set=problem_set,
     script:
         "../scripts/problems.py"

@@ -5,7 +5,7 @@ rule sample:
     """Graded samples of a policy on a benchmark."""
     input:
         base=RESULTS.parent("{model}"),
-        policy=trained_policy,
+        policy=lambda w: [] if w.algorithm == BASE else RESULTS.policy(run_of(w)),
         problems=RESULTS.problems("{benchmark}"),
         code=sampling_code,
     output:
@@ -21,10 +21,11 @@ rule sample:
         mem_mb=memory,
         runtime=minutes,
     params:
-        evaluation=evaluation_settings,
-        batch_size=batch_size,
-        shard_size=shard_size,
-        shards=sample_shards,
+        evaluation=lambda w: STUDY.evaluation(w.model).decisive(),
+        batch_size=lambda w: STUDY.evaluation(w.model).batch_size,
+        shard_size=lambda w: STUDY.evaluation(w.model).shard_size,
+        # Not declared, like checkpoints of training.
+        shards=lambda w: RESULTS.sample_shards(run_of(w), w.benchmark),
         device=SETTINGS.device,
     script:
         "../scripts/sample.py"

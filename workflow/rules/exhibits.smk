@@ -1,4 +1,46 @@
-# Tables and figures of measured exhibits. The registry of `sage.exhibits` knows what a kind makes.
+# Measures each exhibit into its own folder, and shows it as tables and figures. The registry of
+# `sage.exhibits` knows what a kind needs and makes. Exhibits that need a model are measured by a
+# rule of their own, because their jobs need other resources.
+
+
+rule measure:
+    """What an exhibit measures."""
+    input:
+        unpack(inputs_of),
+        code=measuring_code,
+    output:
+        folder=directory(RESULTS.measured("{exhibit}")),
+    log:
+        RESULTS.log("metrics/{exhibit}"),
+    wildcard_constraints:
+        exhibit=one_of(WITHOUT_MODEL),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(60),
+    params:
+        exhibit=exhibit_settings,
+        settings=lambda w: kind_of(STUDY, w.exhibit).settings(STUDY, w.exhibit),
+        shards=lambda w: RESULTS.exhibit_shards(w.exhibit),
+        device="cpu",
+    script:
+        "../scripts/measure.py"
+
+
+use rule measure as measure_with_model with:
+    wildcard_constraints:
+        exhibit=one_of(WITH_MODEL),
+    resources:
+        gpu=gpus,
+        gpus_asked=gpus,
+        mem_mb=memory,
+        runtime=minutes,
+    params:
+        exhibit=exhibit_settings,
+        settings=lambda w: kind_of(STUDY, w.exhibit).settings(STUDY, w.exhibit),
+        shards=lambda w: RESULTS.exhibit_shards(w.exhibit),
+        device=SETTINGS.device,
 
 
 rule table:
@@ -11,7 +53,7 @@ rule table:
         csv=report(
             RESULTS.table("{table}"),
             caption="../../reports/captions/exhibit.rst",
-            category=table_category,
+            category=lambda w: shown_by(w).category or "Tables",
             labels={"exhibit": "{table}"},
         ),
         tex=RESULTS.table("{table}", "tex"),
@@ -25,7 +67,7 @@ rule table:
     params:
         study=shown_study,
         piece=piece_of,
-        contents=contents,
+        contents=lambda w: shown_by(w).contents,
     script:
         "../scripts/exhibit.py"
 
@@ -38,7 +80,7 @@ use rule table as figure with:
         svg=report(
             RESULTS.figure("{figure}"),
             caption="../../reports/captions/exhibit.rst",
-            category=figure_category,
+            category=lambda w: shown_by(w).category or "Figures",
             labels={"exhibit": "{figure}"},
         ),
         pdf=RESULTS.figure("{figure}", "pdf"),

@@ -1,4 +1,23 @@
-# Checks results against their records, and packs a finished study.
+# Checks results against their records and against a kept run (--config kept=FOLDER), and packs
+# a finished study.
+
+
+# The table says what lies outside of what the kept runs let expect; the rule fails if more
+# does than chance allows. The study's own metrics are no input, because it must not start a study.
+rule compare:
+    """Compares the finished study with a kept run (--config kept=FOLDER); fails if they differ."""
+    input:
+        kept=file_of_kept_run,
+    log:
+        RESULTS.log("compare"),
+    retries: 0
+    conda:
+        ENVIRONMENT
+    params:
+        metrics=RESULTS.metrics("pass_at_k"),
+        table=RESULTS.metrics("compare", "csv"),
+    script:
+        "../scripts/compare.py"
 
 
 # It has no inputs, because it must not start other jobs.

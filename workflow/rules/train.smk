@@ -19,9 +19,9 @@ rule rl:
     input:
         parent=RESULTS.parent("{model}"),
         reference=kl_reference,
-        problems=training_problems,
+        problems=lambda w: STUDY.training_problems(RESULTS, w.model),
         code=code_of("sage.training.rl"),
-        choices=algorithm_code,
+        choices=lambda w: code_of_algorithms([w.algorithm]),
     output:
         policy=directory(RESULTS.policy(RUN)),
     log:
@@ -39,7 +39,8 @@ rule rl:
         rl=rl_settings,
         algorithm=algorithm_settings,
         device=SETTINGS.device,
-        scratch=rl_scratch,
-        snapshots=snapshots,
+        # Not declared: Snakemake deletes failed outputs, and a run goes on from its checkpoints.
+        scratch=lambda w: RESULTS.rl_scratch(run_of(w)),
+        snapshots=lambda w: STUDY.snapshots(w.model, w.algorithm),
     script:
         "../scripts/rl.py"

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from sage.analysis.phrases import PhraseList
+from sage.exhibits.phrases import PhraseList
 from sage.exhibits import KINDS, kind_class
 from sage.fields import Name
 from sage.problems.entries import Benchmark

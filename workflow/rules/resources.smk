@@ -54,15 +54,3 @@ def gpu_limit(wildcards):
     limit = workflow.global_resources.get("gpu")
     jobs = limit.value if limit else len(places())
     return ceil(jobs / jobs_per_gpu())
-
-
-def let_scheduler_sleep():
-    """Lift Snakemake's default limit of 100 jobs a second; another limit stays.
-
-    With it Snakemake 9 wakes its scheduler once a second for every job that has ended: after
-    hundreds of jobs that takes a core.
-    """
-    scheduler, settings = workflow.scheduler, workflow.scheduling_settings
-    limit = settings.max_jobs_per_timespan
-    if limit and (limit.max_jobs, limit.timespan) == (100, 1):
-        scheduler.job_rate_limiter = None

@@ -1,0 +1,172 @@
+# Files and settings that the rules read, where it takes more than a line to name them.
+
+from functools import cache
+
+
+def code_of(*modules):
+    """The source files that the given modules depend on."""
+    return beside_snakefile(
+        {file for module in modules for file in module_files(module, WITHOUT_EFFECT)}
+    )
+
+
+def run_of(wildcards):
+    """The policy that the wildcards name."""
+    return Run(wildcards.model, wildcards.algorithm, wildcards.seed)
+
+
+def beside_snakefile(files):
+    """Paths as Snakemake names them: relative to the repository if they are inside it."""
+    return sorted(
+        str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
+        for path in map(Path, files)
+    )
+
+
+def all_samples():
+    """Files of all samples of the study."""
+    models = STUDY.study.models
+    pairs = [pair for model in models for pair in STUDY.evaluated_runs(model)]
+    return [RESULTS.samples(*pair) for pair in pairs]
+
+
+def all_policies():
+    """Folders of every trained policy of the study."""
+    models = STUDY.study.models
+    return [
+        RESULTS.policy(run) for model in models for run in STUDY.trained_runs(model)
+    ]
+
+
+def problem_files(names):
+    return [RESULTS.problems(name) for name in names]
+
+
+def models_of(*sources):
+    """Models whose base comes from one of `sources`."""
+    models = STUDY.study.models.items()
+    return [name for name, model in models if model.base.source in sources]
+
+
+def models_with_sft():
+    return [name for name, model in STUDY.study.models.items() if model.sft]
+
+
+# Sums of data files are parameters of the jobs that read them: an edited file is read again.
+
+
+def sums_of_set(name):
+    """Sums of the data files behind a problem set; none for one that is generated."""
+    settings = STUDY.study.problems[name]
+    return set_sums(settings, STUDY.benchmarks.get(getattr(settings, "benchmark", "")))
+
+
+def sums_of_sft(name):
+    """Sums of the data files behind a model's examples; none where a corpus draws them."""
+    data = STUDY.model(name).sft.data
+    return data_sums(STUDY.benchmarks[data]) if data else []
+
+
+def sums_of_base(name):
+    """Sums of the files of a model's own folder; none for other bases."""
+    base = STUDY.model(name).base
+    return base.sums() if base.source == "folder" else []
+
+
+def data_of_jobs(wildcards):
+    """The same for every job that reads data files, by the name of its log."""
+    sets = {f"problems/{name}": sums_of_set(name) for name in STUDY.problem_sets()}
+    sft = {f"models/{name}/examples": sums_of_sft(name) for name in models_with_sft()}
+    folders = {
+        f"models/{name}/pretrained": sums_of_base(name) for name in models_of("folder")
+    }
+    return sets | sft | folders
+
+
+def problem_set(wildcards):
+    """The set's settings without its title, which changes no result."""
+    return {**STUDY.problem_set(wildcards.benchmark), "title": ""}
+
+
+def other_benchmarks(wildcards):
+    """Files of the benchmarks that a training set is compared with: all but itself."""
+    names = STUDY.benchmark_sets()
+    return problem_files(name for name in names if name != wildcards.benchmark)
+
+
+def untuned_parent(wildcards):
+    """The start of a model without SFT: its own base, or another model's parent."""
+    base = STUDY.model(wildcards.model).base
+    if base.source == "model":
+        return RESULTS.parent(base.model)
+    return RESULTS.pretrained(wildcards.model)
+
+
+def example_settings(wildcards):
+    """The settings that decide which examples SFT gets, besides their source."""
+    sft = STUDY.model(wildcards.model).sft
+    return {"data": sft.data, "examples": sft.examples, "seed": sft.seed}
+
+
+def sft_source(wildcards):
+    """The source of SFT's examples: the entry of a data set, or a corpus."""
+    model = STUDY.model(wildcards.model)
+    if model.sft.data:
+        return STUDY.benchmarks[model.sft.data].model_dump()
+    return (model.sft.corpus or model.base.corpus).model_dump()
+
+
+def rl_settings(wildcards):
+    """All but `watch`, which changes no result: it reaches jobs in the environment."""
+    return STUDY.rl(wildcards.model, wildcards.algorithm).model_dump(exclude={"watch"})
+
+
+def algorithm_settings(wildcards):
+    """The method's settings without its title, which changes no result."""
+    return {**STUDY.algorithms[wildcards.algorithm].model_dump(), "title": ""}
+
+
+def kl_reference(wildcards):
+    """The checkpoint before SFT for methods that use it as reference; empty for all others."""
+    if STUDY.algorithms[wildcards.algorithm].fidelity == "paper":
+        return []
+    return RESULTS.pretrained(wildcards.model)
+
+
+def code_of_algorithms(rows):
+    """The files of the classes that some methods name, including the user's own."""
+    files = {file for row in rows for file in choice_files(STUDY.algorithms[row])}
+    return beside_snakefile(files)
+
+
+@cache
+def code_with_engine(engine):
+    """The code that samples and grades, with an engine, which is imported by name."""
+    return code_of("sage.evaluation.samples", f"sage.sampling.{engine}_engine")
+
+
+def sampling_code(wildcards):
+    return code_with_engine(STUDY.evaluation(wildcards.model).engine)
+
+
+def samples_of_all(wildcards):
+    """Samples of all methods of a model on a benchmark."""
+    return [
+        RESULTS.samples(run, benchmark)
+        for run, benchmark in STUDY.evaluated_runs(wildcards.model)
+        if benchmark == wildcards.benchmark
+    ]
+
+
+def all_evaluated():
+    """Folders of the metrics of every model and benchmark."""
+    pairs = [(m, name) for m in STUDY.study.models for _, name in STUDY.evaluated(m)]
+    return [RESULTS.evaluated(*pair) for pair in dict.fromkeys(pairs)]
+
+
+def samples_by_benchmark():
+    """Sample files of the study by the benchmark that they are of."""
+    files = {}
+    for path in all_samples():
+        files.setdefault(path.stem, []).append(str(path))
+    return files

@@ -1,0 +1,121 @@
+# The exhibits of the study: what their measurement reads, their tables and figures, and what the
+# ledger of claims and the page read. The registry of `sage.exhibits` knows it of each kind.
+
+from sage.exhibits import (
+    STANDING,
+    figures_of,
+    frames_of,
+    kind_of,
+    own_file,
+    shows,
+    tables_of,
+)
+
+# Exhibits with a measurement of their own; the others show metrics.
+MEASURED = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).measures]
+WITH_MODEL = [name for name in MEASURED if kind_of(STUDY, name).with_model]
+WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
+SHOWN = [*STUDY.study.exhibits, *STANDING]
+
+TABLES = {
+    table: (name, suffix)
+    for name in SHOWN
+    for table, suffix in tables_of(STUDY, name, PAPER).items()
+}
+FIGURES = {
+    figure: (name, suffix)
+    for name in SHOWN
+    for figure, suffix in figures_of(STUDY, name).items()
+}
+PIECES = TABLES | FIGURES
+
+
+def inputs_of(wildcards):
+    """The files that an exhibit is measured from, by name."""
+    name = wildcards.exhibit
+    return dict(kind_of(STUDY, name).inputs(STUDY, RESULTS, name))
+
+
+def measuring_code(wildcards):
+    """The code that decides what is measured, and a user's own file."""
+    exhibit = kind_of(STUDY, wildcards.exhibit)
+    rows = [row for row in STUDY.rows_of(wildcards.exhibit) if row != BASE]
+    own = own_file(exhibit)
+    files = [
+        *beside_snakefile(exhibit.code(STUDY)),
+        *(beside_snakefile([own]) if own else []),
+    ]
+    return files + (code_of_algorithms(rows) if exhibit.with_model else [])
+
+
+def exhibit_settings(wildcards):
+    """Its own settings without its title, which changes no result."""
+    return {**STUDY.study.exhibits[wildcards.exhibit].model_dump(), "title": ""}
+
+
+def exhibit_files(name):
+    """The files of an exhibit: its tables and figures, or its measurement if it has none."""
+    tables = [
+        RESULTS.table(table) for table, (owner, _) in TABLES.items() if owner == name
+    ]
+    figures = [
+        RESULTS.figure(figure)
+        for figure, (owner, _) in FIGURES.items()
+        if owner == name
+    ]
+    return tables + figures or RESULTS.measured(name)
+
+
+def exhibit_line(name):
+    """What `snakemake --list` says of an exhibit: its title, or what its files contain."""
+    exhibit = shows(STUDY, name)
+    return getattr(exhibit, "title", "") or exhibit.contents.partition(". ")[0]
+
+
+def piece_of(wildcards):
+    """The exhibit of a table or figure, and the suffix to the exhibit's name."""
+    return PIECES[wildcards.get("table") or wildcards.get("figure")]
+
+
+def shown_by(wildcards):
+    """The exhibit of a table or figure, as it is shown."""
+    return shows(STUDY, piece_of(wildcards)[0])
+
+
+def measured_of(wildcards):
+    """The folders of an exhibit's frames."""
+    return frames_of(STUDY, piece_of(wildcards)[0], RESULTS)
+
+
+def paper_of(wildcards):
+    """The paper's tables, for the table that compares the exhibit with them."""
+    _, suffix = piece_of(wildcards)
+    return [] if suffix in shown_by(wildcards).tables() else sorted(PAPER.glob("*.*"))
+
+
+def showing_code(wildcards):
+    exhibit = shown_by(wildcards)
+    own = own_file(exhibit)
+    return beside_snakefile([own]) if own else code_of(type(exhibit).__module__)
+
+
+def shown_study(wildcards):
+    """The part of the study that a table or figure depends on."""
+    name, _ = piece_of(wildcards)
+    part = STUDY.part() if name in STANDING else STUDY.part(name)
+    return part.model_dump(mode="json")
+
+
+def evidence():
+    """What was measured for the exhibits that claims are tested on."""
+    names = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).evidence]
+    return [RESULTS.measured(name) for name in names]
+
+
+def page_sources():
+    """Templates, style and script of the page, and the paper's tables."""
+    folder = PROJECT / "reports"
+    ends = "j2", "css", "js", "csv", "yaml"
+    files = {path for end in ends for path in folder.rglob(f"*.{end}")}
+    files -= set((folder / "kept").rglob("*"))  # runs to compare with
+    return beside_snakefile(files)
