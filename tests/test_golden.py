@@ -84,7 +84,7 @@ def test_each_study_has_the_same_jobs(tmp_path: Path) -> None:
         done = snakemake_in(ROOT)("-n", "--nolock", *config)
         jobs = re.findall(r"^(\w+) +(\d+)$", done.stdout, flags=re.MULTILINE)
         assert jobs, done.stdout
-        lines.append(f"{study}: " + ", ".join(f"{rule} {n}" for rule, n in sorted(jobs)))
+        lines.append(f"{study}: " + ", ".join(f"{rule} {n}" for rule, n in sorted({*jobs})))
     is_as_kept("jobs.txt", "\n".join(lines) + "\n")
 
 

@@ -96,7 +96,8 @@ def paired_runs(
             f"{name} and {other_name}: no training seed in common; one has "
             f"{', '.join(map(str, seeds))}, the other {', '.join(map(str, others))}"
         )
-    return common, *([list(known).index(seed) for seed in common] for known in (seeds, others))
+    places = [[list(known).index(seed) for seed in common] for known in (seeds, others)]
+    return common, places[0], places[1]
 
 
 def run_of(path: Path) -> Run:
