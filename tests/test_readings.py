@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from sage.exhibits import load_study
-from sage.exhibits.kind import Display
-from sage.exhibits.readings import OWN, ReadingsTable, readings_frame
+from sage.exhibits.readings import OWN, readings_frame
 from sage.study import ResolvedStudy, StudyError
 from sage.study.readings import READINGS, readings_of
 from tests.conftest import ROOT
@@ -153,13 +152,3 @@ def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
     assert (default["answer"], default["default"]) == ("conversation", True)
     assert (default["in_force"], other["in_force"]) == ("Qwen2.5-Math-7B", "")
     assert other["source"] == "paper"
-
-
-def test_the_table_leads_to_what_switching_does(tmp_path: Path) -> None:
-    study = load_study("mini", CONFIG)
-    made = {
-        name: ReadingsTable().table(Display(one, "readings", (), tmp_path))
-        for name, one in (("mini", study), ("table1", study.part("table1")))
-    }
-    assert made["mini"].caption.endswith("where it can be shown here: effects.")
-    assert "shown here" not in made["table1"].caption

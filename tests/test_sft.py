@@ -14,7 +14,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from trl import SFTTrainer
 
-from sage.analysis.switching import of_sft
 from sage.policies import load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import (
@@ -182,24 +181,6 @@ def test_by_the_prompt_a_long_conversation_is_left_out_or_cut_and_counted() -> N
     assert list(cut.counts.values()) == [2, 0, 0, 1]
     short, long = cut.rows
     assert len(long["input_ids"]) == len(long["completion_mask"]) == len(short["input_ids"]) + 20
-
-
-def test_what_each_answer_on_the_length_selects_is_counted() -> None:
-    """The effect of a reading: one short and one long example, in a room that cuts the long."""
-    tokenizer = merging_tokenizer()
-    solutions = [Solution(PROBLEM, "7" * n, "42") for n in (1, 4_000)]
-    short = sum(map(len, conversation_ids(tokenizer, PROBLEM, completion("7", "42"))))
-    prompt = len(prompt_ids(tokenizer, PROBLEM))
-    settings = SETTINGS.model_copy(update={"max_tokens": 2 * short})
-    effects = {row[:3]: row[3] for row in of_sft(settings, solutions, tokenizer)}
-    selected = "sft_length", "conversation"
-    assert effects[*selected, "examples trained on"] == 1
-    assert effects[*selected, "examples left out"] == 1
-    by_prompt = "sft_length", "prompt"
-    assert effects[*by_prompt, "examples trained on"] == 2
-    assert effects[*by_prompt, "examples cut off"] == 1
-    assert effects["sft_loss", "text", "tokens with loss"] == short
-    assert effects["sft_loss", "completion", "tokens with loss"] == short - prompt
 
 
 def test_nothing_short_enough_is_an_error() -> None:

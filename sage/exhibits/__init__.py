@@ -36,7 +36,6 @@ KINDS = {
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",
     "step_times": "sage.exhibits.step_times:StepTimesTable",
-    "reading_effects": "sage.exhibits.readings:ReadingEffects",
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",

@@ -75,10 +75,6 @@ def read_solutions(path: Path) -> list[Solution]:
     return solutions
 
 
-OVER_HALF, OVER_MAXIMUM = "left_out_over_half_of_max_tokens", "left_out_over_max_tokens"
-CUT = "cut_at_max_tokens"
-
-
 class Examples(NamedTuple):
     """Tokenised conversations (`input_ids`, `completion_mask`) and what was left out or cut."""
 
@@ -94,21 +90,6 @@ def tokenised(
 
     Raises ValueError if none is left.
     """
-    rows, counts = chosen(solutions, tokenizer, settings)
-    if not rows:
-        raise ValueError(
-            f"of {len(solutions)} examples none is short enough: in {counts[OVER_HALF]} the "
-            f"{settings.length} takes more than sft.max_tokens / 2 = {settings.max_tokens // 2} "
-            f"tokens, {counts[OVER_MAXIMUM]} take more than sft.max_tokens; raise it, or see "
-            "sft.length"
-        )
-    return Examples(rows, counts)
-
-
-def chosen(
-    solutions: Sequence[Solution], tokenizer: PreTrainedTokenizerBase, settings: SFT
-) -> Examples:
-    """The same where none may be left."""
     rows: list[dict[str, list[int]]] = []
     too_long = over_maximum = cut = 0
     for solution in solutions:
@@ -125,5 +106,16 @@ def chosen(
         ids, mask = [*prompt, *completion], [0] * len(prompt) + [1] * len(completion)
         longest = settings.max_tokens
         rows.append({"input_ids": ids[:longest], "completion_mask": mask[:longest]})
-    counts = {"trained_on": len(rows), OVER_HALF: too_long, OVER_MAXIMUM: over_maximum, CUT: cut}
+    if not rows:
+        raise ValueError(
+            f"of {len(solutions)} examples none is short enough: in {too_long} the "
+            f"{settings.length} takes more than sft.max_tokens / 2 = {settings.max_tokens // 2} "
+            f"tokens, {over_maximum} take more than sft.max_tokens; raise it, or see sft.length"
+        )
+    counts = {
+        "trained_on": len(rows),
+        "left_out_over_half_of_max_tokens": too_long,
+        "left_out_over_max_tokens": over_maximum,
+        "cut_at_max_tokens": cut,
+    }
     return Examples(rows, counts)

@@ -1,1 +1,0 @@
-"""What switching a reading does; all other analyses stand with their exhibits."""
