@@ -39,7 +39,7 @@ KINDS = {
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
-    "free_rivals": "sage.exhibits.equal_accuracy:FreeRivals",
+    "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
     "optimum": "sage.exhibits.optimum:OptimumTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
@@ -51,7 +51,7 @@ STANDING = {
     "estimators": "sage.exhibits.theory:EstimatorsTable",
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
-    "readings": "sage.exhibits.readings:ReadingsTable",
+    "readings": "sage.exhibits.open_choices:OpenChoicesTable",
     "contamination": "sage.exhibits.standing:ContaminationTable",
     "chance": "sage.exhibits.standing:ChanceTable",
     "grading": "sage.exhibits.standing:GradingTable",
