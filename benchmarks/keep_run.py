@@ -140,7 +140,7 @@ def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
     record = _read(jobs_folder(places.folder) / "metrics/claims.json")
     loaded = load_study(places.folder.name, CONFIG)
-    study, claims = loaded.part().model_dump(mode="json"), CONFIG.parent / loaded.study.claims
+    study, claims = loaded.seen_by().model_dump(mode="json"), CONFIG.parent / loaded.study.claims
     sums = {path: total for path, total in record["inputs"].items() if path.endswith(claims.name)}
     if settings_sum({"study": study}) != record["settings_sha256"] or {*sums.values()} != {
         file_sum(claims)

@@ -129,7 +129,7 @@ class CostFreeBaselines(EqualAccuracyTable):
         """The counts of its benchmark, and what the baseline's policies are sampled with."""
         return {
             **super().inputs(study, results, name),
-            "base": [results.parent(self.model)],
+            "base": [results.rl_start(self.model)],
             "problems": [results.problems(self.benchmark)],
             "policies": [results.policy(run) for run in study.runs_of(self.model, self.baseline)],
         }

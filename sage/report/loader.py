@@ -63,7 +63,7 @@ class PageFiles:
         for name, model in study.study.models.items():
             if model.base.source != "model":
                 folders[name, "pretrained"] = self.results.pretrained(name)
-            folders[name, BASE] = self.results.parent(name)
+            folders[name, BASE] = self.results.rl_start(name)
         return _manifests(folders)
 
     def policies(self, study: ResolvedStudy) -> dict[Run, Path]:

@@ -125,7 +125,7 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
 
 def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     """Tables and figures of one exhibit, if it has been measured."""
-    paper, part = files.paper, study.part() if name in STANDING else study.part(name)
+    paper, part = files.paper, study.seen_by() if name in STANDING else study.seen_by(name)
     wanted = frames_of(study, name, files.made, files.results)
     measured = [folder for folder in wanted if folder.is_dir()]
     if wanted and not measured:

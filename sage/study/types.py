@@ -290,7 +290,7 @@ class ResolvedStudy(Strict):
         used = {*self.training_sets(), *self.benchmark_sets()}
         return [name for name in self.study.problems if name in used]
 
-    def part(self, *exhibits: str) -> ResolvedStudy:
+    def seen_by(self, *exhibits: str) -> ResolvedStudy:
         """The study as some exhibits see it: without the others, title, notice and `rl.watch`.
 
         Of none in particular: with all exhibits, but without their titles. What is made from a

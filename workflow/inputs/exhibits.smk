@@ -61,7 +61,7 @@ def showing_code(wildcards):
 def shown_study(wildcards):
     """The part of the study that a table or figure depends on."""
     name, _ = piece_of(wildcards)
-    part = STUDY.part() if name in STANDING else STUDY.part(name)
+    part = STUDY.seen_by() if name in STANDING else STUDY.seen_by(name)
     return part.model_dump(mode="json")
 
 

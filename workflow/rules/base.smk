@@ -52,7 +52,7 @@ rule adopt:
         checkpoint=untuned_parent,
         code=code_of("sage.bases"),
     output:
-        checkpoint=directory(RESULTS.parent("{model}")),
+        checkpoint=directory(RESULTS.rl_start("{model}")),
     log:
         RESULTS.log("models/{model}/base"),
     wildcard_constraints:

@@ -28,7 +28,7 @@ rule sft:
         examples=RESULTS.examples("{model}"),
         code=code_of("sage.training.sft"),
     output:
-        checkpoint=directory(RESULTS.parent("{model}")),
+        checkpoint=directory(RESULTS.rl_start("{model}")),
     log:
         RESULTS.log("models/{model}/base"),
     wildcard_constraints:

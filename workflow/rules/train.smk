@@ -17,7 +17,7 @@ rule registered:
 rule rl:
     """RL: one run of a model, method and training seed."""
     input:
-        parent=RESULTS.parent("{model}"),
+        parent=RESULTS.rl_start("{model}"),
         reference=kl_reference,
         problems=training_problems,
         code=code_of("sage.training.rl"),
