@@ -44,7 +44,7 @@ KINDS = {
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
-STANDING = {
+EVERY_REPORT = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
     "figure5": "sage.exhibits.theory:ModesFigure",
     "appendix_c": "sage.exhibits.theory:ToyTable",
@@ -52,10 +52,10 @@ STANDING = {
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
     "readings": "sage.exhibits.open_choices:OpenChoicesTable",
-    "contamination": "sage.exhibits.standing:ContaminationTable",
-    "chance": "sage.exhibits.standing:ChanceTable",
-    "grading": "sage.exhibits.standing:GradingTable",
-    "support": "sage.exhibits.standing:SupportTable",
+    "contamination": "sage.exhibits.every_report:ContaminationTable",
+    "chance": "sage.exhibits.every_report:ChanceTable",
+    "grading": "sage.exhibits.every_report:GradingTable",
+    "support": "sage.exhibits.every_report:SupportTable",
 }
 """Exhibits of every report, by name. A study does not name them."""
 
@@ -102,12 +102,12 @@ def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
-    """The object that makes the tables and figures of an exhibit, the study's own or a standing
-    one."""
-    if exhibit in STANDING:
-        module, _, name = STANDING[exhibit].partition(":")
-        standing: Shows = getattr(import_module(module), name)()
-        return standing
+    """The object that makes the tables and figures of an exhibit, one of the study's own or of
+    every report."""
+    if exhibit in EVERY_REPORT:
+        module, _, name = EVERY_REPORT[exhibit].partition(":")
+        made: Shows = getattr(import_module(module), name)()
+        return made
     return kind_of(study, exhibit)
 
 
@@ -139,7 +139,7 @@ def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> 
     """
     from sage.exhibits.paper_values import in_paper
 
-    compared = paper and exhibit not in STANDING and in_paper(paper, kind_of(study, exhibit))
+    compared = paper and exhibit not in EVERY_REPORT and in_paper(paper, kind_of(study, exhibit))
     suffixes = [*shows(study, exhibit).tables(), *([PAPER] if compared else [])]
     return {f"{exhibit}{suffix}": suffix for suffix in suffixes}
 

@@ -1,8 +1,8 @@
 # The tables and figures of the study, and what they are made from.
 
-from sage.exhibits import STANDING, figures_of, frames_of, own_file, shows, tables_of
+from sage.exhibits import EVERY_REPORT, figures_of, frames_of, own_file, shows, tables_of
 
-SHOWN = [*STUDY.study.exhibits, *STANDING]
+SHOWN = [*STUDY.study.exhibits, *EVERY_REPORT]
 
 TABLES = {
     table: (name, suffix)
@@ -61,7 +61,7 @@ def showing_code(wildcards):
 def shown_study(wildcards):
     """The part of the study that a table or figure depends on."""
     name, _ = piece_of(wildcards)
-    part = STUDY.seen_by() if name in STANDING else STUDY.seen_by(name)
+    part = STUDY.seen_by() if name in EVERY_REPORT else STUDY.seen_by(name)
     return part.model_dump(mode="json")
 
 
