@@ -43,7 +43,7 @@ from sage.evaluation.support import SCORES
 from sage.exhibits import kept_study, kind_of, load_study, write_figure, write_table
 from sage.exhibits.dose import DoseFigure
 from sage.exhibits.dose_effects import Cell, dose_tables
-from sage.exhibits.pass_at_k import ShowsPassAtK
+from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
 from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic
 from sage.runtime.manifest import settings_sum
@@ -141,7 +141,7 @@ def _keep_for_judging(places: Results, target: Path) -> None:
     """Counts, study, claims and registration: what `recomputed` reads."""
     record = _read(jobs_folder(places.folder) / "metrics/claims.json")
     loaded = load_study(places.folder.name, CONFIG)
-    study, claims = loaded.part().model_dump(mode="json"), CONFIG.parent / loaded.study.claims
+    study, claims = loaded.seen_by().model_dump(mode="json"), CONFIG.parent / loaded.study.claims
     sums = {path: total for path, total in record["inputs"].items() if path.endswith(claims.name)}
     if settings_sum({"study": study}) != record["settings_sha256"] or {*sums.values()} != {
         file_sum(claims)

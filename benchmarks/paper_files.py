@@ -93,7 +93,7 @@ def write_results(study: ResolvedStudy, results: Results) -> int:
         if settings.base.source != "model":
             write_json_atomic(results.pretrained(model) / "manifest.json", manifest)
     for model in models:
-        write_json_atomic(results.parent(model) / "manifest.json", manifest)
+        write_json_atomic(results.rl_start(model) / "manifest.json", manifest)
     for model in models:
         for run in study.trained_runs(model):
             _write_policy(study, run, results.policy(run), manifest)

@@ -160,8 +160,8 @@ def half_life(steps: Sequence[int], values: Sequence[float]) -> float | None:
 def path_of(study: str, exhibit: str, seed: int) -> pd.DataFrame:
     """A run as it trains: by step, pass@1 where RL trains and coverage where it does not.
 
-    `exhibit` is one that follows a method (`free_rivals`). `accuracy` counts right answers and
-    `worked` right working; `coverage` is pass@16 with it.
+    `exhibit` is one that follows a method (`cost_free_baselines`). `accuracy` counts right answers
+    and `worked` right working; `coverage` is pass@16 with it.
     """
     followed = study_of(study).study.exhibits[exhibit]
     model, row = followed.model, followed.baseline
@@ -185,7 +185,7 @@ def path_of(study: str, exhibit: str, seed: int) -> pd.DataFrame:
 def paths(study: str) -> dict[tuple[str, str, int], pd.DataFrame]:
     """`path_of` each run that an exhibit of the study follows, by model, method and seed."""
     exhibits = study_of(study).study.exhibits
-    followed = {name: one for name, one in exhibits.items() if one.kind == "free_rivals"}
+    followed = {name: one for name, one in exhibits.items() if one.kind == "cost_free_baselines"}
     return {
         (one.model, one.baseline, seed): path_of(study, name, seed)
         for name, one in followed.items()

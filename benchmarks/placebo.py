@@ -146,7 +146,7 @@ def make_pool(results: Path) -> pd.DataFrame:
     ids = [problem.problem_id for problem in problems][:TAIL_PROBLEMS]
     run = (OF_POOL, BASE, 0, BENCHMARKS[0])
     responses = choose_responses({run: first}, [BASE], ids, int(first["sample"].max()) + 1)
-    parent = places.parent(OF_POOL)
+    parent = places.rl_start(OF_POOL)
     read = perplexity_table(load_model(parent), load_tokenizer(parent), problems, responses)
     keys = ["problem_id", "eval_seed", "sample_index"]
     known = read.set_index(keys)["perplexity"].astype(np.float32)

@@ -98,7 +98,7 @@ def draw_cooled(results: Results, device: str) -> None:
     for temperature in COOL:
         cooler = draws.sampling.model_copy(update={"temperature": temperature})
         SnapshotSampler(
-            base=results.parent(MODEL),
+            base=results.rl_start(MODEL),
             problems=read_problems(results.problems(SHEETS)),
             settings=draws.model_copy(update={"sampling": cooler}),
             device=device,

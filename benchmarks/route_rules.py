@@ -184,7 +184,7 @@ def rules_of(
     """All that is measured of a model: its base, its GRPO runs, and their difference."""
     problems = {p.problem_id: p for p in read_problems(results.problems(benchmark))}
     trips = {name: read_gold(p.answer) for name, p in problems.items()}
-    tokenizer = load_tokenizer(results.parent(model))
+    tokenizer = load_tokenizer(results.rl_start(model))
     measured: dict[str, Any] = {
         "problems": len(problems),
         "correct_routes_median": float(
@@ -195,7 +195,7 @@ def rules_of(
     for run in runs:
         samples = read_samples(results.samples(run, benchmark), trips)
         folder = None if run.algorithm == BASE else results.policy(run)
-        policy = load_policy(results.parent(model), folder, torch.float32, "cpu").eval()
+        policy = load_policy(results.rl_start(model), folder, torch.float32, "cpu").eval()
         first = samples.groupby("problem_id").head(FEW)
         few = with_log_q(policy, tokenizer, first, problems, trips)
         row = of_samples(samples, few, problems, trips, kl_coefficient)

@@ -279,7 +279,7 @@ def rules_of(
     trained, values = [], []
     for run in runs:
         policy = open_policy(
-            results.parent(name), None if run.algorithm == BASE else results.policy(run), every
+            results.rl_start(name), None if run.algorithm == BASE else results.policy(run), every
         )
         samples = read_samples(results.samples(run, benchmark), problems)
         row = of_samples(samples, policy, every, corpus, model.rl.kl_coefficient)

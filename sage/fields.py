@@ -76,8 +76,11 @@ ALSO_CALLED = {
     "json": "file",
     "r": "rank",
     "lr": "learning_rate",
+    "readings": "open_choices",
+    "free_rivals": "cost_free_baselines",
 }
-"""What people write for one of our words that is spelt in another way."""
+"""What people write for one of our words that is spelt in another way, and words of earlier
+versions."""
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

@@ -52,7 +52,7 @@ class Results:
         """The training examples of SFT, as JSON Lines."""
         return self.folder / "models" / model / "examples.jsonl"
 
-    def parent(self, model: str) -> Path:
+    def rl_start(self, model: str) -> Path:
         """The folder of the checkpoint that every RL run of a model starts from."""
         return self.folder / "models" / model / "base"
 

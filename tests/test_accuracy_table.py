@@ -9,7 +9,7 @@ from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k,
 from table_frames import accuracies
 
 from sage.exhibits.accuracy import column_groups
-from sage.exhibits.pass_at_k import PARTS
+from sage.exhibits.pooled_pass_at_k import PARTS
 from sage.rendering.documents import latex_table, write_document
 
 

@@ -28,7 +28,7 @@ from sage.study import Algorithm, ResolvedStudy
 from sage.study.algorithms import needs_strategies
 from sage.training import rl
 from sage.training.anchoring import as_k3_input
-from sage.training.drawing import Shares, take_rows
+from sage.training.drawing import ProcessSlices, take_rows
 from sage.training.rewards import graded
 from sage.training.shaping import Shaping
 
@@ -305,7 +305,7 @@ def test_rows_are_taken_and_joined() -> None:
         "prompt_ids": torch.tensor([[7, 8], [7, 8]]),
         "completion_ids": torch.tensor([[1], [2]]),
     }
-    shares = Shares(Accelerator(cpu=True), group=2, padding=99)
+    shares = ProcessSlices(Accelerator(cpu=True), group=2, padding=99)
     joined = shares.join([part, longer])
     assert joined["prompt_ids"].tolist() == [[99, 3], [99, 4], [7, 8], [7, 8]]
     assert joined["completion_ids"].tolist() == [[5, 6], [7, 8], [1, 99], [2, 99]]

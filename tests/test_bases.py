@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sage.bases import adopt_base, fetch_base
+from sage.fetched_bases import adopt_base, fetch_base
 from sage.runtime.manifest import Manifest
 
 

@@ -222,7 +222,7 @@ def test_vllm_beside_a_trainer_is_held_against_the_gpus_memory(
     study, name = qwen({"vllm_memory": share}), "qwen_math_7b"
     by_name = found(study, tmp_path)[f"GPU for vLLM, {name}"]  # Qwen2.5-Math-7B
     assert by_name.needed.startswith("34.4 GB")
-    folder = Results(tmp_path).parent(name)
+    folder = Results(tmp_path).rl_start(name)
     folder.mkdir(parents=True)
     with (folder / "model.safetensors").open("wb") as file:
         file.truncate(2 * weights_gb * 10**9)  # takes no room on the disk

@@ -25,8 +25,8 @@ from huggingface_hub import constants
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from sage.bases import fetch_base
 from sage.evaluation.metrics import write_metrics
+from sage.fetched_bases import fetch_base
 from sage.policies import load_model
 from sage.problems import fetching
 from sage.problems.entries import HubFiles

@@ -26,7 +26,7 @@ from report_frames import (
 )
 
 from sage.evaluation.histories import history_frame
-from sage.exhibits import STANDING, figures_of, write_figure
+from sage.exhibits import EVERY_REPORT, figures_of, write_figure
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.theory import anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
@@ -102,7 +102,7 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
     for name, frame in frames.items():
         frame.to_parquet(tmp_path / f"{name}.parquet")
     study = a_study()
-    drawn = {name: figures_of(study, name) for name in (*study.study.exhibits, *STANDING)}
+    drawn = {name: figures_of(study, name) for name in (*study.study.exhibits, *EVERY_REPORT)}
     names = [figure for figures in drawn.values() for figure in figures]
     assert names == ["figure2", "figure3", "figure7", "training", "figure1", "figure5"]
     for name in ("figure2", "figure3", "figure7", "training"):

@@ -10,7 +10,7 @@ SAGE = Path(__file__).resolve().parents[1] / "sage"
 
 FLOORS = (
     *("fields", "runtime", "results", "prompting", "method", "theory"),
-    *("problems", "grading", "study", "policies", "bases", "sampling", "training"),
+    *("problems", "grading", "study", "policies", "fetched_bases", "sampling", "training"),
     *("evaluation", "rendering", "exhibits", "claims", "report", "tools"),
 )
 """Packages and modules of `sage`, the ground floor first."""

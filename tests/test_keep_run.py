@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 from benchmarks.keep_run import check, keep, recomputed, redraw, refresh
-from sage.tools.compare import kept_file, read_kept
+from sage.tools.kept_run import kept_file, read_kept
 
 pytestmark = [pytest.mark.timeout(4000)]
 

@@ -17,7 +17,7 @@ from conftest import ROOT
 from datasets import Dataset
 from trl import GRPOConfig
 
-from sage.evaluation.verdicts import pass_at_k_with_intervals
+from sage.evaluation.pass_at_k import pass_at_k_with_intervals
 from sage.grading import Grader
 from sage.method.anchors import K2
 from sage.method.credit import K1InReward, Steer
@@ -52,7 +52,7 @@ LIGHT = [
 ]
 PUBLIC = [
     *LIGHT,
-    "sage.evaluation.verdicts",
+    "sage.evaluation.pass_at_k",
     "sage.sampling.transformers_engine",
     "sage.training.drawers",
     "sage.training.rewards",
@@ -253,7 +253,7 @@ def test_importing_the_light_modules_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-DATA = ("sage/py.typed", "sage/study/readings.yaml")
+DATA = ("sage/py.typed", "sage/study/open_choices.yaml")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 

@@ -18,8 +18,8 @@ from conftest import ROOT, copy_project, snakemake_in
 from datasets import Dataset
 from study_edits import DROPPED, edit, message_of
 
-from sage.bases import fetch_base
 from sage.exhibits import load_study
+from sage.fetched_bases import fetch_base
 from sage.policies import load_model
 from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerControl, TrainerState
 from trl.trainer.utils import RepeatSampler
 
-from sage.training.drawing import wind_to
+from sage.training.drawing import start_at_epoch
 from sage.training.trainer import SageTrainer
 
 
@@ -26,7 +26,7 @@ def test_a_resumed_run_takes_the_order_of_its_own_pass() -> None:
         resumed = sampler()
         loader = DataLoader(range(7), sampler=resumed, batch_size=2)
         for _ in range(2):  # told again, after the pass
-            wind_to(loader, number)
+            start_at_epoch(loader, number)
             assert list(resumed) == expected
 
 

@@ -13,8 +13,9 @@ import yaml
 from conftest import ROOT
 
 from sage.exhibits import load_study
+from sage.exhibits.kind import Kind
 from sage.method.guides import BranchGuide
-from sage.study import REGISTRIES, Algorithm, StudyError, choice_files
+from sage.study import REGISTRIES, Algorithm, ResolvedStudy, StudyError, choice_files
 
 PLAIN = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
 
@@ -146,11 +147,28 @@ def test_files_behind_the_choices_are_known(own: Path) -> None:
 def test_a_study_is_read_without_torch() -> None:
     heavy = ["torch", "transformers", "datasets", "scipy", "matplotlib"]  # tables bring pandas
     program = (
-        "import json, sys; from pathlib import Path; from sage.exhibits import load_study; "
-        "load_study('mini', Path('config')); "
+        "import json, sys; from pathlib import Path; "
+        "from sage.exhibits import KINDS, kind_class, load_study; "
+        "load_study('mini', Path('config')); [kind_class(kind) for kind in KINDS]; "
         f"print(json.dumps([name for name in {heavy} if name in sys.modules]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout) == []
+
+
+def test_how_numbers_are_shown_decides_no_measurement(smoke_study: ResolvedStudy) -> None:
+    """Code for drawing is not among the files that an exhibit is measured again for."""
+    files = {
+        kind.kind: {Path(file).relative_to(ROOT / "sage").as_posix() for file in kind.code(study)}
+        for study in (smoke_study, load_study("dose", ROOT / "config"))
+        for kind in study.study.exhibits.values()
+        if isinstance(kind, Kind) and kind.measures
+    }
+    shown = {"exhibits/kind.py", "exhibits/__init__.py", "rendering/style.py"}
+    assert not any(shown & of_kind for of_kind in files.values())
+    assert {"exhibits/patterns.py", "exhibits/phrases.py"} <= files["patterns"]
+    assert "exhibits/dose.py" not in files["dose"]
+    assert {"exhibits/dose_effects.py", "evaluation/intervals.py"} <= files["dose"]
+    assert "sampling/transformers_engine.py" in files["trajectory"]

@@ -17,7 +17,7 @@ from sage.evaluation.chance import chance_table
 from sage.evaluation.counts import counts_table
 from sage.evaluation.metrics import rates_table
 from sage.evaluation.support import support_table
-from sage.exhibits import KINDS, PAPER, STANDING, kind_class, shows, tables_of, write_table
+from sage.exhibits import EVERY_REPORT, KINDS, PAPER, kind_class, shows, tables_of, write_table
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.problems.contamination import contamination
 from sage.rendering.documents import escape, latex_table, read_document, write_document
@@ -133,7 +133,7 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         "benchmark,algorithm,quantity,value,std\neasy,grpo,pass@1,0.7,0.02\n"
     )
     written = []
-    for exhibit in (*study.study.exhibits, *STANDING):
+    for exhibit in (*study.study.exhibits, *EVERY_REPORT):
         paper = folder if exhibit == "table1" else None
         for name, suffix in tables_of(study, exhibit, paper).items():
             written.append(folder / f"{name}.csv")
@@ -198,7 +198,7 @@ def caption_of(name: str, **params: str) -> str:
     return jinja2.Template(text, undefined=jinja2.StrictUndefined).render(snakemake=snakemake)
 
 
-@pytest.mark.parametrize("name", [*KINDS, *STANDING])
+@pytest.mark.parametrize("name", [*KINDS, *EVERY_REPORT])
 def test_captions_of_exhibits_are_valid(name: str) -> None:
     shown = kind_class(name).model_construct() if name in KINDS else shows(a_study(), name)
     assert_valid(caption_of("exhibit", contents=shown.contents))

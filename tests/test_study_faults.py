@@ -306,7 +306,11 @@ def test_a_mistake_is_named_with_its_remedy(
     ("key", "value", "fault"),
     [
         ("models.tiny.algorithms.0", ["grpo"], "models.tiny.algorithms[0]: must be text, not ['g"),
-        ("readings", {"sft_loss": ["text"]}, "readings.sft_loss: must be text, not ['text']"),
+        (
+            "open_choices",
+            {"sft_loss": ["text"]},
+            "open_choices.sft_loss: must be text, not ['text']",
+        ),
         (
             "problems.longer",
             {"source": "benchmark", "title": "A", "benchmark": ["a"]},
@@ -321,6 +325,20 @@ def test_a_list_in_place_of_a_name_is_refused(
 ) -> None:
     edit(config / STUDY, key, value)
     assert f"\n  {fault}" in message_of(lambda: load_study("smoke", config))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fault"),
+    [
+        ("readings", {}, "readings: unknown key; did you mean 'open_choices'?"),
+        ("exhibits.table1.kind", "free_rivals", "'free_rivals' is not allowed; did you mean 'cost"),
+    ],
+)
+def test_a_name_of_an_earlier_version_is_refused_with_todays(
+    config: Path, key: str, value: Any, fault: str
+) -> None:
+    edit(config / STUDY, key, value)
+    assert fault in message_of(lambda: load_study("smoke", config))
 
 
 def test_rl_refuses_dropout_by_which_its_passes_would_differ() -> None:

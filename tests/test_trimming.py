@@ -12,7 +12,7 @@ from transformers import GemmaConfig, GemmaForCausalLM, Qwen2Config, Qwen2ForCau
 from trl.trainer.utils import add_fused_lm_head
 
 from sage.training import trimming
-from sage.training.trimming import at_once, group_sizes, trimmed
+from sage.training.trimming import group_sizes, one_pass, trimmed
 
 TINY: dict[str, Any] = {
     "hidden_size": 16,
@@ -64,7 +64,7 @@ def test_all_logits_at_once_give_the_scores_and_gradients_of_trl(adapted: bool) 
     weights = torch.randn(2, 4, COMPLETION, generator=torch.Generator().manual_seed(2))
     outputs, gradients = [], []
     never = pytest.fail
-    for read in (by_trl, at_once(lambda *_, **__: never("read by TRL"), ALONE, TEMPERATURE)):
+    for read in (by_trl, one_pass(lambda *_, **__: never("read by TRL"), ALONE, TEMPERATURE)):
         model.zero_grad()
         log_probs, entropies, _ = read(model, ids, mask, COMPLETION, compute_entropy=True)
         (weights[0] * log_probs + weights[1] * entropies).sum().backward()
@@ -88,7 +88,7 @@ def test_what_is_not_small_or_not_plain_is_left_to_trl(monkeypatch: pytest.Monke
     )
 
     def left(model: Any, accelerator: Any = ALONE, **kwargs: Any) -> bool:
-        read = at_once(lambda *_, **__: "left", accelerator, TEMPERATURE)
+        read = one_pass(lambda *_, **__: "left", accelerator, TEMPERATURE)
         return bool(read(model, ids, mask, COMPLETION, **kwargs) == "left")
 
     assert not left(plain)

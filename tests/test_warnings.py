@@ -10,7 +10,7 @@ from report_frames import (
     a_study,
 )
 
-from sage.exhibits.standing import grading_table
+from sage.exhibits.every_report import grading_table
 from sage.report.warnings import (
     changes,
     commit_notices,

@@ -41,23 +41,23 @@ KINDS = {
     "learned_guide": "sage.exhibits.training:LearnedGuideFigure",
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
-    "free_rivals": "sage.exhibits.equal_accuracy:FreeRivals",
+    "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
     "optimum": "sage.exhibits.optimum:OptimumTable",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 
-STANDING = {
+EVERY_REPORT = {
     "figure1": "sage.exhibits.theory:GuidedAnchorsFigure",
     "figure5": "sage.exhibits.theory:ModesFigure",
     "appendix_c": "sage.exhibits.theory:ToyTable",
     "estimators": "sage.exhibits.theory:EstimatorsTable",
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
-    "readings": "sage.exhibits.readings:ReadingsTable",
-    "contamination": "sage.exhibits.standing:ContaminationTable",
-    "chance": "sage.exhibits.standing:ChanceTable",
-    "grading": "sage.exhibits.standing:GradingTable",
-    "support": "sage.exhibits.standing:SupportTable",
+    "readings": "sage.exhibits.open_choices:OpenChoicesTable",
+    "contamination": "sage.exhibits.every_report:ContaminationTable",
+    "chance": "sage.exhibits.every_report:ChanceTable",
+    "grading": "sage.exhibits.every_report:GradingTable",
+    "support": "sage.exhibits.every_report:SupportTable",
 }
 """Exhibits of every report, by name. A study does not name them."""
 
@@ -109,12 +109,12 @@ def kept_study(folder: Path) -> ResolvedStudy:
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
-    """The object that makes the tables and figures of an exhibit, the study's own or a standing
-    one."""
-    if exhibit in STANDING:
-        module, _, name = STANDING[exhibit].partition(":")
-        standing: Shows = getattr(import_module(module), name)()
-        return standing
+    """The object that makes the tables and figures of an exhibit, one of the study's own or of
+    every report."""
+    if exhibit in EVERY_REPORT:
+        module, _, name = EVERY_REPORT[exhibit].partition(":")
+        made: Shows = getattr(import_module(module), name)()
+        return made
     return kind_of(study, exhibit)
 
 
@@ -146,7 +146,7 @@ def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> 
     """
     from sage.exhibits.paper_values import in_paper
 
-    compared = paper and exhibit not in STANDING and in_paper(paper, kind_of(study, exhibit))
+    compared = paper and exhibit not in EVERY_REPORT and in_paper(paper, kind_of(study, exhibit))
     suffixes = [*shows(study, exhibit).tables(), *([PAPER] if compared else [])]
     return {f"{exhibit}{suffix}": suffix for suffix in suffixes}
 

@@ -14,7 +14,13 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.kind import Display
-from sage.exhibits.pass_at_k import ShowsPassAtK, estimates, numbers_of_runs, pooled, shown_ks
+from sage.exhibits.pooled_pass_at_k import (
+    ShowsPassAtK,
+    estimates,
+    numbers_of_runs,
+    pooled,
+    shown_ks,
+)
 from sage.fields import Name, nearest
 from sage.rendering.labels import interval_name, seeds_said
 from sage.rendering.table import (

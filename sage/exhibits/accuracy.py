@@ -16,7 +16,7 @@ from typing import Literal
 import pandas as pd
 
 from sage.exhibits.kind import Display
-from sage.exhibits.pass_at_k import (
+from sage.exhibits.pooled_pass_at_k import (
     PARTS,
     OnBenchmarks,
     ShowsPassAtK,

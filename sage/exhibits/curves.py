@@ -11,7 +11,7 @@ import pandas as pd
 
 from sage.evaluation.curves import POOLED
 from sage.exhibits.kind import Display
-from sage.exhibits.pass_at_k import OnBenchmarks, ShowsPassAtK, differences, pooled
+from sage.exhibits.pooled_pass_at_k import OnBenchmarks, ShowsPassAtK, differences, pooled
 from sage.rendering.lines import PALETTE, line_styles
 from sage.study import BASE
 

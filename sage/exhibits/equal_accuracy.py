@@ -9,7 +9,7 @@ import pandas as pd
 from pydantic import Field, model_validator
 
 from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
-from sage.exhibits.pass_at_k import PARTS
+from sage.exhibits.pooled_pass_at_k import PARTS
 from sage.fields import Name, Positive, PositiveFloat
 from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, line_styles
@@ -93,7 +93,7 @@ def _mixed(name: str, row: Record) -> str:
     return NONE if pd.isna(row["value"]) else percent(row[name])
 
 
-class FreeRivals(EqualAccuracyTable):
+class CostFreeBaselines(EqualAccuracyTable):
     """The baseline stopped early and sampled at other temperatures, beside methods and mixtures.
 
     pass@k over pass@1 of what needs no training beyond the baseline's: mixtures of its completions
@@ -102,7 +102,7 @@ class FreeRivals(EqualAccuracyTable):
     three lines.
     """
 
-    kind: Literal["free_rivals"]  # type: ignore[assignment]
+    kind: Literal["cost_free_baselines"]  # type: ignore[assignment]
     snapshots: Positive = 5
     """moments of the baseline's training, the end among them [moments]"""
     temperatures: list[PositiveFloat] = Field(default_factory=lambda: [1.25, 1.5, 2.0])
@@ -129,7 +129,7 @@ class FreeRivals(EqualAccuracyTable):
         """The counts of its benchmark, and what the baseline's policies are sampled with."""
         return {
             **super().inputs(study, results, name),
-            "base": [results.parent(self.model)],
+            "base": [results.rl_start(self.model)],
             "problems": [results.problems(self.benchmark)],
             "policies": [results.policy(run) for run in study.runs_of(self.model, self.baseline)],
         }
@@ -139,7 +139,8 @@ class FreeRivals(EqualAccuracyTable):
         return {**super().settings(study, name), "evaluation": draws}
 
     def measure(self, job: Measuring) -> None:
-        """Write `free_rivals`, a row for each method and rival; `mixtures`; and counts, `drawn`."""
+        """Write `cost_free_baselines` (a row for each of them and of the methods), `mixtures`, and
+        the counts that were `drawn`."""
         from sage.evaluation.mixtures import equal_accuracy, mixture_line
         from sage.evaluation.snapshots import rival_counts
         from sage.runtime.tables import read_frame
@@ -154,7 +155,9 @@ class FreeRivals(EqualAccuracyTable):
         rows = [*settings["rows"], *dict.fromkeys(drawn["algorithm"])]
         k = settings["k"]
         job.write(
-            free_rivals=equal_accuracy(counts, self.baseline, rows, k, settings["bootstrap"]),
+            cost_free_baselines=equal_accuracy(
+                counts, self.baseline, rows, k, settings["bootstrap"]
+            ),
             mixtures=mixture_line(counts, self.baseline, k),
             drawn=drawn,
         )
@@ -185,7 +188,7 @@ class FreeRivals(EqualAccuracyTable):
 
     def table(self, display: Display) -> TableDocument:
         """A row for each rival: what it is worth beside a mixture that is as accurate."""
-        frame = display.frame("free_rivals")
+        frame = display.frame("cost_free_baselines")
         first = display.title(self.baseline)
         titles, k = self._titles(frame, first), int(frame["k"].iloc[0])
         columns: list[Column] = [
@@ -209,7 +212,7 @@ class FreeRivals(EqualAccuracyTable):
         """pass@k over pass@1: a line for each sort of rival, a mark for each method."""
         from sage.rendering.style import add_legend, grid_of_panels, in_percent
 
-        frame, mixtures = display.frame("free_rivals"), display.frame("mixtures")
+        frame, mixtures = display.frame("cost_free_baselines"), display.frame("mixtures")
         styles, names = line_styles(display.study), [BASE, *display.rows_in(frame)]
         figure, (axes,) = grid_of_panels(1, (4.6, 3.9))
         start = frame[frame["algorithm"] == self.baseline]

@@ -18,7 +18,7 @@ import pandas as pd
 
 from sage.evaluation.histories import Histories, History, read_histories
 from sage.exhibits.kind import Display, Measuring
-from sage.exhibits.pass_at_k import (
+from sage.exhibits.pooled_pass_at_k import (
     ShowsPassAtK,
     WithCoverage,
     compared,

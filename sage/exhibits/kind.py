@@ -282,7 +282,7 @@ class Kind(Exhibit, Shows):
                 for run in study.runs_of(self.model, row)
             ],
             "policies": [results.policy(run) for run in self.runs(study)],
-            "base": [results.parent(self.model)],
+            "base": [results.rl_start(self.model)],
             "problems": [results.problems(benchmark) for benchmark in self.problem_sets(study)],
         }
         return {key: files[key] for key in self.needs}

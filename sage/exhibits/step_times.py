@@ -65,7 +65,7 @@ class StepTimesTable(ExhibitOfRows, Kind):
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         return {
-            "parent": [results.parent(self.model)],
+            "parent": [results.rl_start(self.model)],
             "problems": [study.training_problems(results, self.model)],
         }
 

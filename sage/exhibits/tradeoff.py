@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sage.exhibits.kind import Display
-from sage.exhibits.pass_at_k import (
+from sage.exhibits.pooled_pass_at_k import (
     OnBenchmarks,
     ShowsPassAtK,
     WithCoverage,

@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 
 from sage.claims.registration import Entry, read_entries
-from sage.exhibits import STANDING, figures_of, kind_of, tables_of
+from sage.exhibits import EVERY_REPORT, figures_of, kind_of, tables_of
 from sage.exhibits.case_study import CASE, CaseStudy, read_case
 from sage.exhibits.theory import ESTIMATORS
 from sage.problems.record import Problem, read_problems
@@ -63,7 +63,7 @@ class PageFiles:
         for name, model in study.study.models.items():
             if model.base.source != "model":
                 folders[name, "pretrained"] = self.results.pretrained(name)
-            folders[name, BASE] = self.results.parent(name)
+            folders[name, BASE] = self.results.rl_start(name)
         return _manifests(folders)
 
     def policies(self, study: ResolvedStudy) -> dict[Run, Path]:
@@ -120,8 +120,10 @@ class PageContent:
 def read_content(study: ResolvedStudy, files: PageFiles) -> PageContent:
     """Read all files that exist; the templates must exist."""
     made, own = files.made, [*study.study.exhibits]
-    tables = [table for name in [*own, *STANDING] for table in tables_of(study, name, files.paper)]
-    figures = [figure for name in [*own, *STANDING] for figure in figures_of(study, name)]
+    tables = [
+        table for name in [*own, *EVERY_REPORT] for table in tables_of(study, name, files.paper)
+    ]
+    figures = [figure for name in [*own, *EVERY_REPORT] for figure in figures_of(study, name)]
     told = [f"{name}{suffix}" for name in own for suffix in kind_of(study, name).tells]
     return PageContent(
         metrics=_read({name: made.metrics(name) for name in METRICS}, read_frame),

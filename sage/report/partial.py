@@ -20,7 +20,7 @@ from sage.claims.ledger import write_ledger
 from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
 from sage.exhibits import (
-    STANDING,
+    EVERY_REPORT,
     figures_of,
     frames_of,
     kind_of,
@@ -51,7 +51,7 @@ def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims:
     for name in study.study.exhibits:
         _attempt(name, partial(_measure, study, name, files))
     _attempt("contamination", lambda: _contamination(study, files))
-    for name in [*study.study.exhibits, *STANDING]:
+    for name in [*study.study.exhibits, *EVERY_REPORT]:
         _show(study, name, files)
     _attempt("claims", lambda: _claims(study, files, claims))
     if samples:
@@ -125,7 +125,7 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
 
 def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     """Tables and figures of one exhibit, if it has been measured."""
-    paper, part = files.paper, study.part() if name in STANDING else study.part(name)
+    paper, part = files.paper, study.seen_by() if name in EVERY_REPORT else study.seen_by(name)
     wanted = frames_of(study, name, files.made, files.results)
     measured = [folder for folder in wanted if folder.is_dir()]
     if wanted and not measured:

@@ -191,7 +191,7 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
 
 
 def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
-    """Sections that every report has, made of standing exhibits: STUDY_SECTIONS, in order."""
+    """Sections that every report has, made of its exhibits: STUDY_SECTIONS, in order."""
     own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
     effects = "; ".join(guide_effects(own, content.guide_effects))
     sections = []

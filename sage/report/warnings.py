@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic_core import to_jsonable_python
 
 from sage.evaluation.curves import ANSWERS, POOLED
-from sage.exhibits.standing import grading_table
+from sage.exhibits.every_report import grading_table
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.rendering.numbers import listing, percent
 from sage.report.loader import PageContent

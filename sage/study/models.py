@@ -55,7 +55,7 @@ class SFT(Strict):
 
     An adapter is trained on conversations in the answer format and then merged. The checkpoint's
     manifest says how many were kept, left out for their length, and cut. Where the paper and its
-    release differ, see the readings.
+    release differ, see `open_choices`.
     """
 
     data: Annotated[Name, known("data")] | None = None

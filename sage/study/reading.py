@@ -24,8 +24,8 @@ from sage.study.conflicts import conflicts, exhibit_conflicts
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.faults import listed, mapping, type_faults, validated
 from sage.study.models import Model
+from sage.study.open_choices import with_answers
 from sage.study.parsed import StudyError
-from sage.study.readings import with_readings
 from sage.study.types import ResolvedStudy, Settings, Study
 from sage.study.written import SET, Written, read, read_study
 
@@ -63,7 +63,7 @@ def load_study(
     written = read_study(study, config_folder, overrides)
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
-    content, rows, faults = with_readings(written.content, written_rows.content)
+    content, rows, faults = with_answers(written.content, written_rows.content)
     _from_here(content, written)
     algorithms, row_faults = validated(dict[Name, Algorithm], rows)
     if BASE in rows:

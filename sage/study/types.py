@@ -89,10 +89,10 @@ class Study(Strict):
     methods others [integers]"""
     evaluation: Evaluation
     """how much is sampled, and how"""
-    readings: dict[Name, Name] = Field(default_factory=dict)
+    open_choices: dict[Name, Name] = Field(default_factory=dict)
     """choices to switch where the paper and its release differ or are silent, such as `sft_length:
     prompt`; they take precedence over what models and methods say. All of them, and what they set:
-    `sage/study/readings.yaml`"""
+    `sage/study/open_choices.yaml`"""
     exhibits: Annotated[dict[Name, AnyExhibit], Field(min_length=1)]
     """tables and figures; each name is also a target, such as `snakemake table1 --cores 1`"""
     contamination: Contamination = Field(default_factory=Contamination)
@@ -286,7 +286,7 @@ class ResolvedStudy(Strict):
         used = {*self.training_sets(), *self.benchmark_sets()}
         return [name for name in self.study.problems if name in used]
 
-    def part(self, *exhibits: str) -> ResolvedStudy:
+    def seen_by(self, *exhibits: str) -> ResolvedStudy:
         """The study as some exhibits see it: without the others, title, notice and `rl.watch`.
 
         Of none in particular: with all exhibits, but without their titles. What is made from a

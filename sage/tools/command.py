@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         if command == "compare" and any(word.startswith("--html") for word in words):
-            shown: int = import_module("sage.report.comparing").main(words[1:])
+            shown: int = import_module("sage.report.two_studies").main(words[1:])
             return shown
         if command in MODULES:
             if command == "watch" and not {"--help", "-h"} & {*words}:

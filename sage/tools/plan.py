@@ -99,7 +99,7 @@ def plan(
     for name, model in study.study.models.items():
         if sft := model.sft:
             tokens = sft.examples and sft.examples * sft.epochs * sft.max_tokens
-            manifests = [results.parent(name) / "manifest.json"]
+            manifests = [results.rl_start(name) / "manifest.json"]
             stages.append(_stage(study, below, "sft", name, 1, tokens, tokens, manifests))
         if rl := model.rl:
             runs = study.trained_runs(name)

@@ -21,7 +21,7 @@ from accelerate import Accelerator
 
 from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
-from sage.training.drawing import OLD, Shares
+from sage.training.drawing import OLD, ProcessSlices
 from sage.training.shaping import Shaping, loss_mask
 
 REFERENCE = "ref_per_token_logps"
@@ -93,7 +93,7 @@ class LossCall:
         """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`."""
         self.inputs[REFERENCE], self.replaced = as_k3_input(self.log_probs, values), True
 
-    def seen(self, shares: Shares) -> LogProbs:
+    def seen(self, shares: ProcessSlices) -> LogProbs:
         """What an estimator may look at."""
         return LogProbs(
             policy=self.log_probs,
@@ -175,7 +175,7 @@ class Guidance:
     `seed` is the run's.
     """
 
-    def __init__(self, shares: Shares, seed: int) -> None:
+    def __init__(self, shares: ProcessSlices, seed: int) -> None:
         self._shares, self._seed, self._tally = shares, seed, Tally(shares.accelerator)
 
     def shape(self, call: LossCall, shaping: Shaping, total_steps: int) -> dict[str, float]:
@@ -249,8 +249,13 @@ def as_k3_input(log_probs: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return log_probs.float() - values.float() - _LINEAR
 
 
-def put_right(
-    loss: torch.Tensor, call: LossCall, shares: Shares, args: Any, entropy_coef: float, parts: float
+def undo_offset(
+    loss: torch.Tensor,
+    call: LossCall,
+    shares: ProcessSlices,
+    args: Any,
+    entropy_coef: float,
+    parts: float,
 ) -> torch.Tensor:
     """TRL's `loss` less what the seam adds to it, as a loss of real rows and of a micro-batch.
 

@@ -28,7 +28,7 @@ from sage.method.credit import CreditRule, TokenSignals
 from sage.method.planners import Planner
 from sage.runtime.faults import Fault
 from sage.training.anchoring import REFERENCE, LossCall, Tally
-from sage.training.drawing import Shares
+from sage.training.drawing import ProcessSlices
 from sage.training.shaping import Shaping
 
 SAMPLED = "sampling_per_token_logps"
@@ -36,7 +36,7 @@ SAMPLED = "sampling_per_token_logps"
 
 
 def check_credit(
-    rule: CreditRule, planner: Planner | None, tools: bool, shares: Shares, args: Any
+    rule: CreditRule, planner: Planner | None, tools: bool, shares: ProcessSlices, args: Any
 ) -> None:
     """Raise ValueError for what the rule cannot work with.
 
@@ -80,7 +80,7 @@ def ordered(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def give_credit(
-    rule: CreditRule, call: LossCall, shaping: Shaping, kl_coefficient: float, shares: Shares
+    rule: CreditRule, call: LossCall, shaping: Shaping, kl_coefficient: float, shares: ProcessSlices
 ) -> None:
     """Put the rule's advantages `[B, T]` in the place of those of completions."""
     inputs, factors, mask = call.inputs, call.log_factors, call.mask

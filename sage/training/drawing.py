@@ -41,7 +41,7 @@ Rollouts = dict[str, Any]
 Examples = list[dict[str, Any]]
 
 
-def wind_to(dataloader: Any, epoch: int) -> None:
+def start_at_epoch(dataloader: Any, epoch: int) -> None:
     """Have `dataloader` take its prompts in the order of the pass `epoch`, counted from 0.
 
     TRL's sampler shuffles each pass over the problems with a generator that starts anew when a run
@@ -124,7 +124,7 @@ def rollout_stream(seed: int, mode: str, step: int, draw: int, place: int) -> st
     return json.dumps(["rollout", seed, mode, step, draw, place])
 
 
-class Ends:
+class StopRule:
     """Where completions end: at `tokens`, and behind `texts`, whatever tokens these take."""
 
     def __init__(self, tokenizer: Any, texts: Sequence[str], tokens: Sequence[int]) -> None:
@@ -163,7 +163,7 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Shares:
+class ProcessSlices:
     """How all processes share completions: each holds an equal slice of them, in their order.
 
     `group` is G, the completions of a prompt, and `padding` the token that fills shorter rows.
@@ -276,8 +276,8 @@ class GenerationCall:
 
     score: Callable[[Examples], Rollouts]
     shaping: Shaping
-    shares: Shares
-    ends: Ends
+    shares: ProcessSlices
+    ends: StopRule
     longest: int
     state: Any
     log: dict[str, list[float]]

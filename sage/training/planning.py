@@ -24,7 +24,7 @@ from trl.trainer.utils import pad
 from sage.method.advantages import Centred, GroupNormalised
 from sage.method.planners import Chosen, Draw, Drawn, Planner
 from sage.runtime.files import text_sum
-from sage.training.drawing import GUIDED, OLD, Examples, Rollouts, Shares, take_rows
+from sage.training.drawing import GUIDED, OLD, Examples, ProcessSlices, Rollouts, take_rows
 from sage.training.shaping import Advantage
 
 
@@ -150,7 +150,7 @@ def chosen_rows(
     chosen: Chosen,
     advantage: Advantage | None,
     scaled: bool,
-    shares: Shares,
+    shares: ProcessSlices,
 ) -> Rollouts:
     """The completions that are trained on, of all processes, with the advantages of their groups.
 
@@ -181,7 +181,7 @@ def chosen_rows(
     return batch
 
 
-def in_groups(batch: Rollouts, shares: Shares) -> Rollouts:
+def in_groups(batch: Rollouts, shares: ProcessSlices) -> Rollouts:
     """`batch`, this process's whole groups, with their places among those of all processes."""
     rows = len(batch["advantages"])
     places = torch.arange(rows) + shares.first(rows)  # on the CPU, where noise is drawn
@@ -189,7 +189,7 @@ def in_groups(batch: Rollouts, shares: Shares) -> Rollouts:
     return batch | {"rollout": places, "group": places // shares.group, "group_size": sizes}
 
 
-def shared_out(batch: Rollouts, parts: int, shares: Shares) -> Rollouts:
+def shared_out(batch: Rollouts, parts: int, shares: ProcessSlices) -> Rollouts:
     """This process's share of `batch`, filled up to what all processes can share.
 
     `parts` is the number of micro-batches of a generation in each process. `rollout` is a

@@ -52,7 +52,7 @@ from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
 from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
 from sage.training.shaping import Shaping
-from sage.training.trimming import at_once, trimmed, with_states
+from sage.training.trimming import one_pass, trimmed, with_states
 
 STATE = "choices.pt"
 """The file of a checkpoint that holds what the choices remember."""
@@ -119,8 +119,8 @@ class SageTrainer(GRPOTrainer):
         self._correction, self._trims = correction or credit.Correction(), trims
         group, padding = int(self.num_generations or 1), cast(int, self._tokenizer.pad_token_id)
         parts = micro_batches or self.args.gradient_accumulation_steps
-        self._shares = drawing.Shares(self.accelerator, group, padding, parts)
-        self._ends = drawing.Ends(self._tokenizer, self.stop_texts, self.eos_token_ids)
+        self._shares = drawing.ProcessSlices(self.accelerator, group, padding, parts)
+        self._ends = drawing.StopRule(self._tokenizer, self.stop_texts, self.eos_token_ids)
         make = partial(make_drawer, self) if make_drawer else None
         self._draws = drawing.NamedDraws(make, self.args.seed, padding) if make else None
         self._guidance = anchoring.Guidance(self._shares, self.args.seed)
@@ -168,7 +168,7 @@ class SageTrainer(GRPOTrainer):
         transformers takes a step before it looks.
         """
         if self.state.global_step < self.state.max_steps and not self.control.should_training_stop:
-            drawing.wind_to(kwargs["train_dataloader"], kwargs["epoch"])
+            drawing.start_at_epoch(kwargs["train_dataloader"], kwargs["epoch"])
             super()._run_epoch(*args, **kwargs)
 
     # 2. A generation of rollouts
@@ -284,7 +284,7 @@ class SageTrainer(GRPOTrainer):
             self._loss = None
         self._means.correct(call, self._metrics[call.moment[0]])
         parts = self.current_gradient_accumulation_steps if call.training else 1.0
-        return anchoring.put_right(loss, call, self._shares, self.args, self.entropy_coef, parts)
+        return anchoring.undo_offset(loss, call, self._shares, self.args, self.entropy_coef, parts)
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **kwargs: Any
@@ -293,7 +293,7 @@ class SageTrainer(GRPOTrainer):
         call, shaping, rule = self._loss, self.shaping, self.shaping.token_rule
         plain, states = super()._get_per_token_logps_and_entropies, call.states if call else None
         texts = (input_ids, attention_mask, logits_to_keep)
-        read = at_once(plain, self.accelerator, self.temperature) if self._trims else plain
+        read = one_pass(plain, self.accelerator, self.temperature) if self._trims else plain
         if states is not None and getattr(rule, "hidden_states", False):
             read = with_states(read, self.accelerator.unwrap_model(model), states)
         if self._trims and not self.aux_loss_enabled:  # that of a mixture of experts is one number

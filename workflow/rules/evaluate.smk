@@ -4,7 +4,7 @@
 rule sample:
     """Graded samples of a policy on a benchmark."""
     input:
-        base=RESULTS.parent("{model}"),
+        base=RESULTS.rl_start("{model}"),
         policy=lambda w: [] if w.algorithm == BASE else RESULTS.policy(run_of(w)),
         problems=RESULTS.problems("{benchmark}"),
         code=sampling_code,

@@ -98,7 +98,7 @@ def untuned_parent(wildcards):
     """The start of a model without SFT: its own base, or another model's parent."""
     base = STUDY.model(wildcards.model).base
     if base.source == "model":
-        return RESULTS.parent(base.model)
+        return RESULTS.rl_start(base.model)
     return RESULTS.pretrained(wildcards.model)
 
 

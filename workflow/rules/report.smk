@@ -25,7 +25,7 @@ rule claims:
     conda:
         ENVIRONMENT
     params:
-        study=STUDY.part().model_dump(mode="json"),
+        study=STUDY.seen_by().model_dump(mode="json"),
     script:
         "../scripts/claims.py"
 
@@ -60,7 +60,7 @@ rule page:
         figures=[RESULTS.figure(name) for name in FIGURES],
         problems=problem_files(STUDY.problem_sets()),
         policies=all_policies(),
-        parents=[RESULTS.parent(model) for model in STUDY.study.models],
+        parents=[RESULTS.rl_start(model) for model in STUDY.study.models],
         manifests=[path.with_suffix(".json") for path in all_samples()],
         sources=page_sources(),
         code=code_of("sage.report.page"),

@@ -2,7 +2,7 @@
 # ledger of claims and the page read. The registry of `sage.exhibits` knows it of each kind.
 
 from sage.exhibits import (
-    STANDING,
+    EVERY_REPORT,
     figures_of,
     frames_of,
     kind_of,
@@ -15,7 +15,7 @@ from sage.exhibits import (
 MEASURED = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).measures]
 WITH_MODEL = [name for name in MEASURED if kind_of(STUDY, name).with_model]
 WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
-SHOWN = [*STUDY.study.exhibits, *STANDING]
+SHOWN = [*STUDY.study.exhibits, *EVERY_REPORT]
 
 TABLES = {
     table: (name, suffix)
@@ -102,7 +102,7 @@ def showing_code(wildcards):
 def shown_study(wildcards):
     """The part of the study that a table or figure depends on."""
     name, _ = piece_of(wildcards)
-    part = STUDY.part() if name in STANDING else STUDY.part(name)
+    part = STUDY.seen_by() if name in EVERY_REPORT else STUDY.seen_by(name)
     return part.model_dump(mode="json")
 
 

@@ -74,7 +74,7 @@ def say_results():
 
 def file_of_kept_run(wildcards):
     """The kept run's pass@k by training run; a missing one, of either side, ends the run."""
-    from sage.tools.compare import kept_file, own_metrics
+    from sage.tools.kept_run import kept_file, own_metrics
 
     folder = SETTINGS.kept
     try:

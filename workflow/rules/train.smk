@@ -17,7 +17,7 @@ rule registered:
 rule rl:
     """RL: one run of a model, method and training seed."""
     input:
-        parent=RESULTS.parent("{model}"),
+        parent=RESULTS.rl_start("{model}"),
         reference=kl_reference,
         problems=lambda w: STUDY.training_problems(RESULTS, w.model),
         code=code_of("sage.training.rl"),

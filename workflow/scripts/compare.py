@@ -2,7 +2,7 @@ import sys
 from pathlib import Path
 
 from sage.runtime.files import write_text_atomic
-from sage.tools.compare import compare
+from sage.tools.kept_run import compare
 
 params = snakemake.params
 try:

@@ -322,14 +322,14 @@ def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Ite
                 used <= total,
                 "raise micro_batches, or lower batch_size in evaluation and vllm_memory",
             )
-        if model.rl and (count := _count(results.parent(name), model)):
+        if model.rl and (count := _count(results.rl_start(name), model)):
             yield _training(name, model.rl, model.job.gpus, count, total)
 
 
 def asleep(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
     """Whether the weights of vLLM that sleep have room in a job's memory."""
     for name, model in study.study.models.items():
-        rl, job, count = model.rl, model.job, _count(results.parent(name), model)
+        rl, job, count = model.rl, model.job, _count(results.rl_start(name), model)
         if rl is None or rl.engine != "vllm" or rl.vllm_sleep is False or not count:
             continue
         needed = _ASLEEP * count * _BYTES[rl.precision] * max(1, job.gpus)

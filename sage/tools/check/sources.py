@@ -119,7 +119,7 @@ def _data(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
             yield _data_set(study, settings.benchmark, levels, is_there)
     for name, model in study.study.models.items():
         if model.sft and model.sft.data:
-            yield _data_set(study, model.sft.data, None, results.parent(name).is_dir())
+            yield _data_set(study, model.sft.data, None, results.rl_start(name).is_dir())
 
 
 def _package(what: str, package: str, is_there: bool) -> Finding:

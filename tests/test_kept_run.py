@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.tools.compare import (
+from sage.tools.kept_run import (
     compare,
     compared_with_kept,
     kept_file,

@@ -1,9 +1,9 @@
-"""Where the paper and its official release differ or are silent: every choice by name.
+"""Where the paper and its official release differ or are silent: every open choice by name.
 
-`readings.yaml` has them. A reading has a question, the answers that were given to it, who gives
-them, and what each answer sets. `readings: {sft_length: prompt}` in a study switches one; it
+`open_choices.yaml` has them. A choice has a question, the answers that were given to it, who gives
+them, and what each answer sets. `open_choices: {sft_length: prompt}` in a study switches one; it
 changes a model or a method only where its settings are those of one of the answers, so that a
-model with lengths of its own keeps them. `readings_of` says which answers are in force.
+model with lengths of its own keeps them. `answers_in` says which answers are in force.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Answer:
     """An answer: who gives it (`paper`, `release`, `neither`, ...) and the settings it means.
 
     A key with a dot leads into a section, such as `sampling.temperature`.
@@ -40,7 +40,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Reading:
+class OpenChoice:
     """A question, its answers by name and the one that the paper's study follows.
 
     `only` are settings that a model or method must have for the question to arise.
@@ -49,29 +49,29 @@ class Reading:
     name: str
     question: str
     section: Section
-    choices: Mapping[str, Choice]
+    answers: Mapping[str, Answer]
     default: str
     only: Values
 
 
 @dataclass(frozen=True)
 class InForce:
-    """A reading in one study: for each model or method the answer that its settings give.
+    """An open choice in one study: for each model or method the answer that its settings give.
 
     None stands for settings that are those of no answer.
     """
 
-    reading: Reading
+    choice: OpenChoice
     answers: Mapping[str, str | None]
 
 
-READINGS = {
-    name: TypeAdapter(Reading).validate_python({"name": name, "only": {}, **entry})
+OPEN_CHOICES = {
+    name: TypeAdapter(OpenChoice).validate_python({"name": name, "only": {}, **entry})
     for name, entry in yaml.safe_load(
         Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     ).items()
 }
-"""By name; they stand in `readings.yaml` beside this file."""
+"""By name; they stand in `open_choices.yaml` beside this file."""
 
 _TYPES: dict[Section, type[BaseModel]] = {
     "sft": SFT,
@@ -81,30 +81,30 @@ _TYPES: dict[Section, type[BaseModel]] = {
 }
 
 
-def with_readings(
+def with_answers(
     content: Mapping[Any, Any], rows: Mapping[Any, Any]
 ) -> tuple[dict[Any, Any], dict[Any, Any], list[str]]:
-    """A study and the methods with the answers that its `readings` name, and faults.
+    """A study and the methods with the answers that its `open_choices` name, and faults.
 
-    Readings and answers that there are not are faults, and a reading that could change nothing in
+    Choices and answers that there are not are faults, and a choice that could change nothing in
     the study; answers of wrong type are passed over, for the study's type has them.
     """
     changed, changed_rows = deepcopy(dict(content)), deepcopy(dict(rows))
     faults = []
-    for name, answer in mapping(content.get("readings")).items():
-        key, reading = f"readings.{name}", READINGS.get(name)
-        if reading is None:
-            faults.append(f"{key}: there is no such reading{nearest(str(name), READINGS)}")
-        elif isinstance(answer, str) and answer not in reading.choices:
-            what = f"{answer!r} is no answer to it{nearest(answer, reading.choices)}"
+    for name, answer in mapping(content.get("open_choices")).items():
+        key, choice = f"open_choices.{name}", OPEN_CHOICES.get(name)
+        if choice is None:
+            faults.append(f"{key}: there is no such choice{nearest(str(name), OPEN_CHOICES)}")
+        elif isinstance(answer, str) and answer not in choice.answers:
+            what = f"{answer!r} is no answer to it{nearest(answer, choice.answers)}"
             faults.append(f"{key}: {what}")
         elif isinstance(answer, str):
-            sections = _sections(reading.section, changed, changed_rows).values()
-            concerned = [each for each in sections if _answer(reading, each) is not None]
+            sections = _sections(choice.section, changed, changed_rows).values()
+            concerned = [each for each in sections if _answer(choice, each) is not None]
             if not concerned:
                 faults.append(f"{key}: nothing in this study has settings that it switches")
             for section in concerned:
-                for path, value in reading.choices[answer].sets.items():
+                for path, value in choice.answers[answer].sets.items():
                     *parents, last = path.split(".")
                     inner = section
                     for parent in parents:
@@ -113,20 +113,20 @@ def with_readings(
     return changed, changed_rows, faults
 
 
-def readings_of(study: ResolvedStudy) -> list[InForce]:
-    """Every reading, with the answers that are in force for the models or methods it concerns."""
+def answers_in(study: ResolvedStudy) -> list[InForce]:
+    """Every open choice, with the answers in force for the models or methods it concerns."""
     content = study.study.model_dump(mode="json")
     rows = {name: row.model_dump(mode="json") for name, row in study.algorithms.items()}
     return [
         InForce(
-            reading,
+            choice,
             {
-                name: _answer(reading, section)
-                for name, section in _sections(reading.section, content, rows).items()
-                if _holds(section, reading.only, reading.section)
+                name: _answer(choice, section)
+                for name, section in _sections(choice.section, content, rows).items()
+                if _holds(section, choice.only, choice.section)
             },
         )
-        for reading in READINGS.values()
+        for choice in OPEN_CHOICES.values()
     ]
 
 
@@ -143,10 +143,10 @@ def _sections(
     return {name: value for name, value in own.items() if isinstance(value, dict)}
 
 
-def _answer(reading: Reading, section: Mapping[str, Any]) -> str | None:
+def _answer(choice: OpenChoice, section: Mapping[str, Any]) -> str | None:
     """The answer that a section's settings give; None where the question does not arise."""
-    answers = reading.choices.items() if _holds(section, reading.only, reading.section) else ()
-    return next((n for n, each in answers if _holds(section, each.sets, reading.section)), None)
+    answers = choice.answers.items() if _holds(section, choice.only, choice.section) else ()
+    return next((n for n, each in answers if _holds(section, each.sets, choice.section)), None)
 
 
 def _holds(section: Mapping[str, Any], values: Values, kind: Section) -> bool:

@@ -16,17 +16,17 @@ OWN = "settings of its own"
 """In force where a model or method has settings that are those of no answer."""
 
 
-class ReadingsTable(Shows):
+class OpenChoicesTable(Shows):
     """Choices where the paper and its official release differ or are silent: each `answer` to a
     `question` with its `source`, whether it is the `default` of the paper's study, and the models
     or rows of this study for which it is `in_force`."""
 
     def table(self, display: Display) -> TableDocument:
-        frame = readings_frame(display.study)
+        frame = open_choices_frame(display.study)
         caption = (
             "Choices where the paper and its official release differ or are silent. Default: the "
-            "answer of the paper’s study; `readings` in a study switches one. In force for: the "
-            "models or rows of this study whose settings are those of the answer."
+            "answer of the paper’s study; `open_choices` in a study switches one. In force for: "
+            "the models or rows of this study whose settings are those of the answer."
         )
         columns: list[Column] = [
             ("", "Source", lambda row: row["source"]),
@@ -44,22 +44,22 @@ class ReadingsTable(Shows):
         return TableDocument(frame, table, caption)
 
 
-def readings_frame(study: ResolvedStudy) -> pd.DataFrame:
-    """COLUMNS, a row per reading and answer; OWN follows where it is in force somewhere."""
-    from sage.study.readings import readings_of
+def open_choices_frame(study: ResolvedStudy) -> pd.DataFrame:
+    """COLUMNS, a row per choice and answer; OWN follows where it is in force somewhere."""
+    from sage.study.open_choices import answers_in
 
     rows = []
-    for one in readings_of(study):
-        reading, by_answer = one.reading, dict[str | None, list[str]]()
+    for one in answers_in(study):
+        choice, by_answer = one.choice, dict[str | None, list[str]]()
         for name, answer in one.answers.items():
             by_answer.setdefault(answer, []).append(_title(study, name))
-        for answer, choice in reading.choices.items():
-            where = "; ".join(by_answer.get(answer, ()))
-            own = (answer, choice.source, choice.meaning, answer == reading.default, where)
-            rows.append((reading.name, reading.question, *own))
+        for name, answer in choice.answers.items():
+            where = "; ".join(by_answer.get(name, ()))
+            own = (name, answer.source, answer.meaning, name == choice.default, where)
+            rows.append((choice.name, choice.question, *own))
         if None in by_answer:
             own = (OWN, NONE, "", False, "; ".join(by_answer[None]))
-            rows.append((reading.name, reading.question, *own))
+            rows.append((choice.name, choice.question, *own))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

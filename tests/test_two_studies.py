@@ -10,7 +10,7 @@ from pages import Markings, parsed, words_of
 from report_frames import ROOT
 
 from sage.problems.record import Problem, write_problems
-from sage.report.comparing import differences, write_comparison
+from sage.report.two_studies import differences, write_comparison
 from sage.results import Results, Run
 from sage.tools import command
 

@@ -85,7 +85,7 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
     )
     rows = [*methods, "step-20", "temperature-2"]
     frames = {
-        "free_rivals": equal_accuracy(counts, "grpo", rows, 4, 100),
+        "cost_free_baselines": equal_accuracy(counts, "grpo", rows, 4, 100),
         "mixtures": mixture_line(counts, "grpo", 4),
     }
     table = table_of(study, "free_rivals", **frames).table
@@ -105,7 +105,7 @@ def test_stops_alone_are_shown_without_a_line_of_temperatures() -> None:
     study = load_study("equal_accuracy", ROOT / "config", own)
     counts = counts_of(base=[[2] * 30], grpo=[[8, 0] * 15] * 3, **{"step-20": [[3, 2] * 15] * 3})
     frames = {
-        "free_rivals": equal_accuracy(counts, "grpo", ["grpo", "step-20"], 4, 100),
+        "cost_free_baselines": equal_accuracy(counts, "grpo", ["grpo", "step-20"], 4, 100),
         "mixtures": mixture_line(counts, "grpo", 4),
     }
     assert "GRPO stopped early. Pass@1" in table_of(study, "free_rivals", **frames).caption

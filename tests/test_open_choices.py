@@ -1,4 +1,4 @@
-"""Readings: named choices between the paper and its release, switched by a study."""
+"""Open choices: named choices between the paper and its release, switched by a study."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ import pytest
 import yaml
 
 from sage.exhibits import load_study
-from sage.exhibits.readings import OWN, readings_frame
+from sage.exhibits.open_choices import OWN, open_choices_frame
 from sage.study import ResolvedStudy, StudyError
-from sage.study.readings import READINGS, readings_of
+from sage.study.open_choices import OPEN_CHOICES, answers_in
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "config"
 
 
-def study_with(folder: Path, base: str, **readings: Any) -> ResolvedStudy:
+def study_with(folder: Path, base: str, **answers: Any) -> ResolvedStudy:
     content = yaml.safe_load((CONFIG / f"studies/{base}.yaml").read_text(encoding="utf-8"))
     file = folder / "switched.yaml"
-    file.write_text(yaml.safe_dump({**content, "readings": readings}), encoding="utf-8")
+    file.write_text(yaml.safe_dump({**content, "open_choices": answers}), encoding="utf-8")
     return load_study(str(file), CONFIG)
 
 
 def in_force(study: ResolvedStudy) -> dict[str, set[str | None]]:
-    return {one.reading.name: set(one.answers.values()) for one in readings_of(study)}
+    return {one.choice.name: set(one.answers.values()) for one in answers_in(study)}
 
 
-def test_every_reading_has_two_answers_a_default_and_settings_that_tell_them_apart() -> None:
-    for reading in READINGS.values():
-        assert len(reading.choices) >= 2
-        assert reading.default in reading.choices
-        settings = [sorted(choice.sets.items()) for choice in reading.choices.values()]
+def test_every_choice_has_two_answers_a_default_and_settings_that_tell_them_apart() -> None:
+    for choice in OPEN_CHOICES.values():
+        assert len(choice.answers) >= 2
+        assert choice.default in choice.answers
+        settings = [sorted(answer.sets.items()) for answer in choice.answers.values()]
         assert all(settings.count(one) == 1 for one in settings)
-        assert all(choice.source and choice.meaning for choice in reading.choices.values())
+        assert all(answer.source and answer.meaning for answer in choice.answers.values())
 
 
-def test_the_papers_study_follows_the_default_of_each_reading() -> None:
+def test_the_papers_study_follows_the_default_of_each_choice() -> None:
     study = load_study("paper", CONFIG)
-    for one in readings_of(study):
+    for one in answers_in(study):
         given = {answer for answer in one.answers.values() if answer}
-        assert given <= {one.reading.default}, one.reading.name
-        assert given or one.reading.name == "kl_reference" or not one.answers
+        assert given <= {one.choice.default}, one.choice.name
+        assert given or one.choice.name == "kl_reference" or not one.answers
     assert set(in_force(study)["batching"]) <= {"completions", None}
 
 
@@ -54,7 +54,7 @@ def test_sixteen_completions_a_generation_serve_two_steps_of_eight() -> None:
     assert rl.micro_batches == 1  # so that BNPO's mean runs over all 8
 
 
-def test_a_switched_reading_changes_its_settings_and_nothing_else(tmp_path: Path) -> None:
+def test_a_switched_choice_changes_its_settings_and_nothing_else(tmp_path: Path) -> None:
     plain, switched = (
         study_with(tmp_path, "paper"),
         study_with(tmp_path, "paper", schedule="constant"),
@@ -76,7 +76,7 @@ def test_a_length_of_its_own_stays(tmp_path: Path) -> None:
     study = study_with(tmp_path, "paper", completion_length="half")
     assert study.model("qwen_math_7b").rl.sampling.max_tokens == 1024
     assert study.model("r1_distill_7b").rl.sampling.max_tokens == 6144
-    (lengths,) = (one for one in readings_of(study) if one.reading.name == "completion_length")
+    (lengths,) = (one for one in answers_in(study) if one.choice.name == "completion_length")
     assert lengths.answers["r1_distill_7b"] is None
 
 
@@ -89,18 +89,18 @@ def test_algorithms_are_switched_where_the_question_arises(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("readings", "message"),
+    ("answers", "message"),
     [
-        ({"sft_lenght": "prompt"}, "no such reading; did you mean 'sft_length'"),
+        ({"sft_lenght": "prompt"}, "no such choice; did you mean 'sft_length'"),
         ({"sft_length": "prompts"}, "'prompts' is no answer to it; did you mean 'prompt'"),
         ({"completion_length": "half"}, "nothing in this study has settings that it switches"),
     ],
 )
-def test_a_reading_that_cannot_be_switched_is_refused(
-    tmp_path: Path, readings: dict[str, str], message: str
+def test_a_choice_that_cannot_be_switched_is_refused(
+    tmp_path: Path, answers: dict[str, str], message: str
 ) -> None:
     with pytest.raises(StudyError, match=message):
-        study_with(tmp_path, "smoke", **readings)
+        study_with(tmp_path, "smoke", **answers)
 
 
 def test_the_study_as_released_has_the_releases_answers() -> None:
@@ -115,7 +115,7 @@ def test_the_study_as_released_has_the_releases_answers() -> None:
 
 
 def test_the_study_as_released_has_the_world_of_the_mini_study() -> None:
-    """So that what differs between their results is what the readings do."""
+    """So that what differs between their results is what the answers do."""
     mini, released = load_study("mini", CONFIG), load_study("released", CONFIG)
     for name, problems in released.study.problems.items():
         assert problems == mini.study.problems[name]
@@ -144,9 +144,9 @@ def test_the_study_as_released_has_the_world_of_the_mini_study() -> None:
 
 
 def test_the_table_names_every_answer_and_where_it_is_in_force() -> None:
-    table = readings_frame(load_study("paper", CONFIG))
+    table = open_choices_frame(load_study("paper", CONFIG))
     answers = table[table["answer"] != OWN]
-    assert len(answers) == sum(len(reading.choices) for reading in READINGS.values())
+    assert len(answers) == sum(len(choice.answers) for choice in OPEN_CHOICES.values())
     rows = answers[answers["reading"] == "sft_length"].to_dict("records")
     (default, other) = rows
     assert (default["answer"], default["default"]) == ("conversation", True)
