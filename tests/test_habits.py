@@ -100,7 +100,7 @@ def test_the_site_has_the_reports_of_kept_runs(site: Any) -> None:
 def test_the_site_has_every_page_once(site: Any) -> None:
     shown = pages_of(loaded("mkdocs.yml")["nav"])
     docs = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")]
-    assert sorted(shown) == sorted([*docs, *site.ELSEWHERE, site.KEPT])
+    assert sorted(shown) == sorted([*docs, *site.ELSEWHERE, site.KEPT, site.RIVALS])
     assert shown[0] == "findings.md"
     assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES, *site.FILES))
 
