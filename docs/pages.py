@@ -2,9 +2,11 @@
 
 Their links are relative to the repository, those of docs/ to that folder; both are made relative to
 the site, in which docs/ is the root. The reports of kept runs are in the site as they are, with a
-page that lists them. The pages that explain every key of a file are made of config/schemas.
+page that lists them. The pages that explain every key of a file are made of config/schemas, and the
+page of other methods of what the files of sage/rivals say at their head.
 """
 
+import ast
 import json
 import re
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ PICTURES = (
 FILES = ("examples/sage_minimal.py", "examples/train.ipynb", "examples/explore.ipynb")
 KEPT = "kept.md"
 """The page that lists the reports of kept runs."""
+RIVALS = "rivals.md"
+"""The page of methods of other papers."""
 
 KEYS = {
     "keys/config.md": "config/config.yaml",
@@ -49,6 +53,7 @@ def on_files(files: Any, config: Any) -> Any:
     files.append(File.generated(config, KEPT, content=kept_list()))
     for name in KEYS:
         files.append(File.generated(config, name, content=keys_page(name)))
+    files.append(File.generated(config, RIVALS, content=rivals()))
     return files
 
 
@@ -141,6 +146,22 @@ _WORDS = {
 }
 
 
+def rivals() -> str:
+    """The page of the rivals: the head of each file, under the name of the method."""
+    lines = ["# Methods of other papers", "", "Other ways to keep coverage, one file a paper.", ""]
+    for file in sorted((ROOT / "sage/rivals").glob("[a-z]*.py")):
+        head = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        lines += [
+            f"## {head.partition(' (')[0]}",
+            "",
+            head,
+            "",
+            f"Code: `sage/rivals/{file.name}`",
+            "",
+        ]
+    return "\n".join(lines)
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Make the links of a page relative to the site."""
     return relinked(markdown, page.file.src_uri)
@@ -148,7 +169,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 def relinked(markdown: str, place: str) -> str:
     """Links of the page at `place` in the site, such as README.md or method.md."""
-    source = place if place in (*ELSEWHERE, KEPT, *KEYS) else f"docs/{place}"
+    source = place if place in (*ELSEWHERE, KEPT, RIVALS, *KEYS) else f"docs/{place}"
 
     def moved(match: re.Match[str]) -> str:
         target = normpath(join(dirname(source), match[2]))

@@ -127,6 +127,14 @@ def smoke(project: Path) -> Path:
     return project / "results" / "smoke"
 
 
+@pytest.fixture(scope="session")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random tiny model whose tokens differ in probability (`trainers`); read only."""
+    from trainers import SUMS, write_parent
+
+    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS, spread=6.0)
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     """A copy of `config/` to edit."""

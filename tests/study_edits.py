@@ -6,6 +6,7 @@ at fault.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -47,3 +48,13 @@ def message_of(action: Callable[[], object]) -> str:
     message = str(caught.value)
     assert not JARGON.search(message), message
     return message
+
+
+def smoke_with(tmp_path: Path, algorithm: str, **problems: Any) -> Path:
+    """The smoke study with another algorithm for its model, and changes to the set it trains on."""
+    study = yaml.safe_load((ROOT / "config/studies/smoke.yaml").read_text())
+    study["models"]["tiny"]["algorithms"].append(algorithm)
+    study["problems"]["arithmetic_train"] |= problems
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps(study))
+    return file

@@ -19,7 +19,7 @@ from transformers import TrainerState
 
 from sage.grading import Grader
 from sage.method.anchors import forward_kl_sampled, k2, k3
-from sage.method.rewards import Completion, Incorrect, Mixed, Overlong, Random, Tagged
+from sage.method.rewards import Completion, Incorrect, Random, Tagged
 from sage.problems.record import read_problems
 from sage.prompting import WORK_CLOSE
 from sage.prompting import completion as written
@@ -202,12 +202,6 @@ def test_k3_of_the_stand_in_is_the_divergence_plus_a_constant(estimator: Any) ->
     torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)
 
 
-def test_an_overlong_completion_is_punished_softly() -> None:
-    lengths = (0, 6, 7, 8, 10, 12)
-    scores = [Overlong(margin_tokens=4).score(Completion("", "1", False, n, 10)) for n in lengths]
-    assert scores == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
-
-
 def test_a_completion_is_graded_once_for_all_rewards() -> None:
     asked: list[int] = []
 
@@ -281,12 +275,6 @@ def test_correctness_counts_for_nothing_where_a_row_does_not_reward_it() -> None
     }
     assert rl.reward_weights(Algorithm.model_validate(row)) == [0.0, 1.0]
     assert rl.reward_weights(Algorithm.model_validate(ROWS["dapo_full"])) == [1.0, 1.0]
-
-
-def test_a_group_of_wrong_completions_is_not_kept_for_its_length_penalty() -> None:
-    correct = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
-    rewards = correct + torch.tensor([[0.0, -0.5], [0.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])
-    assert Mixed().keep(correct, rewards).tolist() == [False, True, False, False]
 
 
 def test_rows_are_taken_and_joined() -> None:

@@ -14,10 +14,11 @@ from scipy.stats import chisquare
 from trainers import SMALL, trainer_of, write_parent
 from transformers import LlamaConfig, PreTrainedModel, set_seed
 
-from sage.method.credit import Pacs, Steer
 from sage.policies import load_model
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids
+from sage.rivals.pacs import Pacs
+from sage.rivals.steer import Steer
 from sage.sampling.distribution import next_token_probabilities
 from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import cache_bytes, vllm_share

@@ -9,7 +9,7 @@ from pathlib import Path
 SAGE = Path(__file__).resolve().parents[1] / "sage"
 
 FLOORS = (
-    *("fields", "runtime", "results", "prompting", "method", "theory"),
+    *("fields", "runtime", "results", "prompting", "method", "rivals", "theory"),
     *("problems", "grading", "study", "policies", "fetched_bases", "sampling", "training"),
     *("evaluation", "rendering", "exhibits", "claims", "report", "tools"),
 )
@@ -47,3 +47,8 @@ def test_imports_lead_down() -> None:
         and FLOORS.index(name) > FLOORS.index(own)
     ]
     assert upwards == []
+
+
+def test_no_module_imports_a_rival() -> None:
+    """The registry finds them; they do not know each other."""
+    assert [path for path in SAGE.rglob("*.py") if "rivals" in imported(path)] == []

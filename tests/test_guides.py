@@ -243,3 +243,13 @@ def test_the_estimators_expectations_and_gradients_on_an_enumerable_policy(mass:
     forward = (anchor.exp() * (anchor - policy)).sum()
     sampled = (weights * forward_kl_sampled(policy, anchor)).sum()
     torch.testing.assert_close(sampled, forward - mass + 1.0)
+
+
+def test_the_branch_guide_on_the_reference_by_hand() -> None:
+    ones = torch.ones(1, 2)
+    guide = BranchGuide(ratio=0.5, threshold=1.0, entropy_of="reference")
+    told = Signals(-ones, 9.0 * ones, ones, reference_entropies=torch.tensor([[0.5, 1.4]]))
+    factors = guide_log_factors(guide, told, Moment(0, 1, Noise("x")), 0.6, 1.4).exp()
+    torch.testing.assert_close(factors, torch.tensor([[1.0, 1.2]]))
+    with pytest.raises(ValueError, match="entropies of the reference"):
+        guide.factors(Signals(-ones, ones, ones), Moment(0, 1, Noise("x")))

@@ -97,10 +97,18 @@ def test_the_site_has_the_reports_of_kept_runs(site: Any) -> None:
     )
 
 
+def test_the_site_shows_the_head_of_each_rival(site: Any) -> None:
+    page = site.rivals()
+    files = sorted((ROOT / "sage/rivals").glob("[a-z]*.py"))
+    assert re.findall(r"^Code: `(.*)`$", page, re.M) == [str(f.relative_to(ROOT)) for f in files]
+    assert "\n## PKPO\n\nPKPO (arXiv 2505.15201, Eq. 33: s^(loo-1)): an unbiased gradient" in page
+    assert "\n    A = 0                                     for a wrong one\n" in page
+
+
 def test_the_site_has_every_page_once(site: Any) -> None:
     shown = pages_of(loaded("mkdocs.yml")["nav"])
     docs = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")]
-    assert sorted(shown) == sorted([*docs, *site.ELSEWHERE, site.KEPT, *site.KEYS])
+    assert sorted(shown) == sorted([*docs, *site.ELSEWHERE, site.KEPT, site.RIVALS, *site.KEYS])
     assert shown[0] == "findings.md"
     assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES, *site.FILES))
 

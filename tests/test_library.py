@@ -20,7 +20,7 @@ from trl import GRPOConfig
 from sage.evaluation.pass_at_k import pass_at_k_with_intervals
 from sage.grading import Grader
 from sage.method.anchors import K2
-from sage.method.credit import K1InReward, Steer
+from sage.method.credit import K1InReward
 from sage.method.guides import BranchGuide
 from sage.policies import (
     PRODUCTS,
@@ -31,6 +31,7 @@ from sage.policies import (
     train_tokenizer,
 )
 from sage.prompting import last_boxed
+from sage.rivals.steer import Steer
 from sage.runtime.manifest import hardware
 from sage.sampling.interface import complete
 from sage.sampling.transformers_engine import TransformersSampler
@@ -48,6 +49,7 @@ LIGHT = [
     "sage.method.guides",
     "sage.method.planners",
     "sage.method.rewards",
+    *sorted(f"sage.rivals.{path.stem}" for path in (ROOT / "sage/rivals").glob("[a-z]*.py")),
     "sage.sampling.interface",
 ]
 PUBLIC = [

@@ -15,11 +15,13 @@ from conftest import ROOT
 from trainers import is_of_trl, odd_length, trainer_of
 from trl import GRPOTrainer
 
-from sage.method.advantages import BetaNormalised, Centred, GroupNormalised, PassAtK
+from sage.method.advantages import Centred, GroupNormalised
 from sage.method.anchors import K3
 from sage.method.guides import BranchGuide, Moment, Signals
 from sage.policies import load_model
 from sage.problems.record import read_problems
+from sage.rivals.bnpo import BetaNormalised
+from sage.rivals.pass_at_k import PassAtK
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.training import rl
 from sage.training.shaping import Shaping

@@ -227,3 +227,16 @@ def test_a_checkpoint_that_would_run_code_gives_way_to_the_one_before(
     torch.save(Payload(canary), before / name)
     torch.load(before / name, weights_only=False)
     assert canary.is_dir()  # so the payload is one that runs
+
+
+def test_a_guide_that_feeds_itself_is_a_sign() -> None:
+    watch = Watch(patience=2)
+    calm, wild = {"log_q": 1.0, "reward": 0.4}, {"log_q": 1.6, "reward": 0.3}
+    assert signs(rows(calm, calm, wild, wild), watch) == [("runaway", 1, 4)]
+    long = {"log_q": 1.0, "reward": 0.3, "truncated_share": 0.2}
+    assert signs(rows(calm, calm, long, long), watch) == [("runaway", 1, 4)]
+    learning = wild | {"reward": 0.5}
+    assert signs(rows(calm, calm, learning, learning), watch) == []
+    without = [{"reward": 0.4}, {"reward": 0.4}, *[{"reward": 0.3, "truncated_share": 0.2}] * 2]
+    assert signs(rows(*without), watch) == []
+    assert "log_q" not in GOOD

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import arguments
 from benchmarks.tuned_rates import Trial, chosen, signs_of, table
 from sage.exhibits import load_study
+from sage.problems.sets import draw_problems
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,3 +61,18 @@ def test_the_command_asks_for_a_folder(
         with pytest.raises(SystemExit):
             arguments.folder("What it does.")
         assert said in capsys.readouterr().err
+
+
+def test_rates_are_tuned_on_problems_that_no_verdict_is_about() -> None:
+    tuning, verdicts = (load_study(name, ROOT / "config") for name in ("rivals_tuning", "rivals"))
+    asked = [
+        {problem.problem for problem in draw_problems("x", study.problem_set("sheets"))}
+        for study in (tuning, verdicts)
+    ]
+    assert not asked[0] & asked[1]
+    rates = {model: tuning.model(model).rl.learning_rate for model in tuning.study.models}
+    assert rates == {"plus": 1e-3, "low": 3e-4, "high": 3e-3}
+    assert len({tuple(tuning.trained(model)) for model in rates}) == 1
+    assert {"grpo", "grpo_no_kl"} < set(tuning.trained("plus"))
+    settings = [tuning.model(model).rl.model_dump(exclude={"learning_rate"}) for model in rates]
+    assert settings[0] == settings[1] == settings[2]

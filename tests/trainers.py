@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
+from conftest import ROOT
 
 from sage.grading import Grader
 from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
@@ -27,6 +29,10 @@ ARCHITECTURE = Architecture(
     max_positions=128,
     vocab_size=300,
 )
+
+
+ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
+"""The methods of this project, as data."""
 
 
 def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -176,3 +182,9 @@ def assert_same_run(whole: Any, resumed: Any) -> None:
     planners = [state.pop("planner", None) for state in states]  # texts, which torch cannot compare
     assert planners[0] == planners[1]
     torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
+
+
+def logged(trainer: Any) -> list[dict[str, Any]]:
+    """Train, and return what each step has logged."""
+    trainer.train()
+    return [entry for entry in trainer.state.log_history if "loss" in entry]

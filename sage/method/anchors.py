@@ -9,14 +9,9 @@ method can choose as its estimator. Torch is not imported here: a study is read 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from pydantic import Field
-
-from sage.fields import about
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     import torch
@@ -127,54 +122,6 @@ class K3Corrected:
 
     def values(self, log_probs: LogProbs) -> torch.Tensor:
         return k3_corrected(log_probs.policy, log_probs.anchor, log_probs.old)
-
-
-@dataclass(frozen=True)
-class Scope:
-    """SCOPE (ACL Findings 2026, 641): the KL term on few tokens only, and 0 on all others.
-
-    These are the `share` of a micro-batch's tokens with the highest score: p (1 - p) max(A, 0),
-    with p the policy's probability of the token and A its completion's advantage; or the entropy,
-    which the paper has as an ablation. A token with score p (1 - p) max(A, 0) = 0 is never among
-    them. With the entropy and share 1 this is the estimator `of`.
-    """
-
-    direction: ClassVar[Direction] = "reverse"
-
-    share: Annotated[
-        float, Field(gt=0.0, le=1.0), about("tokens with a KL term", unit="share of tokens, 0 to 1")
-    ] = 0.05
-    score: Annotated[Literal["redistribution", "entropy"], about("what tokens are ranked by")] = (
-        "redistribution"
-    )
-    of: Annotated[
-        Literal["k2", "k3", "k3_corrected"], about("the estimator at the tokens chosen")
-    ] = "k3"
-
-    def values(self, log_probs: LogProbs) -> torch.Tensor:
-        kinds: dict[str, Any] = {"k2": K2, "k3": K3, "k3_corrected": K3Corrected}
-        values: torch.Tensor = kinds[self.of]().values(log_probs)
-        return values * self.chosen(log_probs)
-
-    def chosen(self, log_probs: LogProbs) -> torch.Tensor:
-        """1 at the tokens that have a KL term, `[B, T]`; raises ValueError without signals.
-
-        Of a tie at the lowest score all are chosen. The number of tokens is rounded up.
-        """
-        mask, advantages = log_probs.mask, log_probs.advantages
-        if mask is None or advantages is None or log_probs.entropies is None:
-            raise ValueError("SCOPE needs entropies, mask and advantages")
-        if self.score == "entropy":
-            scores = log_probs.entropies.detach()
-        else:
-            chance = log_probs.policy.detach().exp()
-            scores = chance * (1.0 - chance) * advantages.clamp(min=0.0)[:, None]
-        inside = mask.bool() & ((scores > 0) | (self.score == "entropy"))
-        everyone = log_probs.everyone
-        ranked = everyone(scores.masked_fill(~inside, 0.0)).flatten().sort(descending=True).values
-        count = math.ceil(self.share * int(everyone(mask).sum()))
-        lowest = ranked[max(count, 1) - 1]
-        return (inside & (scores >= lowest)).to(scores)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from sage.fields import NonNegativeFloat, PositiveFloat, Strict
 from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
 
 _CLIPS = ["clip_low", "clip_high"]
-_CONTROLS = {"random", "tagged", "incorrect"}
-_PENALTIES = {"overlong"}
 
 
 class Algorithm(Strict):
@@ -168,10 +166,11 @@ def run_conflicts(algorithm: Algorithm, rl: Any) -> Iterator[str]:
 def is_control(algorithm: Algorithm) -> bool:
     """Whether the method is rewarded for no right answer: a control, which no one would adopt.
 
-    A reward of the user's own counts as one for right answers.
+    A reward that says neither `control` nor `penalty` counts as one for right answers.
     """
-    kinds = {reward.kind for reward in algorithm.rewards} - _PENALTIES
-    return bool(kinds) and kinds <= _CONTROLS
+    classes = [REGISTRIES["rewards"].find(reward.kind) for reward in algorithm.rewards]
+    controls = [getattr(c, "control", False) for c in classes if not getattr(c, "penalty", False)]
+    return bool(controls) and all(controls)
 
 
 def needs_hints(algorithm: Algorithm) -> bool:

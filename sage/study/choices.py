@@ -1,6 +1,7 @@
 """The registries: everything that a method can choose by name or as a class of its user's own.
 
-A choice is written `{kind: k3, settings: {}}`, or `k3` for short. A further name is one line here.
+A choice is written `{kind: k3, settings: {}}`, or `k3` for short. What belongs to the paper's own
+method is named here; classes of `sage/rivals` are found by themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from sage.fields import Faults, PositiveFloat, Strict
-from sage.study.registry import Registry
+from sage.study.registry import Registry, add_rivals
 
 REGISTRIES = {
     "guide": Registry(
@@ -36,7 +37,6 @@ REGISTRIES = {
             "sampled": "sage.method.anchors:SampledForwardKL",
             "exact": "sage.method.anchors:ExactForwardKL",
             "k1_reward": "sage.method.credit:K1InReward",
-            "scope": "sage.method.anchors:Scope",
         },
     ),
     "advantage": Registry(
@@ -46,24 +46,12 @@ REGISTRIES = {
         classes={
             "group": "sage.method.advantages:GroupNormalised",
             "centred": "sage.method.advantages:Centred",
-            "beta": "sage.method.advantages:BetaNormalised",
-            "pass_at_k": "sage.method.advantages:PassAtK",
-            "pkpo": "sage.method.advantages:Pkpo",
-            "w_reinforce": "sage.method.advantages:WeightedReinforce",
-            "maxrl": "sage.method.advantages:MaxRl",
         },
     ),
     "credit": Registry(
         what="a credit rule",
         method="token_advantages",
         arguments=("signals",),
-        classes={
-            "steer": "sage.method.credit:Steer",
-            "pacs": "sage.method.credit:Pacs",
-            "verl_rank": "sage.method.effective_rank:VerlRank",
-            "ucpo": "sage.method.credit:Ucpo",
-            "uniqueness": "sage.method.credit:Uniqueness",
-        },
     ),
     "rewards": Registry(
         what="a reward",
@@ -71,8 +59,6 @@ REGISTRIES = {
         arguments=("completion",),
         classes={
             "correct": "sage.method.rewards:Correct",
-            "overlong": "sage.method.rewards:Overlong",
-            "rlpr": "sage.method.rewards:Rlpr",
             "random": "sage.method.rewards:Random",
             "tagged": "sage.method.rewards:Tagged",
             "incorrect": "sage.method.rewards:Incorrect",
@@ -82,21 +68,17 @@ REGISTRIES = {
         what="a filter",
         method="keep",
         arguments=("correct", "rewards"),
-        classes={"mixed": "sage.method.rewards:Mixed", "spread": "sage.method.rewards:Spread"},
     ),
     "planner": Registry(
         what="a planner",
         method="further",
         arguments=("drawn",),
         attributes=("chosen",),
-        classes={
-            "dars": "sage.method.planners:Dars",
-            "guided_retry": "sage.method.planners:GuidedRetry",
-            "unsolved_only": "sage.method.planners:UnsolvedOnly",
-        },
     ),
 }
 """By the key of a method that each serves."""
+
+add_rivals(REGISTRIES)
 
 
 class Choice(Strict):

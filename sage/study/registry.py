@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -21,6 +22,8 @@ from pydantic import create_model
 from sage.fields import Faults, Strict, nearest
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.study.faults import type_faults
+
+RIVALS = "sage.rivals"
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Registry:
     what: str
     method: str
     arguments: tuple[str, ...]
-    classes: Mapping[str, str]
+    classes: dict[str, str] = field(default_factory=dict)
     attributes: tuple[str, ...] = ()
 
     def find(self, kind: str) -> type[Any]:
@@ -131,6 +134,26 @@ class Registry:
         if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters):
             return "must name its settings one by one"
         return None
+
+
+def add_rivals(registries: Mapping[str, Registry]) -> None:
+    """Add each public class in the files of `sage/rivals` to the first registry that it serves.
+
+    Its kind is what the class says as `kind`, else the name of its file. Raises ValueError for a
+    class that serves none, and for a kind that is taken.
+    """
+    for file in pkgutil.iter_modules(importlib.import_module(RIVALS).__path__):
+        module = importlib.import_module(f"{RIVALS}.{file.name}")
+        for name, made in inspect.getmembers(module, inspect.isclass):
+            if name.startswith("_") or made.__module__ != module.__name__:
+                continue
+            named, kind = f"{module.__name__}:{name}", getattr(made, "kind", file.name)
+            serves = [each for each in registries.values() if hasattr(made, each.method)]
+            if not serves:
+                methods = ", ".join(each.method for each in registries.values())
+                raise ValueError(f"{named} has no method {methods}; give it one, or a name with _")
+            if (other := serves[0].classes.setdefault(kind, named)) != named:
+                raise ValueError(f"{named}: {kind!r} is {other} already; give it another `kind`")
 
 
 @cache

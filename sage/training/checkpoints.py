@@ -27,7 +27,7 @@ from sage.runtime.files import file_sum, file_sums, write_json_atomic, write_tex
 from sage.runtime.manifest import settings_sum
 from sage.sampling.identity import code_digest
 from sage.study import Algorithm
-from sage.study.algorithms import choice_files
+from sage.study.algorithms import built, choice_files
 from sage.training.processes import rank
 
 KEPT = 2
@@ -63,14 +63,16 @@ def sources(
     """What a run is made from, by content: checkpoints of another are not continued.
 
     Checkpoints are told apart by their manifests, which say when they were made. The code is that
-    of training, and of the user's own classes.
+    of training, of the method's choices, and of the user's own classes.
     """
     folders = [parent] if reference is None else [parent, reference]
     own = (file for file in choice_files(algorithm) if not file.is_relative_to(PACKAGE))
+    modules = {type(made).__module__ for *_, made in built(algorithm)}
+    code = ["sage.training.rl", *sorted(each for each in modules if each.startswith("sage."))]
     return {
         "checkpoints": [(folder / "manifest.json").read_text("utf-8") for folder in folders],
         "problems": settings_sum([asdict(problem) for problem in problems]),
-        "code": [code_digest("sage.training.rl"), *sorted(map(file_sum, own))],
+        "code": [*map(code_digest, code), *sorted(map(file_sum, own))],
     }
 
 

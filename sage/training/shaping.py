@@ -29,7 +29,7 @@ class Estimator(Protocol):
 
 
 class Advantage(Protocol):
-    """An advantage, such as `sage.method.advantages.PassAtK`."""
+    """An advantage, such as `sage.method.advantages.Centred`."""
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """Rewards `[N, G]` of N prompts with G rollouts each to advantages `[N, G]`."""
@@ -40,14 +40,14 @@ class Advantage(Protocol):
 class Shaping:
     """What a method adds to TRL's GRPO; the defaults add nothing.
 
-    Each has its home in `sage.method`. `guide` shapes the anchor of the KL term, each factor kept
-    within `clamp`. `estimator` (of `anchors`, or `credit.K1InReward`) takes the place of TRL's k3,
-    `advantage` that of its advantages, and `credit` shares these out over tokens. `planner` draws
-    further rollouts and chooses what is trained on; the planner of dynamic sampling is made of a
-    `filter` (`rewards`) and of `max_refills`, how often at most groups are drawn that take the
-    place of those it does not keep. `mask_truncated` takes the loss from completions that were cut
-    off. With `schedule_per_call` schedules advance with every loss call, as in the official
-    release, and not once per optimizer step.
+    Each has its home in `sage.method` or `sage.rivals`. `guide` shapes the anchor of the KL term,
+    each factor kept within `clamp`. `estimator` (of `anchors`, or `credit.K1InReward`) takes the
+    place of TRL's k3, `advantage` that of its advantages, and `credit` shares these out over
+    tokens. `planner` draws further rollouts and chooses what is trained on; the planner of dynamic
+    sampling is made of a `filter` and of `max_refills`, how often at most groups are drawn that
+    take the place of those it does not keep. `mask_truncated` takes the loss from completions that
+    were cut off. With `schedule_per_call` schedules advance with every loss call, as in the
+    official release, and not once per optimizer step.
 
     Raises ValueError for an estimator and a credit rule that both set advantages of tokens, and for
     a filter beside a planner.

@@ -20,8 +20,8 @@ each once, and they stand below in the order of a step:
    in every checkpoint (`shaping`).
 
 These seven files and this one are all of a step; what a method's choices compute, as pure functions
-of tensors, is in `sage.method`. A `GenerationCall` is open during 2 and a `LossCall` during 4;
-nothing in them outlives them.
+of tensors, is in `sage.method` and `sage.rivals`. A `GenerationCall` is open during 2 and a
+`LossCall` during 4; nothing in them outlives them.
 
 In several processes each holds a slice of the completions of a generation. What is done does not
 depend on how many there are: noise is named by a completion's place in the whole generation, a

@@ -1,20 +1,23 @@
 """The tables of docs/method.md: each method of algorithms.yaml, and each kind that one can name.
 
 Both are read off the registries: what a kind does is the first line of its class, its source the
-paper that the first paragraph names.
+paper that this line, or the head of a rival's file, names.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import yaml
 
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES, Choice
+from sage.study.registry import RIVALS
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|ACL Findings 2026, 641|\bEq\. [\d, ]*\d")
 _BLOCK = re.compile(r"(<!-- begin generated: (\w+) -->\n).*?(<!-- end generated -->)", re.S)
@@ -62,25 +65,27 @@ def _row(method: Algorithm) -> list[str]:
         paid += "; π_ref before SFT, schedules by loss calls"
     if method.entropy_bonus:
         paid += f" + {method.entropy_bonus:g} · entropy"
-    sources = dict.fromkeys(
-        found
-        for _, key, choice in method.choices()
-        for found in SOURCE.findall(_said(key, choice.kind))
-    )
-    return [drawn, credited, paid, _cited(sources)]
+    named = (_sources(key, choice.kind) for _, key, choice in method.choices())
+    return [drawn, credited, paid, _cited(dict.fromkeys(chain.from_iterable(named)))]
 
 
 def _kinds() -> Iterator[list[str]]:
     for key, registry in REGISTRIES.items():
         for kind in registry.classes:
-            said = _said(key, kind)
-            sources = dict.fromkeys(SOURCE.findall(said))
-            yield [key, f"`{kind}`", said.splitlines()[0], _cited(sources)]
+            said = _said(REGISTRIES[key].find(kind)).splitlines()[0]
+            yield [key, f"`{kind}`", said, _cited(dict.fromkeys(_sources(key, kind)))]
 
 
-def _said(key: str, kind: str) -> str:
-    """The first paragraph of what a kind's class says of itself."""
-    return (inspect.getdoc(REGISTRIES[key].find(kind)) or "").partition("\n\n")[0]
+def _said(named: object) -> str:
+    """The first paragraph of what a class or a module says of itself."""
+    return (inspect.getdoc(named) or "").partition("\n\n")[0]
+
+
+def _sources(key: str, kind: str) -> list[str]:
+    """The papers of a kind: its class names them, or the head of a rival's file."""
+    made = REGISTRIES[key].find(kind)
+    head = sys.modules[made.__module__] if made.__module__.startswith(RIVALS) else None
+    return SOURCE.findall(_said(made)) or SOURCE.findall(_said(head))
 
 
 def _named(choice: Choice | None) -> str:

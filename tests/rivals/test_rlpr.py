@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed, write_parent
+from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed
 
-from sage.method.rewards import Completion, Rlpr, Spread
+from sage.method.rewards import Completion
 from sage.policies import load_model, load_tokenizer
 from sage.prompting import SOLUTION_OPEN, WORK_CLOSE, completion, prompt_ids
+from sage.rivals.rlpr import Rlpr, Spread
 from sage.training.rewards import ids_before_answer, plain_ids, with_answer_probabilities
 from sage.training.trainer import SageTrainer
 
@@ -74,11 +75,6 @@ def test_the_filter_counts_the_rollouts_that_are_there() -> None:
     spread.end_step(alone)
     deviations = math.sqrt(0.5), math.sqrt(0.5 / 3)
     assert spread.state_dict()["mean"] == pytest.approx(sum(deviations) / 2)
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS, spread=6.0)
 
 
 def test_where_the_answer_begins(parent: Path) -> None:

@@ -11,15 +11,13 @@ import pytest
 import torch
 from trainers import (
     SMALL,
-    SUMS,
     assert_same_run,
     small_trainer,
     unbroken_and_resumed,
-    write_parent,
 )
 
 from sage.method.credit import TokenSignals
-from sage.method.effective_rank import VerlRank, effective_rank, rank_measures
+from sage.rivals.verl_rank import VerlRank, effective_rank, rank_measures
 from sage.study import Algorithm
 from sage.study.algorithms import run_conflicts
 
@@ -191,11 +189,6 @@ def test_completions_too_short_for_the_measurements_are_refused() -> None:
     (message,) = conflicts[12]
     assert "needs three measurements" in message
     assert "rl.sampling.max_tokens is 24; set every below 12" in message
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS, spread=6.0)
 
 
 def test_states_are_those_of_the_policy_in_one_pass(

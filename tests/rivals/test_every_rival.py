@@ -1,0 +1,186 @@
+"""What holds for all rivals: how they are found, what they say, and that they train."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+from token_signals import signals
+from trainers import ROWS, SMALL, logged, odd_sum, small_trainer
+
+from sage import rivals
+from sage.method.advantages import GroupNormalised
+from sage.rivals.ucpo import Ucpo
+from sage.rivals.uniqueness import Uniqueness
+from sage.sampling.identity import code_digest
+from sage.study import REGISTRIES, RL, Algorithm
+from sage.study.algorithms import built, run_conflicts
+from sage.study.registry import Registry, add_rivals
+from sage.training import rl
+from sage.training.checkpoints import sources
+
+FILES = sorted((ROOT / "sage/rivals").glob("[a-z]*.py"))
+
+
+def files_of(name: str) -> set[str]:
+    """The files of `sage/rivals` that an entry of algorithms.yaml chooses from."""
+    modules = {type(made).__module__ for *_, made in built(Algorithm.model_validate(ROWS[name]))}
+    return {each.removeprefix("sage.rivals.") for each in modules if "sage.rivals." in each}
+
+
+RIVALS = [name for name in ROWS if files_of(name)]
+KL = {"kl": "reverse", "estimator": "k3"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_file_begins_with_source_and_formula_and_has_a_test(file: Path) -> None:
+    head = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    assert re.search(r"arXiv \d{4}\.\d{5}|ACL Findings", head.splitlines()[0])
+    assert re.search(r"^    \S", head, re.M), "a formula stands in a block of its own"
+    assert "Its authors" in head or file.stem == "bnpo", "what the source recommends"
+    assert (ROOT / f"tests/rivals/test_{file.stem}.py").is_file()
+
+
+def test_every_file_serves_an_entry() -> None:
+    assert set().union(*map(files_of, RIVALS)) == {file.stem for file in FILES}
+
+
+OWN = """
+class {name}:
+    def __init__(self, share: float = 0.5) -> None:
+        self.share = share
+    def {method}(self, rewards):
+        return self.share * rewards
+"""
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """The registries of all rivals with one more file among them, `half_credit.py`."""
+    monkeypatch.setattr(rivals, "__path__", [*rivals.__path__, str(tmp_path)])
+
+    def read(text: str) -> dict[str, Registry]:
+        (tmp_path / "half_credit.py").write_text(text)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        sys.modules.pop("sage.rivals.half_credit", None)
+        registries = {key: replace(each, classes={}) for key, each in REGISTRIES.items()}
+        add_rivals(registries)
+        return registries
+
+    return read
+
+
+def test_a_file_is_enough_for_a_kind_of_its_name(found: Callable[[str], Any]) -> None:
+    advantage = found(OWN.format(name="Half", method="advantages"))["advantage"]
+    assert advantage.classes["half_credit"] == "sage.rivals.half_credit:Half"
+    made = advantage.build("half_credit", {"share": 0.25})
+    assert made.advantages(torch.ones(1, 2)).tolist() == [[0.25, 0.25]]
+    assert {"pkpo", "beta"} < advantage.classes.keys()
+    with pytest.raises(ValueError, match=r"settings\.share: must be a number"):
+        advantage.build("half_credit", {"share": "much"})
+
+
+def test_an_estimator_that_sets_advantages_is_no_credit_rule(found: Callable[[str], Any]) -> None:
+    registries = found(
+        OWN.format(name="Half", method="token_advantages") + "    values = token_advantages\n"
+    )
+    assert "half_credit" in registries["estimator"].classes
+    assert "half_credit" not in registries["credit"].classes
+
+
+def test_a_class_that_serves_nothing_or_takes_a_kind_is_refused(
+    found: Callable[[str], Any],
+) -> None:
+    useless = OWN.format(name="Half", method="advantage")
+    with pytest.raises(ValueError, match=r"half_credit:Half has no method factors, values, adv"):
+        found(useless)
+    assert "half_credit" not in str(found(useless.replace("Half", "_Half")))
+    taken = OWN.format(name="Half", method="advantages") + '    kind = "beta"\n'
+    with pytest.raises(ValueError, match=r"Half: 'beta' is sage\.rivals\.bnpo:Beta\w+ already"):
+        found(taken)
+
+
+def test_checkpoints_are_those_of_the_code_of_the_rival(parent: Path) -> None:
+    code = {
+        name: sources(parent, [], Algorithm.model_validate(ROWS[name]), None)["code"]
+        for name in ("pkpo", "grpo_no_kl")
+    }
+    own = code_digest("sage.rivals.pkpo")
+    assert own in code["pkpo"]
+    assert own not in code["grpo_no_kl"]
+    assert code["pkpo"][0] == code["grpo_no_kl"][0] == code_digest("sage.training.rl")
+
+
+def test_rivals_with_the_kl_term_differ_from_those_without_in_that_alone() -> None:
+    pairs = [name for name in RIVALS if name.endswith("_kl")]
+    assert pairs
+    for name in pairs:
+        pair = ROWS[name.removesuffix("_kl")] | {"title": "", **KL}
+        assert ROWS[name] | {"title": ""} == pair
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_rivals_can_take_several_steps_a_generation(name: str) -> None:
+    settings = RL.model_validate(SMALL.model_dump() | {"steps_per_generation": 4})
+    long = settings.sampling.model_copy(update={"max_tokens": 64})
+    algorithm = Algorithm.model_validate(ROWS[name])
+    large = settings.model_copy(update={"sampling": long, "rollouts": 8})
+    assert list(run_conflicts(algorithm, large)) == []
+    config = rl.grpo_config(large, algorithm, 1, "cpu", Path("scratch"))
+    assert config.steps_per_generation == 4 * config.gradient_accumulation_steps
+
+
+@pytest.mark.parametrize(
+    "row",
+    [ROWS["ucpo"] | KL, *map(ROWS.get, ("scope", "unsolved_only", "pacs"))],
+    ids=lambda row: row["title"],
+)
+def test_four_steps_a_generation_train(parent: Path, tmp_path: Path, row: dict[str, Any]) -> None:
+    trainer = small_trainer(parent, row, tmp_path, steps_per_generation=4)
+    log = logged(trainer)
+    assert len(log) == 4
+    assert all(math.isfinite(entry["grad_norm"]) for entry in log)
+    assert sum("rewards/odd_sum/mean" in entry for entry in log) >= 1
+
+
+def test_group_advantages_are_what_the_credit_rules_weight() -> None:
+    """A group of one right and three wrong: UCPO and uniqueness leave GRPO's advantages alone."""
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    group = GroupNormalised().advantages(rewards[None])[0]
+    log_probs = torch.randn(4, 3)
+    of = signals(log_probs, [0] * 4, rewards.tolist(), advantages=group, strategies=torch.arange(4))
+    for rule in (Ucpo(tau=1.0), Uniqueness(alpha=1.0)):
+        torch.testing.assert_close(rule.token_advantages(of), group[:, None].expand(4, 3))
+    assert odd_sum([[1], [2]]) == [1.0, 0.0]
+
+
+ROW: dict[str, Any] = {"title": "x", "loss": "grpo", "kl": "none"}
+PACS = ROW | {"loss": "dr_grpo", "credit": "pacs", "clip_low": None, "clip_high": None}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (PACS, r"rewards must be \[correct\] alone, not \[correct, overlong\]"),
+        (ROW | {"advantage": "beta"}, "fits a Beta density to success rates"),
+        (ROW | {"advantage": "pass_at_k"}, "pass_at_k counts right rollouts"),
+        (ROW | {"advantage": "pkpo"}, "pkpo counts right rollouts"),
+        (ROW | {"advantage": "w_reinforce"}, "tells right from wrong"),
+        (ROW | {"credit": "uniqueness"}, "weights right completions only"),
+    ],
+)
+def test_rewards_beside_that_for_a_right_answer_are_refused_with_the_reason(
+    row: dict[str, Any], message: str
+) -> None:
+    overlong = {"kind": "overlong", "settings": {"margin_tokens": 4}}
+    with pytest.raises(ValueError, match=message):
+        Algorithm.model_validate(row | {"rewards": ["correct", overlong]})
