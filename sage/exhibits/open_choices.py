@@ -53,9 +53,9 @@ def open_choices_frame(study: ResolvedStudy) -> pd.DataFrame:
         choice, by_answer = one.choice, dict[str | None, list[str]]()
         for name, answer in one.answers.items():
             by_answer.setdefault(answer, []).append(_title(study, name))
-        for name, answer in choice.answers.items():
+        for name, known in choice.answers.items():
             where = "; ".join(by_answer.get(name, ()))
-            own = (name, answer.source, answer.meaning, name == choice.default, where)
+            own = (name, known.source, known.meaning, name == choice.default, where)
             rows.append((choice.name, choice.question, *own))
         if None in by_answer:
             own = (OWN, NONE, "", False, "; ".join(by_answer[None]))

@@ -74,7 +74,11 @@ class RenamedKind:
             section[key]["kind"] = self.old
 
 
-CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = ()
+CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
+    RenamedKind("study.exhibits.*", "reading_effects"),
+    Renamed("study.readings", "open_choices"),
+    RenamedKind("study.exhibits.*", "free_rivals", "cost_free_baselines"),
+)
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 
 

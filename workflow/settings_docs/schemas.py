@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, TypeAdapter
 
-from sage.exhibits.phrases import PhraseList
 from sage.exhibits import KINDS, kind_class
+from sage.exhibits.phrases import PhraseList
 from sage.fields import Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
