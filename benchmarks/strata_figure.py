@@ -73,7 +73,9 @@ def draw(found: dict[str, list[Curves]]) -> Figure:
     for axes, (panel, title) in zip(panels, PANELS.items(), strict=True):
         for line, (words, colour, dashes) in LINES.items():
             mean = np.mean([one[panel] for one in found[line]], axis=0)
-            axes.plot(KS, mean, linestyle=dashes, linewidth=2, label=words, color=PALETTE[colour][0])
+            axes.plot(
+                KS, mean, linestyle=dashes, linewidth=2, label=words, color=PALETTE[colour][0]
+            )
         axes.set(title=title, xscale="log", ylim=(0, 1.03), xlabel="k answers drawn for a problem")
         axes.set_xticks(KS)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
