@@ -17,13 +17,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md")
 PICTURES = (
-    "reports/example.png",
+    "reports/strata.svg",
     "reports/kept/mini/tradeoff.svg",
     "reports/kept/dose/dose_plus.svg",
     "reports/kept/dose/dose_minus.svg",
     "reports/kept/equal_accuracy/free_rivals.svg",
 )
-FILES = ("examples/sage_minimal.py", "examples/train.ipynb", "examples/explore.ipynb")
+FILES = (
+    "CITATION.cff",
+    "LICENSE",
+    "examples/sage_minimal.py",
+    "examples/train.ipynb",
+    "examples/explore.ipynb",
+)
 KEPT = "kept.md"
 """The page that lists the reports of kept runs."""
 RIVALS = "rivals.md"

@@ -1,4 +1,4 @@
-"""The package in a script of one's own: README's lines, what is public, and the wheel."""
+"""The package in a script of one's own: the lines in the docs, what is public, and the wheel."""
 
 from __future__ import annotations
 
@@ -126,12 +126,12 @@ def odd(completion_ids: list[list[int]], **_: Any) -> list[float]:
 
 
 def blocks() -> list[str]:
-    """The Python of README's section on scripts."""
-    section = (ROOT / "README.md").read_text().split("## In a script of your own")[1]
+    """The Python of its section on scripts."""
+    section = (ROOT / "docs/method.md").read_text().split("## In a script of your own")[1]
     return re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.S)
 
 
-def test_readmes_trainer_trains_with_the_guide(model: Path, tmp_path: Path) -> None:
+def test_the_documented_trainer_trains_with_the_guide(model: Path, tmp_path: Path) -> None:
     names: dict[str, Any] = {
         "model": str(model),
         "config": config_in(tmp_path),
