@@ -37,11 +37,11 @@ import pandas as pd
 from sage.analysis.dose import Cell, dose_tables
 from sage.claims.evidence import Measured
 from sage.claims.ledger import ledger
-from sage.claims.tests import PassAtK, load_claims
+from sage.claims.tests import Claim, PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
-from sage.exhibits import kind_of, load_study, restore_study, write_figure, write_table
+from sage.exhibits import kept_study, kind_of, load_study, write_figure, write_table
 from sage.exhibits.dose import DoseFigure
 from sage.exhibits.pass_at_k import ShowsPassAtK
 from sage.results import Results
@@ -49,9 +49,10 @@ from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_t
 from sage.runtime.manifest import settings_sum
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
+from sage.study.kept import version
 
 CONFIG = Path(__file__).parents[1] / "config"
-CLAIMS = "claims.yaml"
+CLAIMS, STUDY = "claims.yaml", "study.json"
 
 CURVES = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
 CURVES += ["n_problems", "n_samples"]
@@ -152,10 +153,16 @@ def _keep_for_judging(places: Results, target: Path) -> None:
     shutil.copyfile(claims, target / CLAIMS)
     shutil.copyfile(places.registered, target / places.registered.name)
     # Not sorted: the order of a grid is part of its methods' names.
-    write_text_atomic(target / "study.json", json.dumps(study, ensure_ascii=False) + "\n")
+    dump = {"version": version(), **study}
+    write_text_atomic(target / STUDY, json.dumps(dump, ensure_ascii=False) + "\n")
     with atomic_file(target / "counts.parquet") as temporary:
         counts = read_frame(places.metrics("counts"))
         counts.to_parquet(temporary, index=False, compression="zstd")
+
+
+def claims_of(folder: Path) -> dict[str, Claim]:
+    """The claims of a kept run."""
+    return kept_claims(folder / CLAIMS, _read(folder / STUDY).get("version", 1))
 
 
 def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
@@ -163,7 +170,7 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
 
     `claims` has those whose every test is about pass@k, `support` the rows over all runs.
     """
-    study = restore_study(_read(folder / "study.json"))
+    study = kept_study(folder)
     counts = read_frame(folder / "counts.parquet")
     tables = of_counts(counts, study.study.bases, study.study.evaluation.bootstrap)
     support = tables["support"]
@@ -171,7 +178,7 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
     measured = Measured(comparisons=tables["comparisons"], chance=tables["chance"])
     claims = {
         name: claim
-        for name, claim in load_claims(folder / CLAIMS).items()
+        for name, claim in claims_of(folder).items()
         if all(isinstance(test, PassAtK) for test in (claim.primary, *claim.secondary))
     }
     return tables | {"claims": ledger(claims, study, measured)}
@@ -179,7 +186,7 @@ def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
 
 def redraw(folder: Path, target: Path) -> list[str]:
     """Write a kept run's tables and figures of pass@k from its counts; their names."""
-    study, names = restore_study(_read(folder / "study.json")), []
+    study, names = kept_study(folder), []
     with TemporaryDirectory() as scratch:
         measured = Path(scratch)
         for name, table in recomputed(folder).items():
@@ -211,10 +218,7 @@ def refresh(folder: Path) -> None:
     if (support := folder / "support.csv").exists():
         text = tables["support"].to_csv(index=False, lineterminator="\n")
         write_text_atomic(support, text)
-    study, counts = (
-        restore_study(_read(folder / "study.json")),
-        read_frame(folder / "counts.parquet"),
-    )
+    study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
     for name in study.study.exhibits:
         if isinstance(kind := kind_of(study, name), DoseFigure):
             kept = pd.read_csv(folder / f"{name}.csv")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from sage.evaluation.curves import ANSWERS
-from sage.exhibits import restore_study
+from sage.exhibits import kept_study
 from sage.rendering.numbers import interval_of_points, points
 from sage.study import BASE, ResolvedStudy
 
@@ -23,7 +22,7 @@ SEEN = ("plain", "turn")
 @cache
 def study_of(name: str) -> ResolvedStudy:
     """A kept study."""
-    return restore_study(json.loads((KEPT / name / "study.json").read_text(encoding="utf-8")))
+    return kept_study(KEPT / name)
 
 
 @cache

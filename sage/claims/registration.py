@@ -23,6 +23,7 @@ from sage.runtime.faults import Damaged
 from sage.runtime.files import write_json_atomic
 from sage.runtime.manifest import git_commit, settings_sum, stamp
 from sage.study import BASE, ResolvedStudy
+from sage.study.kept import first_names
 from sage.study.models import UNCOUNTED
 
 Entry = dict[str, Any]
@@ -84,7 +85,7 @@ def claims_asked(claims: Mapping[str, Claim], study: ResolvedStudy) -> dict[str,
     return {
         name: {
             "claim": claim.claim,
-            "test": claim.primary.model_dump(mode="json", exclude_none=True),
+            "test": _test(claim.primary.model_dump(mode="json", exclude_none=True)),
             "measures": claim.primary.subject(study),
             "sha256": claim_sum(claim, study),
         }
@@ -113,7 +114,7 @@ def claim_sum(claim: Claim, study: ResolvedStudy) -> str:
         problems |= {*(getattr(test, "benchmarks", None) or ())}
     return settings_sum(
         {
-            "tests": [test.model_dump(mode="json", exclude_defaults=True) for test in tests],
+            "tests": [_test(one.model_dump(mode="json", exclude_defaults=True)) for one in tests],
             "measures": [test.subject(study) for test in here],
             "claim": claim.claim,
             "models": models,
@@ -173,17 +174,21 @@ def _said(entry: Entry) -> str:
     return f"{when} UTC, commit {commit[:10]}{plus}{state}"
 
 
+def _test(dump: Entry) -> Entry:
+    return first_names(dump, "claims.*.primary")
+
+
 def _of_model(study: ResolvedStudy, name: str) -> Entry:
     model = study.model(name)
     methods = {
-        row: {"seeds": study.seeds(name, row), **_settings(study.algorithms[row])}
+        row: {"seeds": study.seeds(name, row), **_settings(study.algorithms[row], "algorithms.*")}
         for row in study.trained(name)
     }
     evaluation = study.evaluation(name)
     own = {"algorithms", "benchmarks", "evaluation", "job", "seeds"}
     return {
-        "settings": _settings(model, exclude=own),
-        "evaluation": evaluation.decisive(),
+        "settings": _settings(model, "study.models.*", exclude=own),
+        "evaluation": first_names(evaluation.decisive(), "study.evaluation"),
         "primary_k": evaluation.primary_k,
         "methods": {BASE: {}, **methods},
     }
@@ -192,14 +197,14 @@ def _of_model(study: ResolvedStudy, name: str) -> Entry:
 def _of_problems(study: ResolvedStudy, name: str) -> Entry:
     settings = study.study.problems[name]
     entry = study.benchmarks.get(getattr(settings, "benchmark", ""))
-    return {**_settings(settings), **({"entry": _settings(entry)} if entry else {})}
+    known = {"entry": _settings(entry, "benchmarks.*")} if entry else {}
+    return {**_settings(settings, "study.problems.*"), **known}
 
 
-def _settings(part: BaseModel, exclude: set[str] | None = None) -> Entry:
-    """Settings that are not the default and change results, as plain data."""
+def _settings(part: BaseModel, place: str, exclude: set[str] | None = None) -> Entry:
+    """Settings that are not the default and change results, under the names of version 1."""
     dump = part.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
-    settings: Entry = _counted(dump)
-    return settings
+    return first_names(_counted(dump), place)
 
 
 def _counted(value: Any) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from sage.claims.evidence import (
     Finding,
@@ -29,7 +29,9 @@ from sage.evaluation.curves import POOLED
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.study import BASE, ResolvedStudy
+from sage.study.kept import updated
 from sage.study.reading import read_as
+from sage.study.written import read
 
 Direction = Literal["up", "down", "not up"]
 
@@ -306,3 +308,9 @@ def load_claims(path: Path) -> dict[str, Claim]:
             f"{path}: {', '.join(headlines)} have headline: true; at most {HEADLINES} claims may"
         )
     return claims
+
+
+def kept_claims(path: Path, version: int) -> dict[str, Claim]:
+    """The ledger of a kept study, of this version or an earlier one."""
+    content = {"version": version, "claims": read(path).content}
+    return TypeAdapter(dict[Name, Claim]).validate_python(updated(content)["claims"])

@@ -10,6 +10,7 @@ numbers.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -22,6 +23,7 @@ from sage.results import Results
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy, reading
+from sage.study.kept import updated
 
 KINDS = {
     "accuracy": "sage.exhibits.accuracy:AccuracyTable",
@@ -99,6 +101,11 @@ def load_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -
 def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
     """A study from its own `model_dump`, which is how scripts receive it from rules."""
     return ResolvedStudy.model_validate(dump, context=reading.context_of(kind_class))
+
+
+def kept_study(folder: Path) -> ResolvedStudy:
+    """The study of a kept run, of this version or an earlier one. Raises as `updated` does."""
+    return restore_study(updated(json.loads((folder / "study.json").read_text(encoding="utf-8"))))
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:
