@@ -74,7 +74,9 @@ class RenamedKind:
             section[key]["kind"] = self.old
 
 
-CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = ()
+CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
+    RenamedKind("study.exhibits.*", "reading_effects"),
+)
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 
 
