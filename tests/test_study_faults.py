@@ -221,7 +221,7 @@ FAULTS = [
         ALGORITHMS,
         "grpo.loss",
         "grop",
-        "grpo.loss: 'grop' is not allowed; did you mean 'grpo'? Allowed: bnpo, cispo, dapo, ",
+        "grpo.loss: 'grop' is not allowed; did you mean 'grpo'? Allowed: bnpo, dapo, dr_grpo",
     ),
     (ALGORITHMS, "grpo.kl", False, "grpo.kl: false is not allowed; allowed: "),
     (ALGORITHMS, "grpo.guyde", {}, "grpo.guyde: unknown key; did you mean 'guide'? Allowed: "),

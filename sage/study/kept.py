@@ -76,6 +76,7 @@ class RenamedKind:
 
 CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
     RenamedKind("study.exhibits.*", "reading_effects"),
+    Dropped("algorithms.*.importance", "token"),
 )
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 
