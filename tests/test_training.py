@@ -138,10 +138,8 @@ def test_killed_fine_tuning_goes_on_to_the_same_weights(
     solutions = [Solution(p.problem, "so " * len(p.answer), p.answer) for p in problems]
     settings = smoke_study.model("tiny").sft
     assert settings
-    # Dropout draws numbers in every step, which must go on where they were.
-    lora = settings.lora.model_copy(update={"dropout": 0.1})
     changes = {"epochs": 2, "batch_size": 4, "max_tokens": 128, "checkpoint_every": 2}
-    settings = settings.model_copy(update={**changes, "lora": lora})
+    settings = settings.model_copy(update=changes)
 
     def tuned(output: Path) -> tuple[dict[str, torch.Tensor], int]:
         scratch, manifest = output.with_name(output.name + "_scratch"), Manifest({}, 1, time.time())
