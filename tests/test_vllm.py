@@ -43,8 +43,7 @@ from sage.prompting import SOLUTION_CLOSE, prompt_ids
 from sage.runtime.manifest import Manifest
 from sage.sampling import vllm_engine
 from sage.sampling.distribution import next_token_probabilities
-from sage.sampling.engines import engine
-from sage.sampling.interface import Completion, Request, Sampler
+from sage.sampling.interface import Completion, Request, Sampler, engine
 from sage.sampling.probe import ROOM, AdapterLost
 from sage.sampling.vllm_engine import limits_of
 from sage.study import Draws, Sampling

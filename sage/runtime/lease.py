@@ -69,8 +69,8 @@ def lease(count: int, devices: Sequence[Device], job: str) -> Iterator[list[Devi
         with ExitStack() as turn:
             if count > 1:
                 _take(1, {folder / "several": "the turn to wait for several GPUs"}, job, turn)
-            named = {path: f"GPU {device.name}" for device, path in paths.items()}
-            held = _take(count, named, job, locks)
+            files = {path: f"GPU {device.name}" for device, path in paths.items()}
+            held = _take(count, files, job, locks)
         yield [device for device, path in paths.items() if path in held]
 
 

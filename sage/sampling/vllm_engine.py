@@ -313,7 +313,7 @@ def open_sampler(
     device: str,
     longest_prompt: int | None = None,
 ) -> VllmSampler:
-    """See `sage.sampling.engines.engine`. An adapter is probed first.
+    """See `sage.sampling.interface.engine`. An adapter is probed first.
 
     Raises AdapterLost if vLLM does not draw from it.
     """
