@@ -19,10 +19,10 @@ from sage.training.adapters import PROJECTIONS, lora_config
 SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
 
 
-def adapted(**lora: Any) -> Any:
+def adapted() -> Any:
     torch.manual_seed(0)
     config = Qwen2Config(**SIZES, num_attention_heads=2, num_key_value_heads=1)
-    return get_peft_model(Qwen2ForCausalLM(config), lora_config(LoRA(rank=2, alpha=4, **lora)))
+    return get_peft_model(Qwen2ForCausalLM(config), lora_config(LoRA(rank=2, alpha=4)))
 
 
 def test_a_small_layer_and_its_adapter_are_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +65,6 @@ def test_peft_computes_what_is_more_than_one_product(monkeypatch: pytest.MonkeyP
     model.merge_adapter()
     torch.testing.assert_close(layer(x), folded, rtol=1e-4, atol=1e-5)
     assert len(asked) == 2
-    adapted(dropout=0.5).base_model.model.model.layers[0].self_attn.q_proj(x)
-    assert len(asked) == 3
 
 
 def test_an_adapters_settings_are_written_in_the_same_order_by_every_process(

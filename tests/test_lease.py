@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+import filelock
 import pytest
 from conftest import ROOT
 
@@ -82,7 +83,7 @@ def start() -> Iterator[Start]:
         environment = {
             **os.environ,
             "CUDA_VISIBLE_DEVICES": devices,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}:{Path(filelock.__file__).parents[1]}",
             "PATH": "/usr/bin:/bin",  # of a GPU machine, nvidia-smi must not cut the names down
             **more,
         }
@@ -127,7 +128,6 @@ def test_jobs_never_share_a_device_whoever_is_killed(place: Path, start: Start) 
     assert sum("leased" in text for text in told) >= 45
     with lease(4, FOUR, "all of them") as held:
         assert held == FOUR
-    assert not list((place / "leases").glob("waiting-*"))
 
 
 CHILDREN = """
@@ -182,17 +182,20 @@ def test_a_job_for_two_devices_is_not_passed_by_later_ones(place: Path, start: S
     holder = start(JOB, place, 1, 600, "well", devices="0,1")
     assert "leased 0" in line(holder)
     large = start(JOB, place, 2, 1, "well", devices="0,1")
-    assert "Waiting for 2 GPUs" in line(large)
+    assert f"Waiting for 0 s: GPU 0 is held by process {holder.pid}" in line(large)
     small = start(JOB, place, 1, 0, "well", devices="0,1")
     said = line(small)
     assert f"GPU 0 is held by process {holder.pid}" in said
-    assert f"GPU 1 is kept for process {large.pid}" in said
+    assert f"GPU 1 is held by process {large.pid}" in said  # which keeps it
+    next_large = start(JOB, place, 2, 0, "well", devices="0,1,2")
+    assert f"the turn to wait for several GPUs is held by process {large.pid}" in line(next_large)
     elsewhere = start(JOB, place, 1, 0, "well", devices="2,1")  # nobody waits for device 2
     assert "leased 2" in elsewhere.communicate(timeout=100)[0]
     holder.kill()
     (place / "0").unlink()
     assert "leased 0 1" in large.communicate(timeout=100)[0]
     assert "leased" in small.communicate(timeout=100)[0]
+    assert "leased" in next_large.communicate(timeout=100)[0]
 
 
 def test_more_than_there_is_fails_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,8 @@ from sage.policies import load_model, load_tokenizer
 from sage.prompting import prompt_ids
 from sage.sampling.decoders import Decoding, Prompts
 from sage.sampling.distribution import draw, next_token_probabilities, stream_uniforms
-from sage.sampling.engines import engine
 from sage.sampling.fused import FusedDecoder
-from sage.sampling.interface import Request
+from sage.sampling.interface import Request, engine
 from sage.sampling.memory import bytes_per_row, is_out_of_memory
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Draws

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -44,8 +43,7 @@ from sage.prompting import SOLUTION_CLOSE, prompt_ids
 from sage.runtime.manifest import Manifest
 from sage.sampling import vllm_engine
 from sage.sampling.distribution import next_token_probabilities
-from sage.sampling.engines import engine
-from sage.sampling.interface import Completion, Request, Sampler
+from sage.sampling.interface import Completion, Request, Sampler, engine
 from sage.sampling.probe import ROOM, AdapterLost
 from sage.sampling.vllm_engine import limits_of
 from sage.study import Draws, Sampling
@@ -241,24 +239,6 @@ def test_an_adapter_draws_as_the_merged_checkpoint_does(base: Path, adapter: Pat
     other = sampler_of("transformers", base, adapter).sample(requests[::5], greedy)
     greedily = sampler_of("vllm", base, adapter).sample(requests[::5], greedy)
     assert sum(a != b for a, b in zip(greedily, other, strict=True)) <= (rounded > 2) * 12
-
-
-@needs_vllm
-def test_an_adapter_can_be_merged(base: Path, adapter: Path) -> None:
-    """Then float32 is no fault on a GPU either, where kernels for adapters take 16 bits."""
-    settings = Draws(
-        samples=1,
-        seeds=[0],
-        sampling=settings_with(),
-        engine="vllm",
-        merge_adapter=True,
-    )
-    sampler: Any = open_and_keep(base, adapter, load_tokenizer(base), settings, DEVICE, 16)
-    assert sampler._llm.model_config.max_model_len == 16 + 24
-    greedy = settings_with(top_k=1, stop=[SOLUTION_CLOSE])
-    requests = requests_for(base, PROBLEMS[:40], 1)
-    other = sampler_of("transformers", base, adapter)
-    assert sampler.sample(requests, greedy) == other.sample(requests, greedy)
 
 
 @needs_vllm

@@ -15,8 +15,7 @@ import torch
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.prompting import prompt_ids
 from sage.sampling import vllm_engine
-from sage.sampling.engines import engine
-from sage.sampling.interface import Sampler
+from sage.sampling.interface import Sampler, engine
 from sage.study import Architecture
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

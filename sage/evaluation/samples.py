@@ -21,9 +21,8 @@ from sage.problems.record import Problem
 from sage.prompting import SYSTEM_PROMPT, prompt_ids
 from sage.runtime.files import atomic_file
 from sage.runtime.manifest import Manifest
-from sage.sampling.engines import engine
 from sage.sampling.identity import checkpoint_digest, code_digest, digest
-from sage.sampling.interface import Completion, Request, stream_key
+from sage.sampling.interface import Completion, Request, engine, stream_key
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws
 
@@ -112,7 +111,6 @@ def drawing_settings(
         "engine": settings.engine,
         "dtype": settings.dtype,
         "batch_invariant": settings.batch_invariant,
-        "merge_adapter": settings.merge_adapter,
         "device": device,
         "code": code_digest(engine(settings.engine).__name__),
         "versions": engine(settings.engine).versions(),

@@ -41,9 +41,6 @@ _TITLES = {
 ESTIMATORS = "estimators"
 """The name under which every report has the table of guides and estimators."""
 
-MEANS = ("grpo", "sapo")
-"""Losses that take the mean over each completion's tokens; the others add them up."""
-
 _EFFECTS = {
     "own": "own direction",
     "other beta": "changes β only",
@@ -56,8 +53,8 @@ _CAPTION = (
     "What each guide does under each estimator of the KL term: exact expected gradients, on "
     "policy, on {trees} random trees of completions of one to three tokens; the median over "
     "trees, the quartiles in brackets. Sum: losses that add up the tokens of a batch and divide "
-    "by a constant (dr_grpo; bnpo, dapo and the others as far as the number of tokens of a batch "
-    "is constant). Mean: losses that take the mean over each completion (grpo, sapo), scaled here "
+    "by a constant (dr_grpo; bnpo and dapo as far as the number of tokens of a batch "
+    "is constant). Mean: losses that take the mean over each completion (grpo), scaled here "
     "to the same size. Distance: of the expected gradient from that of the paper’s objective (Eq. "
     "4) with the same guide, relative to the latter. Direction: the cosine of what the guide "
     "alone changes with what it changes in Eq. 4. Opposed: the share of trees where that cosine "
@@ -192,7 +189,7 @@ def guide_effects(rows: Mapping[str, Algorithm], effects: pd.DataFrame | None) -
     for algorithm in rows.values():
         if not (algorithm.guide and algorithm.estimator):
             continue
-        loss = "mean" if algorithm.loss in MEANS else "sum"
+        loss = "mean" if algorithm.loss == "grpo" else "sum"
         effect = effect_of.get((algorithm.guide.kind, algorithm.estimator.kind, loss))
         if effect is not None:
             text = f"({algorithm.estimator.kind}, {loss}): {_EFFECTS[effect]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal, Protocol
 
 from sage.study import Sampling
@@ -49,6 +50,19 @@ class Sampler(Protocol):
     ) -> list[Completion]:
         """One completion per request, in the order of the requests."""
         ...
+
+
+def engine(name: str) -> Any:
+    """The engine that studies call `name`: the module `sage.sampling.{name}_engine`, imported only
+    when it is chosen.
+
+    `open_sampler(base, policy, tokenizer, settings, device, longest_prompt=None)` gives a `Sampler`
+    of the policy trained from the checkpoint `base` (None: `base` itself) on `device`; `settings`
+    are `Draws`, and `longest_prompt` (tokens) bounds the memory of vLLM. `versions()` are those of
+    the packages that decide, beside our own code, what is drawn; it raises ModuleNotFoundError,
+    with what to do, where the engine's package is not installed.
+    """
+    return import_module(f"sage.sampling.{name}_engine")
 
 
 def complete(

@@ -235,7 +235,7 @@ def open_sampler(
     device: str,
     longest_prompt: int | None = None,
 ) -> TransformersSampler:
-    """See `sage.sampling.engines.engine`."""
+    """See `sage.sampling.interface.engine`."""
     dtype = getattr(torch, settings.dtype)
-    model = load_policy(base, policy, dtype, device, settings.merge_adapter)
+    model = load_policy(base, policy, dtype, device)
     return TransformersSampler.from_model(model, tokenizer, settings.batch_size, consume=True)

@@ -42,17 +42,14 @@ class FoldedLinear(Linear):
             return None
         up: Any = self.lora_B[name]
         down: Any = self.lora_A[name]
-        drops = not isinstance(self.lora_dropout[name], torch.nn.Identity)
-        if drops or layer.weight.numel() > SMALL or layer.weight.dtype != up.weight.dtype:
+        if layer.weight.numel() > SMALL or layer.weight.dtype != up.weight.dtype:
             return None
         return torch.addmm(layer.weight, up.weight, down.weight, alpha=self.scaling[name])
 
 
 def lora_config(lora: LoRA) -> LoraConfig:
     """Adapters on the attention and MLP projections."""
-    config = LoraConfig(
-        task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout
-    )
+    config = LoraConfig(task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha)
     # Given to LoraConfig they become a set, which every process writes in another order.
     config.target_modules = list(PROJECTIONS)
     config._register_custom_module({torch.nn.Linear: FoldedLinear})
