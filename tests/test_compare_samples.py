@@ -1,4 +1,4 @@
-"""Methods are compared from anyone's samples: `python -m sage.evaluation.compare A B`."""
+"""Methods are compared from anyone's samples: `python -m sage.evaluation.foreign_samples A B`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from sage.evaluation.compare import compare, main, read_counts
+from sage.evaluation.foreign_samples import compare, main, read_counts
 
 LOGS = Path(__file__).parent / "logs"
 """Eight sums by mock models: of Inspect AI 0.3.285 without transcripts, and of lm-eval 0.4.13."""

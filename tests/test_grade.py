@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.evaluation.compare import read_counts
+from sage.evaluation.foreign_samples import read_counts
 from sage.tools import command
 
 RIGHT, WRONG = "so <SOLUTION>4</SOLUTION>", "<SOLUTION>5</SOLUTION>"

@@ -7,7 +7,7 @@ A row is a completion, or a list of them: CSV, JSON Lines or Parquet with the co
 `answer` (the correct one) and `completion`, and where there are several, `seed` and `benchmark`.
 Keys of nested rows are joined by dots.
 With --data the correct answers come from a file with a row for each problem. The graded file has
-all columns and `correct`: `python -m sage.evaluation.compare` compares two such files.
+all columns and `correct`: `python -m sage.evaluation.foreign_samples` compares two such files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import get_args
 import pandas as pd
 import pyarrow as pa
 
-from sage.evaluation.compare import lines, pooled, read_counts, table_of
+from sage.evaluation.foreign_samples import lines, pooled, read_counts, table_of
 from sage.grading import Grader
 from sage.problems.own import FORMATS
 from sage.problems.record import DataError, Kind

@@ -1,4 +1,4 @@
-"""Two or more methods compared from anyone's samples: `python -m sage.evaluation.compare A B`.
+"""Two or more methods compared from anyone's samples: `python -m sage.evaluation.foreign_samples A B`.
 
 An argument is a file of samples, or a folder with a file for each training run; `NAME=PATH` names
 the method. Files are
@@ -336,7 +336,7 @@ def draw(curves: pd.DataFrame, path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and print the comparison; the exit status is 1 if there is none."""
     parser = argparse.ArgumentParser(
-        prog="python -m sage.evaluation.compare",
+        prog="python -m sage.evaluation.foreign_samples",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
