@@ -1,12 +1,12 @@
 """Two methods on the same problems: the difference of their pass@k, its interval and p.
 
 Differences are taken problem by problem and training seed by training seed. The base has no
-training seed; every run is compared with the one base. A method is better only if it is so
-on other problems and in other training runs: interval and p add both (`sage.evaluation.intervals`),
-and p is not below that of a sign-flip permutation over problems (of clusters, or within strata,
-where problems have them). Holm's adjustment is for a family: the comparisons that are shown
-together. Methods that gave the same counts everywhere are one computation under two names, and
-count as one.
+training seed; every run is compared with the one base, and so with any policy of NO_SEED. A method
+is better only if it is so on other problems and in other training runs: interval and p add both
+(`sage.evaluation.intervals`), and p is not below that of a sign-flip permutation over problems (of
+clusters, or within strata, where problems have them). Holm's adjustment is for a family: the
+comparisons that are shown together. Methods that gave the same counts everywhere are one
+computation under two names, and count as one.
 
 Models that differ in their base alone are a sample of those there could be. A contrast over them is
 random in bases and in problems, which all bases share, and training runs lie within bases. With the
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import ANSWERS, WORKING, Curves, curves_of
+from sage.evaluation.curves import ANSWERS, NO_SEED, WORKING, Curves, curves_of
 from sage.evaluation.intervals import (
     Estimate,
     Groups,
@@ -37,7 +37,7 @@ from sage.evaluation.intervals import (
     p_of_runs,
     parts_of,
 )
-from sage.study import BASE
+from sage.fields import BASE
 
 Differences = tuple[np.ndarray, np.ndarray, list[int]]
 """Paired differences `[S, P, K]`, their ks `[K]` and their common training seeds `[S]`."""
@@ -223,9 +223,9 @@ def _differences(name: str, one: Curves, other_name: str, other: Curves) -> Diff
     """
     ks, of_one, of_other = np.intersect1d(one.ks, other.ks, return_indices=True)
     values, others = one.values[..., of_one], other.values[..., of_other]
-    base, policy = (one, other) if name == BASE else (other, one)
-    if BASE in (name, other_name) and len(base.seeds) == 1:
-        return values - others, ks, list(policy.seeds)
+    for seedless, own, policy in ((one, name, other), (other, other_name, one)):
+        if seedless.seeds == (NO_SEED,) or (own == BASE and len(seedless.seeds) == 1):
+            return values - others, ks, list(policy.seeds)
     seeds = [seed for seed in one.seeds if seed in other.seeds]
     if not seeds:
         raise ValueError(

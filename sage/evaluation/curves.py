@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 POOLED = -1
 """The `train_seed` of a row that pools all training seeds."""
 
+NO_SEED = -2
+"""The `train_seed` of a single policy of which no training seed is known: it is compared with each
+run of another."""
+
 ANSWERS, WORKING = "pass@k", "worked@k"
 """The `metric` of a comparison: what counts is a right answer, or one with correct working."""
 
