@@ -10,10 +10,19 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from sage.evaluation.foreign_samples import compare, main, read_counts
+from sage.evaluation.foreign_samples import read_methods
+from sage.tools.compare_samples import compare, main
 
 LOGS = Path(__file__).parent / "logs"
 """Eight sums by mock models: of Inspect AI 0.3.285 without transcripts, and of lm-eval 0.4.13."""
+
+
+def counts_of(
+    path: Path, columns: dict[str, str] | None = None, only: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """The counts of the one method at `path`."""
+    (method,) = read_methods([("a", path)], columns, only).values()
+    return method.counts
 
 
 def samples(right: list[int], seeds: tuple[int, ...] = (1, 2), n: int = 4) -> pd.DataFrame:
@@ -63,7 +72,7 @@ def test_files_of_this_project_are_read_as_they_are(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         status = samples([1, 4], (seed,))["correct"].map({True: "correct", False: "unparsed"})
         pd.DataFrame({"problem_id": ["p"] * 4 + ["q"] * 4, "status": status}).to_parquet(path)
-    counts = read_counts("grpo", tmp_path)
+    counts = counts_of(tmp_path)
     assert counts["train_seed"].tolist() == [3, 3, 7, 7]
     assert set(counts["benchmark"]) == {"harder"}
     assert counts["correct"].tolist() == [1, 4, 1, 4]
@@ -79,14 +88,14 @@ def test_nested_rows_are_the_same_in_every_format(tmp_path: Path, suffix: str) -
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     else:
         pd.DataFrame(rows).to_parquet(file)
-    counts = read_counts("a", file, {"problem": "of.task.id", "correct": "scores.match"})
+    counts = counts_of(file, {"problem": "of.task.id", "correct": "scores.match"})
     assert counts["correct"].tolist() == [2, 1]
 
 
 def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
     samples([1], (1,)).head(0).to_parquet(tmp_path / "none.parquet")
     with pytest.raises(ValueError, match=r"none\.parquet: has no rows; it needs one for each"):
-        read_counts("a", tmp_path / "none.parquet")
+        counts_of(tmp_path / "none.parquet")
 
 
 def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> None:
@@ -95,7 +104,7 @@ def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> 
         frame = frame.rename(columns={"problem": "doc_id", "correct": "exact_match"})
         frame.assign(exact_match=frame["exact_match"].astype(float)).to_csv(tmp_path / name)
     named = {"problem": "doc_id", "correct": "exact_match"}
-    assert read_counts("a", tmp_path, named)["train_seed"].tolist() == [1, 1, 2, 2]
+    assert counts_of(tmp_path, named)["train_seed"].tolist() == [1, 1, 2, 2]
 
 
 def test_what_a_kill_left_in_a_folder_is_no_run(tmp_path: Path) -> None:
@@ -103,7 +112,7 @@ def test_what_a_kill_left_in_a_folder_is_no_run(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         samples([1, 2], seeds=(1,)).drop(columns="seed").to_parquet(tmp_path / name)
     (tmp_path / "a").rename(tmp_path / ".a")  # what is above the folder does not count
-    assert read_counts("a", tmp_path / ".a")["train_seed"].tolist() == [1, 1]
+    assert counts_of(tmp_path / ".a")["train_seed"].tolist() == [1, 1]
 
 
 def test_a_log_that_inspect_wrote_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,27 +135,27 @@ def test_packed_logs_of_inspect_are_read_by_its_package(
     log.touch()
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
     with pytest.raises(ValueError, match=r"sums\.eval: .* install inspect-ai"):
-        read_counts("a", log)
+        counts_of(log)
     content = json.loads((LOGS / "inspect_weak.json").read_text())
     whole = SimpleNamespace(model_dump=lambda mode: content)
     package = SimpleNamespace(read_eval_log=lambda path: whole if path == str(log) else None)
     monkeypatch.setitem(sys.modules, "inspect_ai.log", package)
     monkeypatch.setitem(sys.modules, "inspect_ai", SimpleNamespace(log=package))
-    assert read_counts("a", log)["correct"].sum() == 4
+    assert counts_of(log)["correct"].sum() == 4
 
 
 def test_samples_that_lm_eval_wrote_are_read(tmp_path: Path) -> None:
     file = LOGS / "lm_eval.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    counts = read_counts("dummy", file)
+    counts = counts_of(file)
     assert counts["problem_id"].tolist() == [str(row["doc_id"]) for row in rows]
     assert counts["correct"].tolist() == [int(row["acc"]) for row in rows]
     twice = tmp_path / "samples_twice.jsonl"
     other = [row | {"filter": "strict", "acc": 0.0} for row in rows]
     twice.write_text("".join(json.dumps(row) + "\n" for row in rows + other))
     with pytest.raises(ValueError, match=r"filters none, strict; name one, as in --only filter="):
-        read_counts("dummy", twice)
-    assert read_counts("dummy", twice, only="filter=strict")["correct"].sum() == 0
+        counts_of(twice)
+    assert counts_of(twice, only="filter=strict")["correct"].sum() == 0
 
 
 def test_instances_of_every_eval_ever_are_read(tmp_path: Path) -> None:
@@ -154,7 +163,7 @@ def test_instances_of_every_eval_ever_are_read(tmp_path: Path) -> None:
     row = {"sample_id": "p", "evaluation_name": "sums", "evaluation": {"is_correct": True}}
     file = tmp_path / "instances.jsonl"
     file.write_text(f"{json.dumps(row)}\n{json.dumps(row | {'sample_id': 'q'})}\n")
-    counts = read_counts("a", file)
+    counts = counts_of(file)
     assert counts[["problem_id", "benchmark", "correct"]].to_numpy().tolist() == [
         ["p", "sums", 1],
         ["q", "sums", 1],
@@ -219,7 +228,7 @@ def test_a_problem_without_a_cluster_is_one_of_its_own(tmp_path: Path) -> None:
     named = samples([1] * 10)
     named["cluster"] = named["problem"].map({"p0": "one", "p1": "one"})
     named.to_csv(tmp_path / "one.csv", index=False)
-    counts = read_counts("one", tmp_path / "one.csv")
+    counts = counts_of(tmp_path / "one.csv")
     assert counts["problem_id"].nunique() == 10
     assert sorted(set(counts["cluster"])) == ["", "one"]
 
@@ -229,7 +238,7 @@ def test_a_row_without_a_benchmark_is_no_problem_of_any(tmp_path: Path) -> None:
     table.loc[table["problem"] == "p0", "benchmark"] = None
     table.to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(ValueError, match=r"one\.csv: benchmark is empty in 8 rows"):
-        read_counts("one", tmp_path / "one.csv")
+        counts_of(tmp_path / "one.csv")
 
 
 def test_a_method_called_base_may_have_more_runs_than_the_other(tmp_path: Path) -> None:
@@ -248,7 +257,7 @@ def test_files_of_two_programs_are_read_alike(tmp_path: Path) -> None:
     table.to_csv(one, index=False, sep=";", encoding="utf-8-sig", lineterminator="\r\n")
     lines = table.to_json(orient="records", lines=True)
     two.write_text(f"\ufeff{lines}", encoding="utf-8")
-    first, second = (read_counts("a", path) for path in (one, two))
+    first, second = (counts_of(path) for path in (one, two))
     pd.testing.assert_frame_equal(first, second)
     assert first["problem_id"][0] == "000"
     assert main([str(one), f"b={two}"]) == 0

@@ -8,8 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.evaluation.foreign_samples import read_counts
+from sage.evaluation.foreign_samples import read_methods
 from sage.tools import command
+
+def counts_of(path: Path) -> pd.DataFrame:
+    """The counts of the one method in a file."""
+    (method,) = read_methods([("a", path)]).values()
+    return method.counts
+
 
 RIGHT, WRONG = "so <SOLUTION>4</SOLUTION>", "<SOLUTION>5</SOLUTION>"
 
@@ -31,7 +37,7 @@ def test_lists_of_completions_are_graded_with_answers_from_another_file(
     printed = capsys.readouterr().out
     assert "4 completions: 2 wrong, 1 correct, 1 unparsed." in printed
     assert "graded (1 run): pass@1 25.0 %" in printed
-    counts = read_counts("a", Path("graded.parquet"))
+    counts = counts_of(Path("graded.parquet"))
     assert counts.set_index("problem_id")["correct"].to_dict() == {"2+2": 1, "8/2": 0}
 
 
@@ -55,7 +61,7 @@ def test_what_is_written_is_what_comparisons_read(
     Path("drawn.csv").write_text(f"problem,answer,completion\n2+2,4,{RIGHT}\n8/2,4,{WRONG}\n")
     assert command.main(["grade", "drawn.csv", "--out", name]) == 0
     assert "graded (1 run): pass@1 50.0 %" in capsys.readouterr().out
-    assert read_counts("a", Path(name))["correct"].tolist() == [1, 0]
+    assert counts_of(Path(name))["correct"].tolist() == [1, 0]
     assert command.main(["grade", "drawn.csv", "--out", "before.txt"]) == 1
     said = "--out before.txt: must end in .csv, .jsonl, .parquet"
     assert said in capsys.readouterr().err
@@ -90,7 +96,7 @@ def test_columns_of_mixed_types_are_graded_and_written(name: str) -> None:
     lines = "".join(json.dumps(row) + "\n" for row in MIXED)
     Path("drawn.jsonl").write_text(lines, encoding="utf-8-sig")
     assert command.main(["grade", "drawn.jsonl", "--data", "drawn.jsonl", "--out", name]) == 0
-    assert read_counts("a", Path(name))["correct"].sum() >= 1
+    assert counts_of(Path(name))["correct"].sum() >= 1
 
 
 def test_a_long_completion_is_graded() -> None:

@@ -243,8 +243,12 @@ def named_paths(arguments: Sequence[str]) -> list[tuple[str, Path]]:
     return list(zip(names, paths, strict=True))
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of `sage-rlvr compare` for files of samples."""
+def usage() -> str:
+    """What there is to type."""
+    return _parser().format_help()
+
+
+def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="sage-rlvr compare",
         description=__doc__,
@@ -275,7 +279,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and print the comparison; the exit status is 1 if there is none."""
-    given = vars(parser().parse_args(arguments))
+    given = vars(_parser().parse_args(arguments))
     try:
         methods = read_methods(named_paths(given["methods"]), given, given["only"])
         if len(methods) < 2:
@@ -288,12 +292,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         curves, differences = compare(methods)
         print("\n".join(lines(methods, curves, differences, given["k"])))
         if given["figure"] or given["html"]:
-            from sage.report import samples  # with what draws, which numbers do without
+            from sage.report.samples import write_figure, write_page  # with what draws
 
             if given["figure"]:
-                samples.write_figure(curves, given["figure"])
+                write_figure(curves, given["figure"])
             if given["html"]:
-                samples.write_page(methods, curves, differences, given["k"], given["html"])
+                write_page(methods, curves, differences, given["k"], given["html"])
                 print(given["html"])
     except (ValueError, OSError) as error:
         print(f"sage-rlvr compare: {error}", file=sys.stderr)
