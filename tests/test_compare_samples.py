@@ -1,16 +1,15 @@
-"""Methods are compared from anyone's samples: `python -m sage.evaluation.foreign_samples A B`."""
+"""Methods are compared from anyone's samples: `sage-rlvr compare A B`."""
 
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from sage.evaluation.foreign_samples import read_methods
+from sage.evaluation.foreign_samples import Method, read_methods
 from sage.tools.compare_samples import compare, main
 
 LOGS = Path(__file__).parent / "logs"
@@ -25,15 +24,19 @@ def counts_of(
     return method.counts
 
 
+def methods_of(**paths: Path) -> dict[str, Method]:
+    return read_methods(list(paths.items()))
+
+
 def samples(right: list[int], seeds: tuple[int, ...] = (1, 2), n: int = 4) -> pd.DataFrame:
     """`right` of `n` samples of each problem are correct, in each of `seeds`."""
     rows = [
-        (f"p{problem}", seed, sample < correct)
+        (f"p{problem}", seed, sample, sample < correct)
         for seed in seeds
         for problem, correct in enumerate(right)
         for sample in range(n)
     ]
-    return pd.DataFrame(rows, columns=["problem", "seed", "correct"])
+    return pd.DataFrame(rows, columns=["problem", "seed", "sample", "correct"])
 
 
 def write(folder: Path) -> tuple[Path, Path]:
@@ -48,8 +51,7 @@ def test_csv_and_json_lines_are_compared_by_problem_and_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = write(tmp_path)
-    counts = {path.stem: read_counts(path.stem, path) for path in (one, two)}
-    curves, differences = compare(counts, draws=500)
+    curves, differences = compare(methods_of(one=one, two=two), draws=500)
     at_one = curves[curves["k"] == 1].set_index("algorithm")["value"]
     assert at_one.to_dict() == pytest.approx({"one": 0.25, "two": 0.375})
     row = differences[differences["k"] == 1].iloc[0]
@@ -59,7 +61,10 @@ def test_csv_and_json_lines_are_compared_by_problem_and_run(
     assert main([f"A={one}", f"B={two}"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(
-        "All problems: 10 problems, 4 samples of each\n  A (2 runs): pass@1 25"
+        "All problems: 10 problems\n"
+        "  A: 4 samples of each problem, 2 runs (seeds 1, 2), from one.csv\n"
+        "  B: 4 samples of each problem, 2 runs (seeds 1, 2), from two.jsonl\n"
+        "  A (2 runs): pass@1 25"
     )
     assert "  B - A: pass@1 +12.5 points (" in printed
     assert "  B - A: pass@2 " in printed
@@ -70,8 +75,10 @@ def test_files_of_this_project_are_read_as_they_are(tmp_path: Path) -> None:
     for seed in (3, 7):
         path = tmp_path / f"tiny/grpo/seed{seed}/harder.parquet"
         path.parent.mkdir(parents=True)
-        status = samples([1, 4], (seed,))["correct"].map({True: "correct", False: "unparsed"})
-        pd.DataFrame({"problem_id": ["p"] * 4 + ["q"] * 4, "status": status}).to_parquet(path)
+        rows = samples([1, 4], (seed,))
+        status = rows["correct"].map({True: "correct", False: "unparsed"})
+        own = {"problem_id": rows["problem"], "status": status, "sample_index": rows["sample"]}
+        pd.DataFrame({**own, "eval_seed": seed}).to_parquet(path)
     counts = counts_of(tmp_path)
     assert counts["train_seed"].tolist() == [3, 3, 7, 7]
     assert set(counts["benchmark"]) == {"harder"}
@@ -99,8 +106,8 @@ def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> None:
-    for name in ("first.csv", "second.csv"):
-        frame = samples([1, 2], (1,)).drop(columns="seed")
+    for name, right in (("first.csv", [1, 2]), ("second.csv", [2, 1])):
+        frame = samples(right, (1,)).drop(columns="seed")
         frame = frame.rename(columns={"problem": "doc_id", "correct": "exact_match"})
         frame.assign(exact_match=frame["exact_match"].astype(float)).to_csv(tmp_path / name)
     named = {"problem": "doc_id", "correct": "exact_match"}
@@ -118,30 +125,14 @@ def test_what_a_kill_left_in_a_folder_is_no_run(tmp_path: Path) -> None:
 def test_a_log_that_inspect_wrote_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """Of 16 samples of the weak and of the strong model, as Inspect counted them."""
     weak, strong = (LOGS / f"inspect_{name}.json" for name in ("weak", "strong"))
-    counts = {path.stem: read_counts(path.stem, path) for path in (weak, strong)}
+    counts = {name: method.counts for name, method in methods_of(weak=weak, strong=strong).items()}
     for path in (weak, strong):
         (score,) = json.loads(path.read_text())["results"]["scores"]
-        of_log = counts[path.stem]
+        of_log = counts[path.stem.removeprefix("inspect_")]
         assert (len(of_log), set(of_log["n_samples"])) == (8, {2})
         assert of_log["correct"].sum() / 16 == score["metrics"]["accuracy"]["value"]
     assert main([f"weak={weak}", f"strong={strong}", "--k", "2"]) == 0
     assert "  strong - weak: pass@2 +" in capsys.readouterr().out
-
-
-def test_packed_logs_of_inspect_are_read_by_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "sums.eval"
-    log.touch()
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
-    with pytest.raises(ValueError, match=r"sums\.eval: .* install inspect-ai"):
-        counts_of(log)
-    content = json.loads((LOGS / "inspect_weak.json").read_text())
-    whole = SimpleNamespace(model_dump=lambda mode: content)
-    package = SimpleNamespace(read_eval_log=lambda path: whole if path == str(log) else None)
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", package)
-    monkeypatch.setitem(sys.modules, "inspect_ai", SimpleNamespace(log=package))
-    assert counts_of(log)["correct"].sum() == 4
 
 
 def test_samples_that_lm_eval_wrote_are_read(tmp_path: Path) -> None:
@@ -155,7 +146,7 @@ def test_samples_that_lm_eval_wrote_are_read(tmp_path: Path) -> None:
     twice.write_text("".join(json.dumps(row) + "\n" for row in rows + other))
     with pytest.raises(ValueError, match=r"filters none, strict; name one, as in --only filter="):
         counts_of(twice)
-    assert counts_of(twice, only="filter=strict")["correct"].sum() == 0
+    assert counts_of(twice, only=("filter=strict",))["correct"].sum() == 0
 
 
 def test_instances_of_every_eval_ever_are_read(tmp_path: Path) -> None:
@@ -177,13 +168,13 @@ def test_clusters_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str
     figure = tmp_path / "curves.svg"
     files = [str(tmp_path / f"{name}.csv") for name in ("one", "two")]
     assert main([*files, "--figure", str(figure)]) == 0
-    assert "10 problems (5 clusters), 4 samples of each" in capsys.readouterr().out
+    assert "10 problems (5 clusters)\n  one: 4 samples of each" in capsys.readouterr().out
     assert figure.read_text().startswith("<?xml")
 
 
 def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
     one, two = write(tmp_path)
-    counts = {name: read_counts(name, path) for name, path in (("base", one), ("b", two))}
+    counts = methods_of(base=one, b=two)
     _, differences = compare(counts, draws=500)
     assert differences["n_seeds"].tolist() == [2] * 3
 
@@ -199,7 +190,6 @@ def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
         (["one.csv", "two.jsonl", "--k", "3"], "--k 3: with 4 samples of a problem it can be 1, 2"),
         (["one.csv", "named.csv"], "every row; row 1 says 'first'"),
         (["one.csv", "fewer.csv"], "different problems; 1 are not in both, such as 'p9'"),
-        (["one.csv", "two.jsonl", "--figure", "no/a.svg"], "No such file or directory: 'no/a.svg'"),
         (["one.csv", "broken.jsonl"], "broken.jsonl: cannot be read, correct it: line 2 is not"),
         (
             ["one.csv", "packed.gz"],
@@ -244,7 +234,7 @@ def test_a_row_without_a_benchmark_is_no_problem_of_any(tmp_path: Path) -> None:
 def test_a_method_called_base_may_have_more_runs_than_the_other(tmp_path: Path) -> None:
     samples([1] * 10, (1, 2)).to_csv(tmp_path / "base.csv", index=False)
     samples([2] * 10, (2,)).to_csv(tmp_path / "other.csv", index=False)
-    counts = {name: read_counts(name, tmp_path / f"{name}.csv") for name in ("base", "other")}
+    counts = methods_of(base=tmp_path / "base.csv", other=tmp_path / "other.csv")
     _, differences = compare(counts, draws=200)
     assert set(differences["n_seeds"]) == {1}
     assert differences["train_seeds"].tolist()[0] == [2]
@@ -264,16 +254,19 @@ def test_files_of_two_programs_are_read_alike(tmp_path: Path) -> None:
 
 
 def test_clusters_hold_for_all_methods_whichever_names_them(tmp_path: Path) -> None:
-    counts = {
-        name: read_counts(name, path) for name, path in zip("ab", write(tmp_path), strict=True)
-    }
-    number = counts["a"]["problem_id"].str[1:].astype(int)
-    named = {**counts, "a": counts["a"].assign(cluster=(number // 2).astype(str))}
-    both = {name: rows.assign(cluster=named["a"]["cluster"]) for name, rows in counts.items()}
-    _, plain = compare(counts, draws=200)
+    methods = methods_of(**dict(zip("ab", write(tmp_path), strict=True)))
+    number = methods["a"].counts["problem_id"].str[1:].astype(int)
+
+    def clustered(name: str, size: int) -> Method:
+        cluster = (number // size).astype(str)
+        return replace(methods[name], counts=methods[name].counts.assign(cluster=cluster))
+
+    named = {**methods, "a": clustered("a", 2)}
+    both = {name: clustered(name, 2) for name in methods}
+    _, plain = compare(methods, draws=200)
     expected = compare(both, draws=200)[1]["low"].tolist()
     assert compare(named, draws=200)[1]["low"].tolist() == expected != plain["low"].tolist()
-    other = {**named, "b": counts["b"].assign(cluster=(number // 5).astype(str))}
+    other = {**named, "b": clustered("b", 5)}
     with pytest.raises(ValueError, match="problem 'p2' is in two clusters, '1' and '0'"):
         compare(other, draws=200)
 
@@ -292,9 +285,6 @@ def test_the_folder_of_anyones_file_says_nothing(tmp_path: Path, folder: str) ->
     place = tmp_path / folder
     place.mkdir(parents=True)
     one, two = write(place)
-    counts = {path.stem: read_counts(path.stem, path) for path in (one, two)}
-    assert {name: set(rows["benchmark"]) for name, rows in counts.items()} == {
-        "one": {""},
-        "two": {""},
-    }
-    assert set(counts["one"]["train_seed"]) == {1, 2}
+    for method in methods_of(one=one, two=two).values():
+        assert set(method.counts["benchmark"]) == {""}
+        assert set(method.counts["train_seed"]) == {1, 2}

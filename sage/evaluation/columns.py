@@ -117,7 +117,7 @@ def refuse_repeated(table: pd.DataFrame, keys: pd.DataFrame, numbered: bool) -> 
             row = int(again.argmax())
             first = int((keys == keys.iloc[row]).all(axis=1).to_numpy().argmax())
             same = {str(name): str(keys[name].iloc[row])[:40] for name in keys}
-            says = ", ".join(f"{k} {v!r}" for k, v in same.items() if v not in ("", "None"))
+            says = ", ".join(f"{k} {v!r}" for k, v in same.items() if v)
             raise ValueError(
                 f"row {row + 1} repeats row {first + 1} ({says}); remove one, or name the column "
                 "that numbers the completions of a problem with --sample"
@@ -130,7 +130,7 @@ def refuse_repeated(table: pd.DataFrame, keys: pd.DataFrame, numbered: bool) -> 
     in_order = np.array_equal(rows.to_numpy()[:half], rows.to_numpy()[half:])
     beyond = len(sizes) - len(keys.drop_duplicates())
     if times > 1 and beyond >= (_AGAIN_BY_CHANCE if in_order else _EVEN_BY_CHANCE):
-        row = int(rows.duplicated().to_numpy().argmax())
+        row = half if in_order else int(rows.duplicated().to_numpy().argmax())
         first = int((rows == rows.iloc[row]).to_numpy().argmax())
         raise ValueError(
             f"every row is there {times} times: row {row + 1} repeats row {first + 1}; remove the "

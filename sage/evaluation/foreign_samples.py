@@ -142,9 +142,12 @@ def _reads(
     reads, notes, sums = [], [], dict[str, Path]()
     for file in files:
         try:
-            if inside and (first := sums.setdefault(file_sum(file), file)) != file:
-                raise ValueError(f"is a copy of {first}; remove one")
             log = read_log(file)
+            if inside and (first := sums.setdefault(file_sum(file), file)) != file:
+                raise ValueError(
+                    f"is a copy of {first}; remove one, or, if two runs gave just the same, put "
+                    "both into one file with a column `seed`"
+                )
             reads.append(_read(file, log, path if inside else None, columns, only))
         except NoSamples as error:
             if not inside:
@@ -217,7 +220,8 @@ def _read(
     )
     numbered = names["sample"] is not None
     keys = ["model", "seed", "benchmark", "problem_id", *(["sample"] if numbered else [])]
-    refuse_repeated(table, rows[keys].astype({"seed": str}), numbered)
+    said = rows[keys].assign(seed=rows["seed"].map(lambda seed: "" if pd.isna(seed) else str(seed)))
+    refuse_repeated(table, said, numbered)
     return _Read(file, log, rows, (str(names["problem"]), str(names["correct"])))
 
 
