@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from pages import Markings, parsed, words_of
 
 from sage.evaluation.foreign_samples import Method, read_methods
+from sage.tools import command
 from sage.tools.compare_samples import compare, main
 
 LOGS = Path(__file__).parent / "logs"
@@ -288,3 +293,81 @@ def test_the_folder_of_anyones_file_says_nothing(tmp_path: Path, folder: str) ->
     for method in methods_of(one=one, two=two).values():
         assert set(method.counts["benchmark"]) == {""}
         assert set(method.counts["train_seed"]) == {1, 2}
+
+
+class TestCommand:
+    """`sage-rlvr compare` with files, in a folder without a Snakefile."""
+
+    @pytest.fixture(autouse=True)
+    def in_an_empty_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+
+    def test_files_and_folders_are_compared(self, capsys: pytest.CaptureFixture[str]) -> None:
+        one, two = write(Path())
+        assert command.main(["compare", str(one), str(two)]) == 0
+        assert "two - one: pass@1 +12.5 points" in capsys.readouterr().out
+        assert command.main(["compare", "--k", "4", f"a={one}", f"b={two}"]) == 0
+        assert "b - a: pass@4" in capsys.readouterr().out
+        for file in (one, two):
+            Path(file.stem).mkdir()
+            file.rename(Path(file.stem, file.name))
+        assert command.main(["compare", "one", "x=two"]) == 0
+        assert "x - one: pass@1 +12.5 points" in capsys.readouterr().out
+
+    def test_a_page_and_a_figure(self, capsys: pytest.CaptureFixture[str]) -> None:
+        one, two = write(Path())
+        asked = ["compare", str(one), str(two), "--html", "page.html", "--figure", "curves.svg"]
+        assert command.main(asked) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "page.html"
+        page = Path("page.html").read_text("utf-8")
+        assert Markings(page).values("src") == []
+        assert "://" not in page
+        tree = parsed(page)
+        (lede,) = tree.findall(".//p[@class='lede']")
+        assert words_of(lede).startswith("two has 16.7 points more of pass@2 on all problems than")
+        (drawn,) = tree.findall(".//figure")
+        assert "".join(words_of(drawn).split()).startswith("124samplesperproblem,k")
+        assert len(tree.findall(".//table[@class='forest']")) == 2
+        basis = [words_of(line) for line in tree.findall(".//section[@id='basis']//dd")]
+        assert basis[0] == "4 samples of each problem, 2 runs (seeds 1, 2), from one.csv"
+        figure = Path("curves.svg").read_text("utf-8")
+        assert [f">{k}<" in figure for k in (1, 2, 4, 3)] == [True, True, True, False]
+
+    def test_what_is_written_into_a_page_is_text(self) -> None:
+        frame = samples([1] * 6).assign(benchmark="<b>easy</b>")
+        frame.to_csv("a.csv", index=False)
+        frame.to_csv("<i>b.csv", index=False)
+        assert command.main(["compare", "a.csv", "<i>b.csv", "--html", "page.html"]) == 0
+        page = Path("page.html").read_text("utf-8")
+        assert "<b>easy" not in page
+        assert "<i>b" not in page
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["mini", "reports/kept/mini"],
+            ["reports/kept/mini", "reports/kept/smollm"],
+            ["mini", "nothing.csv.d"],
+            ["a", "b", "--html", "page.html"],
+            ["--config", "study=mini", "kept=a.csv"],
+        ],
+    )
+    def test_studies_are_compared_as_before(
+        self, words: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(LOGS.parents[1])
+        assert not command.compares_samples(words)
+
+    def test_it_starts_without_what_it_does_not_need(self) -> None:
+        heavy = ("torch", "transformers", "snakemake", "matplotlib", "huggingface_hub", "sympy")
+        said = "import sys, sage.tools.command, sage.tools.grade, sage.tools.compare_samples\n"
+        said += f"print([name for name in {heavy} if name in sys.modules])"
+        environment = {**os.environ, "PYTHONPATH": str(LOGS.parents[1])}
+        done = subprocess.run(
+            [sys.executable, "-c", said],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+        assert done.stdout.strip() == "[]"

@@ -436,3 +436,12 @@ class TestColumns:
         files = [str(tmp_path / folder / "a.csv") for folder in ("one", "two")]
         assert main(files) == 0
         assert f"{files[1]} - {files[0]}: pass@1" in capsys.readouterr().out
+
+
+def test_ids_beside_texts_bring_the_names_of_both_columns(tmp_path: Path) -> None:
+    rows([1] * 6).to_csv(tmp_path / "a.csv", index=False)
+    table = rows([1] * 6).rename(columns={"problem_id": "question"})
+    table.assign(question="What is " + table["question"]).to_csv(tmp_path / "b.csv", index=False)
+    methods = read_methods([(name, tmp_path / f"{name}.csv") for name in "ab"])
+    with pytest.raises(ValueError, match="from the columns problem_id of a, question of b; name"):
+        compare(methods, draws=100)

@@ -26,8 +26,9 @@ TARGETS = {
     "report_partial": "make a page of the results so far, also while the study runs",
     "plan": "print what a study costs: jobs, tokens, hours, disk, memory",
     "check": "print what this machine lacks for a study",
-    "compare": "compare samples of any program: compare a.csv b.csv; or a finished study with a "
-    "kept run: compare STUDY FOLDER; or two studies on one page: compare A B --html PAGE",
+    "compare": "compare samples of any program: compare a.csv b.csv, of which --help says more; or "
+    "a finished study with a kept run: compare STUDY FOLDER; or two studies on one page: compare A "
+    "B --html PAGE",
     "resolved": "print the study's settings with every default",
     "audit": "grade a finished study's samples in two other ways, and count the differences",
     "verify": "check that the results are still the files that jobs wrote",
@@ -49,8 +50,8 @@ PRINTING = ("plan", "check", "resolved", "report_partial")
 _SAMPLES = (".csv", ".jsonl", ".parquet", ".json", ".eval")
 """How the name of a file of samples can end (`sage.evaluation.loggers`)."""
 
-_OF_STUDIES = ("metrics/counts.parquet", "metrics/pass_at_k.parquet", "pass_at_k.csv")
-"""What a folder of a study's results has, or that of a kept run."""
+_OF_STUDIES = ("registered.json", "provenance", "metrics", "pass_at_k.csv", "pass_at_k.parquet")
+"""What a folder of a study's results has, finished or not, or that of a kept run."""
 
 ROOT = Path(__file__).resolve().parents[2]
 _DRY = ("-n", "--dry-run", "--dryrun")
@@ -121,7 +122,8 @@ def _is_samples(word: str) -> bool:
     """Whether a word, PATH or NAME=PATH, can only be samples."""
     path = Path(word) if Path(word).exists() else Path(word.rpartition("=")[2])
     if path.is_dir():
-        return not any((path / name).is_file() for name in _OF_STUDIES)
+        of_study = any((path / name).exists() for name in _OF_STUDIES)
+        return not of_study and any(file.suffix in _SAMPLES for file in path.rglob("*"))
     return path.suffix in _SAMPLES
 
 
@@ -181,8 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise Usage(f"no command {command!r}{nearest(command, [*TARGETS, *MODULES])}")
         if {"--help", "-h"} & {*words[1:]}:
             print(usage_of(command))
-            if command == "compare":
-                print(f"\nFor samples:\n\n{import_module('sage.tools.compare_samples').usage()}")
             return 0
         _at_home()
         asked, verbose = snakemake_words(command, words[1:])

@@ -56,7 +56,17 @@ def compare(
     clusters = one_cluster(joined, MODEL)
     keys = zip(joined["benchmark"], joined["problem_id"], strict=True)
     joined = joined.assign(cluster=[clusters.get(key, "") for key in keys])
-    differences = adjusted(comparisons_table(joined, draws))
+    try:
+        differences = adjusted(comparisons_table(joined, draws))
+    except ValueError as error:
+        columns = {method.columns[0]: name for name, method in methods.items()}
+        if len(columns) == 1:
+            raise
+        told = ", ".join(f"{column} of {name}" for column, name in columns.items())
+        raise ValueError(
+            f"{error}. Problems are read from the columns {told}; name one that all have with "
+            "--problem"
+        ) from error
     least = [
         detectable(row["low"], row["high"], row["value"], float(average([row]).df[0]))
         for row in differences.to_dict("records")
@@ -241,11 +251,6 @@ def named_paths(arguments: Sequence[str]) -> list[tuple[str, Path]]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{twice[0]} is given twice; put all its runs into one folder")
     return list(zip(names, paths, strict=True))
-
-
-def usage() -> str:
-    """What there is to type."""
-    return _parser().format_help()
 
 
 def _parser() -> argparse.ArgumentParser:
