@@ -38,10 +38,19 @@ _UNSLOTH = (
 
 _OPENING = "{% if add_generation_prompt %}" + WORK_OPEN + "{% endif %}"
 _BOS = "{{ bos_token }}"
+_INTO_PARTS = (
+    "{% set told = namespace(messages=[]) %}{% for message in messages %}{% set told.messages = "
+    "told.messages + [{'role': message['role'], 'content': [{'type': 'text', 'text': "
+    "message['content']}]}] %}{% endfor %}{% set messages = told.messages %}"
+)
 _SYSTEM_INTO_USER = (
     "{% if messages[0]['role'] == 'system' %}{% set messages = [{'role': 'user', 'content': "
     "messages[0]['content'] + '\\n\\n' + messages[1]['content']}] + messages[2:] %}{% endif %}"
 )
+
+
+_PROBE = "Is 1 < x & x \\ne 2?\nSay \"yes\" or 'no'."
+"""A problem that shows whether a chat template writes problems as they are."""
 
 
 def messages(problem: str) -> list[dict[str, str]]:
@@ -76,9 +85,12 @@ def prepared_chat_template(tokenizer: Any) -> str:
     """The chat template this project uses with `tokenizer`; idempotent.
 
     It is the tokenizer's own, where there is one, with the opening tag in its generation
-    prompt. If that template refuses a system message, the system prompt is put before the
-    problem. Without one it is PLAIN_CHAT_TEMPLATE, opened by the beginning-of-text token if
-    the tokenizer sets one before a text. Raises ValueError if the template cannot be rendered.
+    prompt. If that template refuses or leaves out a system message, the system prompt is put before
+    the problem; if it reads messages in parts, as those of vision models, they are put into parts.
+    Without one it is PLAIN_CHAT_TEMPLATE, opened by the beginning-of-text token if the tokenizer
+    sets one before a text. Raises ValueError if no prompt that it renders holds the system prompt
+    and the problem as they are. One that has the opening tag was prepared here, and may be that of
+    a model from scratch, which shows the problem alone.
     """
     own = tokenizer.chat_template
     if isinstance(own, dict):  # several, by name
@@ -88,20 +100,30 @@ def prepared_chat_template(tokenizer: Any) -> str:
         has_bos = tokenizer.bos_token_id is not None and starts == [tokenizer.bos_token_id]
         return open_working_out((_BOS if has_bos else "") + PLAIN_CHAT_TEMPLATE)
     faults = []
-    for template in (own, _SYSTEM_INTO_USER + own):
-        try:
-            tokenizer.apply_chat_template(
-                messages("a"), chat_template=template, add_generation_prompt=True, tokenize=False
-            )
-        except Exception as fault:  # jinja2's, or whatever a template raises
-            faults.append(fault)
-        else:
-            return open_working_out(template)
+    for start in ("", _SYSTEM_INTO_USER, _INTO_PARTS, _SYSTEM_INTO_USER + _INTO_PARTS):
+        if not (fault := _fault_of(tokenizer, start + own)):
+            return open_working_out(start + own)
+        faults.append(fault)
     raise ValueError(
         f"the chat template of {tokenizer.name_or_path!r} renders neither a system message "
-        f"({faults[0]}) nor a user message alone ({faults[1]}); set `tokenizer.chat_template` "
-        "to one that does"
+        f"({faults[0]}) nor a user message alone ({faults[1]}), nor either in parts ({faults[2]}); "
+        "set `tokenizer.chat_template` to one that does"
     )
+
+
+def _fault_of(tokenizer: Any, template: str) -> str:
+    """Why a prompt of this chat template cannot be used; "" if it can."""
+    try:
+        prompt = tokenizer.apply_chat_template(
+            messages(_PROBE), chat_template=template, add_generation_prompt=True, tokenize=False
+        )
+    except Exception as fault:  # jinja2's, or whatever a template raises
+        return str(fault) or type(fault).__name__
+    needed = {"the system prompt": SYSTEM_PROMPT, "the problem": _PROBE}
+    if template.endswith(_OPENING):
+        del needed["the system prompt"]
+    lost = [what for what, text in needed.items() if text not in prompt]
+    return f"the prompt lacks {' and '.join(lost)}" if lost else ""
 
 
 def completion(working: str, answer: str) -> str:
@@ -137,8 +159,14 @@ def conversation_ids(tokenizer: Any, problem: str, written: str) -> tuple[list[i
             f"the chat template of {tokenizer.name_or_path!r} writes the prompt {prompt[-60:]!r}, "
             "but not so in an answered conversation; choose another, as sft.template: unsloth"
         )
-    rest = tokenizer(whole.removeprefix(prompt), add_special_tokens=False)["input_ids"]
-    return prompt_ids(tokenizer, problem), list(rest)
+    rest = whole.removeprefix(prompt)
+    if written.strip() not in rest:
+        raise ValueError(
+            f"the chat template of {tokenizer.name_or_path!r} leaves out or changes the completion "
+            f"{written[:60]!r}; choose another, as sft.template: unsloth"
+        )
+    ids = tokenizer(rest, add_special_tokens=False)["input_ids"]
+    return prompt_ids(tokenizer, problem), list(ids)
 
 
 def solution_text(text: str) -> str | None:

@@ -1,30 +1,47 @@
-"""Methods are compared from anyone's samples: `python -m sage.evaluation.compare A B`."""
+"""Methods are compared from anyone's samples: `sage-rlvr compare A B`."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from pages import Markings, parsed, words_of
 
-from sage.evaluation.compare import compare, main, read_counts
+from sage.evaluation.foreign_samples import Method, read_methods
+from sage.tools import command
+from sage.tools.compare_samples import compare, main
 
 LOGS = Path(__file__).parent / "logs"
 """Eight sums by mock models: of Inspect AI 0.3.285 without transcripts, and of lm-eval 0.4.13."""
 
 
+def counts_of(
+    path: Path, columns: dict[str, str] | None = None, only: tuple[str, ...] = ()
+) -> pd.DataFrame:
+    """The counts of the one method at `path`."""
+    (method,) = read_methods([("a", path)], columns, only).values()
+    return method.counts
+
+
+def methods_of(**paths: Path) -> dict[str, Method]:
+    return read_methods(list(paths.items()))
+
+
 def samples(right: list[int], seeds: tuple[int, ...] = (1, 2), n: int = 4) -> pd.DataFrame:
     """`right` of `n` samples of each problem are correct, in each of `seeds`."""
     rows = [
-        (f"p{problem}", seed, sample < correct)
+        (f"p{problem}", seed, sample, sample < correct)
         for seed in seeds
         for problem, correct in enumerate(right)
         for sample in range(n)
     ]
-    return pd.DataFrame(rows, columns=["problem", "seed", "correct"])
+    return pd.DataFrame(rows, columns=["problem", "seed", "sample", "correct"])
 
 
 def write(folder: Path) -> tuple[Path, Path]:
@@ -39,8 +56,7 @@ def test_csv_and_json_lines_are_compared_by_problem_and_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = write(tmp_path)
-    counts = {path.stem: read_counts(path.stem, path) for path in (one, two)}
-    curves, differences = compare(counts, draws=500)
+    curves, differences = compare(methods_of(one=one, two=two), draws=500)
     at_one = curves[curves["k"] == 1].set_index("algorithm")["value"]
     assert at_one.to_dict() == pytest.approx({"one": 0.25, "two": 0.375})
     row = differences[differences["k"] == 1].iloc[0]
@@ -50,7 +66,10 @@ def test_csv_and_json_lines_are_compared_by_problem_and_run(
     assert main([f"A={one}", f"B={two}"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(
-        "All problems: 10 problems, 4 samples of each\n  A (2 runs): pass@1 25"
+        "All problems: 10 problems\n"
+        "  A: 4 samples of each problem, 2 runs (seeds 1, 2), from one.csv\n"
+        "  B: 4 samples of each problem, 2 runs (seeds 1, 2), from two.jsonl\n"
+        "  A (2 runs): pass@1 25"
     )
     assert "  B - A: pass@1 +12.5 points (" in printed
     assert "  B - A: pass@2 " in printed
@@ -61,9 +80,11 @@ def test_files_of_this_project_are_read_as_they_are(tmp_path: Path) -> None:
     for seed in (3, 7):
         path = tmp_path / f"tiny/grpo/seed{seed}/harder.parquet"
         path.parent.mkdir(parents=True)
-        status = samples([1, 4], (seed,))["correct"].map({True: "correct", False: "unparsed"})
-        pd.DataFrame({"problem_id": ["p"] * 4 + ["q"] * 4, "status": status}).to_parquet(path)
-    counts = read_counts("grpo", tmp_path)
+        rows = samples([1, 4], (seed,))
+        status = rows["correct"].map({True: "correct", False: "unparsed"})
+        own = {"problem_id": rows["problem"], "status": status, "sample_index": rows["sample"]}
+        pd.DataFrame({**own, "eval_seed": seed}).to_parquet(path)
+    counts = counts_of(tmp_path)
     assert counts["train_seed"].tolist() == [3, 3, 7, 7]
     assert set(counts["benchmark"]) == {"harder"}
     assert counts["correct"].tolist() == [1, 4, 1, 4]
@@ -79,23 +100,23 @@ def test_nested_rows_are_the_same_in_every_format(tmp_path: Path, suffix: str) -
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     else:
         pd.DataFrame(rows).to_parquet(file)
-    counts = read_counts("a", file, {"problem": "of.task.id", "correct": "scores.match"})
+    counts = counts_of(file, {"problem": "of.task.id", "correct": "scores.match"})
     assert counts["correct"].tolist() == [2, 1]
 
 
 def test_a_parquet_file_without_rows_is_refused(tmp_path: Path) -> None:
     samples([1], (1,)).head(0).to_parquet(tmp_path / "none.parquet")
     with pytest.raises(ValueError, match=r"none\.parquet: has no rows; it needs one for each"):
-        read_counts("a", tmp_path / "none.parquet")
+        counts_of(tmp_path / "none.parquet")
 
 
 def test_files_of_a_folder_are_runs_and_columns_can_be_named(tmp_path: Path) -> None:
-    for name in ("first.csv", "second.csv"):
-        frame = samples([1, 2], (1,)).drop(columns="seed")
+    for name, right in (("first.csv", [1, 2]), ("second.csv", [2, 1])):
+        frame = samples(right, (1,)).drop(columns="seed")
         frame = frame.rename(columns={"problem": "doc_id", "correct": "exact_match"})
         frame.assign(exact_match=frame["exact_match"].astype(float)).to_csv(tmp_path / name)
     named = {"problem": "doc_id", "correct": "exact_match"}
-    assert read_counts("a", tmp_path, named)["train_seed"].tolist() == [1, 1, 2, 2]
+    assert counts_of(tmp_path, named)["train_seed"].tolist() == [1, 1, 2, 2]
 
 
 def test_what_a_kill_left_in_a_folder_is_no_run(tmp_path: Path) -> None:
@@ -103,50 +124,34 @@ def test_what_a_kill_left_in_a_folder_is_no_run(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         samples([1, 2], seeds=(1,)).drop(columns="seed").to_parquet(tmp_path / name)
     (tmp_path / "a").rename(tmp_path / ".a")  # what is above the folder does not count
-    assert read_counts("a", tmp_path / ".a")["train_seed"].tolist() == [1, 1]
+    assert counts_of(tmp_path / ".a")["train_seed"].tolist() == [1, 1]
 
 
 def test_a_log_that_inspect_wrote_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
     """Of 16 samples of the weak and of the strong model, as Inspect counted them."""
     weak, strong = (LOGS / f"inspect_{name}.json" for name in ("weak", "strong"))
-    counts = {path.stem: read_counts(path.stem, path) for path in (weak, strong)}
+    counts = {name: method.counts for name, method in methods_of(weak=weak, strong=strong).items()}
     for path in (weak, strong):
         (score,) = json.loads(path.read_text())["results"]["scores"]
-        of_log = counts[path.stem]
+        of_log = counts[path.stem.removeprefix("inspect_")]
         assert (len(of_log), set(of_log["n_samples"])) == (8, {2})
         assert of_log["correct"].sum() / 16 == score["metrics"]["accuracy"]["value"]
     assert main([f"weak={weak}", f"strong={strong}", "--k", "2"]) == 0
     assert "  strong - weak: pass@2 +" in capsys.readouterr().out
 
 
-def test_packed_logs_of_inspect_are_read_by_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "sums.eval"
-    log.touch()
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
-    with pytest.raises(ValueError, match=r"sums\.eval: .* install inspect-ai"):
-        read_counts("a", log)
-    content = json.loads((LOGS / "inspect_weak.json").read_text())
-    whole = SimpleNamespace(model_dump=lambda mode: content)
-    package = SimpleNamespace(read_eval_log=lambda path: whole if path == str(log) else None)
-    monkeypatch.setitem(sys.modules, "inspect_ai.log", package)
-    monkeypatch.setitem(sys.modules, "inspect_ai", SimpleNamespace(log=package))
-    assert read_counts("a", log)["correct"].sum() == 4
-
-
 def test_samples_that_lm_eval_wrote_are_read(tmp_path: Path) -> None:
     file = LOGS / "lm_eval.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    counts = read_counts("dummy", file)
+    counts = counts_of(file)
     assert counts["problem_id"].tolist() == [str(row["doc_id"]) for row in rows]
     assert counts["correct"].tolist() == [int(row["acc"]) for row in rows]
     twice = tmp_path / "samples_twice.jsonl"
     other = [row | {"filter": "strict", "acc": 0.0} for row in rows]
     twice.write_text("".join(json.dumps(row) + "\n" for row in rows + other))
     with pytest.raises(ValueError, match=r"filters none, strict; name one, as in --only filter="):
-        read_counts("dummy", twice)
-    assert read_counts("dummy", twice, only="filter=strict")["correct"].sum() == 0
+        counts_of(twice)
+    assert counts_of(twice, only=("filter=strict",))["correct"].sum() == 0
 
 
 def test_instances_of_every_eval_ever_are_read(tmp_path: Path) -> None:
@@ -154,7 +159,7 @@ def test_instances_of_every_eval_ever_are_read(tmp_path: Path) -> None:
     row = {"sample_id": "p", "evaluation_name": "sums", "evaluation": {"is_correct": True}}
     file = tmp_path / "instances.jsonl"
     file.write_text(f"{json.dumps(row)}\n{json.dumps(row | {'sample_id': 'q'})}\n")
-    counts = read_counts("a", file)
+    counts = counts_of(file)
     assert counts[["problem_id", "benchmark", "correct"]].to_numpy().tolist() == [
         ["p", "sums", 1],
         ["q", "sums", 1],
@@ -168,13 +173,13 @@ def test_clusters_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str
     figure = tmp_path / "curves.svg"
     files = [str(tmp_path / f"{name}.csv") for name in ("one", "two")]
     assert main([*files, "--figure", str(figure)]) == 0
-    assert "10 problems (5 clusters), 4 samples of each" in capsys.readouterr().out
+    assert "10 problems (5 clusters)\n  one: 4 samples of each" in capsys.readouterr().out
     assert figure.read_text().startswith("<?xml")
 
 
 def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
     one, two = write(tmp_path)
-    counts = {name: read_counts(name, path) for name, path in (("base", one), ("b", two))}
+    counts = methods_of(base=one, b=two)
     _, differences = compare(counts, draws=500)
     assert differences["n_seeds"].tolist() == [2] * 3
 
@@ -190,7 +195,6 @@ def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
         (["one.csv", "two.jsonl", "--k", "3"], "--k 3: with 4 samples of a problem it can be 1, 2"),
         (["one.csv", "named.csv"], "every row; row 1 says 'first'"),
         (["one.csv", "fewer.csv"], "different problems; 1 are not in both, such as 'p9'"),
-        (["one.csv", "two.jsonl", "--figure", "no/a.svg"], "No such file or directory: 'no/a.svg'"),
         (["one.csv", "broken.jsonl"], "broken.jsonl: cannot be read, correct it: line 2 is not"),
         (
             ["one.csv", "packed.gz"],
@@ -219,7 +223,7 @@ def test_a_problem_without_a_cluster_is_one_of_its_own(tmp_path: Path) -> None:
     named = samples([1] * 10)
     named["cluster"] = named["problem"].map({"p0": "one", "p1": "one"})
     named.to_csv(tmp_path / "one.csv", index=False)
-    counts = read_counts("one", tmp_path / "one.csv")
+    counts = counts_of(tmp_path / "one.csv")
     assert counts["problem_id"].nunique() == 10
     assert sorted(set(counts["cluster"])) == ["", "one"]
 
@@ -229,13 +233,13 @@ def test_a_row_without_a_benchmark_is_no_problem_of_any(tmp_path: Path) -> None:
     table.loc[table["problem"] == "p0", "benchmark"] = None
     table.to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(ValueError, match=r"one\.csv: benchmark is empty in 8 rows"):
-        read_counts("one", tmp_path / "one.csv")
+        counts_of(tmp_path / "one.csv")
 
 
 def test_a_method_called_base_may_have_more_runs_than_the_other(tmp_path: Path) -> None:
     samples([1] * 10, (1, 2)).to_csv(tmp_path / "base.csv", index=False)
     samples([2] * 10, (2,)).to_csv(tmp_path / "other.csv", index=False)
-    counts = {name: read_counts(name, tmp_path / f"{name}.csv") for name in ("base", "other")}
+    counts = methods_of(base=tmp_path / "base.csv", other=tmp_path / "other.csv")
     _, differences = compare(counts, draws=200)
     assert set(differences["n_seeds"]) == {1}
     assert differences["train_seeds"].tolist()[0] == [2]
@@ -248,23 +252,26 @@ def test_files_of_two_programs_are_read_alike(tmp_path: Path) -> None:
     table.to_csv(one, index=False, sep=";", encoding="utf-8-sig", lineterminator="\r\n")
     lines = table.to_json(orient="records", lines=True)
     two.write_text(f"\ufeff{lines}", encoding="utf-8")
-    first, second = (read_counts("a", path) for path in (one, two))
+    first, second = (counts_of(path) for path in (one, two))
     pd.testing.assert_frame_equal(first, second)
     assert first["problem_id"][0] == "000"
     assert main([str(one), f"b={two}"]) == 0
 
 
 def test_clusters_hold_for_all_methods_whichever_names_them(tmp_path: Path) -> None:
-    counts = {
-        name: read_counts(name, path) for name, path in zip("ab", write(tmp_path), strict=True)
-    }
-    number = counts["a"]["problem_id"].str[1:].astype(int)
-    named = {**counts, "a": counts["a"].assign(cluster=(number // 2).astype(str))}
-    both = {name: rows.assign(cluster=named["a"]["cluster"]) for name, rows in counts.items()}
-    _, plain = compare(counts, draws=200)
+    methods = methods_of(**dict(zip("ab", write(tmp_path), strict=True)))
+    number = methods["a"].counts["problem_id"].str[1:].astype(int)
+
+    def clustered(name: str, size: int) -> Method:
+        cluster = (number // size).astype(str)
+        return replace(methods[name], counts=methods[name].counts.assign(cluster=cluster))
+
+    named = {**methods, "a": clustered("a", 2)}
+    both = {name: clustered(name, 2) for name in methods}
+    _, plain = compare(methods, draws=200)
     expected = compare(both, draws=200)[1]["low"].tolist()
     assert compare(named, draws=200)[1]["low"].tolist() == expected != plain["low"].tolist()
-    other = {**named, "b": counts["b"].assign(cluster=(number // 5).astype(str))}
+    other = {**named, "b": clustered("b", 5)}
     with pytest.raises(ValueError, match="problem 'p2' is in two clusters, '1' and '0'"):
         compare(other, draws=200)
 
@@ -283,9 +290,84 @@ def test_the_folder_of_anyones_file_says_nothing(tmp_path: Path, folder: str) ->
     place = tmp_path / folder
     place.mkdir(parents=True)
     one, two = write(place)
-    counts = {path.stem: read_counts(path.stem, path) for path in (one, two)}
-    assert {name: set(rows["benchmark"]) for name, rows in counts.items()} == {
-        "one": {""},
-        "two": {""},
-    }
-    assert set(counts["one"]["train_seed"]) == {1, 2}
+    for method in methods_of(one=one, two=two).values():
+        assert set(method.counts["benchmark"]) == {""}
+        assert set(method.counts["train_seed"]) == {1, 2}
+
+
+class TestCommand:
+    """`sage-rlvr compare` with files, in a folder without a Snakefile."""
+
+    @pytest.fixture(autouse=True)
+    def in_an_empty_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+
+    def test_files_and_folders_are_compared(self, capsys: pytest.CaptureFixture[str]) -> None:
+        one, two = write(Path())
+        assert command.main(["compare", str(one), str(two)]) == 0
+        assert "two - one: pass@1 +12.5 points" in capsys.readouterr().out
+        assert command.main(["compare", "--k", "4", f"a={one}", f"b={two}"]) == 0
+        assert "b - a: pass@4" in capsys.readouterr().out
+        for file in (one, two):
+            Path(file.stem).mkdir()
+            file.rename(Path(file.stem, file.name))
+        assert command.main(["compare", "one", "x=two"]) == 0
+        assert "x - one: pass@1 +12.5 points" in capsys.readouterr().out
+
+    def test_a_page_and_a_figure(self, capsys: pytest.CaptureFixture[str]) -> None:
+        one, two = write(Path())
+        asked = ["compare", str(one), str(two), "--html", "page.html", "--figure", "curves.svg"]
+        assert command.main(asked) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "page.html"
+        page = Path("page.html").read_text("utf-8")
+        assert Markings(page).values("src") == []
+        assert "://" not in page
+        tree = parsed(page)
+        (lede,) = tree.findall(".//p[@class='lede']")
+        assert words_of(lede).startswith("two has 16.7 points more of pass@2 on all problems than")
+        (drawn,) = tree.findall(".//figure")
+        assert "".join(words_of(drawn).split()).startswith("124samplesperproblem,k")
+        assert len(tree.findall(".//table[@class='forest']")) == 2
+        basis = [words_of(line) for line in tree.findall(".//section[@id='basis']//dd")]
+        assert basis[0] == "4 samples of each problem, 2 runs (seeds 1, 2), from one.csv"
+        figure = Path("curves.svg").read_text("utf-8")
+        assert [f">{k}<" in figure for k in (1, 2, 4, 3)] == [True, True, True, False]
+
+    def test_what_is_written_into_a_page_is_text(self) -> None:
+        frame = samples([1] * 6).assign(benchmark="<b>easy</b>")
+        frame.to_csv("a.csv", index=False)
+        frame.to_csv("<i>b.csv", index=False)
+        assert command.main(["compare", "a.csv", "<i>b.csv", "--html", "page.html"]) == 0
+        page = Path("page.html").read_text("utf-8")
+        assert "<b>easy" not in page
+        assert "<i>b" not in page
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["mini", "reports/kept/mini"],
+            ["reports/kept/mini", "reports/kept/smollm"],
+            ["mini", "nothing.csv.d"],
+            ["a", "b", "--html", "page.html"],
+            ["--config", "study=mini", "kept=a.csv"],
+        ],
+    )
+    def test_studies_are_compared_as_before(
+        self, words: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(LOGS.parents[1])
+        assert not command.compares_samples(words)
+
+    def test_it_starts_without_what_it_does_not_need(self) -> None:
+        heavy = ("torch", "transformers", "snakemake", "matplotlib", "huggingface_hub", "sympy")
+        said = "import sys, sage.tools.command, sage.tools.grade, sage.tools.compare_samples\n"
+        said += f"print([name for name in {heavy} if name in sys.modules])"
+        environment = {**os.environ, "PYTHONPATH": str(LOGS.parents[1])}
+        done = subprocess.run(
+            [sys.executable, "-c", said],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+        assert done.stdout.strip() == "[]"

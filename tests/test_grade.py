@@ -8,8 +8,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sage.evaluation.compare import read_counts
+from sage.evaluation.foreign_samples import read_methods
 from sage.tools import command
+
+
+def counts_of(path: Path) -> pd.DataFrame:
+    """The counts of the one method in a file."""
+    (method,) = read_methods([("a", path)]).values()
+    return method.counts
+
 
 RIGHT, WRONG = "so <SOLUTION>4</SOLUTION>", "<SOLUTION>5</SOLUTION>"
 
@@ -31,7 +38,7 @@ def test_lists_of_completions_are_graded_with_answers_from_another_file(
     printed = capsys.readouterr().out
     assert "4 completions: 2 wrong, 1 correct, 1 unparsed." in printed
     assert "graded (1 run): pass@1 25.0 %" in printed
-    counts = read_counts("a", Path("graded.parquet"))
+    counts = counts_of(Path("graded.parquet"))
     assert counts.set_index("problem_id")["correct"].to_dict() == {"2+2": 1, "8/2": 0}
 
 
@@ -55,7 +62,7 @@ def test_what_is_written_is_what_comparisons_read(
     Path("drawn.csv").write_text(f"problem,answer,completion\n2+2,4,{RIGHT}\n8/2,4,{WRONG}\n")
     assert command.main(["grade", "drawn.csv", "--out", name]) == 0
     assert "graded (1 run): pass@1 50.0 %" in capsys.readouterr().out
-    assert read_counts("a", Path(name))["correct"].tolist() == [1, 0]
+    assert counts_of(Path(name))["correct"].tolist() == [1, 0]
     assert command.main(["grade", "drawn.csv", "--out", "before.txt"]) == 1
     said = "--out before.txt: must end in .csv, .jsonl, .parquet"
     assert said in capsys.readouterr().err
@@ -90,7 +97,7 @@ def test_columns_of_mixed_types_are_graded_and_written(name: str) -> None:
     lines = "".join(json.dumps(row) + "\n" for row in MIXED)
     Path("drawn.jsonl").write_text(lines, encoding="utf-8-sig")
     assert command.main(["grade", "drawn.jsonl", "--data", "drawn.jsonl", "--out", name]) == 0
-    assert read_counts("a", Path(name))["correct"].sum() >= 1
+    assert counts_of(Path(name))["correct"].sum() >= 1
 
 
 def test_a_long_completion_is_graded() -> None:
@@ -119,7 +126,7 @@ def test_a_problem_without_its_answer_is_named(capsys: pytest.CaptureFixture[str
     Path("gap.csv").write_text("problem,completion\n9+9,18\n")
     Path("data.csv").write_text("problem,answer\n2+2,4\n")
     assert command.main(["grade", "gap.csv"]) == 1
-    said = "gap.csv: has no column 'answer'; its columns: problem, completion"
+    said = "gap.csv: no column 'answer'; it has problem, completion. Name one with --answer"
     assert said in capsys.readouterr().err
     assert command.main(["grade", "gap.csv", "--data", "data.csv"]) == 1
     assert "data.csv: has no problem '9+9'; its first is '2+2'" in capsys.readouterr().err
@@ -137,7 +144,7 @@ CHAT = [{"role": "assistant", "content": RIGHT}]
     [
         ({"completion": CHAT}, "a.csv", "problem '2+2' has as completion a dict, {'role': "),
         ({"answer": [4, 5]}, "a.csv", "problem '2+2' has as answer a list, [4, 5]"),
-        ({"answer": {"value": 4}}, "a.csv", "no column 'answer'; its columns: problem, answer.v"),
+        ({"answer": {"value": 4}}, "a.csv", "no column 'answer'; it has problem, answer.value"),
         (None, "a.csv", "rows.jsonl: has no rows"),
         ({"answer": " "}, "a.csv", "rows.jsonl: problem '2+2' has an empty answer; fill it in"),
         ({"completion": None}, "a.csv", "has no completion (completion 1); fill it in (an empty"),
@@ -177,3 +184,166 @@ def test_a_column_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[s
     Path("a.csv").write_text(f"problem,answer,completion,answer\n2+2,4,{RIGHT},7\n")
     assert command.main(["grade", "a.csv"]) == 1
     assert "line 1 names the column 'answer' twice; remove or rename one" in capsys.readouterr().err
+
+
+LOGS = Path(__file__).parent / "logs"
+
+
+class TestBenchmarks:
+    """A file of two benchmarks, both with problems 1 and 2."""
+
+    DATA = "benchmark,problem_id,answer\neasy,1,4\neasy,2,5\nhard,1,6\nhard,2,7\n"
+    DRAWN = "benchmark,problem_id,completion\neasy,1,4\neasy,2,5\nhard,1,6\nhard,2,7\n"
+
+    def test_each_problem_has_the_answer_of_its_benchmark(self) -> None:
+        Path("data.csv").write_text(self.DATA)
+        Path("drawn.csv").write_text(self.DRAWN)
+        asked = ["grade", "drawn.csv", "--data", "data.csv", "--answers", "whole"]
+        assert command.main(asked) == 0
+        assert pd.read_parquet("graded.parquet")["answer"].tolist() == list("4567")
+        assert pd.read_parquet("graded.parquet")["correct"].all()
+
+    @pytest.mark.parametrize("lacking", ["data", "drawn"])
+    def test_a_file_that_does_not_say_which_is_refused(
+        self, lacking: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name, text in (("data", self.DATA), ("drawn", self.DRAWN)):
+            rows = [line.partition(",")[2] for line in text.splitlines()]
+            one = text if name != lacking else "\n".join(rows[: 3 if name == "data" else None])
+            Path(f"{name}.csv").write_text(one)
+        assert command.main(["grade", "drawn.csv", "--data", "data.csv"]) == 1
+        assert (
+            f"problem '1' is in several benchmarks, easy, hard; {lacking}.csv has to say which, in "
+            "a column `benchmark`"
+        ) in capsys.readouterr().err
+
+    def test_a_problem_of_another_benchmark_is_not_taken(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        Path("data.csv").write_text(self.DATA)
+        Path("drawn.csv").write_text("benchmark,problem_id,completion\neasy,1,4\nhard,3,5\n")
+        assert command.main(["grade", "drawn.csv", "--data", "data.csv"]) == 1
+        assert "data.csv: has no problem '3' of 'hard'; its first is '1'" in capsys.readouterr().err
+
+    def test_other_benchmarks_do_not_matter_where_ids_differ(self) -> None:
+        Path("data.csv").write_text("benchmark,id,answer\neasy,e1,4\nhard,h1,6\n")
+        Path("drawn.csv").write_text("id,completion\ne1,4\nh1,6\n")
+        asked = ["grade", "drawn.csv", "--data", "data.csv", "--answers", "whole"]
+        assert command.main(asked) == 0
+        assert pd.read_parquet("graded.parquet")["correct"].all()
+
+
+class TestAnswerAfter:
+    GOLD = "There were 48 / 2 = 24. In all 48 + 24 = 72.\n#### 72"
+
+    def write(self, gold: str = GOLD) -> None:
+        row = {"question": "How many clips?", "answer": gold, "completion": "72"}
+        Path("gsm.jsonl").write_text(json.dumps(row))
+
+    def test_the_answer_stands_behind_a_text(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.write()
+        asked = ["grade", "gsm.jsonl", "--answers", "whole"]
+        assert command.main(asked) == 0
+        said = "1 of these have a correct answer with '####': try --answer-after '####'"
+        assert said in capsys.readouterr().out
+        assert command.main([*asked, "--answer-after", "####"]) == 0
+        assert "1 completions: 1 correct." in capsys.readouterr().out
+        assert pd.read_parquet("graded.parquet")["answer"].tolist() == ["72"]
+
+    def test_an_answer_without_the_text_is_refused(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.write("72")
+        assert command.main(["grade", "gsm.jsonl", "--answer-after", "####"]) == 1
+        said = (
+            "the answer of problem 'How many clips?' does not hold '####', behind which it should"
+        )
+        assert said in capsys.readouterr().err
+
+
+class TestLogs:
+    """Logs that other programs wrote: all of their completions are graded."""
+
+    def grade(self, *arguments: str) -> pd.DataFrame:
+        assert command.main(["grade", *arguments, "--out", "graded.jsonl"]) == 0
+        return pd.read_json("graded.jsonl", lines=True, dtype=False)
+
+    def test_of_lm_eval(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Both completions of each problem, once, though there are verdicts of two filters."""
+        graded = self.grade(f"{LOGS}/lm_eval_sums.jsonl", "--answer-after", "####")
+        assert len(graded) == 12
+        assert graded["problem"].value_counts().tolist() == [2] * 6
+        assert counts_of(Path("graded.jsonl"))["n_samples"].tolist() == [2] * 6
+        assert "pass@1" in capsys.readouterr().out
+
+    def test_of_lighteval(self) -> None:
+        kept = pd.read_parquet(LOGS / "lighteval_sums.parquet").to_dict("records")
+        share = [row["metric"]["pass@k:k=1&n=2"] for row in kept]
+        graded = self.grade(f"{LOGS}/lighteval_sums.parquet", "--answers", "whole")
+        assert set(graded["benchmark"]) == {"sums|0"}
+        counts = counts_of(Path("graded.jsonl"))
+        assert (counts["correct"] / counts["n_samples"]).tolist() == share
+
+    def test_of_inspect(self, capsys: pytest.CaptureFixture[str]) -> None:
+        graded = self.grade(f"{LOGS}/inspect_weak.json", "--answers", "whole")
+        log = json.loads((LOGS / "inspect_weak.json").read_text())
+        theirs = [sample["scores"]["number"]["value"] == "C" for sample in log["samples"]]
+        assert graded["correct"].tolist() == theirs
+        assert "graded (1 run): pass@1 25.0 %" in capsys.readouterr().out
+
+    def test_a_failed_sample_has_an_empty_completion(self) -> None:
+        graded = self.grade(f"{LOGS}/inspect_failed.eval", "--answers", "whole")
+        failed = graded[(graded["problem"] == "sum-4") & (graded["sample"].astype(str) == "2")]
+        assert failed[["completion", "correct"]].to_numpy().tolist() == [["", False]]
+
+    def test_of_trl(self) -> None:
+        table = pd.DataFrame(
+            {
+                "step": [5, 5],
+                "prompt": [[{"role": "user", "content": "2 + 2"}]] * 2,
+                "completion": [[{"role": "assistant", "content": text}] for text in (RIGHT, WRONG)],
+                "reward_func": [1.0, 0.0],
+                "solution": ["4", "4"],
+                "advantage": [0.7, -0.7],
+            }
+        )
+        table.to_parquet("completions_00005.parquet")
+        graded = self.grade("completions_00005.parquet", "--answer", "solution")
+        assert graded["problem"].tolist() == ["2 + 2"] * 2
+        assert graded["correct"].tolist() == [True, False]
+
+
+def test_the_usual_names_of_columns_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("problem_id,expected_answer,generation\n1,4,4\n2,5,4\n")
+    assert command.main(["grade", "a.csv", "--answers", "whole", "--out", "b.csv"]) == 0
+    assert "1 correct" in capsys.readouterr().out
+    assert counts_of(Path("b.csv"))["problem_id"].tolist() == ["1", "2"]
+
+
+def test_two_columns_that_can_be_the_answer_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One of them may be what the model said."""
+    Path("a.csv").write_text("problem,answer,gold,completion\np,4,5,4\nq,5,5,4\n")
+    assert command.main(["grade", "a.csv", "--answers", "whole"]) == 1
+    said = "columns answer and gold can both be the correct answer, and row 1 has '4' and '5'"
+    assert said in capsys.readouterr().err
+    assert command.main(["grade", "a.csv", "--answers", "whole", "--answer", "gold"]) == 0
+
+
+def test_rows_that_are_there_twice_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"p{n},{k},4,it is {n + k}" for n in range(5) for k in range(4)]
+    Path("a.csv").write_text("\n".join(["problem,sample,answer,completion", *rows, rows[7]]))
+    assert command.main(["grade", "a.csv"]) == 1
+    said = "a.csv: row 21 repeats row 8 (problem 'p1', sample '3'); remove one, or name the column"
+    assert said in capsys.readouterr().err
+    Path("a.csv").write_text("\n".join(["problem,index,answer,completion", *rows, *rows]))
+    assert command.main(["grade", "a.csv"]) == 1
+    assert "every row is there 2 times: row 21 repeats row 1" in capsys.readouterr().err
+
+
+def test_files_that_name_different_things_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.csv").write_text("problem,answer,completion,benchmark\np,4,4,easy\n")
+    Path("b.csv").write_text("problem,answer,completion\np,4,4\n")
+    assert command.main(["grade", "a.csv", "b.csv"]) == 1
+    assert "a.csv: has a column of the benchmark, but b.csv has none" in capsys.readouterr().err

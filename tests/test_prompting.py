@@ -19,6 +19,7 @@ from sage.prompting import (
     WORK_CLOSE,
     WORK_OPEN,
     completion,
+    conversation_ids,
     messages,
     open_working_out,
     prepared_chat_template,
@@ -36,6 +37,21 @@ WITH_BOS = "{{ bos_token }}" + CHATML
 NO_SYSTEM = (
     "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
     "{{ raise_exception('no system role') }}{% endif %}" + CHATML
+)
+
+
+IN_PARTS = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{% for part in m['content'] %}"
+    "{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+WITHOUT_SYSTEM = (
+    "{% for m in messages %}{% if m['role'] != 'system' %}"
+    "{{ '<|' + m['role'] + '|>' + m['content'] + '</s>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+PARTS_WITHOUT_SYSTEM = (
+    "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}" + IN_PARTS
 )
 
 
@@ -79,6 +95,9 @@ KINDS = [
     pytest.param(WITH_BOS, True, 1, id="template and tokenizer with bos"),
     pytest.param({"default": WITH_BOS, "tools": "x"}, True, 1, id="several templates"),
     pytest.param(NO_SYSTEM, True, 1, id="template that refuses a system message"),
+    pytest.param(IN_PARTS, False, 0, id="template that reads parts only"),
+    pytest.param(WITHOUT_SYSTEM, False, 0, id="template that leaves out a system message"),
+    pytest.param(PARTS_WITHOUT_SYSTEM, False, 0, id="template that does both"),
     pytest.param(None, False, 0, id="no template, no bos"),
     pytest.param(None, True, 1, id="no template, tokenizer with bos"),
 ]
@@ -134,6 +153,41 @@ def test_the_plain_template() -> None:
 def test_a_template_that_never_renders_is_refused() -> None:
     with pytest.raises(ValueError, match=r"neither a system message .*nope.* nor a user message"):
         a_tokenizer("{{ raise_exception('nope') }}", False)
+
+
+@pytest.mark.parametrize(
+    ("template", "lost"),
+    [
+        (
+            "{% for m in messages %}<|{{ m['role'] }}|>{% endfor %}",
+            "the system prompt and the prob",
+        ),
+        (CHATML.replace("m['content']", "(m['content'] | e | string)"), "the system prompt and"),
+        (CHATML.replace("m['content']", "m['content'][:40]"), "the system prompt"),
+    ],
+    ids=["roles only", "escaped", "cut"],
+)
+def test_a_template_that_loses_the_problem_or_the_instruction_is_refused(
+    template: str, lost: str
+) -> None:
+    with pytest.raises(
+        ValueError, match=rf"the prompt lacks {lost}.*set `tokenizer\.chat_template`"
+    ):
+        a_tokenizer(template, False)
+
+
+def test_the_template_of_a_model_from_scratch_shows_the_problem_alone() -> None:
+    own = open_working_out("{% for m in messages[1:] %}{{ m['content'] }}{% endfor %}")
+    tokenizer = a_tokenizer(own, False)
+    assert tokenizer.chat_template == own
+    assert text_of(tokenizer, messages(PROBLEM), opened=True) == PROBLEM + WORK_OPEN
+
+
+def test_a_template_that_loses_the_completion_is_refused_for_training() -> None:
+    tokenizer = a_tokenizer(CHATML, False)
+    tokenizer.chat_template = CHATML.replace("m['content']", "m['content'].split('=')[0]")
+    with pytest.raises(ValueError, match="leaves out or changes the completion '6\\*7=42"):
+        conversation_ids(tokenizer, "six times seven", completion("6*7=42", "42"))
 
 
 # Tags

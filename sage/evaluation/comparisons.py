@@ -1,12 +1,12 @@
 """Two methods on the same problems: the difference of their pass@k, its interval and p.
 
 Differences are taken problem by problem and training seed by training seed. The base has no
-training seed; every run is compared with the one base. A method is better only if it is so
-on other problems and in other training runs: interval and p add both (`sage.evaluation.intervals`),
-and p is not below that of a sign-flip permutation over problems (of clusters, or within strata,
-where problems have them). Holm's adjustment is for a family: the comparisons that are shown
-together. Methods that gave the same counts everywhere are one computation under two names, and
-count as one.
+training seed; every run is compared with the one base, and so with any policy of NO_SEED. A method
+is better only if it is so on other problems and in other training runs: interval and p add both
+(`sage.evaluation.intervals`), and p is not below that of a sign-flip permutation over problems (of
+clusters, or within strata, where problems have them). Holm's adjustment is for a family: the
+comparisons that are shown together. Methods that gave the same counts everywhere are one
+computation under two names, and count as one.
 
 Models that differ in their base alone are a sample of those there could be. A contrast over them is
 random in bases and in problems, which all bases share, and training runs lie within bases. With the

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 POOLED = -1
 """The `train_seed` of a row that pools all training seeds."""
 
+NO_SEED = -2
+"""The `train_seed` of a single policy of which no training seed is known: it is compared with each
+run of another."""
+
 ANSWERS, WORKING = "pass@k", "worked@k"
 """The `metric` of a comparison: what counts is a right answer, or one with correct working."""
 
@@ -82,13 +86,13 @@ def paired_runs(
 ) -> tuple[list[int], list[int], list[int]]:
     """Training seeds of two methods, each a name and its seeds, and their places in both.
 
-    These are the seeds in common; every run meets the base, which has one run and no training
-    seed. Raises ValueError if there are none.
+    These are the seeds in common; every run meets the base and a policy of NO_SEED, which have one
+    run and no training seed. Raises ValueError if there are none.
     """
     (name, seeds), (other_name, others) = one, other
-    if other_name == BASE and len(others) == 1:
+    if tuple(others) == (NO_SEED,) or (other_name == BASE and len(others) == 1):
         return list(seeds), list(range(len(seeds))), [0] * len(seeds)
-    if name == BASE and len(seeds) == 1:
+    if tuple(seeds) == (NO_SEED,) or (name == BASE and len(seeds) == 1):
         return list(others), [0] * len(others), list(range(len(others)))
     common = [seed for seed in seeds if seed in others]
     if not common:

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from sage.evaluation.curves import POOLED, curves_of
-from sage.study import BASE
+from sage.fields import BASE
 
 ZETA = 0.05
 """Highest probability that a problem solved at rate epsilon goes unsolved."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
@@ -16,7 +14,6 @@ from sage.rendering.lines import PALETTE, line_styles
 from sage.study import BASE
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -51,7 +48,15 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         self, display: Display, rows: pd.DataFrame, runs: pd.DataFrame, names: list[str]
     ) -> Figure:
         """The curves of a few methods together; thin lines are single training runs."""
-        from sage.rendering.style import add_legend, draw_lines, in_percent, panels_of
+        from sage.rendering.style import (
+            add_legend,
+            band,
+            draw_lines,
+            in_percent,
+            panels_of,
+            powers_of_two,
+            share_limits,
+        )
 
         styles = line_styles(display.study)
         titles = {name: display.titles[name] for name in display.benchmarks}
@@ -63,18 +68,18 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
                 axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
             for name in names:
-                _band(axes, here[here["algorithm"] == name], styles[name].hex)
+                band(axes, here[here["algorithm"] == name], styles[name].hex)
             draw_lines(axes, here, "k", "value", names, styles)
-            _powers_of_two(axes, here["k"])
+            powers_of_two(axes, here["k"])
             in_percent(axes.yaxis)
             axes.set(xlabel="samples per problem, k", ylabel="pass@k (%)")
-            axes.set_ylim(*_share_limits(here))
+            axes.set_ylim(*share_limits(here))
         add_legend(figure, names, display.study)
         return figure
 
     def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:
         """A panel for each benchmark and method: its difference from the base, in points."""
-        from sage.rendering.style import draw_lines, grid_of_panels
+        from sage.rendering.style import band, draw_lines, grid_of_panels, powers_of_two
 
         styles, first = line_styles(display.study), names[0]
         apart = differences(display.frame("comparisons"), display, BASE)
@@ -88,9 +93,9 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             own, other = (here[here["algorithm"] == one] for one in (name, first))
             axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
             axes.plot(other["k"], other["value"], color=PALETTE["grey"][0], lw=1.0)
-            _band(axes, own, styles[name].hex)
+            band(axes, own, styles[name].hex)
             draw_lines(axes, own, "k", "value", [name], styles)
-            _powers_of_two(axes, here["k"])
+            powers_of_two(axes, here["k"])
             title = textwrap.fill(display.title(name), 28)
             axes.set(title=f"{title}\n{display.titles[benchmark]}" if len(there) > 1 else title)
             axes.set(xlabel="samples per problem, k", ylabel="points")
@@ -98,28 +103,3 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             axes.set(ylim=(min(0.0, ends.min().min()) - 1, max(0.0, ends.max().max()) + 1))
             axes.title.set_fontsize(8)
         return figure
-
-
-def _band(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
-    """The interval of a curve."""
-    rows = rows.sort_values("k")
-    axes.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
-
-
-def _powers_of_two(axes: Axes, ks: Iterable[int]) -> None:
-    """A logarithmic axis of samples, with a tick at about every second power of two."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    powers = [2**power for power in range(int(math.log2(max(ks))) + 1)]
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(powers[::2] if len(powers) > 5 else powers))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
-
-
-def _share_limits(rows: pd.DataFrame) -> tuple[float, float]:
-    """Limits of a panel of shares: around the intervals, within [0, 1] plus room for markers."""
-    low, high = float(rows["low"].min()), float(rows["high"].max())
-    low, high = max(0.0, min(low, high - 0.1)), min(1.0, max(high, low + 0.1))
-    margin = 0.04 * (high - low)
-    return low - margin, high + margin

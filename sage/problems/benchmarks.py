@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sage.problems.entries import Benchmark, RowRules, Wrapper
-from sage.problems.fetching import Row, Rows, fetch
+from sage.problems.fetching import Rows, fetch
 from sage.problems.record import DataError, Problem
+from sage.problems.rows import Row
 from sage.prompting import last_boxed
 from sage.runtime.files import text_sum
 

@@ -92,7 +92,8 @@ class FileSet(OwnSet):
     [path]"""
 
     def rows(self) -> Rows:
-        from sage.problems.fetching import Rows, rows_in
+        from sage.problems.fetching import Rows
+        from sage.problems.rows import rows_in
 
         path = Path(self.file)
         if not self.file.endswith(FORMATS):
@@ -109,7 +110,7 @@ class FileSet(OwnSet):
             raise DataError(str(error), "file") from error
 
     def problems(self, name: str) -> list[Problem]:
-        from sage.problems.fetching import separator_of
+        from sage.problems.rows import separator_of
 
         found, path = super().problems(name), Path(self.file)
         if path.suffix != ".csv":

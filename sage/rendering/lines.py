@@ -8,7 +8,7 @@ least used first. No drawing library is needed, so tables can show the line styl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sage.study import BASE, Algorithm, ResolvedStudy
@@ -111,6 +111,19 @@ def line_styles(study: ResolvedStudy) -> dict[str, LineStyle]:
         free = [look for look in looks if look not in styles.values()]
         styles[name] = next((look for look in free if _free(look, styles.values())), free[0])
     return styles
+
+
+def styles_in_order(names: Sequence[str]) -> dict[str, LineStyle]:
+    """Line styles of methods of which nothing is known but their order."""
+    colours = [name for name in PALETTE if name not in ("paper", "ink", "rule", "grey")]
+    return {
+        name: LineStyle(
+            colours[place % len(colours)],
+            _DASHES[place // len(colours) % len(_DASHES)],
+            _MARKERS[place % len(_MARKERS)],
+        )
+        for place, name in enumerate(names)
+    }
 
 
 def _constraint(row: Algorithm) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
@@ -196,17 +196,46 @@ def line_look(style: LineStyle) -> dict[str, Any]:
 
 
 def add_legend(figure: Figure, names: Sequence[str], study: ResolvedStudy) -> None:
-    """A legend of the methods in `names`, below the panels, in as many columns as fit, up to 4."""
-    styles, labels = line_styles(study), [row_title(study, name) for name in names]
-    if not names:
+    """A legend of a study's methods in `names`, below the panels."""
+    styles = line_styles(study)
+    legend_below(figure, [(row_title(study, name), styles[name]) for name in names])
+
+
+def legend_below(figure: Figure, entries: Sequence[tuple[str, LineStyle]]) -> None:
+    """A legend below the panels, in as many columns as fit, up to 4."""
+    if not entries:
         return
+    labels = [label for label, _ in entries]
     width, height = figure.get_size_inches()
     fitting = int(width / (_ENTRY_INCHES + _LETTER_INCHES * max(map(len, labels))))
-    columns = max(1, min(4, len(names), fitting))
-    more = _LINE_INCHES * math.ceil(len(names) / columns) + 0.1
+    columns = max(1, min(4, len(entries), fitting))
+    more = _LINE_INCHES * math.ceil(len(entries) / columns) + 0.1
     figure.set_size_inches(width, height + more)
-    handles = [Line2D([], [], **line_look(styles[name])) for name in names]
+    handles = [Line2D([], [], **line_look(look)) for _, look in entries]
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def band(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
+    """The interval of a curve over k."""
+    rows = rows.sort_values("k")
+    axes.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
+
+
+def powers_of_two(axes: Axes, ks: Iterable[int]) -> None:
+    """A logarithmic axis of samples, with a tick at about every second power of two."""
+    powers = [2**power for power in range(int(math.log2(max(ks))) + 1)]
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(powers[::2] if len(powers) > 5 else powers))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
+
+
+def share_limits(rows: pd.DataFrame) -> tuple[float, float]:
+    """Limits of a panel of shares: around the intervals, within [0, 1] plus room for markers."""
+    low, high = float(rows["low"].min()), float(rows["high"].max())
+    low, high = max(0.0, min(low, high - 0.1)), min(1.0, max(high, low + 0.1))
+    margin = 0.04 * (high - low)
+    return low - margin, high + margin
 
 
 def in_percent(*sides: Axis) -> None:

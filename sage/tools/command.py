@@ -18,8 +18,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-import sage.tools.progress
-from sage.fields import nearest
 from sage.runtime.survivors import Locked, release_stale_lock
 
 TARGETS = {
@@ -28,8 +26,9 @@ TARGETS = {
     "report_partial": "make a page of the results so far, also while the study runs",
     "plan": "print what a study costs: jobs, tokens, hours, disk, memory",
     "check": "print what this machine lacks for a study",
-    "compare": "compare a finished study with a kept run: compare STUDY FOLDER; or put two studies "
-    "on one page: compare A B --html PAGE",
+    "compare": "compare samples of any program: compare a.csv b.csv, of which --help says more; or "
+    "a finished study with a kept run: compare STUDY FOLDER; or two studies on one page: compare A "
+    "B --html PAGE",
     "resolved": "print the study's settings with every default",
     "audit": "grade a finished study's samples in two other ways, and count the differences",
     "verify": "check that the results are still the files that jobs wrote",
@@ -46,6 +45,12 @@ MODULES = {
 
 PRINTING = ("plan", "check", "resolved", "report_partial")
 """Commands that go on beside a running Snakemake, as they change nothing that it makes."""
+
+_SAMPLES = (".csv", ".jsonl", ".parquet", ".json", ".eval")
+"""How the name of a file of samples can end (`sage.evaluation.loggers`)."""
+
+_OF_STUDIES = ("registered.json", "provenance", "metrics", "pass_at_k.csv", "pass_at_k.parquet")
+"""What a folder of a study's results has, finished or not, or that of a kept run."""
 
 ROOT = Path(__file__).resolve().parents[2]
 _DRY = ("-n", "--dry-run", "--dryrun")
@@ -104,6 +109,23 @@ def _is_value(words: Sequence[str], at: int) -> bool:
     return before[-1:] in (["--configfile"], ["--configfiles"])
 
 
+def compares_samples(words: Sequence[str]) -> bool:
+    """Whether the words behind `compare` name files of samples, or folders of them, rather than a
+    study and a kept run, or two studies."""
+    named = [word for word in words if not word.startswith("-")][:2]
+    asks_snakemake = {"--config", "-C"} & {*words} or (named and _is_study(named[0]))
+    return not asks_snakemake and any(map(_is_samples, named))
+
+
+def _is_samples(word: str) -> bool:
+    """Whether a word, PATH or NAME=PATH, can only be samples."""
+    path = Path(word) if Path(word).exists() else Path(word.rpartition("=")[2])
+    if path.is_dir():
+        of_study = any((path / name).exists() for name in _OF_STUDIES)
+        return not of_study and any(file.suffix in _SAMPLES for file in path.rglob("*"))
+    return path.suffix in _SAMPLES
+
+
 def _config(word: str) -> str:
     key, equals, _ = word.partition("=")
     if not equals or not key:
@@ -143,6 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     try:
+        if command == "compare" and compares_samples(words[1:]):
+            compared: int = import_module("sage.tools.compare_samples").main(words[1:])
+            return compared
         if command == "compare" and any(word.startswith("--html") for word in words):
             shown: int = import_module("sage.report.two_studies").main(words[1:])
             return shown
@@ -152,6 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status: int = import_module(f"sage.tools.{command}").main(words[1:])
             return status
         if command not in TARGETS:
+            from sage.fields import nearest
+
             raise Usage(f"no command {command!r}{nearest(command, [*TARGETS, *MODULES])}")
         if {"--help", "-h"} & {*words[1:]}:
             print(usage_of(command))
@@ -183,7 +210,9 @@ def _quietly(own: list[str]) -> int:
     from snakemake.cli import main as snakemake
     from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
-    LoggerPluginRegistry().register_plugin("snakemake_logger_plugin_sage", sage.tools.progress)
+    from sage.tools import progress
+
+    LoggerPluginRegistry().register_plugin("snakemake_logger_plugin_sage", progress)
     sys.argv = [*own, "--logger", "sage"]
     try:
         snakemake(sys.argv[1:])
