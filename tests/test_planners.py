@@ -16,6 +16,7 @@ import yaml
 from accelerate import Accelerator
 from conftest import ROOT
 from drawn_sets import puzzles, sums
+from method_entries import ROWS
 from pydantic import ValidationError
 
 from sage.exhibits import load_study
@@ -39,7 +40,6 @@ from sage.training.planning import Generation, chosen_rows, filled, laid_out, ro
 from sage.training.shaping import Shaping
 
 NAN = math.nan
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 
 
 def drawn(correct: list[list[float]], rollouts: int = 4, draws: int = 1, guided: Any = None) -> Any:

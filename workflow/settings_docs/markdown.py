@@ -69,7 +69,8 @@ def filled(text: str) -> str:
 
 def _block(file: File) -> str:
     described = sections(file)
-    links = {section.kind: _anchor(_heading(file, section)) for section in described}
+    links = {each.kind: _anchor(_heading(each, Section(each.kind, ()))) for each in FILES}
+    links |= {section.kind: _anchor(_heading(file, section)) for section in described}
     for family in FAMILIES:
         if family.flat:  # the place of any of its kinds begins at that of the first
             (base,) = filter(is_model, leaves(family.owner.model_fields[family.field].annotation))

@@ -23,6 +23,7 @@ from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES
 from sage.study.faults import is_model
+from sage.study.reading import OWN
 from sage.study.types import Settings, Study
 
 UNIONS = (typing.Union, types.UnionType)
@@ -164,6 +165,8 @@ def members(owner: type[BaseModel], field: str) -> dict[type[BaseModel], tuple[s
 def _inside(section: Section) -> Iterator[Section]:
     """The sections directly in a section."""
     for name, field in section.kind.model_fields.items():
+        if name == OWN:
+            continue  # they are explained with algorithms.yaml
         place = ".".join(filter(None, (section.places[0], name)))
         if any(typing.get_origin(part) is dict for part in alternatives(field.annotation)):
             place += ".{name}"
