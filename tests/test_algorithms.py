@@ -11,9 +11,8 @@ from unittest.mock import Mock, patch
 
 import pytest
 import torch
-import yaml
 from accelerate import Accelerator
-from conftest import ROOT
+from method_entries import ROWS
 from trainers import trainer_of
 from transformers import TrainerState
 
@@ -33,8 +32,6 @@ from sage.training.rewards import graded
 from sage.training.shaping import Shaping
 
 pytestmark = [pytest.mark.timeout(4000)]  # the first of these runs the smoke study
-
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 
 
 def smoke_trainer(

@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
+from method_entries import ROWS, derived
 from trainers import odd_length, trainer_of
 
 from sage.method.credit import TokenSignals
@@ -29,7 +30,6 @@ from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]
 
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 BRANCH = {"kind": "branch", "settings": {"ratio": 0.3, "threshold": 0.3}}
 
 Build = Callable[..., SageTrainer]
@@ -141,9 +141,18 @@ def test_steer_with_weights_of_one_trains_as_grpo(build: Build) -> None:
         assert right["grad_norm"] == pytest.approx(left["grad_norm"], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["grpo_branch_k1_reward", "grpo_token_k1_reward", "pacs"])
-def test_accumulated_parts_give_the_gradient_of_the_whole(build: Build, name: str) -> None:
-    row = ROWS[name] if name != "grpo_branch_k1_reward" else {**ROWS[name], "guide": BRANCH}
+@pytest.mark.parametrize(
+    "row",
+    [
+        derived("grpo_k1_reward", guide=BRANCH),
+        derived("grpo_k1_reward", guide="token"),
+        ROWS["pacs"],
+    ],
+    ids=["branch", "token", "pacs"],
+)
+def test_accumulated_parts_give_the_gradient_of_the_whole(
+    build: Build, row: dict[str, Any]
+) -> None:
     whole, parts = (log_of(build(row, steps=1, micro_batches=n))[0] for n in (1, 4))
     assert whole["grad_norm"] > 0
     assert parts["grad_norm"] == pytest.approx(whole["grad_norm"], rel=1e-4)

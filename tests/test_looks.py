@@ -1,6 +1,6 @@
 """Every method has a look of its own, in every study the same."""
 
-import yaml
+from method_entries import ROWS, derived
 from report_frames import ROOT, a_study
 
 from sage.exhibits import load_study
@@ -17,8 +17,7 @@ def test_an_algorithm_looks_the_same_in_every_study_and_unlike_the_others() -> N
 
 
 def test_every_algorithm_there_is_has_its_own_look() -> None:
-    entries = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
-    rows = {name: Algorithm.model_validate(entry) for name, entry in entries.items()}
+    rows = {name: Algorithm.model_validate(entry) for name, entry in ROWS.items()}
     study = a_study(algorithms=("branch",))
     styles = line_styles(study.model_copy(update={"algorithms": study.algorithms | rows}))
     assert len(styles) > 18
@@ -30,11 +29,13 @@ def test_every_algorithm_there_is_has_its_own_look() -> None:
 
 def test_where_the_kl_term_stands_shows_in_the_colour() -> None:
     names = ("grpo", "grpo_random", "grpo_token", "grpo_branch")
-    entries = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
-    both = [*names, *(f"{name}_k1_reward" for name in names)]
-    rows = {name: Algorithm.model_validate(entries[name]) for name in both}
+    rows = {name: Algorithm.model_validate(ROWS[name]) for name in names}
+    for name in names:
+        guide = ROWS[name].get("guide")
+        moved = derived("grpo_k1_reward", **({"guide": guide} if guide else {}))
+        rows[f"{name}_k1_reward"] = Algorithm.model_validate(moved)
     styles = line_styles(a_study().model_copy(update={"algorithms": rows, "variants": []}))
-    assert len({look.colour for look in styles.values()}) == 1 + len(both)
+    assert len({look.colour for look in styles.values()}) == 1 + len(rows)
 
 
 def test_cells_of_an_ablation_take_no_look_from_another_row() -> None:

@@ -24,8 +24,8 @@ from unittest.mock import patch
 import psutil
 import pytest
 import torch
-import yaml
 from conftest import ROOT
+from method_entries import ROWS, derived
 from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 from trainers import SMALL, trainer_of, write_parent
@@ -44,7 +44,6 @@ from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 DRAW = SageTrainer._generate_single_turn
 PROBLEMS = [
     Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0", hint=f"{a + b}")
@@ -63,7 +62,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "bnpo_beta": (ROWS["bnpo_beta"], {}),
     "grpo_entropy": (ROWS["grpo_entropy"] | {"entropy_bonus": 0.5}, {}),
     "full": (ROWS["grpo_branch"], {"lora": None}),
-    "grpo_token_k1_reward": (ROWS["grpo_token_k1_reward"], {"prompts_per_step": 3}),
+    "grpo_token_k1_reward": (derived("grpo_k1_reward", guide="token"), {"prompts_per_step": 3}),
     "grpo_branch_k1_reward": (ROWS["grpo_branch_k1_reward"], {"micro_batches": 2}),
     "steer": (ROWS["steer"], {"iterations": 2}),
     "pacs": (ROWS["pacs"], {"prompts_per_step": 3, "iterations": 2}),
@@ -76,8 +75,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"micro_batches": 4},
     ),
     "rlpr": (ROWS["rlpr"], {}),
-    "dars_branch": (ROWS["dars_branch"], {"prompts_per_step": 3}),
-    "guided_retry_branch": (ROWS["guided_retry_branch"], {"micro_batches": 2}),
+    "dars_branch": (derived("dars", guide="branch"), {"prompts_per_step": 3}),
+    "guided_retry_branch": (derived("guided_retry", guide="branch"), {"micro_batches": 2}),
 }
 
 

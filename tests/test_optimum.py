@@ -105,16 +105,20 @@ def test_log_q_of_a_branch_guide_counts_the_tokens_above_its_threshold() -> None
     assert log_q_of(algorithms["grpo"], read) == pytest.approx([0.0, 0.0])
 
 
+RLPR_KL = "own_methods={rlpr_kl: {base: rlpr, kl: reverse}}"
+
+
 def test_only_methods_whose_objective_it_is_are_shown() -> None:
     """Not a reward for wrong answers, no reward without a grader, no reference before SFT."""
     rows = "grpo, grpo_wrong_reward, rlpr_kl, grpo_released, grpo_no_kl, grpo_learned, grpo_branch"
-    study = load_study("equal_accuracy", ROOT / "config", [f"exhibits.optimum.algorithms=[{rows}]"])
+    changed = [RLPR_KL, f"exhibits.optimum.algorithms=[{rows}]"]
+    study = load_study("equal_accuracy", ROOT / "config", changed)
     settings = study.study.exhibits["optimum"].settings(study, "optimum")
     assert [*settings["betas"]] == ["grpo", "grpo_branch"]
 
 
 def test_an_optimum_of_no_method_is_refused() -> None:
-    changed = ["exhibits.optimum.algorithms=[grpo_no_kl, rlpr_kl]"]
+    changed = [RLPR_KL, "exhibits.optimum.algorithms=[grpo_no_kl, rlpr_kl]"]
     study = load_study("equal_accuracy", ROOT / "config", changed)
     with pytest.raises(StudyError, match="optimum: no method of the model sums has a reverse KL"):
         study.study.exhibits["optimum"].settings(study, "optimum")

@@ -13,8 +13,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-import yaml
-from conftest import ROOT
+from method_entries import ROWS, derived
 from test_drawing import Noted, noting
 from trainers import SMALL, trainer_of, write_parent
 
@@ -29,7 +28,6 @@ from sage.training.planning import filled
 from sage.training.shaping import Shaping
 from sage.training.trainer import SageTrainer
 
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 PROBLEMS = [
     Problem(f"{a}+{b}", f"{a}+{b}", str(a + b), "math", "1", "test", "0", hint=f"{a}+{b}={a + b}")
     for a in range(4)
@@ -78,7 +76,7 @@ def build(parent: Path, name: str, reward: Reward = some, **changes: Any) -> Sag
     Of `changes`, `settings` are those of RL, `row` those of the row, `trl` those of TRL.
     """
     settings = RL.model_validate(SETTINGS.model_dump() | changes.get("settings", {}))
-    algorithm = Algorithm.model_validate(ROWS[name] | changes.get("row", {}))
+    algorithm = Algorithm.model_validate(derived(name, **changes.get("row", {})))
     shaping = rl.shaping_of(algorithm)
     if isinstance(shaping.guide, BranchGuide):  # the entropies of this model are others
         shaping = replace(shaping, guide=BranchGuide(ratio=0.3, threshold=1.0))
@@ -219,7 +217,7 @@ def test_the_loss_does_not_depend_on_the_parts_of_a_step(parent: Path, loss: str
     norms, losses = [], []
     for parts in (1, 8):
         settings = {"steps": 1, "prompts_per_step": 4, "micro_batches": parts}
-        trainer = build(parent, "dars_branch", row={"loss": loss}, settings=settings)
+        trainer = build(parent, "dars", row={"guide": "branch", "loss": loss}, settings=settings)
         batches: list[Any] = []
         compute = trainer._compute_loss
 
@@ -244,7 +242,7 @@ def test_the_loss_does_not_depend_on_the_parts_of_a_step(parent: Path, loss: str
 
 
 def test_a_guided_retry_is_drawn_with_the_hint_and_trained_without(parent: Path) -> None:
-    trainer = build(parent, "guided_retry_branch")
+    trainer = build(parent, "guided_retry", row={"guide": "branch"})
     batch = generation(trainer)
     tokenizer, metrics = trainer.processing_class, trainer._metrics["train"]
     texts = [tokenizer.decode(ids) for ids in batch["prompt_ids"]]
@@ -319,8 +317,8 @@ def test_without_a_failed_prompt_a_guided_retry_is_grpo(parent: Path) -> None:
 
 PLANNERS = {
     "dynamic": ("dapo_full", {"rewards": ["correct"]}),
-    "dars": ("dars_branch", {}),
-    "guided": ("guided_retry_branch", {}),
+    "dars": ("dars", {"guide": "branch"}),
+    "guided": ("guided_retry", {"guide": "branch"}),
 }
 
 

@@ -20,7 +20,6 @@ from sage.problems.record import read_problems, write_problems
 from sage.training.planning import filled, laid_out, rows_by_prompt
 
 NAN = math.nan
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 
 
 def test_a_draw_is_of_more_completions_or_of_other_prompts() -> None:

@@ -69,9 +69,9 @@ def test_every_name_of_a_registry_leads_to_a_class_that_serves(name: str) -> Non
 
 
 def test_a_kind_alone_stands_for_a_section() -> None:
-    short = Algorithm.model_validate(PLAIN | {"guide": "branch"})
+    short = Algorithm.model_validate(PLAIN | {"guide": "learned"})
     whole = Algorithm.model_validate(
-        PLAIN | {"estimator": {"kind": "k3"}, "guide": {"kind": "branch", "settings": {}}}
+        PLAIN | {"estimator": {"kind": "k3"}, "guide": {"kind": "learned", "settings": {}}}
     )
     assert short == whole
     assert Algorithm.model_validate(short.model_dump()) == short

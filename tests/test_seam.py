@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
-from conftest import ROOT
+from method_entries import ROWS
 from trainers import is_of_trl, odd_length, trainer_of
 from trl import GRPOTrainer
 
@@ -29,7 +28,6 @@ from sage.training.trainer import SageTrainer
 
 pytestmark = [pytest.mark.timeout(4000)]
 
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 QUICK = ["grpo", "dr_grpo", "luspo"]  # a mean by completion, a constant, ratios of sequences
 LOSSES = [
     *QUICK,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from study_edits import ALGORITHMS, ROOT, STUDIES, STUDY, edit
+from study_edits import ROOT, STUDIES, STUDY, edit
 
 from benchmarks.paper_files import write_study
 from sage.exhibits import load_study
@@ -85,12 +85,12 @@ def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:
 def test_the_examples_of_the_documentation_work(config: Path) -> None:
     examples = re.findall(r"```yaml\n(.+?)```", (config / "README.md").read_text(), re.S)
     # tests/test_growth.py and tests/test_crediting.py run the others
-    algorithm = next(text for text in examples if "\n  loss:" in text)
+    (own,) = [text for text in examples if text.startswith("own_methods:")]
     problems, *more = [text for text in examples if text.startswith("problems:")]
     (entry,) = [text for text in examples if text.startswith("gsm8k:")]
-    for file, text in ((ALGORITHMS, algorithm), ("benchmarks.yaml", entry)):
+    for file, text in ((STUDY, own), ("benchmarks.yaml", entry)):
         (config / file).write_text((config / file).read_text() + text)
-    (name,), (data_set,) = yaml.safe_load(algorithm), yaml.safe_load(entry)
+    names, (data_set,) = [*yaml.safe_load(own)["own_methods"]], yaml.safe_load(entry)
     (benchmark,) = yaml.safe_load(problems)["problems"]
     edit(config / STUDY, f"problems.{benchmark}", yaml.safe_load(problems)["problems"][benchmark])
     for text in more:
@@ -98,9 +98,9 @@ def test_the_examples_of_the_documentation_work(config: Path) -> None:
             edit(config / STUDY, f"problems.{other}", settings)
     public = {"source": "benchmark", "title": "Public", "benchmark": data_set}
     edit(config / STUDY, "problems.public", public)
-    edit(config / STUDY, "models.tiny.algorithms", [name])
+    edit(config / STUDY, "models.tiny.algorithms", names)
     edit(config / STUDY, "models.tiny.benchmarks", [benchmark, "public"])
     study = load_study("smoke", config)
-    assert study.rows("tiny") == ["base", name]
+    assert study.rows("tiny") == ["base", *names]
     assert set(study.benchmarks) == {data_set}
     assert study.model("tiny").benchmarks == [benchmark, "public"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from sage.fields import NonNegativeFloat, PositiveFloat, Strict
+from sage.fields import Name, NonNegativeFloat, PositiveFloat, Strict
 from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
 
 
@@ -21,8 +21,14 @@ class Algorithm(Strict):
 
     `estimator`, `guide`, `advantage`, `credit`, `rewards`, `filter` and `planner` take a name, or a
     section with a `kind` and its `settings`; the kind can also be a class of your own (below).
+
+    A method with a `base` says only what differs from it: `pkpo_branch: {base: pkpo, guide:
+    branch}`. Without a `title` it is called by that, `PKPO + Branch`. A guide or `kl: reverse` that
+    is added to a base without a KL term comes with `kl: reverse` and `estimator: k3`.
     """
 
+    base: Annotated[Name | None, Field(exclude=True)] = None
+    """another method, of the same file or of `algorithms.yaml`, whose keys this one takes over"""
     title: str
     """its name in tables and figures"""
     fidelity: Literal["paper", "released"] = "paper"
@@ -47,7 +53,8 @@ class Algorithm(Strict):
     kl_coefficient: PositiveFloat | None = None
     """weight of the KL term; `null` takes the model's [per nat; TRL: beta]"""
     guide: Annotated[Guide | None, choice_from("guide")] = None
-    """what shapes the anchor of the KL term; needs one"""
+    """what shapes the anchor of the KL term; needs one. `random`, `token` and `branch` alone mean
+    the paper's settings"""
     clip_low: PositiveFloat | None = 0.2
     """probability ratios are clipped below 1 − this; `null` never [ratio; TRL: epsilon]"""
     clip_high: PositiveFloat | None = 0.2

@@ -81,6 +81,20 @@ REGISTRIES = {
 add_rivals(REGISTRIES)
 
 
+PAPER_GUIDES: dict[str, dict[str, Any]] = {
+    "random": {
+        **{"epsilon_high": 0.1, "epsilon_low": 0.0},
+        **{"sigma_high": 0.15, "sigma_low": 0.05, "periods": 8},
+    },
+    "token": {
+        **{"alpha_high": 0.3, "alpha_low": 0.1},
+        **{"sigma_high": 0.25, "sigma_low": 0.1, "periods": 8},
+    },
+    "branch": {"ratio": 0.3, "threshold": 1.2},
+}
+"""What the name of a guide alone means: the paper's settings (Eq. 9 to 12)."""
+
+
 class Choice(Strict):
     """One choice of a method: a kind and its settings, or the kind alone for short."""
 
@@ -121,6 +135,9 @@ def choice_from(key: str) -> Any:
     def checked(value: Any) -> Any:
         if faults := list(REGISTRIES[key].faults(value)):
             raise Faults(faults)
-        return {"kind": value} if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        stated = PAPER_GUIDES.get(value, {}) if key == "guide" else {}
+        return {"kind": value, "settings": {**stated}}
 
     return BeforeValidator(checked)

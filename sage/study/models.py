@@ -318,8 +318,8 @@ class Model(Strict):
     algorithms: Annotated[list[Annotated[Name, known("algorithm")]], Distinct] = Field(
         default_factory=list
     )
-    """entries of `algorithms.yaml`: the methods in the model's tables, unless an exhibit names its
-    own; none without `rl`"""
+    """names of `algorithms.yaml` or `own_methods`: the methods in the model's tables, unless an
+    exhibit names its own; none without `rl`"""
     benchmarks: Annotated[list[Annotated[Name, known("set")]], Field(min_length=1), Distinct]
     """problem sets to evaluate on, unless an exhibit names its own; not the set that RL trains
     on"""

@@ -21,6 +21,7 @@ from sage.problems.entries import Benchmark
 from sage.runtime.files import text_sum
 from sage.study.algorithms import Algorithm
 from sage.study.conflicts import conflicts, exhibit_conflicts
+from sage.study.derived import of_their_own, whole_methods
 from sage.study.exhibit import KINDS, Exhibit
 from sage.study.faults import listed, mapping, type_faults, validated
 from sage.study.models import Model
@@ -30,6 +31,8 @@ from sage.study.types import ResolvedStudy, Settings, Study
 from sage.study.written import SET, Written, read, read_study
 
 Content = TypeVar("Content")
+
+OWN = "own_methods"
 
 _LONGEST_NAME = 80  # characters: it is the name of a folder
 
@@ -63,11 +66,11 @@ def load_study(
     written = read_study(study, config_folder, overrides)
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
-    content, rows, faults = with_answers(written.content, written_rows.content)
+    content, rows, faults, row_faults = _with_methods(written, written_rows)
     _from_here(content, written)
-    algorithms, row_faults = validated(dict[Name, Algorithm], rows)
-    if BASE in rows:
-        row_faults.append(f"{BASE}: this name is kept for the policy before RL; choose another")
+    algorithms, faults_of_rows = validated(dict[Name, Algorithm], rows)
+    row_faults += of_their_own(faults_of_rows, written_rows.content)
+    own_methods = mapping(written.content.get(OWN))
     entries, entry_faults = validated(dict[Name, Benchmark], written_entries.content)
     models = mapping(content.get("models"))
     own = [
@@ -79,7 +82,10 @@ def load_study(
         "model": ("a model of this study", models),
         "donor": ("a model of this study with a base of its own", own),
         "set": ("a problem set of this study", mapping(content.get("problems"))),
-        "algorithm": (f"a method of {written_rows.file}", rows),
+        "algorithm": (
+            f"a method of {written_rows.file}{f' or of {OWN}' if own_methods else ''}",
+            {**written_rows.content, **own_methods},
+        ),
         "benchmark": (f"a benchmark of {written_entries.file}", written_entries.content),
         "data": (f"a data set of {written_entries.file}", written_entries.content),
     }
@@ -91,6 +97,7 @@ def load_study(
         *written_rows.faults(row_faults),
         *written_entries.faults(entry_faults),
     )
+    algorithms |= checked.own_methods
     _refuse(*written.faults(exhibit_conflicts(checked, algorithms)))
     in_folder = written.file.parent == config_folder / "studies"
     option = written.file.stem if in_folder else study
@@ -99,6 +106,28 @@ def load_study(
     )
     _refuse(*written.faults(conflicts(resolved)))
     return resolved
+
+
+def _with_methods(
+    written: Written, written_rows: Written
+) -> tuple[dict[Any, Any], dict[Any, Any], list[str], list[str]]:
+    """The study and the methods of the file, these and the study's own whole and as `open_choices` say.
+
+    With the faults of each.
+    """
+    own_entries = mapping(written.content.get(OWN))
+    rows, row_faults = whole_methods(written_rows.content)
+    own, own_faults = whole_methods(own_entries, rows)
+    content, switched, faults = with_answers(written.content, {**rows, **own})
+    if own_entries:
+        content[OWN] = {name: switched[name] for name in own}
+    kept = f"{BASE}: this name is kept for the policy before RL; choose another"
+    row_faults += [kept] if BASE in rows else []
+    own_faults += [kept] if BASE in own else []
+    twice = f"{written_rows.file} has a method of this name; choose another"
+    own_faults += [f"{name}: {twice}" for name in own_entries if name in rows]
+    faults += [f"{OWN}.{fault}" for fault in own_faults]
+    return content, {name: switched[name] for name in rows}, faults, row_faults
 
 
 def _from_here(content: Mapping[Any, Any], written: Written) -> None:

@@ -84,6 +84,9 @@ class Study(Strict):
     """models that differ in their base alone, such as `sums: [first, second, third]`, each a
     pretraining with another seed. A claim about one of them is then about all: bases, like
     problems, are a sample of those there could be"""
+    own_methods: dict[Name, Algorithm] = Field(default_factory=dict)
+    """methods of this study beside those of `algorithms.yaml`, in the same form, such as
+    `pkpo_branch: {base: pkpo, guide: branch}`"""
     seeds: Annotated[list[Seed], Distinct] = Field(default_factory=list)
     """training seeds of RL: one run for each model, method and seed. A model can give some of its
     methods others [integers]"""
@@ -289,6 +292,8 @@ class ResolvedStudy(Strict):
     def seen_by(self, *exhibits: str) -> ResolvedStudy:
         """The study as some exhibits see it: without the others, title, notice and `rl.watch`.
 
+        `algorithms` has what is used of the study's own methods.
+
         Of none in particular: with all exhibits, but without their titles. What is made from a
         part is made again only when something changes that it can show.
         """
@@ -302,6 +307,6 @@ class ResolvedStudy(Strict):
             )
             for name, model in self.study.models.items()
         }
-        hidden = {"title": "", "notice": "", "paper": None, "exhibits": kept, "models": models}
-        study = self.study.model_copy(update=hidden)
+        hidden: dict[str, Any] = {"title": "", "notice": "", "paper": None, "own_methods": {}}
+        study = self.study.model_copy(update={**hidden, "exhibits": kept, "models": models})
         return self.model_copy(update={"study": study})

@@ -18,6 +18,7 @@ import yaml
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES, Choice
 from sage.study.registry import RIVALS
+from sage.study.derived import whole_methods
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|ACL Findings 2026, 641|\bEq\. [\d, ]*\d")
 _BLOCK = re.compile(r"(<!-- begin generated: (\w+) -->\n).*?(<!-- end generated -->)", re.S)
@@ -27,7 +28,8 @@ _ARXIV = "arXiv "
 def filled(text: str, config: Path) -> str:
     """`text` with both tables written anew."""
     entries = yaml.safe_load((config / "algorithms.yaml").read_text(encoding="utf-8"))
-    methods = {name: Algorithm.model_validate(entry) for name, entry in entries.items()}
+    whole, _ = whole_methods(entries)
+    methods = {name: Algorithm.model_validate(entry) for name, entry in whole.items()}
     tables = {
         "methods": [
             ["method", "what is drawn", "what is credited", "what is paid", "source"],

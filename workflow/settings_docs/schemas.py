@@ -25,6 +25,8 @@ from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES
 from sage.study.types import Settings, Study
+from sage.study.derived import KEY
+from sage.study.faults import is_model
 from sage.study.written import EXTENDS, OTHERS
 
 
@@ -69,6 +71,9 @@ FAMILIES = (
     Family(Study, "exhibits", {kind: kind_class(kind) for kind in KINDS}, flat=True),
 )
 
+BUILDING = {"Study": EXTENDS, "Model": EXTENDS, "Algorithm": KEY}
+"""The key by which a section builds on another, by the type of the section."""
+
 _OWN = {
     "type": "string",
     "pattern": r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
@@ -106,19 +111,19 @@ def schema(file: File) -> dict[str, Any]:
 def _extensible(
     content: dict[str, Any], definitions: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schemas, in which a section that extends another need not have any key.
+    """The schemas, in which a section that builds on another need not have any key.
 
     Such a section may also take keys out with `null`. Each type has a second definition for it.
     """
     title = content.get("title", "")
     whole = {**definitions, title: content}
-    extending = [name for name, each in whole.items() if EXTENDS in each.get("properties", {})]
+    extending = {name: key for name, key in BUILDING.items() if name in whole}
     if not extending:
         return content, definitions
     parts = {f"part of {name}": _part_of(each) for name, each in whole.items()}
-    for name in extending:
+    for name, key in extending.items():
         chosen = {
-            "if": {"type": "object", "required": [EXTENDS]},
+            "if": {"type": "object", "required": [key]},
             "then": {"$ref": f"#/$defs/part of {name}"},
             "else": {"$ref": f"#/$defs/whole {name}"},
         }
