@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
-from conftest import ROOT
 from drawn_sets import puzzles, sums
 
 from sage.method.planners import Draw

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from conftest import ROOT
 
 from sage.grading import Grader
 from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
@@ -31,7 +29,6 @@ ARCHITECTURE = Architecture(
 )
 
 
-ROWS = yaml.safe_load((ROOT / "config/algorithms.yaml").read_text())
 """The methods of this project, as data."""
 
 

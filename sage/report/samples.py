@@ -19,7 +19,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from sage.evaluation.foreign_samples import Method
-from sage.exhibits.pass_at_k import LEVEL
+from sage.exhibits.pooled_pass_at_k import LEVEL
 from sage.rendering import markup, style
 from sage.rendering.forest import Forest, forest
 from sage.rendering.lines import styles_in_order

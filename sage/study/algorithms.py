@@ -15,7 +15,6 @@ from sage.fields import Name, NonNegativeFloat, PositiveFloat, Strict
 from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
 
 
-
 class Algorithm(Strict):
     """A method, under the name that studies use.
 

@@ -120,14 +120,6 @@ def test_checkpoints_are_those_of_the_code_of_the_rival(parent: Path) -> None:
     assert code["pkpo"][0] == code["grpo_no_kl"][0] == code_digest("sage.training.rl")
 
 
-def test_rivals_with_the_kl_term_differ_from_those_without_in_that_alone() -> None:
-    pairs = [name for name in RIVALS if name.endswith("_kl")]
-    assert pairs
-    for name in pairs:
-        pair = ROWS[name.removesuffix("_kl")] | {"title": "", **KL}
-        assert ROWS[name] | {"title": ""} == pair
-
-
 @pytest.mark.parametrize("name", RIVALS)
 def test_rivals_can_take_several_steps_a_generation(name: str) -> None:
     settings = RL.model_validate(SMALL.model_dump() | {"steps_per_generation": 4})

@@ -17,8 +17,8 @@ import yaml
 
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES, Choice
-from sage.study.registry import RIVALS
 from sage.study.derived import whole_methods
+from sage.study.registry import RIVALS
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|ACL Findings 2026, 641|\bEq\. [\d, ]*\d")
 _BLOCK = re.compile(r"(<!-- begin generated: (\w+) -->\n).*?(<!-- end generated -->)", re.S)

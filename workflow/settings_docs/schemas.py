@@ -24,9 +24,8 @@ from sage.fields import Name
 from sage.problems.entries import Benchmark
 from sage.study.algorithms import Algorithm
 from sage.study.choices import REGISTRIES
-from sage.study.types import Settings, Study
 from sage.study.derived import KEY
-from sage.study.faults import is_model
+from sage.study.types import Settings, Study
 from sage.study.written import EXTENDS, OTHERS
 
 
