@@ -96,7 +96,7 @@ def paired_runs(
             f"{name} and {other_name}: no training seed in common; one has "
             f"{', '.join(map(str, seeds))}, the other {', '.join(map(str, others))}"
         )
-    return common, *([list(known).index(seed) for seed in common] for known in (seeds, others))
+    return common, [seeds.index(seed) for seed in common], [others.index(seed) for seed in common]
 
 
 def run_of(path: Path) -> Run:
