@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
+from sage.evaluation.curves import run_of
 from sage.evaluation.histories import Histories, History, read_histories
 from sage.exhibits.kind import Display, Measuring
 from sage.exhibits.pooled_pass_at_k import (
@@ -40,9 +40,6 @@ from sage.results import run_at
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
-
-if TYPE_CHECKING:
-    from sage.evaluation.snapshots import SnapshotSampler
 
 COLUMNS = ["algorithm", "train_seed", "steps", "tokens", "budget", "step", "step_tokens"]
 
@@ -86,15 +83,27 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         return {"evaluation": evaluation.draws(), "bootstrap": evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        """Write `moments`, and pass@k and comparisons of the second of MOMENTS."""
-        tokens = write_equal_tokens(
-            job.snapshot_sampler(self.model, self.benchmark),
-            samples=job.files["samples"],
-            policies=job.files["policies"],
-            count=self.snapshots,
-            bootstrap=job.settings["bootstrap"],
-            folder=job.folder,
-        )
+        """Write `moments`, and pass@k and comparisons of the second of MOMENTS.
+
+        Runs whose snapshot is the last one are not sampled again.
+        """
+        from sage.evaluation.metrics import write_metrics
+        from sage.evaluation.snapshots import snapshots_of
+
+        policies, tokens = job.files["policies"], 0
+        kept = {
+            run_at(policy)[1:]: dict(snapshots_of(policy, self.snapshots)) for policy in policies
+        }
+        chosen = moments(read_histories(policies), {run: [*steps] for run, steps in kept.items()})
+        sampler = job.snapshot_sampler(self.model, self.benchmark)
+        at_budget = {run_of(path)[1:3]: path for path in job.files["samples"]}
+        for row in chosen[chosen["step"] != chosen["steps"]].to_dict("records"):
+            run = row["algorithm"], row["train_seed"]
+            at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
+            tokens += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
+        tables, place = ("pass_at_k", "comparisons"), job.folder / MOMENTS["tokens"]
+        write_metrics([*at_budget.values()], job.settings["bootstrap"], place, tables)
+        job.write(moments=chosen)
         job.write_manifest(tokens)
 
     def table(self, display: Display) -> TableDocument:
@@ -187,39 +196,6 @@ def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]])
         last = max(tokens)
         rows.append((algorithm, seed, last, tokens[last], budget, step, tokens[step]))
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def write_equal_tokens(
-    sampler: SnapshotSampler,
-    samples: Sequence[Path],
-    policies: Sequence[Path],
-    count: int,
-    bootstrap: int,
-    folder: Path,
-) -> int:
-    """Sample every run at the budget and write the frames into `folder`; the tokens drawn for it.
-
-    `samples` are the files of the final policies, .../{algorithm}/seed{seed}/{benchmark}.parquet,
-    `policies` their folders, with `count` snapshots. Runs whose snapshot is the last one are not
-    sampled again. Frames: `moments`, and at the budget `tokens/pass_at_k` and `tokens/comparisons`,
-    with intervals from `bootstrap` resamples.
-    """
-    from sage.evaluation.metrics import write_metrics
-    from sage.evaluation.snapshots import snapshots_of
-
-    histories = read_histories(policies)
-    kept = {run_at(policy)[1:]: dict(snapshots_of(policy, count)) for policy in policies}
-    chosen = moments(histories, {run: list(steps) for run, steps in kept.items()})
-    at_budget, drawn = {run_at(path.parent)[1:]: path for path in samples}, 0
-    for row in chosen.to_dict("records"):
-        run = row["algorithm"], row["train_seed"]
-        if row["step"] != row["steps"]:
-            at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
-            drawn += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
-    tables = ("pass_at_k", "comparisons")
-    write_metrics([*at_budget.values()], bootstrap, folder / "tokens", tables)
-    chosen.to_parquet(folder / "moments.parquet", index=False)
-    return drawn
 
 
 def _drawn(run: tuple[str, int], history: History) -> dict[int, float]:
