@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.ablation import faults_of_varied
-from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
+from sage.exhibits.kind import Display, Findings, Kind, Measuring
 from sage.fields import Name, PositiveFloat
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles
@@ -28,7 +28,6 @@ from sage.rendering.table import (
     titled,
     titled_by,
 )
-from sage.results import Results
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 
@@ -73,7 +72,7 @@ class DoseFigure(Kind):
     benchmark: Name
     """the problem set"""
 
-    needs: ClassVar[tuple[str, ...]] = ("policies",)
+    needs: ClassVar[tuple[str, ...]] = ("policies", "evaluated")
     needs_rl: ClassVar[bool] = True
     tells: ClassVar[tuple[str, ...]] = ("_slopes", "")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.exhibits.dose_effects",)
@@ -98,9 +97,6 @@ class DoseFigure(Kind):
         """Method, KL weight and strength of each cell; None is the control."""
         return itertools.product(self.algorithms, self.kl_coefficients, (None, *self.values))
 
-    def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        return [(self.model, self.benchmark)]
-
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
         """A method for each cell, and one without a guide for each KL weight."""
         rows = {}
@@ -122,10 +118,6 @@ class DoseFigure(Kind):
             key = f"algorithms[{place}]"
             yield from faults_of_varied(around, name, key, {"setting": self.setting})
 
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        evaluated = [results.evaluated(self.model, self.benchmark)]
-        return {**super().inputs(study, results, name), "evaluated": evaluated}
-
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         cells = [
             {
@@ -146,13 +138,10 @@ class DoseFigure(Kind):
         from sage.evaluation.histories import read_histories
         from sage.exhibits.dose_effects import Cell as DoseCell
         from sage.exhibits.dose_effects import dose_tables
-        from sage.runtime.tables import read_frame
 
-        counts = read_frame(job.file("evaluated") / "counts.parquet")
         cells = [DoseCell(**cell) for cell in job.settings["cells"]]
-        named = {name for cell in cells for name in (cell.guided, cell.plain)}
         effects, slopes = dose_tables(
-            counts[counts["algorithm"].isin(named)],
+            job.counts({name for cell in cells for name in (cell.guided, cell.plain)}),
             read_histories(job.files["policies"]),
             cells,
             job.settings["ks"],

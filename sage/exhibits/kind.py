@@ -8,7 +8,7 @@ are imported inside the methods that need them, so reading a study stays fast.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +52,13 @@ class Measuring:
         """The only file called `name`."""
         (path,) = self.files[name]
         return path
+
+    def counts(self, algorithms: Collection[str]) -> pd.DataFrame:
+        """Counts (`sage.evaluation.counts`) of some methods on the one benchmark `evaluated`."""
+        from sage.runtime.tables import read_frame
+
+        counts = read_frame(self.file("evaluated") / "counts.parquet")
+        return counts[counts["algorithm"].isin(algorithms)]
 
     def snapshot_sampler(self, model: str, benchmark: str) -> SnapshotSampler:
         """Samples snapshots of the model's runs; needs the inputs `base` and `problems`, and the
@@ -246,7 +253,8 @@ class Kind(Exhibit, Shows):
 
     needs: ClassVar[tuple[str, ...]] = ("samples",)
     """What it is measured from: `samples` of its methods on its benchmarks, the trained `policies`
-    of its methods, the `base` before RL, `problems` of its problem sets."""
+    of its methods, the `base` before RL, `problems` of its problem sets, and what was `evaluated`
+    there (`Measuring.counts`)."""
 
     measured_by: ClassVar[tuple[str, ...]] = ()
     """Modules that decide what is measured, if it is not the kind's own. If one of them, or what
@@ -274,14 +282,16 @@ class Kind(Exhibit, Shows):
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Its input files by name; by default those of `needs`."""
+        benchmarks = self.benchmarks_of(study)
         files = {
             "samples": [
                 results.samples(run, benchmark)
-                for benchmark in self.benchmarks_of(study)
+                for benchmark in benchmarks
                 for row in self.rows_of(study)
                 for run in study.runs_of(self.model, row)
             ],
             "policies": [results.policy(run) for run in self.runs(study)],
+            "evaluated": [results.evaluated(self.model, benchmark) for benchmark in benchmarks],
             "base": [results.rl_start(self.model)],
             "problems": [results.problems(benchmark) for benchmark in self.problem_sets(study)],
         }
