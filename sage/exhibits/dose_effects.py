@@ -65,7 +65,7 @@ def dose_tables(
         seeds, *places = paired_runs(*((name, curves[name].seeds) for name in names))
         n, groups = curves[cell.guided].n, curves[cell.guided].groups
         guided, plain = (
-            np.stack([pass_at_k(n, run, np.array(ks)) for run in right[name][place]])
+            pass_at_k(n, right[name][place], np.array(ks))
             for name, place in zip(names, places, strict=True)
         )
         dose = _training(histories, cell.guided, seeds)
