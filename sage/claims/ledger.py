@@ -34,6 +34,7 @@ from sage.claims.verdicts import (
 from sage.evaluation.histories import STAGES, History, read_histories, stage_means
 from sage.exhibits.dose import LEAST_DOSE
 from sage.rendering.labels import row_title
+from sage.rendering.numbers import number_text
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
@@ -271,8 +272,8 @@ def strength_text(
         sentences.append(
             f"{row_title(study, row)} ({count}; first and last third of training): q > 1 on "
             f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
-            f"completion {_signed(logs[0])} and {_signed(logs[1])} nats, times β "
-            f"{_signed(beta * logs[0])} and {_signed(beta * logs[1])}; dose "
+            f"completion {number_text(logs[0])} and {number_text(logs[1])} nats, times β "
+            f"{number_text(beta * logs[0])} and {number_text(beta * logs[1])}; dose "
             f"{'not recorded' if dose is None else f'{dose:.2g}'}."
         )
     if not sentences:
@@ -331,7 +332,3 @@ def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, flo
         return None
     means = np.mean([stage_means(column) for column in columns], axis=0)
     return float(means[0]), float(means[-1])
-
-
-def _signed(value: float) -> str:
-    return f"{value:.3g}".replace("-", "\u2212")

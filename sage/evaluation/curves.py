@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 POOLED = -1
 """The `train_seed` of a row that pools all training seeds."""
 
+LEVEL = 0.05
+"""A difference is significant where its p, adjusted where there are several, is below this."""
+
 ANSWERS, WORKING = "pass@k", "worked@k"
 """The `metric` of a comparison: what counts is a right answer, or one with correct working."""
 

@@ -10,6 +10,7 @@ correct sample among n, both as mean and standard deviation over evaluation seed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -42,7 +43,6 @@ from sage.rendering.table import (
     points_cell,
     share_cell,
     table_of,
-    titled,
     titled_by,
 )
 
@@ -84,9 +84,9 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
                 title, start = display.titles[benchmark], f"{benchmark} pass@{k}"
                 columns.append((title, f"pass@{k}", partial(estimate_cell, start)))
                 columns.append((title, "Δ", partial(_delta_cell, start)))
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
         caption = _caption(rows, compared(comparisons, display)["n_tests"], display)
-        return TableDocument(frame, table, caption, flat=_flat_cells(frame, display))
+        document = display.document(frame, columns, caption)
+        return replace(document, flat=_flat_cells(frame, display))
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         """pass@k by the paper's estimator, by benchmark, with its standard deviation over

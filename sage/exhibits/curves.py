@@ -108,13 +108,13 @@ def _band(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
 
 def _powers_of_two(axes: Axes, ks: Iterable[int]) -> None:
     """A logarithmic axis of samples, with a tick at about every second power of two."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator
+
+    from sage.rendering.style import plain_ticks
 
     powers = [2**power for power in range(int(math.log2(max(ks))) + 1)]
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(powers[::2] if len(powers) > 5 else powers))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
+    plain_ticks(axes.xaxis, FixedLocator(powers[::2] if len(powers) > 5 else powers))
 
 
 def _share_limits(rows: pd.DataFrame) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -17,7 +16,7 @@ from sage.fields import Name, PositiveFloat
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
-from sage.rendering.numbers import NONE, interval_of_points, percent, points
+from sage.rendering.numbers import interval_of_points, number_text, percent, points
 from sage.rendering.table import (
     Cell,
     Column,
@@ -233,7 +232,9 @@ class DoseFigure(Kind):
     def figure(self, display: Display) -> Figure:
         """Effects over the dose: a column for each estimator, pass@1 above pass@k."""
         from matplotlib.figure import Figure
-        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+        from matplotlib.ticker import LogLocator
+
+        from sage.rendering.style import plain_ticks
 
         frame = display.frame("effects")
         frame = frame[frame["guide_dose"] > 0]
@@ -249,9 +250,7 @@ class DoseFigure(Kind):
                 axes.axhline(0, color=PALETTE["grey"][0], lw=0.8)
                 axes.set(xscale="log", xlabel="dose of the guide (SDs of the advantages)")
                 axes.set(ylabel=f"Δ pass@{k} (points)", title=_title(estimator))
-                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axes.xaxis.set_minor_locator(NullLocator())
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda dose, _: f"{dose:g}"))
+                plain_ticks(axes.xaxis, LogLocator(subs=(1.0, 2.0, 5.0)))
                 axes.tick_params(labelbottom=True)  # the page shows each panel by itself
         if estimators:
             legend = panels[0, 0].get_legend_handles_labels()
@@ -299,8 +298,7 @@ def _adds(what: str, value: float, low: float, high: float) -> str:
 
 
 def _dose(name: str, row: Record) -> str:
-    dose = float(next(iter(row.values()))[name])
-    return NONE if math.isnan(dose) else f"{dose:.3f}"
+    return number_text(next(iter(row.values()))[name], ".3f")
 
 
 def _without(k: int, row: Record) -> str:

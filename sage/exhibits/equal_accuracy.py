@@ -66,7 +66,6 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             ("Mixture", f"pass@{k}", lambda row: _mixed("mixture", row)),
             ("", "method − mixture", lambda row: points_cell(*(row[end] for end in PARTS))),
         ]
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
         counted = "correct working" if frame["worked"].all() else "correct answers"
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@1 and pass@{k} of "
@@ -76,7 +75,7 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             "no training of its own. –: no mixture is as accurate, for the method is more than "
             f"{display.title(self.baseline)} (same seeds), or less than the base."
         )
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption)
 
 
 def _mixed(name: str, row: Record) -> str:

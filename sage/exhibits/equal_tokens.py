@@ -34,8 +34,8 @@ from sage.exhibits.pooled_pass_at_k import (
 )
 from sage.fields import Name, Positive
 from sage.rendering.labels import interval_name, problems_worth, seeds_said
-from sage.rendering.numbers import NONE
-from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled
+from sage.rendering.numbers import NONE, number_text
+from sage.rendering.table import Cell, Column, Record, TableDocument
 from sage.results import run_at
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
@@ -137,14 +137,14 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         for ending, counts in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):
             blocks.append(counts.astype(float).add_suffix(ending))
         frame = display.by_method(blocks).assign(budget=float(moments["budget"].iloc[0]))
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
         of_end = pooled(display.frame("pass_at_k"), display)
-        return TableDocument(frame, table, self._caption(of_end, moments, display))
+        return display.document(frame, columns, self._caption(of_end, moments, display))
 
     def _caption(self, rows: pd.DataFrame, moments: pd.DataFrame, display: Display) -> str:
         """The budget, how near the snapshots are to it, intervals and marks."""
         budget = float(moments["budget"].iloc[0])
-        distance = (moments["step_tokens"] / budget - 1.0) * 100
+        distances = (moments["step_tokens"] / budget - 1.0) * 100
+        near, far = (number_text(each, "+.1f") for each in (distances.min(), distances.max()))
         falling = display.study.rl(self.model).schedule == "linear"
         early = ", and where they come before the end, the learning rate has not yet fallen to 0"
         runs = numbers_of_runs(rows)
@@ -153,11 +153,10 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
             f"unbiased estimate from {display.evaluation.samples} samples per problem. Equal "
             f"steps: the final policies. Equal tokens: of {self.snapshots} snapshots of each run "
             f"the one nearest to {_millions(budget)} million completion tokens, the most that "
-            f"every run has drawn in training; the snapshots are between {_signed(distance.min())} "
-            f"% and {_signed(distance.max())} % away from it{early if falling else ''}. Tokens: "
-            "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
-            "tokens are means over training seeds, with their range. Below each pass@k: "
-            f"{interval_name(runs)}. {seeds_said(runs)} "
+            f"every run has drawn in training; the snapshots are between {near} % and {far} % away "
+            f"from it{early if falling else ''}. Tokens: completion tokens drawn so far, in "
+            "millions, dropped rollouts among them. Steps and tokens are means over training "
+            f"seeds, with their range. Below each pass@k: {interval_name(runs)}. {seeds_said(runs)} "
             f"{problems_worth(sizes(rows, display))} "
             f"{marks_said('', 'all comparisons of that column')}"
         )
@@ -173,10 +172,6 @@ def _range_cell(name: str, text: Callable[[float], str], row: Record) -> Cell:
 
 def _millions(tokens: float) -> str:
     return f"{tokens / 1e6:.3g}"
-
-
-def _signed(percent: float) -> str:
-    return f"{percent:+.1f}".replace("-", "\u2212")
 
 
 def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]]) -> pd.DataFrame:

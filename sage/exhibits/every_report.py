@@ -16,7 +16,7 @@ from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import RATED
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import benchmark_titles
-from sage.rendering.numbers import NONE, grouped, percent
+from sage.rendering.numbers import NONE, grouped, number_text, percent
 from sage.rendering.table import Cell, Column, Record, TableDocument, share_cell, table_of, titled
 from sage.study import ResolvedStudy
 
@@ -222,4 +222,4 @@ def _count(name: str, row: Record) -> str:
 
 
 def _score(name: str, row: Record) -> str:
-    return NONE if pd.isna(row[name]) else f"{row[name]:.2f}"
+    return number_text(row[name], ".2f")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, row_title
+from sage.rendering.table import Column, TableDocument, table_of, titled, titled_by
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.study import BASE, Draws, Evaluation, ResolvedStudy
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from sage.evaluation.snapshots import SnapshotSampler
-    from sage.rendering.table import TableDocument
     from sage.runtime.manifest import Manifest
 
 Files = Mapping[str, Sequence[Path]]
@@ -165,6 +165,14 @@ class Display:
         """Its methods that `frame` has, by column `algorithm`."""
         there = set(frame["algorithm"])
         return [row for row in self.rows if row in there]
+
+    def document(
+        self, frame: pd.DataFrame, columns: Sequence[Column], caption: str, by: str = ""
+    ) -> TableDocument:
+        """A table with a row for each method, of its row in `frame` or of those `by` a key."""
+        rows = titled_by(frame, by) if by else titled(frame)
+        table = table_of("Method", columns, [("", rows)], self.study)
+        return TableDocument(frame, table, caption)
 
     def ordered(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The exhibit's rows of a frame, in its order, with `title` after `algorithm`.

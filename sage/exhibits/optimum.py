@@ -22,8 +22,8 @@ from sage.evaluation.curves import run_of, samples_each
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive
 from sage.problems.record import read_problems
-from sage.rendering.numbers import NONE, percent
-from sage.rendering.table import Column, TableDocument, table_of, titled
+from sage.rendering.numbers import number_text, percent
+from sage.rendering.table import Column, TableDocument
 from sage.results import run_at
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy, StudyError
@@ -144,11 +144,11 @@ class OptimumTable(ExhibitOfRows, Kind):
         first = frame.iloc[0]
         columns: list[Column] = [
             ("", "Accuracy", lambda row: percent(row["accuracy"])),
-            ("", "KL, optimum", lambda row: _number(row["kl_optimum"], 2)),
-            ("", "KL, reached", lambda row: _number(row["kl_reached"], 2)),
+            ("", "KL, optimum", lambda row: number_text(row["kl_optimum"], ".2f")),
+            ("", "KL, reached", lambda row: number_text(row["kl_reached"], ".2f")),
             ("", "Moved", lambda row: percent(row["moved"])),
-            ("", "log q gap", lambda row: _number(row["log_q_gap"], 3)),
-            ("", "Samples", lambda row: _number(row["effective"], 1)),
+            ("", "log q gap", lambda row: number_text(row["log_q_gap"], ".3f")),
+            ("", "Samples", lambda row: number_text(row["effective"], ".1f")),
         ]
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: what the objective with the "
@@ -163,8 +163,7 @@ class OptimumTable(ExhibitOfRows, Kind):
             "taken with the base's entropies, which training changes, and at the end of its "
             "schedule, where the random guide is 1."
         )
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption)
 
 
 def _has_the_objective(method: Algorithm) -> bool:
@@ -178,10 +177,6 @@ def _learns(method: Algorithm) -> bool:
     return method.guide is not None and hasattr(
         REGISTRIES["guide"].find(method.guide.kind), "observe"
     )
-
-
-def _number(value: float, digits: int) -> str:
-    return NONE if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def optimal_weights(log_q: np.ndarray, right: np.ndarray, beta: float) -> np.ndarray:

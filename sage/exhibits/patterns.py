@@ -32,8 +32,6 @@ from sage.rendering.table import (
     Record,
     TableDocument,
     share_cell,
-    table_of,
-    titled_by,
 )
 from sage.results import Results
 from sage.runtime.tables import read_frame
@@ -113,8 +111,7 @@ class PatternTable(ExhibitOfRows, Kind):
             columns.append((title, "all", partial(_share, pattern, ("pooled", "low", "high"))))
             columns.append((title, "per problem", partial(_share, pattern, _PER_PROBLEM)))
         columns.append(("", "Correct solutions", _correct))
-        table = table_of("Method", columns, [("", titled_by(frame, "pattern"))], display.study)
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption, by="pattern")
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         """The means of the problems' shares, which the paper's numbers must be."""

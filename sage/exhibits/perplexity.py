@@ -119,7 +119,9 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         """
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
-        from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+        from matplotlib.ticker import LogLocator, MaxNLocator
+
+        from sage.rendering.style import plain_ticks
 
         responses, tails = display.frame("perplexities"), display.frame("tails")
         responses = responses[responses["problem_id"].isin(tails["problem_id"])]
@@ -145,9 +147,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             axes.set(xscale="log", xlim=limits)
             axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
             near, far = MaxNLocator(6, steps=[1, 2, 5]), LogLocator(subs=(1, 2, 5), numticks=6)
-            axes.xaxis.set_major_locator(near if limits[1] < 10 * limits[0] else far)
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            plain_ticks(axes.xaxis, near if limits[1] < 10 * limits[0] else far)
             axes.grid(visible=False, axis="y")
             axes.set_ylabel("")
             axes.tick_params(labelleft=True)  # the page shows each panel by itself

@@ -27,7 +27,7 @@ from sage.method.learned_guide import LEARNED, SIGNALS
 from sage.rendering.labels import listed
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE
-from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled_by
+from sage.rendering.table import Cell, Column, Record, TableDocument
 from sage.results import run_at
 from sage.runtime.faults import Damaged
 from sage.study import ResolvedStudy
@@ -116,8 +116,7 @@ class GradientTable(OfTraining):
             f"training. {range_}"
         )
         columns: list[Column] = [("", one.capitalize(), partial(_norm, one)) for one in STAGES]
-        table = table_of("Method", columns, [("", titled_by(frame, "stage"))], display.study)
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption, by="stage")
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         return self.table(display).frame.rename(columns={"stage": "quantity"}).assign(benchmark="")

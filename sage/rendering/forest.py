@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sage.rendering.numbers import interval_of_points, points
+from sage.rendering.numbers import interval_of_points, minus, points
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Forest:
             if len(places) >= 3:
                 break
         texts = [(place * step, f"{round(100 * place * step, 6):+g}") for place in places]
-        return [(self.at(at), text.replace("-", "−").replace("+0", "0")) for at, text in texts]
+        return [(self.at(at), minus(text).replace("+0", "0")) for at, text in texts]
 
 
 def forest(lines: Sequence[Line], unit: str = "points") -> Forest | None:

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, Locator, NullLocator
 
 from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
@@ -213,6 +213,14 @@ def in_percent(*sides: Axis) -> None:
     """Show the shares of these axes in percent, without the sign."""
     for side in sides:
         side.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
+
+
+def plain_ticks(side: Axis, at: Locator | None = None) -> None:
+    """Ticks as plain numbers, where `at` has them if it is given, and none between them."""
+    if at is not None:
+        side.set_major_locator(at)
+    side.set_minor_locator(NullLocator())
+    side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def say(axes: Axes, text: str) -> None:

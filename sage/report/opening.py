@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 
 from sage.claims.evidence import Finding, by_pair, of_pass_at_k
-from sage.evaluation.curves import POOLED, WORKING
+from sage.evaluation.curves import LEVEL, POOLED, WORKING
 from sage.evaluation.intervals import holm
 from sage.exhibits import kind_of
 from sage.exhibits.kind import Findings
-from sage.exhibits.pooled_pass_at_k import LEVEL, ShowsPassAtK
+from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.rendering.forest import Forest, Line, forest
 from sage.rendering.labels import benchmark_titles, listed, row_title
 from sage.rendering.numbers import interval, interval_of_points, p_text, percent, points

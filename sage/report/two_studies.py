@@ -23,11 +23,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from sage.evaluation.comparisons import comparisons_table
-from sage.evaluation.curves import ANSWERS
+from sage.evaluation.curves import ANSWERS, LEVEL
 from sage.evaluation.intervals import holm
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
-from sage.exhibits.pooled_pass_at_k import LEVEL
 from sage.problems.record import read_problems
 from sage.rendering import markup
 from sage.rendering.forest import Forest, forest
