@@ -156,8 +156,8 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
             f"every run has drawn in training; the snapshots are between {near} % and {far} % away "
             f"from it{early if falling else ''}. Tokens: completion tokens drawn so far, in "
             "millions, dropped rollouts among them. Steps and tokens are means over training "
-            f"seeds, with their range. Below each pass@k: {interval_name(runs)}. {seeds_said(runs)} "
-            f"{problems_worth(sizes(rows, display))} "
+            f"seeds, with their range. Below each pass@k: {interval_name(runs)}. "
+            f"{seeds_said(runs)} {problems_worth(sizes(rows, display))} "
             f"{marks_said('', 'all comparisons of that column')}"
         )
 
