@@ -266,7 +266,7 @@ def strength_text(
         shares, logs = (_first_and_last_third(runs, key) for key in ("amplified_share", "log_q"))
         if shares is None or logs is None:
             continue
-        beta = _kl_coefficient(study, model, row)
+        beta = study.kl_coefficient(model, row)
         dose = dose_of(model, row, histories)
         count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
         sentences.append(
@@ -295,7 +295,7 @@ def too_weak(study: ResolvedStudy, model: str, row: str, other: str, histories: 
     guides = [study.algorithms[name].guide for name in pair]
     if len(pair) < 2 or guides[0] == guides[1]:
         return ""
-    if not all(_kl_coefficient(study, model, name) for name in pair):
+    if not all(study.kl_coefficient(model, name) for name in pair):
         return ""
     guided = [name for name, guide in zip(pair, guides, strict=True) if guide]
     doses = {name: dose for name in guided if (dose := dose_of(model, name, histories)) is not None}
@@ -318,11 +318,6 @@ def dose_of(model: str, row: str, histories: Histories) -> float | None:
         if run == [model, row] and any("guide_dose" in step for step in history)
     ]
     return float(np.mean(doses)) if doses else None
-
-
-def _kl_coefficient(study: ResolvedStudy, model: str, row: str) -> float:
-    own = study.algorithms[row].kl_coefficient
-    return study.rl(model).kl_coefficient if own is None else own
 
 
 def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, float] | None:

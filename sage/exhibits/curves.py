@@ -51,7 +51,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         self, display: Display, rows: pd.DataFrame, runs: pd.DataFrame, names: list[str]
     ) -> Figure:
         """The curves of a few methods together; thin lines are single training runs."""
-        from sage.rendering.style import add_legend, draw_lines, in_percent, panels_of
+        from sage.rendering.style import add_legend, draw_band, draw_lines, in_percent, panels_of
 
         styles = line_styles(display.study)
         titles = {name: display.titles[name] for name in display.benchmarks}
@@ -63,7 +63,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
                 axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
             for name in names:
-                _band(axes, here[here["algorithm"] == name], styles[name].hex)
+                draw_band(axes, here[here["algorithm"] == name], "k", styles[name].hex)
             draw_lines(axes, here, "k", "value", names, styles)
             _powers_of_two(axes, here["k"])
             in_percent(axes.yaxis)
@@ -74,7 +74,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
 
     def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:
         """A panel for each benchmark and method: its difference from the base, in points."""
-        from sage.rendering.style import draw_lines, grid_of_panels
+        from sage.rendering.style import draw_band, draw_lines, grid_of_panels
 
         styles, first = line_styles(display.study), names[0]
         apart = differences(display.frame("comparisons"), display, BASE)
@@ -88,7 +88,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             own, other = (here[here["algorithm"] == one] for one in (name, first))
             axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
             axes.plot(other["k"], other["value"], color=PALETTE["grey"][0], lw=1.0)
-            _band(axes, own, styles[name].hex)
+            draw_band(axes, own, "k", styles[name].hex)
             draw_lines(axes, own, "k", "value", [name], styles)
             _powers_of_two(axes, here["k"])
             title = textwrap.fill(display.title(name), 28)
@@ -98,12 +98,6 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             axes.set(ylim=(min(0.0, ends.min().min()) - 1, max(0.0, ends.max().max()) + 1))
             axes.title.set_fontsize(8)
         return figure
-
-
-def _band(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
-    """The interval of a curve."""
-    rows = rows.sort_values("k")
-    axes.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
 
 
 def _powers_of_two(axes: Axes, ks: Iterable[int]) -> None:

@@ -107,13 +107,9 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         job.write_manifest(tokens)
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each method, at both moments.
-
-        Columns: `algorithm`, `title`; for each of MOMENTS and each k (1 and the exhibit's)
-        ``{moment} pass@{k} value``, ``… low``, ``… high`` (shares; NaN if a run is missing) and
-        ``… mark``; for `steps`, `tokens`, `step` and `step_tokens` the mean over training seeds,
-        ``… low`` and ``… high`` the smallest and the largest; and `budget` (tokens). The base has
-        no such numbers: NaN.
+        """A row for each method: ``{moment} pass@{k} value``, ``… low``, ``… high``, ``… mark``
+        (`estimate_columns`) for MOMENTS and both k, then `steps`, `tokens`, `step`, `step_tokens`,
+        each with ``… low`` and ``… high``, and `budget`. What a method has no number for is NaN.
         """
         blocks: list[pd.DataFrame] = []
         columns: list[Column] = []

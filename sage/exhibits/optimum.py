@@ -82,10 +82,9 @@ class OptimumTable(ExhibitOfRows, Kind):
                 "the base and is rewarded for right answers alone; name others in `algorithms` or "
                 "leave the exhibit out"
             )
-        beta = study.rl(self.model).kl_coefficient
         return {
             "algorithms": {row: {**m.model_dump(), "title": ""} for row, m in kept.items()},
-            "betas": {row: method.kl_coefficient or beta for row, method in kept.items()},
+            "betas": {row: study.kl_coefficient(self.model, row) for row in kept},
         }
 
     def measure(self, job: Measuring) -> None:

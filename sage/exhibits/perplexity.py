@@ -111,12 +111,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         return TableDocument(frame, table_of("Method", columns, groups, display.study), caption)
 
     def figure(self, display: Display) -> Figure:
-        """Perplexities under the base, a panel for each problem, a row for each method.
-
-        A dot is a response, filled if it is correct. Boxes show the middle half with the median,
-        whiskers the middle 90 percent. The vertical line is the base's 95th percentile. Raises
-        ValueError without rows.
-        """
+        """A panel for each problem, a row for each method. Raises ValueError without rows."""
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
         from matplotlib.ticker import LogLocator, MaxNLocator

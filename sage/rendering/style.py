@@ -182,6 +182,12 @@ def draw_lines(
             axes.plot(line[x], line[y], markevery=marked, **line_look(styles[name]))
 
 
+def draw_band(axes: Axes, data: pd.DataFrame, x: str, colour: str) -> None:
+    """What lies between the columns `low` and `high` over `x`."""
+    data = data.sort_values(x, kind="stable")
+    axes.fill_between(data[x], data["low"], data["high"], color=colour, alpha=0.13, lw=0)
+
+
 def line_look(style: LineStyle) -> dict[str, Any]:
     """How a method's line looks, in a panel and in the legend."""
     return {
