@@ -1,6 +1,13 @@
 # The tables and figures of the study, and what they are made from.
 
-from sage.exhibits import EVERY_REPORT, figures_of, frames_of, own_file, shows, tables_of
+from sage.exhibits import (
+    EVERY_REPORT,
+    figures_of,
+    frames_of,
+    own_file,
+    shows,
+    tables_of,
+)
 
 SHOWN = [*STUDY.study.exhibits, *EVERY_REPORT]
 
