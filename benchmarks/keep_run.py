@@ -40,7 +40,7 @@ from sage.claims.tests import Claim, PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
 from sage.evaluation.support import SCORES
-from sage.exhibits import kept_study, kind_of, load_study, write_figure, write_table
+from sage.exhibits import kept_study, kind_of, load_study, write_piece
 from sage.exhibits.dose import DoseFigure
 from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
@@ -196,10 +196,10 @@ def redraw(folder: Path, target: Path) -> list[str]:
                 continue
             given = study, name, "", [measured], CONFIG.parent / "reports/paper"
             if "" in kind.tables():
-                write_table(*given, target / f"{name}.csv")
+                write_piece(*given, target / f"{name}.csv")
                 names.append(f"{name}.csv")
             if "" in kind.figures():
-                write_figure(*given, target / f"{name}.svg")
+                write_piece(*given, target / f"{name}.svg")
                 names.append(f"{name}.svg")
     return names
 

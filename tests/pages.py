@@ -30,7 +30,7 @@ from sage.claims.ledger import ledger
 from sage.claims.registration import read_entries, register
 from sage.claims.tests import load_claims
 from sage.evaluation.histories import history_frame
-from sage.exhibits import write_table
+from sage.exhibits import write_piece
 from sage.exhibits.case_study import CaseStudy, CaseStudyText, Solution
 from sage.problems.record import Problem, write_problems
 from sage.rendering.documents import read_document
@@ -142,7 +142,7 @@ def a_table(study: ResolvedStudy, name: str, folder: Path) -> PageTable:
     }.items():
         frame.to_parquet(measured / f"{key}.parquet")
     csv = folder / f"{name}.csv"
-    write_table(study, name, "", [measured], ROOT / "reports/paper", csv)
+    write_piece(study, name, "", [measured], ROOT / "reports/paper", csv)
     return read_document(csv.with_suffix(".json"))
 
 

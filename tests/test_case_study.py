@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from graded import problem, samples
 
-from sage.exhibits.case_study import read_case, select_case, write_case
+from sage.exhibits import kind_of, load_study, measure
+from sage.exhibits.case_study import CASE, CaseStudy, read_case, select_case
 from sage.problems.record import write_problems
+from sage.runtime.manifest import Manifest
 
 
 def test_the_case_is_the_hardest_that_all_solve() -> None:
@@ -37,16 +40,24 @@ def test_without_a_common_problem_there_is_no_case() -> None:
 def test_a_case_survives_its_file(tmp_path: Path) -> None:
     asked = [problem("p1"), problem("p2")]
     write_problems(asked, tmp_path / "b.jsonl")
-    files = []
+    kind, files = kind_of(load_study("smoke", ROOT / "config"), "case_study"), []
     for algorithm, seed, letters in [("base", 0, "wc"), ("grpo", 2, "ww"), ("grpo", 1, "cw")]:
         path = tmp_path / f"samples/m/{algorithm}/seed{seed}/b.parquet"
         path.parent.mkdir(parents=True)
         samples({"p1": letters, "p2": "ww"}).to_parquet(path)
         files.append(path)
-    write_case(files, tmp_path / "b.jsonl", ["base", "grpo"], tmp_path / "case.json")
-    case = read_case(tmp_path / "case.json")
+
+    def measured(samples: list[Path]) -> CaseStudy | None:
+        inputs = {"samples": samples, "problems": [tmp_path / "b.jsonl"]}
+        settings = {"algorithms": ["base", "grpo"]}
+        folder, manifest = tmp_path / f"{len(samples)}", Manifest({}, 1, 0.0)
+        measure(kind.model_dump(), settings, inputs, folder, "cpu", tmp_path / "shards", manifest)
+        return read_case(folder / CASE)
+
+    case = measured(files)
     assert case is not None
     assert case.problem == asked[0]
     assert [s.sample_index for s in case.solutions] == [1, 0]
-    write_case([files[0], files[1]], tmp_path / "b.jsonl", ["base", "grpo"], tmp_path / "none.json")
-    assert read_case(tmp_path / "none.json") is None
+    assert measured(files[:2]) is None
+    with pytest.raises(ValueError, match="no samples of grpo"):
+        measured(files[:1])

@@ -12,10 +12,10 @@ from peft import get_peft_model
 from report_frames import a_study, comparisons, pass_at_k, table_of
 
 from sage.evaluation.samples import evaluate
-from sage.evaluation.snapshots import SnapshotSampler
-from sage.exhibits.equal_tokens import EqualTokensTable, moments, write_equal_tokens
+from sage.exhibits.equal_tokens import EqualTokensTable, moments
+from sage.exhibits.kind import Measuring
 from sage.policies import build_tiny, load_model, save_checkpoint, train_tokenizer
-from sage.problems.record import Problem
+from sage.problems.record import Problem, write_problems
 from sage.rendering.table import TableDocument
 from sage.runtime.manifest import Manifest
 from sage.study import Architecture, Draws, LoRA, ResolvedStudy
@@ -207,10 +207,15 @@ def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> N
     for policy, output in zip(policies, samples, strict=True):
         shards = output.with_suffix("")
         evaluate(**common, policy=policy, train_seed=1, shards=shards, output=output)  # type: ignore[arg-type]
-    folder = tmp_path / "methods"
+    folder, problem_file = tmp_path / "methods", tmp_path / "easy.jsonl"
     folder.mkdir()
-    sampler = SnapshotSampler(**common, shards=tmp_path / "shards")  # type: ignore[arg-type]
-    tokens = write_equal_tokens(sampler, samples, policies, count=2, bootstrap=100, folder=folder)
+    write_problems(problems, problem_file)
+    files = {"samples": samples, "base": [base], "policies": policies, "problems": [problem_file]}
+    own = {"evaluation": settings.model_dump(), "bootstrap": 100}
+    job = Measuring(files, own, folder, "cpu", tmp_path / "shards", manifest)
+    described = {"title": "A", "kind": "equal_tokens", "model": "tiny", "benchmark": "easy"}
+    EqualTokensTable.model_validate(described | {"snapshots": 2}).measure(job)
+    tokens = json.loads((folder / "manifest.json").read_text())["tokens"]
     drawn = list((tmp_path / "shards").rglob("easy.parquet"))
     assert [path.parts[-5:-1] for path in drawn] == [("step1", "tiny", "dapo_full", "seed1")]
     assert tokens == pd.read_parquet(drawn[0])["n_tokens"].sum() > 0

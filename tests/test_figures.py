@@ -26,7 +26,7 @@ from report_frames import (
 )
 
 from sage.evaluation.histories import history_frame
-from sage.exhibits import EVERY_REPORT, figures_of, write_figure
+from sage.exhibits import EVERY_REPORT, figures_of, write_piece
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.theory import anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
@@ -107,12 +107,12 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
     assert names == ["figure2", "figure3", "figure7", "training", "figure1", "figure5"]
     for name in ("figure2", "figure3", "figure7", "training"):
         path = tmp_path / f"{name}.svg"
-        write_figure(study, name, "", [tmp_path], tmp_path, path)
+        write_piece(study, name, "", [tmp_path], tmp_path, path)
         assert "Branch" in path.read_text()
         assert path.with_suffix(".pdf").exists()
     (tmp_path / "histories.parquet").unlink()
     with pytest.raises(FileNotFoundError, match="histories"):
-        write_figure(study, "training", "", [tmp_path], tmp_path, tmp_path / "training.svg")
+        write_piece(study, "training", "", [tmp_path], tmp_path, tmp_path / "training.svg")
 
 
 class TestCurves:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from graded import problem, samples
 from test_perplexity import network, random_pairs  # noqa: F401  (a fixture)
+from trainers import write_parent
 from transformers import PreTrainedModel
 
 from sage.evaluation.token_signals import token_signals
 from sage.exhibits import load_study
+from sage.exhibits.kind import Measuring
 from sage.exhibits.optimum import (
     divergence,
     effective_size,
@@ -19,6 +25,8 @@ from sage.exhibits.optimum import (
     optimal_weights,
     optimum_row,
 )
+from sage.problems.record import write_problems
+from sage.runtime.manifest import Manifest
 from sage.study import StudyError
 from sage.theory.toy import BRANCH, rlvr_policy, sage_policy
 
@@ -106,6 +114,58 @@ def test_log_q_of_a_branch_guide_counts_the_tokens_above_its_threshold() -> None
 
 
 RLPR_KL = "own_methods={rlpr_kl: {base: rlpr, kl: reverse}}"
+
+
+def test_the_table_is_measured_from_the_bases_samples_and_what_training_reached(
+    tmp_path: Path,
+) -> None:
+    """Of four problems the base solves two; a policy that is the base has a divergence of 0."""
+    asked = [problem(f"p{i}") for i in range(4)]
+    base = write_parent(tmp_path / "base", asked, spread=4.0)
+    write_problems(asked, tmp_path / "b.jsonl")
+    paths = []
+    for row, seed in (("base", 0), ("grpo", 7), ("grpo_branch", 8), ("grpo_branch", 9)):
+        paths.append(path := tmp_path / f"samples/m/{row}/seed{seed}/b.parquet")
+        path.parent.mkdir(parents=True)
+        letters = {"p0": "cccccccc", "p1": "wwwwwwww", "p2": "ccwwwwcw", "p3": "wwwwwwww"}
+        frame = samples(letters)
+        ids = [[20 + i % 50, 21, 22 + i % 7] for i in range(len(frame))]
+        frame.assign(token_ids=ids).to_parquet(path)
+    policies = [tmp_path / f"m/{path.parts[-3]}/{path.parts[-2]}" for path in paths[1:]]
+    for policy in policies:
+        shutil.copytree(base, policy)
+    study = load_study("equal_accuracy", ROOT / "config")
+    kind = study.study.exhibits["optimum"].model_copy(update={"responses": 2})
+    methods = load_study("mini", ROOT / "config").algorithms
+    rows = {name: methods[name].model_dump() for name in ("grpo", "grpo_branch")}
+    job = Measuring(
+        files={
+            "base": [base],
+            "samples": paths,
+            "policies": policies,
+            "problems": [tmp_path / "b.jsonl"],
+        },
+        settings={"algorithms": rows, "betas": {"grpo": 0.5, "grpo_branch": 0.5}},
+        folder=tmp_path,
+        device="cpu",
+        shards=tmp_path,
+        manifest=Manifest({}, 1, 0.0),
+    )
+    kind.measure(job)
+    table = pd.read_parquet(tmp_path / "optimum.parquet").set_index("algorithm")
+    assert [*table.index] == ["grpo", "grpo_branch"]
+    assert table["problems"].tolist() == [4, 4]
+    assert table["solved"].tolist() == [0.5, 0.5]
+    assert table["estimable"].tolist() == [0.25, 0.25]  # of p2, 27.2² / 169 = 4.4 effective samples
+    assert table["kl_reached"].tolist() == pytest.approx([0.0, 0.0], abs=1e-5)
+    assert table.loc["grpo", "moved"] == 0.0
+    # The base's 32 samples, and of each method two of the estimable problem, read twice.
+    assert json.loads((tmp_path / "manifest.json").read_text())["tokens"] == 3 * (32 + 2 * 2 * 2)
+
+    frame = pd.read_parquet(paths[0])
+    frame.iloc[1:].to_parquet(paths[0])
+    with pytest.raises(ValueError, match="problems have 7 to 8 samples"):
+        kind.measure(job)
 
 
 def test_only_methods_whose_objective_it_is_are_shown() -> None:

@@ -26,7 +26,7 @@ from pages import (
 from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 
 from sage.claims.tests import load_claims
-from sage.exhibits import kind_class, load_study, write_table
+from sage.exhibits import kind_class, load_study, write_piece
 from sage.rendering.documents import read_document
 from sage.report import browser
 from sage.report.page import render_page
@@ -203,7 +203,7 @@ class TestPage:
     def test_an_exhibit_says_what_the_guides_of_its_rows_do(self, tmp_path: Path) -> None:
         """As computed for the row's own loss: GRPO takes means."""
         study, csv = a_study(), tmp_path / "estimators.csv"
-        write_table(study.seen_by(), "estimators", "", [], tmp_path, csv)
+        write_piece(study.seen_by(), "estimators", "", [], tmp_path, csv)
         effects = pd.read_csv(csv)
         by_row = effects.set_index(["loss", "guide", "estimator"])
         for guide in ("random", "token", "branch"):

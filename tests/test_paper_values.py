@@ -11,7 +11,7 @@ from report_frames import (
     a_study,
 )
 
-from sage.exhibits import PAPER, load_study, tables_of, write_table
+from sage.exhibits import PAPER, load_study, tables_of, write_piece
 from sage.exhibits.paper_values import COLUMNS as PAPER_COLUMNS
 from sage.exhibits.paper_values import compared, paper_values, read_mapping
 from sage.rendering.documents import read_document
@@ -90,7 +90,7 @@ class TestPaper:
         ).assign(model="tiny", metric="pass@k")
         reading.to_parquet(tmp_path / "measured/paper_reading.parquet")
         csv = results.table("table1_paper")
-        write_table(study, "table1", PAPER, [tmp_path / "measured"], paper, csv)
+        write_piece(study, "table1", PAPER, [tmp_path / "measured"], paper, csv)
         (row,) = pd.read_csv(csv).to_dict("records")
         assert (row["value"], row["measured"], row["difference"]) == pytest.approx(
             (0.55, 0.62, 0.07)  # by the paper's estimator; the unbiased one gives 0.6

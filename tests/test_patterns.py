@@ -12,22 +12,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 from graded import samples
 
 from sage.evaluation.intervals import interval_of_mean
+from sage.exhibits import kind_of, load_study
+from sage.exhibits.kind import Measuring
 from sage.exhibits.patterns import (
     detect,
     frequency,
     pattern_table,
-    read_pattern_table,
     shares_compared,
 )
 from sage.exhibits.perplexity_of_responses import tail_shares
 from sage.exhibits.phrases import BREAK, compile_phrases, load_patterns, plain_text
 from sage.problems.corpus import Slips, work_arithmetic
 from sage.prompting import completion
+from sage.runtime.manifest import Manifest
 
-PATTERNS = load_patterns(Path(__file__).resolve().parents[1] / "config/patterns.yaml")
+PATTERNS = load_patterns(ROOT / "config/patterns.yaml")
 NAMES = [pattern.name for pattern in PATTERNS]
 
 
@@ -155,24 +158,26 @@ def test_gaps_are_not_tried_again_and_again() -> None:
     assert time.process_time() - start < 0.5
 
 
+def ends(found: dict[str, float], start: str = "") -> tuple[float, float]:
+    return found[f"{start}low"], found[f"{start}high"]
+
+
 def test_frequency_pools_and_averages() -> None:
     """Problems with 3 of 4, none of 0 and 1 of 2: pooled 4/6, averaged (3/4 + 1/2) / 2."""
     found = frequency(np.array([[3, 0, 1]]), np.array([[4, 0, 2]]), draws=2_000)
-    assert found.pooled == pytest.approx(4 / 6)
-    assert found.per_problem == pytest.approx(0.625)
-    for value, (low, high) in (
-        (found.pooled, found.pooled_interval),
-        (found.per_problem, found.per_problem_interval),
-    ):
-        assert 0.0 <= low < value < high <= 1.0
+    assert found["pooled"] == pytest.approx(4 / 6)
+    assert found["per_problem"] == pytest.approx(0.625)
+    for name, start in (("pooled", ""), ("per_problem", "per_problem_")):
+        low, high = ends(found, start)
+        assert 0.0 <= low < found[name] < high <= 1.0
 
 
 def test_with_equal_counts_the_interval_is_that_of_the_mean() -> None:
     shown = np.array([[3, 0, 1, 2, 4, 1], [2, 0, 1, 1, 4, 2]])
     found = frequency(shown, np.full((2, 6), 8), draws=500)
     low, high = interval_of_mean(shown[..., None] / 8, 500)
-    assert found.pooled_interval == pytest.approx((max(low[0], 0.0), high[0]))
-    assert found.per_problem_interval == pytest.approx(found.pooled_interval)
+    assert ends(found) == pytest.approx((max(low[0], 0.0), high[0]))
+    assert ends(found, "per_problem_") == pytest.approx(ends(found))
 
 
 def pattern_row(algorithm: str, seeds: list[int], correct: list, shown: list) -> dict[str, Any]:
@@ -226,28 +231,25 @@ def test_shares_beyond_the_base_are_of_each_run_and_problem() -> None:
 
 def test_frequency_takes_training_seeds_together() -> None:
     found = frequency(np.array([[1, 0], [2, 1]]), np.array([[1, 1], [3, 1]]), draws=200)
-    assert found.pooled == pytest.approx(4 / 6)
-    assert found.per_problem == pytest.approx((1 + 0 + 2 / 3 + 1) / 4)
+    assert found["pooled"] == pytest.approx(4 / 6)
+    assert found["per_problem"] == pytest.approx((1 + 0 + 2 / 3 + 1) / 4)
 
 
 def test_a_frequency_of_0_or_1_has_the_interval_of_its_problems() -> None:
     """Five problems, as Clopper and Pearson: 1 - 0.025^(1/5) = 0.5218; as far from 1."""
     none = frequency(np.zeros((1, 5)), np.full((1, 5), 4), draws=100)
-    assert (
-        none.pooled_interval == none.per_problem_interval == pytest.approx((0.0, 0.5218), abs=1e-4)
-    )
+    assert ends(none) == ends(none, "per_problem_") == pytest.approx((0.0, 0.5218), abs=1e-4)
     every = frequency(np.full((1, 5), 4), np.full((1, 5), 4), draws=100)
-    assert every.pooled_interval == pytest.approx((0.4782, 1.0), abs=1e-4)
+    assert ends(every) == pytest.approx((0.4782, 1.0), abs=1e-4)
     # one problem of five has twice the mean of solutions, so its share counts twice as much
     uneven = frequency(np.zeros((1, 5)), np.array([[6, 6, 12, 3, 3]]), draws=100)
-    assert uneven.pooled_interval[1] == pytest.approx(1.0)
-    assert uneven.per_problem_interval[1] == pytest.approx(0.5218, abs=1e-4)
+    assert ends(uneven)[1] == pytest.approx(1.0)
+    assert ends(uneven, "per_problem_")[1] == pytest.approx(0.5218, abs=1e-4)
 
 
 def test_a_frequency_without_correct_solutions_is_nan() -> None:
     found = frequency(np.zeros((1, 3)), np.zeros((1, 3)), draws=100)
-    assert math.isnan(found.pooled)
-    assert math.isnan(found.per_problem)
+    assert all(map(math.isnan, found.values()))
 
 
 def test_the_interval_grows_with_the_likeness_of_solutions() -> None:
@@ -255,9 +257,9 @@ def test_the_interval_grows_with_the_likeness_of_solutions() -> None:
     correct = np.full((1, 40), 16)
     alike, mixed = np.repeat([[16, 0]], 20, axis=0).reshape(1, 40), np.full((1, 40), 8)
     mixed[0, ::2] += 1
-    ends = [frequency(counts, correct, 2_000).pooled_interval for counts in (alike, mixed)]
-    assert ends[0][1] - ends[0][0] == pytest.approx(4 * math.sqrt(0.25 / 40), rel=0.15)
-    assert ends[1][1] - ends[1][0] < 0.03
+    widths = [np.diff(ends(frequency(counts, correct, 2_000)))[0] for counts in (alike, mixed)]
+    assert widths[0] == pytest.approx(4 * math.sqrt(0.25 / 40), rel=0.15)
+    assert widths[1] < 0.03
 
 
 def test_counts_that_do_not_fit_are_refused() -> None:
@@ -281,17 +283,19 @@ def test_the_table_counts_correct_solutions_only(tmp_path: Path) -> None:
     assert table.loc["proof_by_contradiction", "per_problem"] == pytest.approx((0 + 1 / 2) / 2)
     assert table["n_correct"].tolist() == [5, 5, 5]
     assert table["n_problems"].tolist() == [2, 2, 2]
-    two = pattern_table({("m", "grpo", 1, "b"): frame}, PATTERNS, 200, samples_per_problem=2)
-    assert two["n_correct"].tolist() == [4, 4, 4]
 
     path = tmp_path / "samples/m/grpo/seed1/b.parquet"
     path.parent.mkdir(parents=True)
     frame.to_parquet(path)
-    lists = Path(__file__).resolve().parents[1] / "config/patterns.yaml"
-    read = read_pattern_table([path], lists, 200, None).set_index("pattern")
-    pd.testing.assert_frame_equal(read, table)
-    read = read_pattern_table([path], lists, 200, 2).set_index("pattern")
-    pd.testing.assert_frame_equal(read, two.set_index("pattern"))
+    kind = kind_of(load_study("smoke", ROOT / "config"), "table2").model_copy
+    for samples_each, correct in ((None, 5), (2, 4)):
+        files = {"samples": [path], "phrases": [ROOT / "config/patterns.yaml"]}
+        job = Measuring(files, {"bootstrap": 200}, tmp_path, "cpu", tmp_path, Manifest({}, 1, 0.0))
+        kind(update={"samples": samples_each}).measure(job)
+        read = pd.read_parquet(tmp_path / "patterns.parquet").set_index("pattern")
+        assert read["n_correct"].tolist() == [correct] * 3
+        if samples_each is None:
+            pd.testing.assert_series_equal(read["pooled"], table["pooled"])
 
 
 def test_a_row_without_correct_solutions_stays_in_the_table() -> None:

@@ -17,7 +17,7 @@ from sage.evaluation.chance import chance_table
 from sage.evaluation.counts import counts_table
 from sage.evaluation.metrics import rates_table
 from sage.evaluation.support import support_table
-from sage.exhibits import EVERY_REPORT, KINDS, PAPER, kind_class, shows, tables_of, write_table
+from sage.exhibits import EVERY_REPORT, KINDS, PAPER, kind_class, shows, tables_of, write_piece
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.problems.contamination import contamination
 from sage.rendering.documents import escape, latex_table, read_document, write_document
@@ -137,7 +137,7 @@ def write_every_table(study: ResolvedStudy, folder: Path) -> list[Path]:
         paper = folder if exhibit == "table1" else None
         for name, suffix in tables_of(study, exhibit, paper).items():
             written.append(folder / f"{name}.csv")
-            write_table(study, exhibit, suffix, [folder], folder, written[-1])
+            write_piece(study, exhibit, suffix, [folder], folder, written[-1])
     return written
 
 

@@ -28,8 +28,7 @@ from sage.exhibits import (
     load_study,
     measure,
     tables_of,
-    write_figure,
-    write_table,
+    write_piece,
 )
 from sage.grading import STATUSES, Grader
 from sage.problems.entries import DataFile, HubFiles
@@ -122,9 +121,9 @@ def test_hostile_completions_stay_text_in_every_exhibit(
             measure(settings, own, files, folders[0], "cpu", folders[1], manifest)
         measured = frames_of(study, name, results)
         for table, suffix in tables_of(study, name).items():
-            write_table(study, name, suffix, measured, paper, results.table(table))
+            write_piece(study, name, suffix, measured, paper, results.table(table))
         for figure, suffix in figures_of(study, name).items():
-            write_figure(study, name, suffix, measured, paper, results.figure(figure))
+            write_piece(study, name, suffix, measured, paper, results.figure(figure))
         number = sum(map(len, read)) + sampler.drawn
         counts[kind.kind] = min(number, counts.get(kind.kind, number))
     # These show counts and sums over tokens, no text of a completion; smoke has none of them.

@@ -29,9 +29,6 @@ ARCHITECTURE = Architecture(
 )
 
 
-"""The methods of this project, as data."""
-
-
 def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
     """A reward that also an untrained policy earns now and then."""
     return [float(len(ids) % 2) for ids in completion_ids]

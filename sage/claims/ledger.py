@@ -34,6 +34,7 @@ from sage.claims.verdicts import (
 from sage.evaluation.histories import STAGES, History, read_histories, stage_means
 from sage.exhibits.dose import LEAST_DOSE
 from sage.rendering.labels import row_title
+from sage.rendering.numbers import number_text
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
@@ -265,14 +266,14 @@ def strength_text(
         shares, logs = (_first_and_last_third(runs, key) for key in ("amplified_share", "log_q"))
         if shares is None or logs is None:
             continue
-        beta = _kl_coefficient(study, model, row)
+        beta = study.kl_coefficient(model, row)
         dose = dose_of(model, row, histories)
         count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
         sentences.append(
             f"{row_title(study, row)} ({count}; first and last third of training): q > 1 on "
             f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
-            f"completion {_signed(logs[0])} and {_signed(logs[1])} nats, times β "
-            f"{_signed(beta * logs[0])} and {_signed(beta * logs[1])}; dose "
+            f"completion {number_text(logs[0])} and {number_text(logs[1])} nats, times β "
+            f"{number_text(beta * logs[0])} and {number_text(beta * logs[1])}; dose "
             f"{'not recorded' if dose is None else f'{dose:.2g}'}."
         )
     if not sentences:
@@ -294,7 +295,7 @@ def too_weak(study: ResolvedStudy, model: str, row: str, other: str, histories: 
     guides = [study.algorithms[name].guide for name in pair]
     if len(pair) < 2 or guides[0] == guides[1]:
         return ""
-    if not all(_kl_coefficient(study, model, name) for name in pair):
+    if not all(study.kl_coefficient(model, name) for name in pair):
         return ""
     guided = [name for name, guide in zip(pair, guides, strict=True) if guide]
     doses = {name: dose for name in guided if (dose := dose_of(model, name, histories)) is not None}
@@ -319,11 +320,6 @@ def dose_of(model: str, row: str, histories: Histories) -> float | None:
     return float(np.mean(doses)) if doses else None
 
 
-def _kl_coefficient(study: ResolvedStudy, model: str, row: str) -> float:
-    own = study.algorithms[row].kl_coefficient
-    return study.rl(model).kl_coefficient if own is None else own
-
-
 def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, float] | None:
     """Means over runs; None if a run lacks the key or has fewer than three steps."""
     columns = [np.array([row[key] for row in history if key in row]) for history in runs]
@@ -331,7 +327,3 @@ def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, flo
         return None
     means = np.mean([stage_means(column) for column in columns], axis=0)
     return float(means[0]), float(means[-1])
-
-
-def _signed(value: float) -> str:
-    return f"{value:.3g}".replace("-", "\u2212")

@@ -31,10 +31,8 @@ from scipy.special import betaincinv
 
 from sage.claims.evidence import Finding
 from sage.claims.tests import Comparison
+from sage.evaluation.curves import LEVEL
 from sage.evaluation.intervals import holm
-
-LEVEL = 0.05
-"""A finding is clear where its p, adjusted where there are several, is below this."""
 
 FAR = 3.0
 """A run is far where its difference is more than so many margins. A mean can be a margin off

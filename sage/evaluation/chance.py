@@ -90,12 +90,11 @@ def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
     def measure(curves: Curves, runs: slice) -> Iterator[dict[str, Any]]:
         fixed = runs == slice(None) and curves.groups is not None and not curves.groups.drawn
         strata = np.array(curves.groups.labels if fixed and curves.groups else ())
+        working = curves.of_working()
+        known = np.full_like(curves.values, np.nan) if working is None else working.values
         for stratum in ["", *np.unique(strata)]:
             kept = strata == stratum if stratum else np.ones(len(curves.problems), dtype=bool)
-            worked = np.full((*curves.worked[runs][:, kept].shape, len(curves.ks)), np.nan)
-            if not np.isnan(curves.worked).any():
-                asked = curves.worked[runs][:, kept]
-                worked = np.stack([pass_at_k(curves.n, row, curves.ks) for row in asked])
+            worked = known[runs][:, kept]
             low, high = interval_of_share(worked, draws, groups=None if stratum else curves.groups)
             chance = curves.chance[runs][:, kept].reshape(-1, len(curves.ks))
             yield {

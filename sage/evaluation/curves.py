@@ -26,6 +26,8 @@ POOLED = -1
 NO_SEED = -2
 """The `train_seed` of a single policy of which no training seed is known: it is compared with each
 run of another."""
+LEVEL = 0.05
+"""A difference is significant where its p, adjusted where there are several, is below this."""
 
 ANSWERS, WORKING = "pass@k", "worked@k"
 """The `metric` of a comparison: what counts is a right answer, or one with correct working."""
@@ -61,7 +63,7 @@ class Curves:
         if np.isnan(self.worked).any():
             return None
         worked = self.worked.astype(int)
-        values = np.stack([pass_at_k(self.n, row, self.ks) for row in worked])
+        values = pass_at_k(self.n, worked, self.ks)
         return replace(self, correct=worked, values=values)
 
     def same_as(self, other: Curves) -> bool:
@@ -172,6 +174,6 @@ def _curves(key: tuple[object, ...], rows: pd.DataFrame) -> Curves:
         np.stack([run[name].to_numpy() for run in runs.values()]) for name in ("correct", "worked")
     )
     chance = np.array([[*map(np.asarray, run["chance"])] for run in runs.values()])
-    values = np.stack([pass_at_k(n, row, ks) for row in correct])
+    values = pass_at_k(n, correct, ks)
     groups = groups_of(list(first["cluster"]), list(first["stratum"]))
     return Curves(tuple(runs), problems, n, ks, correct, worked, values, chance, groups)

@@ -73,7 +73,7 @@ def history_frame(histories: Histories) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def recorded(history: History, key: str, run: str) -> np.ndarray:
+def by_step(history: History, key: str, run: str) -> np.ndarray:
     """A quantity by step, `[T]`. Raises ValueError that names the `run` if a step lacks it."""
     lacking = [int(row["step"]) for row in history if key not in row]
     if lacking:

@@ -20,11 +20,15 @@ from sage.evaluation.counts import RUN, counts_table
 from sage.evaluation.curves import POOLED, Curves, Run, Samples, run_of, run_table
 from sage.evaluation.intervals import ends_of_share, mean_of, parts_of_share
 from sage.evaluation.support import support_table
+from sage.grading import STATUSES
 from sage.problems.record import read_problems
 from sage.runtime.files import atomic_directory, atomic_file
 from sage.runtime.tables import read_frame, read_frames
 
 __all__ = ["POOLED", "TABLES", "Run", "join_metrics", "of_counts", "run_of", "write_metrics"]
+
+RATED: list[str] = [*STATUSES, "truncated"]
+"""Statuses of a completion. A truncated one also has another status."""
 
 _COLUMNS = ["problem_id", "eval_seed", "sample_index", "answer", "status", "finish_reason"]
 
@@ -151,16 +155,15 @@ def _reading(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def rates_table(samples: Samples) -> pd.DataFrame:
-    """Share of samples per grading status, and of truncated ones, per run.
+    """Share of samples per status (RATED), per run.
 
     Columns: model, algorithm, train_seed, benchmark, status, share, n_samples (of the run).
     """
-    statuses = ["correct", "wrong", "unparsed", "timeout", "gold_unparsed", "truncated"]
     frames = []
     for run, frame in samples.items():
-        shares = frame["status"].value_counts(normalize=True).reindex(statuses, fill_value=0.0)
+        shares = frame["status"].value_counts(normalize=True).reindex(RATED, fill_value=0.0)
         shares["truncated"] = (frame["finish_reason"] == "length").mean()
-        columns = {"status": statuses, "share": shares.to_numpy(), "n_samples": len(frame)}
+        columns = {"status": RATED, "share": shares.to_numpy(), "n_samples": len(frame)}
         frames.append(pd.DataFrame(dict(zip(RUN, run, strict=True)) | columns))
     return pd.concat(frames, ignore_index=True)
 

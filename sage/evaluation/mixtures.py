@@ -39,12 +39,13 @@ def mixture_pass_at_k(
     if not 0 <= share <= 1:
         raise ValueError(f"share {share:g} of a mixture, not 0 to 1")
     ks = np.arange(1, k + 1)
-    fails = [
-        np.concatenate([np.ones((len(counts), 1)), 1 - pass_at_k(n, counts, ks)], axis=1)
-        for counts in (base, *trained)
-    ]
+    of_base, of_trained = (
+        np.concatenate([np.ones((*counts.shape, 1)), 1 - pass_at_k(n, counts, ks)], axis=-1)
+        for counts in (base, trained)
+    )
     weights = binom.pmf(np.arange(k + 1), k, share)
-    return 1 - np.stack([(weights * fails[0] * each[:, ::-1]).sum(axis=1) for each in fails[1:]])
+    covered: np.ndarray = 1 - (weights * of_base * of_trained[..., ::-1]).sum(axis=-1)
+    return covered
 
 
 def equal_accuracy(
@@ -120,7 +121,7 @@ def beside_mixture(
         raise ValueError(f"runs of {own.shape} beside {other.shape} and a base of {base.shape}")
     weights = np.ones(len(base)) if weights is None else weights
     accuracy, other_accuracy, base_accuracy = (weights * each / n for each in (own, other, base))
-    coverage = np.stack([pass_at_k(n, run, np.array([k]))[:, 0] for run in own])
+    coverage = pass_at_k(n, own, np.array([k]))[..., 0]
     gap = float(other_accuracy.mean() - base_accuracy.mean())
     share = float(other_accuracy.mean() - accuracy.mean()) / gap if gap else np.nan
     end = float(np.clip(np.round(share), 0.0, 1.0))

@@ -14,7 +14,7 @@ import pandas as pd
 
 
 def pass_at_k(n: int | np.ndarray, correct: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """pass@k of each problem: `[P]` counts out of `n` and `[K]` values of k to `[P, K]`.
+    """pass@k of each problem: `[..., P]` counts out of `n` and `[K]` values of k to `[..., P, K]`.
 
     `n` is one number or `[P]`, then with NaN where k exceeds a problem's n. Raises ValueError
     unless 0 <= correct <= n, and k is a whole number from 1 to the largest n.
@@ -34,7 +34,7 @@ def pass_at_k(n: int | np.ndarray, correct: np.ndarray, ks: np.ndarray) -> np.nd
         left = np.maximum(samples - j, 1)
         all_wrong *= np.maximum(left - counts, 0) / left
         table[:, ks == j + 1] = np.where(samples > j, 1.0 - all_wrong, np.nan)[:, None]
-    return table[place]
+    return table[place.reshape(correct.shape)]
 
 
 def powers_of_two(n: int) -> np.ndarray:
@@ -69,7 +69,7 @@ def pass_at_k_with_intervals(correct: Any, ks: Any = None, draws: int = 10_000) 
     runs, problems, n = verdicts.shape
     chosen = powers_of_two(n) if ks is None else np.asarray(ks)
     counts = verdicts.sum(axis=2).astype(int)
-    values = np.stack([pass_at_k(n, row, chosen) for row in counts])
+    values = pass_at_k(n, counts, chosen)
     low, high = interval_of_share(values, draws)
     sizes = {"n_runs": runs, "n_problems": problems, "n_samples": n}
     value = values.mean(axis=(0, 1))

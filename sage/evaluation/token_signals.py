@@ -11,11 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from tqdm import tqdm
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from sage.problems.record import Problem
+from sage.prompting import prompt_ids
 
 Ids = Sequence[int]
+Signal = tuple[np.ndarray, np.ndarray]
+"""Log-probabilities and entropies of a completion's tokens, in nats, float32 `[T]` each."""
+
+
+def signals_of(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[Problem],
+    samples: pd.DataFrame,
+) -> list[Signal]:
+    """`token_signals` of samples (columns problem_id and token_ids) as answers to `problems`."""
+    prompts = {problem.problem_id: prompt_ids(tokenizer, problem.problem) for problem in problems}
+    asked = [prompts[name] for name in samples["problem_id"]]
+    return token_signals(model, asked, [list(ids) for ids in samples["token_ids"]])
 
 
 def token_signals(
@@ -24,8 +42,8 @@ def token_signals(
     completions: Sequence[Ids],
     batch_tokens: int = 16_384,
     chunk_logits: int = 2**27,
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(log-probabilities, entropies) in nats of each completion's tokens, float32 `[T]` each.
+) -> list[Signal]:
+    """The signals of each completion's tokens.
 
     The entropy is that of the distribution that the token was drawn from. The prompt and the
     completion of a pair are token ids. A batch holds at most `batch_tokens` positions (or one
@@ -69,7 +87,7 @@ def length_sorted(lengths: Sequence[int], batch_tokens: int, most_rows: int) -> 
 @torch.inference_mode()
 def _read(
     model: PreTrainedModel, pairs: Sequence[tuple[Ids, Ids]], chunk_logits: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
+) -> list[Signal]:
     """Log-probabilities and entropies of the completions of one batch.
 
     Padding is on the right, where real tokens do not attend to it, so no mask is needed.

@@ -3,7 +3,7 @@
 The study's types, the rules and targets, the page and the partial page, LaTeX, captions, plan and
 claims all find a kind here. A kind of your own is `kind: my_tables:Mine`: a subclass of
 `sage.exhibits.kind.Kind` in a file beside the Snakefile. The rules and the partial report make
-files by the same functions (`measure`, `write_table`, `write_figure`), so both show the same
+files by the same functions (`measure`, `write_piece`), so both show the same
 numbers.
 """
 
@@ -179,7 +179,7 @@ def measure(
         kind.measure(Measuring(files, settings, temporary, device, shards, manifest))
 
 
-def write_table(
+def write_piece(
     study: ResolvedStudy,
     exhibit: str,
     suffix: str,
@@ -187,13 +187,19 @@ def write_table(
     paper: Path,
     output: Path,
 ) -> None:
-    """Write one table of an exhibit as the CSV file `output`, with LaTeX and JSON beside it.
+    """Write one table or figure of an exhibit, as its `output` says.
 
-    `measured` are the folders of its frames (`frames_of`).
+    A table is a CSV file with LaTeX and JSON beside it, a figure an SVG file with a PDF. `measured`
+    are the folders of the exhibit's frames (`frames_of`).
     """
+    display = Display(study, exhibit, measured, paper)
+    if output.suffix == ".svg":
+        from sage.rendering.style import draw_figure
+
+        draw_figure(partial(shows(study, exhibit).figures()[suffix], display), output)
+        return
     from sage.rendering.documents import write_document
 
-    display = Display(study, exhibit, measured, paper)
     if suffix == PAPER:
         from sage.exhibits.paper_values import paper_document
 
@@ -201,18 +207,3 @@ def write_table(
     else:
         document = shows(study, exhibit).tables()[suffix](display)
     write_document(document, output)
-
-
-def write_figure(
-    study: ResolvedStudy,
-    exhibit: str,
-    suffix: str,
-    measured: Sequence[Path],
-    paper: Path,
-    output: Path,
-) -> None:
-    """Draw one figure of an exhibit as the SVG file `output`, with a PDF beside it."""
-    from sage.rendering.style import draw_figure
-
-    display = Display(study, exhibit, measured, paper)
-    draw_figure(partial(shows(study, exhibit).figures()[suffix], display), output)

@@ -10,6 +10,7 @@ correct sample among n, both as mean and standard deviation over evaluation seed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -42,7 +43,6 @@ from sage.rendering.table import (
     points_cell,
     share_cell,
     table_of,
-    titled,
     titled_by,
 )
 
@@ -84,9 +84,9 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
                 title, start = display.titles[benchmark], f"{benchmark} pass@{k}"
                 columns.append((title, f"pass@{k}", partial(estimate_cell, start)))
                 columns.append((title, "Δ", partial(_delta_cell, start)))
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
         caption = _caption(rows, compared(comparisons, display)["n_tests"], display)
-        return TableDocument(frame, table, caption, flat=_flat_cells(frame, display))
+        document = display.document(frame, columns, caption)
+        return replace(document, flat=_flat_cells(frame, display))
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         """pass@k by the paper's estimator, by benchmark, with its standard deviation over
@@ -98,12 +98,9 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
 
 
 def accuracy_frame(rows: pd.DataFrame, comparisons: pd.DataFrame, display: Display) -> pd.DataFrame:
-    """The frame of an accuracy exhibit: a row for each method, in the exhibit's order.
-
-    `rows` are pooled. Columns: `algorithm`, `title`, then for each benchmark and k (1 and the
-    primary k, see `shown_ks`) ``{benchmark} pass@{k} value``, ``… low``, ``… high`` (shares in
-    [0, 1]; NaN if a run is missing), ``… mark`` (BEST, TIE or empty), and ``… delta``, ``… delta
-    low``, ``… delta high``: the paired difference from `display.baseline` with its interval.
+    """A row for each method, from pooled `rows`: for each benchmark and k (`shown_ks`)
+    ``{benchmark} pass@{k} value``, ``… low``, ``… high``, ``… mark`` (`estimate_columns`), and
+    ``… delta``, ``… delta low``, ``… delta high``: the paired difference from `display.baseline`.
 
     With several benchmarks the group `average` follows, up to the k that all share. Its interval
     is computed as a claim's contrast over the same benchmarks (`sage.evaluation.comparisons`). The
@@ -254,13 +251,8 @@ def reading_table(display: Display) -> TableDocument:
 
 
 def _reading_frame(display: Display) -> pd.DataFrame:
-    """READING, a row for each benchmark, algorithm and k of the accuracy table.
-
-    `value`, `low` and `high` are the unbiased estimate with its interval. `reading` and `std` are
-    the paper's estimate over `n_eval_seeds` evaluation seeds of all training runs (`std` is that
-    within a run, NaN if a run has one evaluation seed). Shares are in [0, 1], NaN if a run is
-    missing.
-    """
+    """READING, a row for each benchmark, algorithm and k: the unbiased estimate with its interval,
+    and the paper's with its `std` within a run (NaN for one evaluation seed)."""
     rows = pooled(display.frame("pass_at_k"), display)
     read = pooled(display.frame("paper_reading"), display)
     frames = []

@@ -45,13 +45,19 @@ class CaseStudyText(ExhibitOfRows, Kind):
         return {"algorithms": self.rows_of(study)}
 
     def measure(self, job: Measuring) -> None:
-        """Write the case as JSON; `null` if no problem is solved by every method."""
-        write_case(
-            samples=job.files["samples"],
-            problems=job.file("problems"),
-            algorithms=job.settings["algorithms"],
-            output=job.folder / CASE,
-        )
+        """Write the case as JSON; `null` if no problem is solved by every method.
+
+        The first training seed of every method is used. Raises ValueError for a method without
+        samples.
+        """
+        last_first = sorted(job.files["samples"], key=run_of, reverse=True)
+        first = {run_of(path)[1]: path for path in last_first}
+        if lacking := set(job.settings["algorithms"]) - set(first):
+            raise ValueError(f"no samples of {', '.join(sorted(lacking))}; there are {[*first]}")
+        frames = {row: read_frame(first[row], _COLUMNS) for row in job.settings["algorithms"]}
+        case = select_case(frames, read_problems(job.file("problems")))
+        text = json.dumps(case and asdict(case), ensure_ascii=False, indent=1)
+        write_text_atomic(job.folder / CASE, text + "\n")
 
 
 @dataclass(frozen=True)
@@ -111,30 +117,8 @@ def select_case(
     )
 
 
-def write_case(
-    samples: Sequence[Path], problems: Path, algorithms: Sequence[str], output: Path
-) -> None:
-    """Choose a case from the sample files of one model and benchmark and write it as JSON.
-
-    The first training seed of every method is used. If no problem is solved by all, the file
-    holds `null`. Raises ValueError for a method without a file.
-    """
-    files = {run_of(path)[1:3]: path for path in samples}
-    frames = {}
-    for algorithm in algorithms:
-        seeds = sorted(seed for name, seed in files if name == algorithm)
-        if not seeds:
-            raise ValueError(
-                f"no samples of {algorithm!r}; there are {', '.join(name for name, _ in files)}"
-            )
-        frames[algorithm] = read_frame(files[algorithm, seeds[0]], columns=_COLUMNS)
-    case = select_case(frames, read_problems(problems))
-    content = asdict(case) if case else None
-    write_text_atomic(output, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-
-
 def read_case(path: Path) -> CaseStudy | None:
-    """Read what `write_case` wrote."""
+    """Read what `CaseStudyText.measure` wrote."""
     content = json.loads(path.read_text(encoding="utf-8"))
     if content is None:
         return None

@@ -50,7 +50,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         """The curves of a few methods together; thin lines are single training runs."""
         from sage.rendering.style import (
             add_legend,
-            band,
+            draw_band,
             draw_lines,
             in_percent,
             panels_of,
@@ -68,7 +68,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
                 axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
             for name in names:
-                band(axes, here[here["algorithm"] == name], styles[name].hex)
+                draw_band(axes, here[here["algorithm"] == name], "k", styles[name].hex)
             draw_lines(axes, here, "k", "value", names, styles)
             powers_of_two(axes, here["k"])
             in_percent(axes.yaxis)
@@ -79,7 +79,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
 
     def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:
         """A panel for each benchmark and method: its difference from the base, in points."""
-        from sage.rendering.style import band, draw_lines, grid_of_panels, powers_of_two
+        from sage.rendering.style import draw_band, draw_lines, grid_of_panels, powers_of_two
 
         styles, first = line_styles(display.study), names[0]
         apart = differences(display.frame("comparisons"), display, BASE)
@@ -93,7 +93,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             own, other = (here[here["algorithm"] == one] for one in (name, first))
             axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
             axes.plot(other["k"], other["value"], color=PALETTE["grey"][0], lw=1.0)
-            band(axes, own, styles[name].hex)
+            draw_band(axes, own, "k", styles[name].hex)
             draw_lines(axes, own, "k", "value", [name], styles)
             powers_of_two(axes, here["k"])
             title = textwrap.fill(display.title(name), 28)

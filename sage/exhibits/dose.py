@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -12,12 +11,12 @@ import pandas as pd
 from pydantic import Field
 
 from sage.exhibits.ablation import faults_of_varied
-from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
+from sage.exhibits.kind import Display, Findings, Kind, Measuring
 from sage.fields import Name, PositiveFloat
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
-from sage.rendering.numbers import NONE, interval_of_points, percent, points
+from sage.rendering.numbers import interval_of_points, number_text, percent, points
 from sage.rendering.table import (
     Cell,
     Column,
@@ -28,7 +27,6 @@ from sage.rendering.table import (
     titled,
     titled_by,
 )
-from sage.results import Results
 from sage.study import Algorithm, ResolvedStudy
 from sage.study.exhibit import Surroundings
 
@@ -73,7 +71,7 @@ class DoseFigure(Kind):
     benchmark: Name
     """the problem set"""
 
-    needs: ClassVar[tuple[str, ...]] = ("policies",)
+    needs: ClassVar[tuple[str, ...]] = ("policies", "evaluated")
     needs_rl: ClassVar[bool] = True
     tells: ClassVar[tuple[str, ...]] = ("_slopes", "")
     measured_by: ClassVar[tuple[str, ...]] = ("sage.exhibits.dose_effects",)
@@ -98,9 +96,6 @@ class DoseFigure(Kind):
         """Method, KL weight and strength of each cell; None is the control."""
         return itertools.product(self.algorithms, self.kl_coefficients, (None, *self.values))
 
-    def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        return [(self.model, self.benchmark)]
-
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:
         """A method for each cell, and one without a guide for each KL weight."""
         rows = {}
@@ -122,10 +117,6 @@ class DoseFigure(Kind):
             key = f"algorithms[{place}]"
             yield from faults_of_varied(around, name, key, {"setting": self.setting})
 
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        evaluated = [results.evaluated(self.model, self.benchmark)]
-        return {**super().inputs(study, results, name), "evaluated": evaluated}
-
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         cells = [
             {
@@ -146,13 +137,10 @@ class DoseFigure(Kind):
         from sage.evaluation.histories import read_histories
         from sage.exhibits.dose_effects import Cell as DoseCell
         from sage.exhibits.dose_effects import dose_tables
-        from sage.runtime.tables import read_frame
 
-        counts = read_frame(job.file("evaluated") / "counts.parquet")
         cells = [DoseCell(**cell) for cell in job.settings["cells"]]
-        named = {name for cell in cells for name in (cell.guided, cell.plain)}
         effects, slopes = dose_tables(
-            counts[counts["algorithm"].isin(named)],
+            job.counts({name for cell in cells for name in (cell.guided, cell.plain)}),
             read_histories(job.files["policies"]),
             cells,
             job.settings["ks"],
@@ -244,7 +232,9 @@ class DoseFigure(Kind):
     def figure(self, display: Display) -> Figure:
         """Effects over the dose: a column for each estimator, pass@1 above pass@k."""
         from matplotlib.figure import Figure
-        from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+        from matplotlib.ticker import LogLocator
+
+        from sage.rendering.style import plain_ticks
 
         frame = display.frame("effects")
         frame = frame[frame["guide_dose"] > 0]
@@ -260,9 +250,7 @@ class DoseFigure(Kind):
                 axes.axhline(0, color=PALETTE["grey"][0], lw=0.8)
                 axes.set(xscale="log", xlabel="dose of the guide (SDs of the advantages)")
                 axes.set(ylabel=f"Δ pass@{k} (points)", title=_title(estimator))
-                axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                axes.xaxis.set_minor_locator(NullLocator())
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda dose, _: f"{dose:g}"))
+                plain_ticks(axes.xaxis, LogLocator(subs=(1.0, 2.0, 5.0)))
                 axes.tick_params(labelbottom=True)  # the page shows each panel by itself
         if estimators:
             legend = panels[0, 0].get_legend_handles_labels()
@@ -310,8 +298,7 @@ def _adds(what: str, value: float, low: float, high: float) -> str:
 
 
 def _dose(name: str, row: Record) -> str:
-    dose = float(next(iter(row.values()))[name])
-    return NONE if math.isnan(dose) else f"{dose:.3f}"
+    return number_text(next(iter(row.values()))[name], ".3f")
 
 
 def _without(k: int, row: Record) -> str:

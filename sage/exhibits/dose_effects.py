@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import Curves, curves_of, right_counts
+from sage.evaluation.curves import curves_of, paired_runs, right_counts
 from sage.evaluation.histories import History
 from sage.evaluation.intervals import Groups, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
@@ -57,27 +57,22 @@ def dose_tables(
     and its control share no training seed.
     """
     curves = {algorithm: each for (_, algorithm, _), each in curves_of(counts).items()}
-    effects = []
+    effects, groups = [], None  # the same in all cells, which share their problems
     differences: dict[str, list[tuple[float, dict[int, np.ndarray]]]] = {}
-    groups: Groups | None = None  # the same in all cells, which share their problems
     right, worked = right_counts(curves)
     for cell in cells:
-        one, other, seeds = _paired(cell, curves)
-        values = [
-            np.stack([pass_at_k(one.n, run, np.array(ks)) for run in right[name][places]])
-            for name, places in (
-                (cell.guided, [one.seeds.index(seed) for seed in seeds]),
-                (cell.plain, [other.seeds.index(seed) for seed in seeds]),
-            )
-        ]
-        change = values[0] - values[1]
+        names = cell.guided, cell.plain
+        seeds, *places = paired_runs(*((name, curves[name].seeds) for name in names))
+        n, groups = curves[cell.guided].n, curves[cell.guided].groups
+        guided, plain = (
+            pass_at_k(n, right[name][place], np.array(ks))
+            for name, place in zip(names, places, strict=True)
+        )
         dose = _training(histories, cell.guided, seeds)
-        mean = mean_of([parts_of(change, draws, groups=one.groups)])
+        mean = mean_of([parts_of(guided - plain, draws, groups=groups)])
         low, high = mean.interval()
-        by_seed = dict(zip(seeds, change, strict=True))
+        by_seed = dict(zip(seeds, guided - plain, strict=True))
         differences.setdefault(cell.estimator, []).append((dose["guide_dose"], by_seed))
-        groups = one.groups
-        guided, plain = (each.mean(axis=(0, 1)) for each in values)
         columns = {
             "estimator": cell.estimator,
             "kl_coefficient": cell.kl_coefficient,
@@ -89,8 +84,8 @@ def dose_tables(
             "value": mean.value,
             "low": low,
             "high": high,
-            "with_guide": guided,
-            "without": plain,
+            "with_guide": guided.mean(axis=(0, 1)),
+            "without": plain.mean(axis=(0, 1)),
             "n_seeds": len(seeds),
         }
         effects.append(pd.DataFrame(columns | dose))
@@ -98,20 +93,11 @@ def dose_tables(
         _slopes(pairs, ks, draws, groups).assign(estimator=estimator, worked=worked)
         for estimator, pairs in differences.items()
     ]
-    return _joined(effects, EFFECTS), _joined(slopes, SLOPES)
-
-
-def _joined(frames: Sequence[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    kept = [frame for frame in frames if len(frame)]
-    return pd.concat(kept or [pd.DataFrame(columns=columns)], ignore_index=True)[columns]
-
-
-def _paired(cell: Cell, curves: Mapping[str, Curves]) -> tuple[Curves, Curves, list[int]]:
-    one, other = curves[cell.guided], curves[cell.plain]
-    seeds = [seed for seed in one.seeds if seed in other.seeds]
-    if not seeds:
-        raise ValueError(f"{cell.guided} and {cell.plain}: no training seed in common")
-    return one, other, seeds
+    kept = [each for each in slopes if len(each)] or [pd.DataFrame(columns=SLOPES)]
+    return (
+        pd.concat(effects, ignore_index=True)[EFFECTS],
+        pd.concat(kept, ignore_index=True)[SLOPES],
+    )
 
 
 def _training(

@@ -36,17 +36,11 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
     benchmark: Name
     """the problem set"""
 
-    needs: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ("evaluated",)
     measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.mixtures",)
 
     def named(self) -> list[str]:
         return [*super().named(), self.baseline]
-
-    def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:
-        return [(self.model, self.benchmark)]
-
-    def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        return {"evaluated": [results.evaluated(self.model, self.benchmark)]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {
@@ -57,13 +51,10 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
 
     def measure(self, job: Measuring) -> None:
         from sage.evaluation.mixtures import equal_accuracy
-        from sage.runtime.tables import read_frame
 
-        rows, settings = job.settings["rows"], job.settings
-        counts = read_frame(job.file("evaluated") / "counts.parquet")
-        counts = counts[counts["algorithm"].isin({BASE, self.baseline, *rows})]
-        table = equal_accuracy(counts, self.baseline, rows, settings["k"], settings["bootstrap"])
-        job.write(equal_accuracy=table)
+        rows, k, draws = (job.settings[name] for name in ("rows", "k", "bootstrap"))
+        counts = job.counts({BASE, self.baseline, *rows})
+        job.write(equal_accuracy=equal_accuracy(counts, self.baseline, rows, k, draws))
 
     def table(self, display: Display) -> TableDocument:
         frame = display.ordered(display.frame("equal_accuracy"))
@@ -75,7 +66,6 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             ("Mixture", f"pass@{k}", lambda row: _mixed("mixture", row)),
             ("", "method − mixture", lambda row: points_cell(*(row[end] for end in PARTS))),
         ]
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
         counted = "correct working" if frame["worked"].all() else "correct answers"
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@1 and pass@{k} of "
@@ -85,7 +75,7 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
             "no training of its own. –: no mixture is as accurate, for the method is more than "
             f"{display.title(self.baseline)} (same seeds), or less than the base."
         )
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption)
 
 
 def _mixed(name: str, row: Record) -> str:
@@ -110,6 +100,7 @@ class CostFreeBaselines(EqualAccuracyTable):
 
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("evaluated", "base", "problems")
     tells: ClassVar[tuple[str, ...]] = ("",)
     measured_by: ClassVar[tuple[str, ...]] = (
         "sage.evaluation.mixtures",
@@ -126,13 +117,9 @@ class CostFreeBaselines(EqualAccuracyTable):
         return self.snapshots
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        """The counts of its benchmark, and what the baseline's policies are sampled with."""
-        return {
-            **super().inputs(study, results, name),
-            "base": [results.rl_start(self.model)],
-            "problems": [results.problems(self.benchmark)],
-            "policies": [results.policy(run) for run in study.runs_of(self.model, self.baseline)],
-        }
+        """The policies are the baseline's."""
+        own = [results.policy(run) for run in study.runs_of(self.model, self.baseline)]
+        return {**super().inputs(study, results, name), "policies": own}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         draws = study.evaluation(self.model).draws()
@@ -143,21 +130,17 @@ class CostFreeBaselines(EqualAccuracyTable):
         the counts that were `drawn`."""
         from sage.evaluation.mixtures import equal_accuracy, mixture_line
         from sage.evaluation.snapshots import rival_counts
-        from sage.runtime.tables import read_frame
 
+        rows, k, draws = (job.settings[name] for name in ("rows", "k", "bootstrap"))
         sampler = job.snapshot_sampler(self.model, self.benchmark)
         drawn, tokens = rival_counts(
             sampler, job.files["policies"], self.snapshots, self.temperatures
         )
-        settings, counts = job.settings, read_frame(job.file("evaluated") / "counts.parquet")
-        kept = counts["algorithm"].isin({BASE, self.baseline, *settings["rows"]})
-        counts = pd.concat([counts[kept], drawn], ignore_index=True)
-        rows = [*settings["rows"], *dict.fromkeys(drawn["algorithm"])]
-        k = settings["k"]
+        counts = job.counts({BASE, self.baseline, *rows})
+        counts = pd.concat([counts, drawn], ignore_index=True)
+        rows = [*rows, *dict.fromkeys(drawn["algorithm"])]
         job.write(
-            cost_free_baselines=equal_accuracy(
-                counts, self.baseline, rows, k, settings["bootstrap"]
-            ),
+            cost_free_baselines=equal_accuracy(counts, self.baseline, rows, k, draws),
             mixtures=mixture_line(counts, self.baseline, k),
             drawn=drawn,
         )

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
+from sage.evaluation.curves import run_of
 from sage.evaluation.histories import Histories, History, read_histories
 from sage.exhibits.kind import Display, Measuring
 from sage.exhibits.pooled_pass_at_k import (
@@ -34,15 +34,12 @@ from sage.exhibits.pooled_pass_at_k import (
 )
 from sage.fields import Name, Positive
 from sage.rendering.labels import interval_name, problems_worth, seeds_said
-from sage.rendering.numbers import NONE
-from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled
+from sage.rendering.numbers import NONE, number_text
+from sage.rendering.table import Cell, Column, Record, TableDocument
 from sage.results import run_at
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows
-
-if TYPE_CHECKING:
-    from sage.evaluation.snapshots import SnapshotSampler
 
 COLUMNS = ["algorithm", "train_seed", "steps", "tokens", "budget", "step", "step_tokens"]
 
@@ -86,25 +83,33 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         return {"evaluation": evaluation.draws(), "bootstrap": evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        """Write `moments`, and pass@k and comparisons of the second of MOMENTS."""
-        tokens = write_equal_tokens(
-            job.snapshot_sampler(self.model, self.benchmark),
-            samples=job.files["samples"],
-            policies=job.files["policies"],
-            count=self.snapshots,
-            bootstrap=job.settings["bootstrap"],
-            folder=job.folder,
-        )
+        """Write `moments`, and pass@k and comparisons of the second of MOMENTS.
+
+        Runs whose snapshot is the last one are not sampled again.
+        """
+        from sage.evaluation.metrics import write_metrics
+        from sage.evaluation.snapshots import snapshots_of
+
+        policies, tokens = job.files["policies"], 0
+        kept = {
+            run_at(policy)[1:]: dict(snapshots_of(policy, self.snapshots)) for policy in policies
+        }
+        chosen = moments(read_histories(policies), {run: [*steps] for run, steps in kept.items()})
+        sampler = job.snapshot_sampler(self.model, self.benchmark)
+        at_budget = {run_of(path)[1:3]: path for path in job.files["samples"]}
+        for row in chosen[chosen["step"] != chosen["steps"]].to_dict("records"):
+            run = row["algorithm"], row["train_seed"]
+            at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
+            tokens += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
+        tables, place = ("pass_at_k", "comparisons"), job.folder / MOMENTS["tokens"]
+        write_metrics([*at_budget.values()], job.settings["bootstrap"], place, tables)
+        job.write(moments=chosen)
         job.write_manifest(tokens)
 
     def table(self, display: Display) -> TableDocument:
-        """A row for each method, at both moments.
-
-        Columns: `algorithm`, `title`; for each of MOMENTS and each k (1 and the exhibit's)
-        ``{moment} pass@{k} value``, ``… low``, ``… high`` (shares; NaN if a run is missing) and
-        ``… mark``; for `steps`, `tokens`, `step` and `step_tokens` the mean over training seeds,
-        ``… low`` and ``… high`` the smallest and the largest; and `budget` (tokens). The base has
-        no such numbers: NaN.
+        """A row for each method: ``{moment} pass@{k} value``, ``… low``, ``… high``, ``… mark``
+        (`estimate_columns`) for MOMENTS and both k, then `steps`, `tokens`, `step`, `step_tokens`,
+        each with ``… low`` and ``… high``, and `budget`. What a method has no number for is NaN.
         """
         blocks: list[pd.DataFrame] = []
         columns: list[Column] = []
@@ -128,14 +133,14 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
         for ending, counts in (("", runs.mean()), (" low", runs.min()), (" high", runs.max())):
             blocks.append(counts.astype(float).add_suffix(ending))
         frame = display.by_method(blocks).assign(budget=float(moments["budget"].iloc[0]))
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
         of_end = pooled(display.frame("pass_at_k"), display)
-        return TableDocument(frame, table, self._caption(of_end, moments, display))
+        return display.document(frame, columns, self._caption(of_end, moments, display))
 
     def _caption(self, rows: pd.DataFrame, moments: pd.DataFrame, display: Display) -> str:
         """The budget, how near the snapshots are to it, intervals and marks."""
         budget = float(moments["budget"].iloc[0])
-        distance = (moments["step_tokens"] / budget - 1.0) * 100
+        distances = (moments["step_tokens"] / budget - 1.0) * 100
+        near, far = (number_text(each, "+.1f") for each in (distances.min(), distances.max()))
         falling = display.study.rl(self.model).schedule == "linear"
         early = ", and where they come before the end, the learning rate has not yet fallen to 0"
         runs = numbers_of_runs(rows)
@@ -144,12 +149,11 @@ class EqualTokensTable(WithCoverage, ExhibitOfRows, ShowsPassAtK):
             f"unbiased estimate from {display.evaluation.samples} samples per problem. Equal "
             f"steps: the final policies. Equal tokens: of {self.snapshots} snapshots of each run "
             f"the one nearest to {_millions(budget)} million completion tokens, the most that "
-            f"every run has drawn in training; the snapshots are between {_signed(distance.min())} "
-            f"% and {_signed(distance.max())} % away from it{early if falling else ''}. Tokens: "
-            "completion tokens drawn so far, in millions, dropped rollouts among them. Steps and "
-            "tokens are means over training seeds, with their range. Below each pass@k: "
-            f"{interval_name(runs)}. {seeds_said(runs)} "
-            f"{problems_worth(sizes(rows, display))} "
+            f"every run has drawn in training; the snapshots are between {near} % and {far} % away "
+            f"from it{early if falling else ''}. Tokens: completion tokens drawn so far, in "
+            "millions, dropped rollouts among them. Steps and tokens are means over training "
+            f"seeds, with their range. Below each pass@k: {interval_name(runs)}. "
+            f"{seeds_said(runs)} {problems_worth(sizes(rows, display))} "
             f"{marks_said('', 'all comparisons of that column')}"
         )
 
@@ -164,10 +168,6 @@ def _range_cell(name: str, text: Callable[[float], str], row: Record) -> Cell:
 
 def _millions(tokens: float) -> str:
     return f"{tokens / 1e6:.3g}"
-
-
-def _signed(percent: float) -> str:
-    return f"{percent:+.1f}".replace("-", "\u2212")
 
 
 def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]]) -> pd.DataFrame:
@@ -187,39 +187,6 @@ def moments(histories: Histories, kept: Mapping[tuple[str, int], Sequence[int]])
         last = max(tokens)
         rows.append((algorithm, seed, last, tokens[last], budget, step, tokens[step]))
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def write_equal_tokens(
-    sampler: SnapshotSampler,
-    samples: Sequence[Path],
-    policies: Sequence[Path],
-    count: int,
-    bootstrap: int,
-    folder: Path,
-) -> int:
-    """Sample every run at the budget and write the frames into `folder`; the tokens drawn for it.
-
-    `samples` are the files of the final policies, .../{algorithm}/seed{seed}/{benchmark}.parquet,
-    `policies` their folders, with `count` snapshots. Runs whose snapshot is the last one are not
-    sampled again. Frames: `moments`, and at the budget `tokens/pass_at_k` and `tokens/comparisons`,
-    with intervals from `bootstrap` resamples.
-    """
-    from sage.evaluation.metrics import write_metrics
-    from sage.evaluation.snapshots import snapshots_of
-
-    histories = read_histories(policies)
-    kept = {run_at(policy)[1:]: dict(snapshots_of(policy, count)) for policy in policies}
-    chosen = moments(histories, {run: list(steps) for run, steps in kept.items()})
-    at_budget, drawn = {run_at(path.parent)[1:]: path for path in samples}, 0
-    for row in chosen.to_dict("records"):
-        run = row["algorithm"], row["train_seed"]
-        if row["step"] != row["steps"]:
-            at_budget[run] = sampler.samples(kept[run][row["step"]], *run, row["step"])
-            drawn += int(read_frame(at_budget[run], ["n_tokens"])["n_tokens"].sum())
-    tables = ("pass_at_k", "comparisons")
-    write_metrics([*at_budget.values()], bootstrap, folder / "tokens", tables)
-    chosen.to_parquet(folder / "moments.parquet", index=False)
-    return drawn
 
 
 def _drawn(run: tuple[str, int], history: History) -> dict[int, float]:

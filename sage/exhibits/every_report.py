@@ -13,22 +13,12 @@ import pandas as pd
 
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
+from sage.evaluation.metrics import RATED
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import benchmark_titles
-from sage.rendering.numbers import NONE, grouped, percent
+from sage.rendering.numbers import NONE, grouped, number_text, percent
 from sage.rendering.table import Cell, Column, Record, TableDocument, share_cell, table_of, titled
 from sage.study import ResolvedStudy
-
-_STATUS_TITLES = {
-    "correct": "Correct",
-    "wrong": "Wrong",
-    "unparsed": "Unparsed",
-    "timeout": "Timeout",
-    "gold_unparsed": "No reference",
-    "truncated": "Truncated",
-}
-STATUSES = tuple(_STATUS_TITLES)
-"""The statuses of a completion. A truncated one also has another status."""
 
 _ALWAYS = ("correct", "wrong", "unparsed", "truncated")
 """Statuses whose columns are shown even if they are empty."""
@@ -76,8 +66,9 @@ class GradingTable(OfWholeStudy):
     def table(self, display: Display) -> TableDocument:
         """In percent, without columns of zeros."""
         frame = grading_table(display.frame("rates"))
-        statuses = [name for name in STATUSES if name in _ALWAYS or frame[name].any()]
-        columns = [(_STATUS_TITLES[name], partial(_share, name)) for name in statuses]
+        statuses = [name for name in RATED if name in _ALWAYS or frame[name].any()]
+        titles = {"gold_unparsed": "No reference"}
+        columns = [(titles.get(s, s.capitalize()), partial(_share, s)) for s in statuses]
         caption = (
             "Percentage of a method’s completions by status, pooled over training seeds. "
             "Unparsed: no answer could be extracted. Timeout: the comparison with the reference "
@@ -193,14 +184,14 @@ def grading_table(rates: pd.DataFrame) -> pd.DataFrame:
 
     `rates` has the columns of `metrics/rates.parquet`; `n_samples` counts the completions graded
     per run and benchmark. Returns columns model, benchmark, algorithm, n_samples and one share in
-    [0, 1] for each of STATUSES, in the order of `rates`.
+    [0, 1] for each of RATED, in the order of `rates`.
     """
     keys = ["model", "benchmark", "algorithm"]
     rows = rates[rates["train_seed"] != POOLED]
     rows = rows.assign(count=rows["share"] * rows["n_samples"])
     counts = rows.pivot_table("count", keys, "status", aggfunc="sum", sort=False, fill_value=0.0)
     sizes = rows.drop_duplicates([*keys, "train_seed"]).groupby(keys, sort=False)["n_samples"].sum()
-    shares = counts.reindex(columns=list(STATUSES), fill_value=0.0).div(sizes, axis=0)
+    shares = counts.reindex(columns=list(RATED), fill_value=0.0).div(sizes, axis=0)
     return pd.concat([sizes, shares], axis=1).rename_axis(columns=None).reset_index()
 
 
@@ -231,4 +222,4 @@ def _count(name: str, row: Record) -> str:
 
 
 def _score(name: str, row: Record) -> str:
-    return NONE if pd.isna(row[name]) else f"{row[name]:.2f}"
+    return number_text(row[name], ".2f")

@@ -8,7 +8,7 @@ are imported inside the methods that need them, so reading a study stays fast.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, row_title
+from sage.rendering.table import Column, TableDocument, table_of, titled, titled_by
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.study import BASE, Draws, Evaluation, ResolvedStudy
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from sage.evaluation.snapshots import SnapshotSampler
-    from sage.rendering.table import TableDocument
     from sage.runtime.manifest import Manifest
 
 Files = Mapping[str, Sequence[Path]]
@@ -52,6 +52,13 @@ class Measuring:
         """The only file called `name`."""
         (path,) = self.files[name]
         return path
+
+    def counts(self, algorithms: Collection[str]) -> pd.DataFrame:
+        """Counts (`sage.evaluation.counts`) of some methods on the one benchmark `evaluated`."""
+        from sage.runtime.tables import read_frame
+
+        counts = read_frame(self.file("evaluated") / "counts.parquet")
+        return counts[counts["algorithm"].isin(algorithms)]
 
     def snapshot_sampler(self, model: str, benchmark: str) -> SnapshotSampler:
         """Samples snapshots of the model's runs; needs the inputs `base` and `problems`, and the
@@ -159,6 +166,14 @@ class Display:
         there = set(frame["algorithm"])
         return [row for row in self.rows if row in there]
 
+    def document(
+        self, frame: pd.DataFrame, columns: Sequence[Column], caption: str, by: str = ""
+    ) -> TableDocument:
+        """A table with a row for each method, of its row in `frame` or of those `by` a key."""
+        rows = titled_by(frame, by) if by else titled(frame)
+        table = table_of("Method", columns, [("", rows)], self.study)
+        return TableDocument(frame, table, caption)
+
     def ordered(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The exhibit's rows of a frame, in its order, with `title` after `algorithm`.
 
@@ -246,7 +261,8 @@ class Kind(Exhibit, Shows):
 
     needs: ClassVar[tuple[str, ...]] = ("samples",)
     """What it is measured from: `samples` of its methods on its benchmarks, the trained `policies`
-    of its methods, the `base` before RL, `problems` of its problem sets."""
+    of its methods, the `base` before RL, `problems` of its problem sets, and what was `evaluated`
+    there (`Measuring.counts`)."""
 
     measured_by: ClassVar[tuple[str, ...]] = ()
     """Modules that decide what is measured, if it is not the kind's own. If one of them, or what
@@ -274,14 +290,16 @@ class Kind(Exhibit, Shows):
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
         """Its input files by name; by default those of `needs`."""
+        benchmarks = self.benchmarks_of(study)
         files = {
             "samples": [
                 results.samples(run, benchmark)
-                for benchmark in self.benchmarks_of(study)
+                for benchmark in benchmarks
                 for row in self.rows_of(study)
                 for run in study.runs_of(self.model, row)
             ],
             "policies": [results.policy(run) for run in self.runs(study)],
+            "evaluated": [results.evaluated(self.model, benchmark) for benchmark in benchmarks],
             "base": [results.rl_start(self.model)],
             "problems": [results.problems(benchmark) for benchmark in self.problem_sets(study)],
         }

@@ -51,9 +51,9 @@ def open_choices_frame(study: ResolvedStudy) -> pd.DataFrame:
     rows = []
     for one in answers_in(study):
         choice, by_answer = one.choice, dict[str | None, list[str]]()
-        for name, answer in one.answers.items():
-            by_answer.setdefault(answer, []).append(_title(study, name))
-        for name, known in choice.answers.items():
+        for place, given in one.answers.items():
+            by_answer.setdefault(given, []).append(_title(study, place))
+        for name, answer in choice.answers.items():
             where = "; ".join(by_answer.get(name, ()))
             own = (name, known.source, known.meaning, name == choice.default, where)
             rows.append((choice.name, choice.question, *own))

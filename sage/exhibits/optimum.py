@@ -11,20 +11,20 @@ Torch is imported where a model reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import run_of
+from sage.evaluation.curves import run_of, samples_each
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive
-from sage.problems.record import Problem, read_problems
-from sage.prompting import prompt_ids
-from sage.rendering.numbers import NONE, percent
-from sage.rendering.table import Column, TableDocument, table_of, titled
+from sage.problems.record import read_problems
+from sage.rendering.numbers import number_text, percent
+from sage.rendering.table import Column, TableDocument
+from sage.results import run_at
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy, StudyError
 from sage.study.algorithms import Algorithm
@@ -32,7 +32,7 @@ from sage.study.choices import REGISTRIES
 from sage.study.exhibit import ExhibitOfRows, Surroundings
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from sage.evaluation.token_signals import Signal
 
 LEAST_EFFECTIVE = 5.0
 """Effective samples of a problem below which nothing is said of its optimum."""
@@ -82,25 +82,60 @@ class OptimumTable(ExhibitOfRows, Kind):
                 "the base and is rewarded for right answers alone; name others in `algorithms` or "
                 "leave the exhibit out"
             )
-        beta = study.rl(self.model).kl_coefficient
         return {
             "algorithms": {row: {**m.model_dump(), "title": ""} for row, m in kept.items()},
-            "betas": {row: method.kl_coefficient or beta for row, method in kept.items()},
+            "betas": {row: study.kl_coefficient(self.model, row) for row in kept},
         }
 
     def measure(self, job: Measuring) -> None:
-        methods = job.settings["algorithms"]
-        table, tokens = optimum_table(
-            base=job.file("base"),
-            policies=job.files["policies"],
-            samples=job.files["samples"],
-            problems=job.file("problems"),
-            algorithms={name: Algorithm.model_validate(each) for name, each in methods.items()},
-            betas=job.settings["betas"],
-            responses=self.responses,
-            device=job.device,
+        """Write `optimum`, with COLUMNS; `kl_reached` is that of each method's first run.
+
+        Raises ValueError if problems have different numbers of the base's samples.
+        """
+        from torch import float32
+
+        from sage.evaluation.token_signals import signals_of
+        from sage.policies import load_policy, load_tokenizer
+
+        base, betas, tokens = job.file("base"), job.settings["betas"], 0
+        asked, tokenizer = read_problems(job.file("problems")), load_tokenizer(base)
+
+        def read(samples: pd.DataFrame, policy: Path | None = None) -> list[Signal]:
+            nonlocal tokens
+            tokens += int(samples["token_ids"].map(len).sum())
+            model: Any = load_policy(base, policy, float32, job.device)
+            return signals_of(model, tokenizer, asked, samples)
+
+        columns = ["problem_id", "status", "token_ids"]
+        drawn = {run_of(path)[1:3]: path for path in job.files["samples"]}
+        policies = {run_at(path)[1:]: path for path in job.files["policies"]}
+        own = read_frame(drawn[BASE, 0], columns).sort_values("problem_id", kind="stable")
+        sizes = own.groupby("problem_id").size()
+        samples_each(sizes, (self.model, BASE, self.benchmark))
+        right = (own["status"] == "correct").to_numpy(float).reshape(len(sizes), -1)
+        signals = read(own)
+        log_qs = {
+            name: log_q_of(Algorithm.model_validate(each), signals).reshape(right.shape)
+            for name, each in job.settings["algorithms"].items()
+        }
+        known = np.logical_and.reduce(  # by all methods, so that they share their problems
+            [estimable(optimal_weights(q, right, betas[name]), right) for name, q in log_qs.items()]
         )
-        job.write(optimum=table)
+        rows = []
+        for name, log_q in log_qs.items():
+            run, reached = min(run for run in policies if run[0] == name), math.nan
+            first = read_frame(drawn[run], columns)
+            first = first[first["problem_id"].isin(sizes.index[known])]
+            first = first.groupby("problem_id").head(self.responses)
+            if len(first):  # log π − log π_base of its own completions
+                ours, theirs = (
+                    np.array([log_probs.sum() for log_probs, _ in read(first, place)])
+                    for place in (policies[run], None)
+                )
+                reached = float((ours - theirs).mean())
+            own_columns = {"algorithm": name, "kl_coefficient": betas[name], "kl_reached": reached}
+            rows.append(own_columns | optimum_row(log_q, right, betas[name], known))
+        job.write(optimum=pd.DataFrame(rows)[COLUMNS])
         job.write_manifest(tokens)
 
     def table(self, display: Display) -> TableDocument:
@@ -108,11 +143,11 @@ class OptimumTable(ExhibitOfRows, Kind):
         first = frame.iloc[0]
         columns: list[Column] = [
             ("", "Accuracy", lambda row: percent(row["accuracy"])),
-            ("", "KL, optimum", lambda row: _number(row["kl_optimum"], 2)),
-            ("", "KL, reached", lambda row: _number(row["kl_reached"], 2)),
+            ("", "KL, optimum", lambda row: number_text(row["kl_optimum"], ".2f")),
+            ("", "KL, reached", lambda row: number_text(row["kl_reached"], ".2f")),
             ("", "Moved", lambda row: percent(row["moved"])),
-            ("", "log q gap", lambda row: _number(row["log_q_gap"], 3)),
-            ("", "Samples", lambda row: _number(row["effective"], 1)),
+            ("", "log q gap", lambda row: number_text(row["log_q_gap"], ".3f")),
+            ("", "Samples", lambda row: number_text(row["effective"], ".1f")),
         ]
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: what the objective with the "
@@ -127,8 +162,7 @@ class OptimumTable(ExhibitOfRows, Kind):
             "taken with the base's entropies, which training changes, and at the end of its "
             "schedule, where the random guide is 1."
         )
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption)
 
 
 def _has_the_objective(method: Algorithm) -> bool:
@@ -142,10 +176,6 @@ def _learns(method: Algorithm) -> bool:
     return method.guide is not None and hasattr(
         REGISTRIES["guide"].find(method.guide.kind), "observe"
     )
-
-
-def _number(value: float, digits: int) -> str:
-    return NONE if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def optimal_weights(log_q: np.ndarray, right: np.ndarray, beta: float) -> np.ndarray:
@@ -215,7 +245,7 @@ def optimum_row(
     }
 
 
-def log_q_of(algorithm: Algorithm, read: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def log_q_of(algorithm: Algorithm, read: Sequence[Signal]) -> np.ndarray:
     """log q of each completion `[N]`, the sum over its tokens, at the end of training.
 
     `read` is from `token_signals`; 0 for a method without a guide.
@@ -241,90 +271,3 @@ def log_q_of(algorithm: Algorithm, read: Sequence[tuple[np.ndarray, np.ndarray]]
     factors = guide_log_factors(made, signals, Moment(1, 1, Noise("optimum")), *guide.clamp)
     total: np.ndarray = (factors * mask).sum(1).numpy()
     return total
-
-
-def optimum_table(
-    base: Path,
-    policies: Sequence[Path],
-    samples: Sequence[Path],
-    problems: Path,
-    algorithms: Mapping[str, Algorithm],
-    betas: Mapping[str, float],
-    responses: int,
-    device: str,
-) -> tuple[pd.DataFrame, int]:
-    """COLUMNS of `algorithms`, each with its KL coefficient in `betas`, and the tokens read.
-
-    `policies` and `samples` are those of all runs; `responses` of each problem are read for
-    `kl_reached`, of the run with the lowest seed. Raises ValueError if problems have different
-    numbers of the base's samples.
-    """
-    from sage.policies import load_tokenizer
-
-    asked, tokenizer = read_problems(problems), load_tokenizer(base)
-    drawn = {run_of(path)[1:3]: path for path in samples}
-    (base_file,) = [path for (algorithm, _), path in drawn.items() if algorithm == BASE]
-    reader = _Reader(base, tokenizer, asked, device)
-    own, read = reader.read(base_file)
-    sizes = own.groupby("problem_id").size()
-    if sizes.nunique() != 1:
-        raise ValueError(f"{base_file}: problems have {sizes.min()} to {sizes.max()} samples")
-    right = (own["status"] == "correct").to_numpy(float).reshape(len(sizes), -1)
-    log_qs = {name: log_q_of(each, read).reshape(right.shape) for name, each in algorithms.items()}
-    known = np.logical_and.reduce(  # by all methods, so that they are compared on the same problems
-        [estimable(optimal_weights(q, right, betas[name]), right) for name, q in log_qs.items()]
-    )
-    rows = []
-    for name, log_q in log_qs.items():
-        seed = min(seed for method, seed in drawn if method == name)
-        (policy,) = [path for path in policies if path.parts[-2:] == (name, f"seed{seed}")]
-        there = list(sizes.index[known])
-        reached = reader.divergence(drawn[name, seed], policy, there, responses)
-        row = optimum_row(log_q, right, betas[name], known)
-        rows.append(row | {"algorithm": name, "kl_coefficient": betas[name], "kl_reached": reached})
-    return pd.DataFrame(rows)[COLUMNS], reader.tokens
-
-
-class _Reader:
-    """Reads completions with the base and with policies that were trained from it."""
-
-    def __init__(
-        self,
-        base: Path,
-        tokenizer: PreTrainedTokenizerBase,
-        problems: Sequence[Problem],
-        device: str,
-    ) -> None:
-        self._base, self._device, self.tokens = base, device, 0
-        self._prompts = {p.problem_id: prompt_ids(tokenizer, p.problem) for p in problems}
-
-    def read(self, samples: Path) -> tuple[pd.DataFrame, list[tuple[np.ndarray, np.ndarray]]]:
-        """The base's samples by problem, and what `token_signals` reads of them."""
-        frame = read_frame(samples, columns=["problem_id", "status", "token_ids"])
-        frame = frame.sort_values("problem_id", kind="stable", ignore_index=True)
-        return frame, self._signals(frame, None)
-
-    def divergence(self, samples: Path, policy: Path, problems: Sequence[str], most: int) -> float:
-        """Mean of log π − log π_base over the policy's own completions of `problems`, in nats."""
-        frame = read_frame(samples, columns=["problem_id", "status", "token_ids"])
-        frame = frame[frame["problem_id"].isin(list(problems))].groupby("problem_id").head(most)
-        if frame.empty:
-            return float("nan")
-        ours, theirs = (self._signals(frame, place) for place in (policy, None))
-        gaps = [one[0].sum() - other[0].sum() for one, other in zip(ours, theirs, strict=True)]
-        return float(np.mean(gaps))
-
-    def _signals(
-        self, frame: pd.DataFrame, policy: Path | None
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        from torch import float32
-
-        from sage.evaluation.token_signals import token_signals
-        from sage.policies import load_policy
-
-        model: Any = load_policy(self._base, policy, float32, self._device)
-        completions = [list(ids) for ids in frame["token_ids"]]
-        self.tokens += sum(map(len, completions))
-        return token_signals(
-            model, [self._prompts[name] for name in frame["problem_id"]], completions
-        )

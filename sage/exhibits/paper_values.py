@@ -24,7 +24,7 @@ from pydantic import Field
 from sage.exhibits.ablation import AblationTable
 from sage.exhibits.kind import Display, Kind
 from sage.fields import Name, Strict
-from sage.rendering.numbers import NONE, interval_of_points, percent, points
+from sage.rendering.numbers import NONE, interval_of_points, number_text, percent, points
 from sage.rendering.table import Cell, Column, Record, Table, TableDocument, table_of, titled
 from sage.study import ResolvedStudy
 from sage.study.reading import read_as
@@ -162,7 +162,7 @@ def _beside(frame: pd.DataFrame, display: Display, in_percent: bool) -> Table:
 
     def difference(row: Record) -> Cell:
         value = row["difference"]
-        text = points(value) if in_percent else f"{value:+.3f}".replace("-", "\u2212")
+        text = points(value) if in_percent else number_text(value, "+.3f")
         return Cell(text, interval_of_points(row["low"], row["high"]))
 
     def heading(benchmark: str, quantity: str) -> str:

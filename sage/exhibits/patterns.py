@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -33,8 +32,6 @@ from sage.rendering.table import (
     Record,
     TableDocument,
     share_cell,
-    table_of,
-    titled_by,
 )
 from sage.results import Results
 from sage.runtime.tables import read_frame
@@ -89,13 +86,12 @@ class PatternTable(ExhibitOfRows, Kind):
         return {"bootstrap": study.study.evaluation.bootstrap}
 
     def measure(self, job: Measuring) -> None:
-        table = read_pattern_table(
-            samples=job.files["samples"],
-            patterns=job.file("phrases"),
-            draws=job.settings["bootstrap"],
-            samples_per_problem=self.samples,
-        )
-        job.write(patterns=table)
+        columns = ["problem_id", "sample_index", "completion", "status"]
+        # Only the first few of hundreds of samples: all texts would fill the memory.
+        first = [("sample_index", "<", self.samples)] if self.samples else None
+        frames = {run_of(path): read_frame(path, columns, first) for path in job.files["samples"]}
+        patterns = load_patterns(job.file("phrases"))
+        job.write(patterns=pattern_table(frames, patterns, job.settings["bootstrap"]))
 
     def table(self, display: Display) -> TableDocument:
         """A row for each method and pattern, with both estimators of Eq. 13."""
@@ -115,8 +111,7 @@ class PatternTable(ExhibitOfRows, Kind):
             columns.append((title, "all", partial(_share, pattern, ("pooled", "low", "high"))))
             columns.append((title, "per problem", partial(_share, pattern, _PER_PROBLEM)))
         columns.append(("", "Correct solutions", _correct))
-        table = table_of("Method", columns, [("", titled_by(frame, "pattern"))], display.study)
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption, by="pattern")
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         """The means of the problems' shares, which the paper's numbers must be."""
@@ -134,16 +129,6 @@ def _correct(row: Record) -> str:
     return grouped(next(iter(row.values()))["n_correct"])
 
 
-@dataclass(frozen=True)
-class Frequency:
-    """Frequency of a pattern: `pooled` and `per_problem`, each with its interval."""
-
-    pooled: float
-    per_problem: float
-    pooled_interval: tuple[float, float]
-    per_problem_interval: tuple[float, float]
-
-
 def detect(texts: Sequence[str], patterns: Sequence[Pattern]) -> np.ndarray:
     """Which texts show which patterns: booleans `[N, P]`."""
     shows = np.zeros((len(texts), len(patterns)), dtype=bool)
@@ -153,72 +138,61 @@ def detect(texts: Sequence[str], patterns: Sequence[Pattern]) -> np.ndarray:
     return shows
 
 
-def frequency(showing: np.ndarray, correct: np.ndarray, draws: int) -> Frequency:
+def frequency(showing: np.ndarray, correct: np.ndarray, draws: int) -> dict[str, float]:
     """Eq. 13 from counts for each training seed and problem, both `[S, P]`, showing <= correct.
 
     pooled = sum of showing / sum of correct. per_problem = the mean of showing / correct over the
-    problems (of each run) with a correct solution. The intervals, over problems and runs, are
-    those of `sage.evaluation.intervals`, and exact if no correct solution shows the pattern or all
-    do. Without a correct solution everything is NaN. Raises
-    ValueError for counts that do not fit together.
+    problems (of each run) with a correct solution. Their 95 % intervals, over problems and runs,
+    are those of `sage.evaluation.intervals` (`low` and `high` of the pooled one,
+    `per_problem_low` and `per_problem_high`), and exact if no correct solution shows the pattern
+    or all do. Without a correct solution everything is NaN. Raises ValueError for counts that do
+    not fit together.
     """
     showing, correct = np.asarray(showing, dtype=float), np.asarray(correct, dtype=float)
     if showing.shape != correct.shape or showing.ndim != 2:
         raise ValueError(f"counts of shapes {showing.shape} and {correct.shape}, not both [S, P]")
     if (showing < 0).any() or (showing > correct).any():
         raise ValueError("more solutions show the pattern than are correct, or a negative count")
-    if not correct.any():
-        return Frequency(np.nan, np.nan, (np.nan, np.nan), (np.nan, np.nan))
-    solved = (correct > 0).astype(float)
-    shares = showing / np.maximum(correct, 1.0)
-    return Frequency(
-        pooled=float(showing.sum() / correct.sum()),
-        per_problem=float(shares.sum() / solved.sum()),
-        pooled_interval=_ratio_interval(showing, correct, draws),
-        per_problem_interval=_ratio_interval(shares, solved, draws),
-    )
+    solved, shares = (correct > 0).astype(float), showing / np.maximum(correct, 1.0)
+    found = {}
+    for name, parts, wholes in (("pooled", showing, correct), ("per_problem", shares, solved)):
+        start = "per_problem_" if name == "per_problem" else ""
+        known = correct.any()
+        found[name] = float(parts.sum() / wholes.sum()) if known else np.nan
+        ends = _ratio_interval(parts, wholes, draws) if known else (np.nan, np.nan)
+        found[f"{start}low"], found[f"{start}high"] = ends
+    return found
 
 
 def pattern_table(
-    samples: Mapping[Run, pd.DataFrame],
-    patterns: Sequence[Pattern],
-    draws: int,
-    samples_per_problem: int | None = None,
+    samples: Mapping[Run, pd.DataFrame], patterns: Sequence[Pattern], draws: int
 ) -> pd.DataFrame:
     """Table 2: a row for each model, algorithm, benchmark and pattern, with COLUMNS.
 
-    Training seeds of a method are taken together. `samples_per_problem` keeps the first samples of
-    every problem and evaluation seed (the paper: 16), None all. `low` and `high` belong to
-    `pooled`; `n_problems` counts the problems with a correct solution, `n_runs` the
-    training seeds. `correct` and `shown` list the correct solutions, and those of them that show
-    the pattern, seed by seed (`train_seeds`) and in each by `problems`: what `shares_compared`
-    reads. Raises ValueError if the training seeds of a method were sampled on different problems.
+    Training seeds of a method are taken together. `low` and `high` belong to `pooled`; `n_problems`
+    counts the problems with a correct solution, `n_runs` the training seeds. `correct` and `shown`
+    list the correct solutions, and those of them that show the pattern, seed by seed
+    (`train_seeds`) and in each by `problems`: what `shares_compared` reads. Raises ValueError if
+    the training seeds of a method were sampled on different problems.
     """
-    counts: dict[tuple[str, str, str], list[pd.DataFrame]] = {}
-    seeds: dict[tuple[str, str, str], list[int]] = {}
+    counts: dict[tuple[str, str, str], dict[int, pd.DataFrame]] = {}
     for (model, algorithm, seed, benchmark), frame in samples.items():
-        kept = frame
-        if samples_per_problem is not None:
-            kept = frame[frame["sample_index"] < samples_per_problem]
-        counts.setdefault((model, algorithm, benchmark), []).append(_counts(kept, patterns))
-        seeds.setdefault((model, algorithm, benchmark), []).append(seed)
+        counts.setdefault((model, algorithm, benchmark), {})[seed] = _counts(frame, patterns)
     rows: list[dict[str, object]] = []
-    for (model, algorithm, benchmark), by_seed in counts.items():
-        if any(list(count.index) != list(by_seed[0].index) for count in by_seed):
-            raise ValueError(
-                f"{model}, {algorithm}, {benchmark}: training seeds sampled on different problems"
-            )
-        correct = np.stack([count["correct"].to_numpy() for count in by_seed])
+    for key, by_seed in counts.items():
+        problems = {tuple(count.index) for count in by_seed.values()}
+        if len(problems) > 1:
+            raise ValueError(f"{', '.join(key)}: training seeds sampled on different problems")
+        head: dict[str, object] = dict(zip(("model", "algorithm", "benchmark"), key, strict=True))
+        correct = np.stack([count["correct"].to_numpy() for count in by_seed.values()])
+        head |= {"n_correct": int(correct.sum()), "n_problems": int(correct.any(axis=0).sum())}
+        head |= {"n_runs": len(by_seed), "train_seeds": [*by_seed], "problems": [*problems.pop()]}
         for pattern in patterns:
-            showing = np.stack([count[pattern.name].to_numpy() for count in by_seed])
-            frequencies = frequency(showing, correct, draws)
-            values: tuple[object, ...] = (model, algorithm, benchmark, pattern.name, pattern.title)
-            values += (frequencies.pooled, frequencies.per_problem)
-            values += (*frequencies.pooled_interval, *frequencies.per_problem_interval)
-            values += (int(correct.sum()), int(correct.any(axis=0).sum()), len(by_seed))
-            values += (seeds[model, algorithm, benchmark], list(by_seed[0].index))
-            values += (correct.ravel().tolist(), showing.ravel().tolist())
-            rows.append(dict(zip(COLUMNS, values, strict=True)))
+            showing = np.stack([count[pattern.name].to_numpy() for count in by_seed.values()])
+            own: dict[str, object] = {"pattern": pattern.name, "title": pattern.title}
+            own |= frequency(showing, correct, draws)
+            own |= {"correct": correct.ravel().tolist(), "shown": showing.ravel().tolist()}
+            rows.append(head | own)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -256,17 +230,6 @@ def shares_compared(
     values = mean + (difference - mean * solved) / weight
     ends = (-1.0 / weight, 1.0 / weight)
     return mean_of([parts_of(values[..., None], draws, ends)]), count, len(solved)
-
-
-def read_pattern_table(
-    samples: Sequence[Path], patterns: Path, draws: int, samples_per_problem: int | None
-) -> pd.DataFrame:
-    """`pattern_table` of files of graded samples and of phrase lists."""
-    columns = ["problem_id", "sample_index", "completion", "status"]
-    # Only the first few of hundreds of samples: all texts would fill the memory.
-    first = [("sample_index", "<", samples_per_problem)] if samples_per_problem else None
-    frames = {run_of(path): read_frame(path, columns=columns, filters=first) for path in samples}
-    return pattern_table(frames, load_patterns(patterns), draws, samples_per_problem)
 
 
 def _counts(samples: pd.DataFrame, patterns: Sequence[Pattern]) -> pd.DataFrame:

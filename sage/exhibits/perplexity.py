@@ -111,15 +111,12 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         return TableDocument(frame, table_of("Method", columns, groups, display.study), caption)
 
     def figure(self, display: Display) -> Figure:
-        """Perplexities under the base, a panel for each problem, a row for each method.
-
-        A dot is a response, filled if it is correct. Boxes show the middle half with the median,
-        whiskers the middle 90 percent. The vertical line is the base's 95th percentile. Raises
-        ValueError without rows.
-        """
+        """A panel for each problem, a row for each method. Raises ValueError without rows."""
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
-        from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+        from matplotlib.ticker import LogLocator, MaxNLocator
+
+        from sage.rendering.style import plain_ticks
 
         responses, tails = display.frame("perplexities"), display.frame("tails")
         responses = responses[responses["problem_id"].isin(tails["problem_id"])]
@@ -145,9 +142,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
             axes.set(xscale="log", xlim=limits)
             axes.set(title=f"Problem {number} ({problem})", xlabel="perplexity under the base")
             near, far = MaxNLocator(6, steps=[1, 2, 5]), LogLocator(subs=(1, 2, 5), numticks=6)
-            axes.xaxis.set_major_locator(near if limits[1] < 10 * limits[0] else far)
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            plain_ticks(axes.xaxis, near if limits[1] < 10 * limits[0] else far)
             axes.grid(visible=False, axis="y")
             axes.set_ylabel("")
             axes.tick_params(labelleft=True)  # the page shows each panel by itself

@@ -16,7 +16,6 @@ import pandas as pd
 from sage.evaluation.curves import Run, run_of
 from sage.fields import BASE
 from sage.problems.record import Problem, read_problems
-from sage.prompting import prompt_ids
 from sage.runtime.tables import read_frame
 
 if TYPE_CHECKING:
@@ -120,14 +119,9 @@ def perplexity_table(
             f"sample {row['sample_index']} of {row['problem_id']!r} ({row['algorithm']}) has "
             f"{len(row['token_ids'])} tokens but n_tokens {row['n_tokens']}"
         )
-    prompts = {p.problem_id: prompt_ids(tokenizer, p.problem) for p in problems}
-    from sage.evaluation.token_signals import token_signals
+    from sage.evaluation.token_signals import signals_of
 
-    signals = token_signals(
-        base,
-        [prompts[problem] for problem in responses["problem_id"]],
-        [list(ids) for ids in responses["token_ids"]],
-    )
+    signals = signals_of(base, tokenizer, problems, responses)
     return responses.assign(perplexity=[perplexity(row) for row, _ in signals])[COLUMNS]
 
 

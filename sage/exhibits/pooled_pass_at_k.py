@@ -8,14 +8,11 @@ from typing import Annotated, ClassVar
 import pandas as pd
 from pydantic import Field
 
-from sage.evaluation.curves import ANSWERS, POOLED
+from sage.evaluation.curves import ANSWERS, LEVEL, POOLED
 from sage.exhibits.kind import Display, Kind
 from sage.rendering.table import Cell, Record, share_cell
 from sage.study import BASE, ResolvedStudy
 from sage.study.exhibit import Exhibit, ExhibitOfRows, Rows, Surroundings
-
-LEVEL = 0.05
-"""A method is best only if the p of each comparison, adjusted after Holm, is below this."""
 
 BEST, TIE = "best", "tie"
 """Marks: significantly above every other method; not significantly different from the highest."""

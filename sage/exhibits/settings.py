@@ -14,7 +14,7 @@ from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
-from sage.study import REGISTRIES, RL, Model, ResolvedStudy
+from sage.study import REGISTRIES, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.models import LoRA
 
@@ -95,7 +95,7 @@ def rl_settings(study: ResolvedStudy) -> pd.DataFrame:
                 "Max gradient norm": rl.max_grad_norm,
                 "Optimizer": _OPTIMIZERS[rl.optimizer],
                 "Precision": rl.precision,
-                **_of_algorithms(study, name, rl),
+                **_of_algorithms(study, name),
                 "Random seed": study.seeds_text(name),
             }
     return _by_parameter(table)
@@ -116,7 +116,7 @@ def _document(frame: pd.DataFrame, caption: str, display: Display) -> TableDocum
     return TableDocument(frame, plain_table(frame, "Setting", titles), caption)
 
 
-def _of_algorithms(study: ResolvedStudy, model: str, rl: RL) -> dict[str, str]:
+def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
     """Settings that methods decide, by parameter, collected over the model's methods.
 
     ``0.2; 0.28 (DAPO)``: the most common value, then the others with their methods.
@@ -131,7 +131,7 @@ def _of_algorithms(study: ResolvedStudy, model: str, rl: RL) -> dict[str, str]:
         for clip, width in zip(_CLIPS, (row.clip_low, row.clip_high), strict=True):
             own[clip] = "none" if width is None else width
         if row.kl != "none":
-            own[_KL] = row.kl_coefficient or rl.kl_coefficient
+            own[_KL] = study.kl_coefficient(model, name)
             own["KL term and estimator"] = f"{row.kl}, {row.estimator}"
         if guide := row.guide:
             low, high = guide.clamp

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from sage.exhibits.kind import Display, Files, Kind, Measuring
 from sage.fields import Name
-from sage.rendering.table import Column, TableDocument, points_cell, table_of, titled
+from sage.rendering.table import Column, TableDocument, points_cell
 from sage.results import Results
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
@@ -115,8 +115,7 @@ class StepTimesTable(ExhibitOfRows, Kind):
             ("", "Seconds", lambda row: f"{row['seconds']:.3f}"),
             ("", "Overhead (%)", lambda row: points_cell(row["excess"], row["low"], row["high"])),
         ]
-        table = table_of("Method", columns, [("", titled(frame))], display.study)
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.lines import COLOURS, PALETTE
-from sage.rendering.numbers import NONE
+from sage.rendering.numbers import NONE, minus
 from sage.rendering.table import Record, TableDocument, plain_table, table_of, titled_by
 from sage.study import Algorithm
 
@@ -81,7 +81,7 @@ def _spread(row: Record, name: str) -> str:
     text = f"{value:.2f}"
     if high - low >= 0.005:
         text += f" ({low:.2f} to {high:.2f})"
-    return text.replace("-", "\u2212")
+    return minus(text)
 
 
 def _opposed(row: Record) -> str:
@@ -207,7 +207,8 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
-    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    from sage.rendering.style import plain_ticks
 
     ranks = np.arange(1, len(data.reference) + 1)
     first, all_ = slice(0, likeliest), slice(0, len(ranks))
@@ -221,8 +222,7 @@ def anchors_figure(data: GuidedAnchors, likeliest: int = 40) -> Figure:
         _dots(above, ranks, anchor, data, colour, first)
         above.set_yscale("log")
         above.set_ylim(0.5 * data.reference[first].min(), 1.0)
-        above.yaxis.set_minor_locator(NullLocator())
-        above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(above.yaxis)
         above.set(title=_TITLES[name], xlabel=f"the {likeliest} most likely completions")
         below.axhline(1.0, color=_INK, lw=0.9)
         _dots(below, ranks, factors, data, colour, all_)

@@ -18,6 +18,7 @@ from sage.exhibits.pooled_pass_at_k import (
     shown_ks,
 )
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
+from sage.rendering.numbers import minus, number_text
 from sage.rendering.placement import line_end, placed, touching
 from sage.study import BASE
 
@@ -123,17 +124,13 @@ def _draw(
     names = [baseline, *drawn["algorithm"]]
     labels = [(place, display.title(name)) for place, name in zip(places, names, strict=True)]
     if far:
-        text = "Base: {:+.1f}, {:+.1f}".format(*base[0]).replace("-", "−")
+        text = minus("Base: {:+.1f}, {:+.1f}".format(*base[0]))
         start, end = _point_to(axes, base[0], limits)
         labels.append((start, text))
         thin += [(*share, *share) for share in np.linspace(start, end, 9)]
     for side in (axes.xaxis, axes.yaxis):
-        side.set_major_formatter(FuncFormatter(_signed))
+        side.set_major_formatter(FuncFormatter(lambda at, _: number_text(at, "+g") if at else "0"))
     return labels, thin
-
-
-def _signed(value: float, _: int) -> str:
-    return f"{value:+g}".replace("-", "−") if value else "0"
 
 
 def _limits(values: np.ndarray) -> tuple[float, float]:

@@ -16,9 +16,9 @@ from pydantic import Field
 from sage.evaluation.histories import (
     STAGES,
     Histories,
+    by_step,
     history_frame,
     read_histories,
-    recorded,
     stage_means,
 )
 from sage.exhibits.kind import Display, Kind, Measuring
@@ -27,7 +27,7 @@ from sage.method.learned_guide import LEARNED, SIGNALS
 from sage.rendering.labels import listed
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE
-from sage.rendering.table import Cell, Column, Record, TableDocument, table_of, titled_by
+from sage.rendering.table import Cell, Column, Record, TableDocument
 from sage.results import run_at
 from sage.runtime.faults import Damaged
 from sage.study import ResolvedStudy
@@ -116,8 +116,7 @@ class GradientTable(OfTraining):
             f"training. {range_}"
         )
         columns: list[Column] = [("", one.capitalize(), partial(_norm, one)) for one in STAGES]
-        table = table_of("Method", columns, [("", titled_by(frame, "stage"))], display.study)
-        return TableDocument(frame, table, caption)
+        return display.document(frame, columns, caption, by="stage")
 
     def as_in_paper(self, display: Display) -> pd.DataFrame:
         return self.table(display).frame.rename(columns={"stage": "quantity"}).assign(benchmark="")
@@ -141,14 +140,10 @@ class TrainingFigure(OfTraining):
         job.write(histories=history_frame(read_histories(job.files["policies"])))
 
     def figure(self, display: Display) -> Figure:
-        """A panel for each recorded quantity; without any history the figure says so.
-
-        Lines are means over seeds, bands their range, both as running means over a twentieth of
-        the steps, of which at most POINTS are drawn.
-        """
+        """A panel for each recorded quantity; without any history the figure says so."""
         from matplotlib.ticker import MaxNLocator
 
-        from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
+        from sage.rendering.style import add_legend, draw_band, draw_lines, grid_of_panels, say
 
         frame = display.frame("histories")
         frame = frame[frame["algorithm"].isin(display.rows)]
@@ -164,9 +159,7 @@ class TrainingFigure(OfTraining):
         for axes, key in zip(panels, recorded, strict=True):
             drawn = _smoothed(frame.dropna(subset=[key]), key)
             for name in names if len(names) <= MANY else names[:1]:
-                band, colour = drawn[drawn["algorithm"] == name], styles[name].hex
-                look: dict[str, Any] = {"color": colour, "alpha": 0.13, "lw": 0}
-                axes.fill_between(band["step"], band["low"], band["high"], **look)
+                draw_band(axes, drawn[drawn["algorithm"] == name], "step", styles[name].hex)
             draw_lines(axes, drawn, "step", "mean", names, styles)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
@@ -234,7 +227,7 @@ def gradient_norm_table(histories: Histories) -> pd.DataFrame:
     """
     runs: dict[str, list[np.ndarray]] = {}
     for (algorithm, seed), history in sorted(histories.items()):
-        norms = recorded(history, "grad_norm", f"{algorithm}, seed {seed}")
+        norms = by_step(history, "grad_norm", f"{algorithm}, seed {seed}")
         runs.setdefault(algorithm, []).append(norms)
     rows: list[tuple[object, ...]] = []
     for algorithm, of_seeds in runs.items():

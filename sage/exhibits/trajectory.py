@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.histories import Histories, history_frame, read_histories, recorded
+from sage.evaluation.histories import Histories, by_step, history_frame, read_histories
 from sage.exhibits.kind import Display, Kind, Measuring
 from sage.fields import Name, Positive
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
@@ -77,11 +77,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         job.write_manifest(tokens)
 
     def figure(self, display: Display) -> Figure:
-        """Each method's path through training reward (x) and test accuracy (y).
-
-        Rewards are means over a twentieth of the run around each checkpoint, see
-        `reward_and_accuracy`, which raises ValueError if the two do not fit.
-        """
+        """Each method's path; rewards are means over a twentieth of the run around a checkpoint."""
         from sage.rendering.style import add_legend, grid_of_panels, in_percent
 
         histories, accuracies = display.frame("histories"), display.frame("accuracies")
@@ -124,7 +120,7 @@ def reward_and_accuracy(
         history = histories.get((str(algorithm), int(str(seed))))
         if not history:
             raise ValueError(f"{run}: accuracies at checkpoints, but no history")
-        rewards = recorded(history, "reward", run)
+        rewards = by_step(history, "reward", run)
         if [int(row["step"]) for row in history] != list(range(1, len(history) + 1)):
             raise ValueError(f"{run}: the history does not hold every step from 1 on")
         steps = rows["step"].to_numpy(dtype=int)

@@ -7,10 +7,12 @@ The page draws it as a table, so that it is read on a phone and by a screen read
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sage.rendering.numbers import interval_of_points, points
+from sage.evaluation.curves import LEVEL
+from sage.rendering.numbers import interval_of_points, minus, p_text, points
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Forest:
             if len(places) >= 3:
                 break
         texts = [(place * step, f"{round(100 * place * step, 6):+g}") for place in places]
-        return [(self.at(at), text.replace("-", "−").replace("+0", "0")) for at, text in texts]
+        return [(self.at(at), minus(text).replace("+0", "0")) for at, text in texts]
 
 
 def forest(lines: Sequence[Line], unit: str = "points") -> Forest | None:
@@ -87,3 +89,15 @@ def forest(lines: Sequence[Line], unit: str = "points") -> Forest | None:
     ends += [end for line in lines for end in (line.low, line.high) if not math.isnan(end)]
     room = 0.05 * (max(ends) - min(ends)) or 0.01
     return Forest(tuple(lines), unit, min(ends) - room, max(ends) + room)
+
+
+def difference_line(
+    title: str, note: str, ends: Mapping[Any, Any], p: float, runs: int | None
+) -> Line:
+    """A line of a forest: a difference with its 95 % interval (`ends`: effect, low and high) and
+    its adjusted p."""
+    effect, low, high = (float(ends[end]) for end in ("effect", "low", "high"))
+    clear = p < LEVEL and not math.isnan(low)
+    kind = "inconclusive" if not clear else "higher" if effect > 0 else "lower"
+    verdict = "" if math.isnan(p) else f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}"
+    return Line(title, note, effect, low, high, verdict, kind, hollow=runs == 1)

@@ -20,10 +20,19 @@ def interval(low: float, high: float) -> str:
     return "" if math.isnan(low + high) else f"{percent(low)}–{percent(high)}"
 
 
+def minus(text: str) -> str:
+    """The text of numbers with minus signs in place of hyphens."""
+    return text.replace("-", "\u2212")
+
+
+def number_text(value: float, form: str = ".3g") -> str:
+    """A number in one of Python's formats; NONE if it is unknown."""
+    return NONE if math.isnan(value) else minus(f"{value:{form}}")
+
+
 def points(value: float) -> str:
     """A difference of shares in percentage points, with its sign."""
-    rounded = round(100 * value, 1) or 0.0  # no minus sign before 0
-    return f"{rounded:+.1f}".replace("-", "\u2212")
+    return minus(f"{round(100 * value, 1) or 0.0:+.1f}")  # no minus sign before 0
 
 
 def interval_of_points(low: float, high: float) -> str:

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator
 
 from sage.rendering.labels import row_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
@@ -182,6 +182,12 @@ def draw_lines(
             axes.plot(line[x], line[y], markevery=marked, **line_look(styles[name]))
 
 
+def draw_band(axes: Axes, data: pd.DataFrame, x: str, colour: str) -> None:
+    """What lies between the columns `low` and `high` over `x`."""
+    data = data.sort_values(x, kind="stable")
+    axes.fill_between(data[x], data["low"], data["high"], color=colour, alpha=0.13, lw=0)
+
+
 def line_look(style: LineStyle) -> dict[str, Any]:
     """How a method's line looks, in a panel and in the legend."""
     return {
@@ -215,19 +221,11 @@ def legend_below(figure: Figure, entries: Sequence[tuple[str, LineStyle]]) -> No
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
-def band(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
-    """The interval of a curve over k."""
-    rows = rows.sort_values("k")
-    axes.fill_between(rows["k"], rows["low"], rows["high"], color=colour, alpha=0.13, lw=0)
-
-
 def powers_of_two(axes: Axes, ks: Iterable[int]) -> None:
     """A logarithmic axis of samples, with a tick at about every second power of two."""
     powers = [2**power for power in range(int(math.log2(max(ks))) + 1)]
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(powers[::2] if len(powers) > 5 else powers))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:g}"))
+    plain_ticks(axes.xaxis, FixedLocator(powers[::2] if len(powers) > 5 else powers))
 
 
 def share_limits(rows: pd.DataFrame) -> tuple[float, float]:
@@ -242,6 +240,14 @@ def in_percent(*sides: Axis) -> None:
     """Show the shares of these axes in percent, without the sign."""
     for side in sides:
         side.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
+
+
+def plain_ticks(side: Axis, at: Locator | None = None) -> None:
+    """Ticks as plain numbers, where `at` has them if it is given, and none between them."""
+    if at is not None:
+        side.set_major_locator(at)
+    side.set_minor_locator(NullLocator())
+    side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def say(axes: Axes, text: str) -> None:

@@ -7,23 +7,21 @@ those what its exhibits found (`Kind.findings`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sage.claims.evidence import Finding, by_pair, of_pass_at_k
-from sage.evaluation.curves import POOLED, WORKING
+from sage.evaluation.curves import LEVEL, POOLED, WORKING
 from sage.evaluation.intervals import holm
 from sage.exhibits import kind_of
 from sage.exhibits.kind import Findings
-from sage.exhibits.pooled_pass_at_k import LEVEL, ShowsPassAtK
-from sage.rendering.forest import Forest, Line, forest
+from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
+from sage.rendering.forest import Forest, Line, difference_line, forest
 from sage.rendering.labels import benchmark_titles, listed, row_title
-from sage.rendering.numbers import interval, interval_of_points, p_text, percent, points
+from sage.rendering.numbers import interval, interval_of_points, percent, points
 from sage.study import BASE, ResolvedStudy, is_control
 
 UNTESTED = "untested-at-this-dose"
@@ -159,18 +157,6 @@ def findings_of(study: ResolvedStudy, told: Mapping[str, pd.DataFrame]) -> list[
         if frames and len(there) == len(frames):
             findings.append(kind.findings(study, *there))
     return findings
-
-
-def difference_line(
-    title: str, note: str, ends: Mapping[Any, Any], p: float, runs: int | None
-) -> Line:
-    """A line of a forest: a difference with its 95 % interval (`ends`: effect, low and high) and
-    its adjusted p."""
-    effect, low, high = (float(ends[end]) for end in ("effect", "low", "high"))
-    clear = p < LEVEL and not math.isnan(low)
-    kind = "inconclusive" if not clear else "higher" if effect > 0 else "lower"
-    verdict = "" if math.isnan(p) else f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}"
-    return Line(title, note, effect, low, high, verdict, kind, hollow=runs == 1)
 
 
 def _compared(
@@ -314,8 +300,8 @@ def _change(one: _Difference, leads: bool) -> str:
     The first of a sentence says of what, and what the interval is.
     """
     measure = f"pass@{one.k} of the base" if leads else f"pass@{one.k}"
-    limits = interval_of_points(one.finding.low, one.finding.high)
     named = "95 % interval " if leads else ""
+    limits = interval_of_points(one.finding.low, one.finding.high)
     known = f"{one.change}, {named}{limits}" if limits else one.change
     if not one.p < LEVEL:
         return f"does not change {measure} significantly ({one.before} to {one.after} %: {known})"
@@ -343,11 +329,10 @@ def _of_others(first: str, others: Sequence[_Difference], bases: Mapping[int, st
     methods, controls = ([one for one in others if one.control is which] for which in (False, True))
     if not methods:
         return [_of_kind(first, controls, "control")]
-    gaining = _gaining_controls(methods, controls)
     several = [one for one in methods if (one.finding.runs or 0) > 1]
     more = " with several runs" if 0 < len(several) < len(methods) else ""
     judged = _of_kind(first, several or methods, "other method", more)
-    return [judged, *_of_control(gaining, bases)]
+    return [judged, *_of_controls(methods, controls, bases)]
 
 
 def _of_kind(first: str, ones: Sequence[_Difference], kind: str, more: str = "") -> str:
@@ -377,26 +362,20 @@ def _of_kind(first: str, ones: Sequence[_Difference], kind: str, more: str = "")
     return f"{which} significantly from {first} after Holm: {listed(named)}."
 
 
-def _gaining_controls(
-    methods: Sequence[_Difference], controls: Sequence[_Difference]
-) -> list[_Difference]:
-    """Gains of controls that no method exceeds at the same k, significant or beside a gain that is.
+def _of_controls(
+    methods: Sequence[_Difference], controls: Sequence[_Difference], bases: Mapping[int, str]
+) -> list[str]:
+    """A sentence on the control that gains most, if no method gains more at the same k.
 
-    A method that was not significant counts as well, so that none is called beaten that is not.
+    Its gain counts if it is significant, or beside a gain that is. A method that was not
+    significant counts as well, so that none is called beaten that is not.
     """
-    best = dict.fromkeys((one.k for one in controls), 0.0)
-    for one in methods:
-        best[one.k] = max(best.get(one.k, 0.0), one.finding.effect)
-    clear = {one.k for one in (*methods, *controls) if one.p < LEVEL and one.finding.effect > 0}
-    return [
-        one
-        for one in controls
-        if one.k in clear and one.finding.effect > 0 and one.finding.effect >= best[one.k]
+    gains = [one for one in (*methods, *controls) if one.finding.effect > 0]
+    clear = {one.k for one in gains if one.p < LEVEL}
+    best = {k: max((m.finding.effect for m in methods if m.k == k), default=0.0) for k in clear}
+    gaining = [
+        one for one in gains if one.control and one.k in clear and one.finding.effect >= best[one.k]
     ]
-
-
-def _of_control(gaining: Sequence[_Difference], bases: Mapping[int, str]) -> list[str]:
-    """A sentence on the largest of these gains of controls, if there is one."""
     if not gaining:
         return []
     one = max(gaining, key=lambda each: each.finding.effect)

@@ -26,8 +26,7 @@ from sage.exhibits import (
     kind_of,
     measure,
     tables_of,
-    write_figure,
-    write_table,
+    write_piece,
 )
 from sage.problems.contamination import write_contamination
 from sage.problems.record import read_problem_sets
@@ -130,11 +129,11 @@ def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     measured = [folder for folder in wanted if folder.is_dir()]
     if wanted and not measured:
         return
-    jobs = [(files.made.table, write_table, tables_of(study, name, paper))]
-    jobs += [(files.made.figure, write_figure, figures_of(study, name))]
-    for path, write, pieces in jobs:
-        for piece, suffix in pieces.items():
-            _attempt(piece, partial(write, part, name, suffix, measured, paper, path(piece)))
+    tables, figures = tables_of(study, name, paper), figures_of(study, name)
+    pieces = [(piece, suffix, files.made.table(piece)) for piece, suffix in tables.items()]
+    pieces += [(piece, suffix, files.made.figure(piece)) for piece, suffix in figures.items()]
+    for piece, suffix, path in pieces:
+        _attempt(piece, partial(write_piece, part, name, suffix, measured, paper, path))
 
 
 def _contamination(study: ResolvedStudy, files: PageFiles) -> None:

@@ -50,7 +50,7 @@ def figure(curves: pd.DataFrame) -> Figure:
     drawn, panels = style.panels_of(titles, curves)
     for axes, here in panels:
         for name in names:
-            style.band(axes, here[here["algorithm"] == name], styles[name].hex)
+            style.draw_band(axes, here[here["algorithm"] == name], "k", styles[name].hex)
         style.draw_lines(axes, here, "k", "value", names, styles)
         style.powers_of_two(axes, here["k"])
         style.in_percent(axes.yaxis)

@@ -23,19 +23,18 @@ import pandas as pd
 from markupsafe import Markup
 
 from sage.evaluation.comparisons import comparisons_table
-from sage.evaluation.curves import ANSWERS
+from sage.evaluation.curves import ANSWERS, LEVEL
 from sage.evaluation.intervals import holm
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import load_study
-from sage.exhibits.pooled_pass_at_k import LEVEL
 from sage.problems.record import read_problems
 from sage.rendering import markup
-from sage.rendering.forest import Forest, forest
+from sage.rendering.forest import Forest, difference_line, forest
 from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import p_text, percent, points
 from sage.rendering.table import Column, Table, points_cell, table_of, titled
 from sage.report.loader import read_sources
-from sage.report.opening import MOST, difference_line
+from sage.report.opening import MOST
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.report.warnings import changes
 from sage.results import Results

@@ -111,9 +111,9 @@ def load_study(
 def _with_methods(
     written: Written, written_rows: Written
 ) -> tuple[dict[Any, Any], dict[Any, Any], list[str], list[str]]:
-    """The study and the methods of the file, these and the study's own whole and as `open_choices` say.
+    """The study and the methods of the file, with the faults of each.
 
-    With the faults of each.
+    The methods and the study's own are whole, and as `open_choices` say.
     """
     own_entries = mapping(written.content.get(OWN))
     rows, row_faults = whole_methods(written_rows.content)

@@ -289,6 +289,11 @@ class ResolvedStudy(Strict):
         used = {*self.training_sets(), *self.benchmark_sets()}
         return [name for name in self.study.problems if name in used]
 
+    def kl_coefficient(self, model: str, method: str) -> float:
+        """The weight of a method's KL term: its own, else the model's [per nat]."""
+        own = self.algorithms[method].kl_coefficient
+        return self.rl(model).kl_coefficient if own is None else own
+
     def seen_by(self, *exhibits: str) -> ResolvedStudy:
         """The study as some exhibits see it: without the others, title, notice and `rl.watch`.
 

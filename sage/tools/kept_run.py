@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import POOLED
+from sage.evaluation.curves import LEVEL, POOLED
 from sage.evaluation.intervals import holm, p_of_distance, student
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
 
 KEYS = ["model", "algorithm", "benchmark", "k"]
 COLUMNS = [*KEYS, "kept", "kept_runs", "low", "high", "value", "runs", "place", "p", "p_holm"]
-LEVEL = 0.05
 
 _FILES = ("pass_at_k.csv", "pass_at_k.parquet", "metrics/pass_at_k.parquet")
 _NEEDED = [*KEYS, "train_seed", "metric", "value", "n_problems"]

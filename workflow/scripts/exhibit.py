@@ -4,13 +4,12 @@ from sage.runtime.job import job
 from sage.runtime.shared_imports import EXHIBITS
 
 with job(snakemake, EXHIBITS):
-    from sage.exhibits import restore_study, write_figure, write_table
+    from sage.exhibits import restore_study, write_piece
 
     measured = snakemake.input.get("measured") or []
     measured = [measured] if isinstance(measured, str) else measured
-    write = write_table if snakemake.rule == "table" else write_figure
     exhibit, suffix = snakemake.params.piece
-    write(
+    write_piece(
         restore_study(snakemake.params.study),
         exhibit,
         suffix,
