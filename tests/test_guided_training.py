@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import ROWS, small_trainer
+from method_entries import ROWS
+from trainers import small_trainer
 
 from sage.training.anchoring import REFERENCE, LossCall
 

@@ -53,7 +53,7 @@ def open_choices_frame(study: ResolvedStudy) -> pd.DataFrame:
         choice, by_answer = one.choice, dict[str | None, list[str]]()
         for place, given in one.answers.items():
             by_answer.setdefault(given, []).append(_title(study, place))
-        for name, answer in choice.answers.items():
+        for name, known in choice.answers.items():
             where = "; ".join(by_answer.get(name, ()))
             own = (name, known.source, known.meaning, name == choice.default, where)
             rows.append((choice.name, choice.question, *own))

@@ -18,15 +18,14 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from sage.evaluation.curves import LEVEL
 from sage.evaluation.foreign_samples import Method
-from sage.exhibits.pooled_pass_at_k import LEVEL
 from sage.rendering import markup, style
-from sage.rendering.forest import Forest, forest
+from sage.rendering.forest import Forest, difference_line, forest
 from sage.rendering.lines import styles_in_order
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.rendering.table import Column, Table, points_cell, share_cell, table_of, titled
 from sage.report.loader import read_sources
-from sage.report.opening import difference_line
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.tools.compare_samples import basis, pairing, shown_k

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from method_entries import ROWS
 from pydantic import ValidationError
 from rollout_groups import NAN, drawn
-from trainers import ROWS
 
 from sage.method.advantages import Centred
 from sage.rivals.dapo import Mixed

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT
+from method_entries import ROWS
 from token_signals import signals
-from trainers import ROWS, SMALL, logged, odd_sum, small_trainer
+from trainers import SMALL, logged, odd_sum, small_trainer
 
 from sage import rivals
 from sage.method.advantages import GroupNormalised

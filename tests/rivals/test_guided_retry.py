@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
+from method_entries import ROWS
 from pydantic import ValidationError
 from rollout_groups import NAN, drawn
 from study_edits import smoke_with
-from trainers import ROWS
 
 from sage.exhibits import load_study
 from sage.method.advantages import GroupNormalised

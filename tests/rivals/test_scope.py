@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import ROWS, logged, small_trainer
+from method_entries import ROWS
+from trainers import logged, small_trainer
 
 from sage.method.anchors import K2, K3, LogProbs
 from sage.rivals.scope import Scope

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ROOT
+from method_entries import ROWS
 from study_edits import smoke_with
 from token_signals import signals
-from trainers import ROWS, SMALL, odd_sum, trainer_of
+from trainers import SMALL, odd_sum, trainer_of
 
 from sage.exhibits import load_study
 from sage.method.credit import TokenSignals

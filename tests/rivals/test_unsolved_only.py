@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from trainers import ROWS, assert_same_run, logged, small_trainer, unbroken_and_resumed
+from method_entries import ROWS
+from trainers import assert_same_run, logged, small_trainer, unbroken_and_resumed
 
 from sage.method.planners import Drawn
 from sage.rivals.unsolved_only import UnsolvedOnly
