@@ -311,7 +311,7 @@ OVERLONG = ["correct", {"kind": "overlong", "settings": {"margin_tokens": 4}}]
     ("row", "message"),
     [
         (PACS | {"clip_low": 0.2}, "pacs is a loss without ratios, which a clip would cut"),
-        (PACS | {"loss": "grpo"}, "loss must be dr_grpo with importance: token, not grpo"),
+        (PACS | {"loss": "grpo"}, "loss must be dr_grpo, not grpo"),
         (PACS | {"advantage": "centred"}, "takes rewards, not advantages"),
         (PACS | {"rewards": OVERLONG}, r"rewards must be \[correct\] alone, not \[correct, over"),
         (PACS | {"kl": "reverse", "estimator": "k1_reward"}, "and so does credit: pacs; choose"),

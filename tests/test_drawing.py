@@ -238,15 +238,14 @@ def test_a_sampler_whose_probabilities_are_no_numbers_ends_the_run(parent: Path)
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "cispo", "vespo"])
 def test_the_correction_weights_each_token_up_to_its_cap(parent: Path, loss: str) -> None:
     """A sampler that claims e^-0.5 of its probabilities: the trainer's are e^0.5 times as high."""
-    row = {**GRPO, "loss": loss, "kl": "none", "estimator": None}
-    if loss in ("cispo", "vespo"):
-        row |= {"clip_low": None, "clip_high": None}
+    row = {**GRPO, "kl": "none", "estimator": None, "clip_low": None, "clip_high": None}
     norms = []
     for correction in (Correction(), Correction("token"), Correction("token", cap=1.2)):
         trainer = build(
             parent,
             row,
             settings={"steps": 1},
+            trl={"loss_type": loss},
             make_drawer=noting(parent, shift=-0.5),
             correction=correction,
         )

@@ -18,7 +18,8 @@ from benchmarks.keep_run import claims_of
 from sage.claims.registration import claim_sum, claims_asked, design, read_entries
 from sage.claims.tests import kept_claims, load_claims
 from sage.exhibits import kept_study, load_study, restore_study
-from sage.study import ResolvedStudy, kept
+from sage.study import ResolvedStudy, Study, kept
+from sage.study.faults import type_faults
 from sage.study.kept import Dropped, Renamed, RenamedKind, first_names, updated
 
 KEPT = ROOT / "reports/kept"
@@ -126,6 +127,17 @@ def test_a_kind_is_renamed_or_left_out(
     assert [*read["study"]["exhibits"]] == [n for n in dump["study"]["exhibits"] if n not in gone]
     assert read["algorithms"]["grpo"]["advantage"]["kind"] == "normalised"
     assert first_names(read["algorithms"]["grpo"], "algorithms.*") == dump["algorithms"]["grpo"]
+
+
+def test_an_old_key_in_a_study_is_told_what_has_become_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    after(monkeypatch, Renamed("study.models.*.recipes", "algorithms"), Dropped("study.haste", 1))
+    content = {"models": {"own": {"recipes": []}}, "haste": 1, "hurry": 1}
+    faults = type_faults(Study, content)
+    assert "models.own.recipes: unknown key; it is called 'algorithms' now" in faults
+    assert "haste: unknown key; there is no such setting any more: leave it out" in faults
+    assert any(fault.startswith("hurry: unknown key; allowed: ") for fault in faults)
 
 
 def test_an_unknown_key_is_refused(dump: dict[str, Any]) -> None:

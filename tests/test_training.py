@@ -294,29 +294,6 @@ def test_every_row_translates_into_trl_settings(smoke_study: ResolvedStudy, tmp_
     assert configs["grpo"].warmup_steps == round(settings.warmup_ratio * settings.steps)
 
 
-def test_cispo_is_bounded_as_far_above_one_as_the_others(tmp_path: Path) -> None:
-    for loss, clip_high, expected in (
-        ("cispo", 0.2, 1.2),
-        ("grpo", 0.2, 0.2),
-        ("cispo", None, 1.0 + rl.NO_CLIP),
-    ):
-        clip_low = None if loss == "cispo" else 0.2
-        clips = {"clip_low": clip_low, "clip_high": clip_high}
-        row = Algorithm.model_validate(GRPO | {"loss": loss} | clips)
-        assert rl.grpo_config(SMALL, row, 7, "cpu", tmp_path).epsilon_high == expected
-
-
-@pytest.mark.parametrize(
-    ("loss", "unused"), [("cispo", ["low"]), ("sapo", ["low", "high"]), ("vespo", ["low", "high"])]
-)
-def test_a_clip_that_a_loss_does_not_use_is_refused(loss: str, unused: list[str]) -> None:
-    clips = {f"clip_{end}": None for end in unused}
-    Algorithm.model_validate(GRPO | {"loss": loss} | clips)
-    for clip in clips:
-        with pytest.raises(ValidationError, match=f"does not use .*; write .*{clip}: null"):
-            Algorithm.model_validate(GRPO | {"loss": loss} | clips | {clip: 0.2})
-
-
 def test_a_checkpoint_within_a_generation_is_refused() -> None:
     def settings(**changes: int) -> RL:
         return RL.model_validate(SMALL.model_dump() | {"steps": 12} | changes)

@@ -188,10 +188,10 @@ class Pacs:
                 "is a loss without ratios, which a clip would cut to none; write clip_low: null "
                 "and clip_high: null"
             )
-        if algorithm.loss != "dr_grpo" or algorithm.importance != "token":
+        if algorithm.loss != "dr_grpo":
             yield (
-                "sums over the tokens of a completion, so loss must be dr_grpo with importance: "
-                f"token, not {algorithm.loss} with {algorithm.importance}"
+                "sums over the tokens of a completion, so loss must be dr_grpo, "
+                f"not {algorithm.loss}"
             )
         if algorithm.advantage.kind != "group":
             yield (

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from sage.fields import Name, NonNegativeFloat, PositiveFloat, Strict
 from sage.study.choices import REGISTRIES, Choice, Filter, Guide, choice_from
 
-_CLIPS = ["clip_low", "clip_high"]
 _CONTROLS = {"random", "tagged", "incorrect"}
 _PENALTIES = {"overlong"}
 
@@ -37,13 +36,10 @@ class Algorithm(Strict):
     fidelity: Literal["paper", "released"] = "paper"
     """`released` computes what the official release does where it differs: the KL term refers to
     the model before SFT, and schedules advance with every loss call"""
-    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
+    loss: Literal["grpo", "bnpo", "dr_grpo", "dapo"]
     """how token losses are averaged: per completion; over the tokens of the local batch; over
-    completions times the longest allowed length; over the tokens of the global batch; the rest as
-    TRL defines them [TRL: loss_type]"""
-    importance: Literal["token", "sequence"] = "token"
-    """what the probability ratio is taken of; `sequence` with `grpo` (GSPO), `sapo` and `luspo`
-    only [TRL: importance_sampling_level]"""
+    completions times the longest allowed length; over the tokens of the global batch [TRL:
+    loss_type]"""
     rewards: Annotated[list[Annotated[Choice, choice_from("rewards")]], Field(min_length=1)] = (
         Field(default_factory=lambda: [Choice(kind="correct")])
     )
@@ -62,11 +58,9 @@ class Algorithm(Strict):
     """what shapes the anchor of the KL term; needs one. `random`, `token` and `branch` alone mean
     the paper's settings"""
     clip_low: PositiveFloat | None = 0.2
-    """probability ratios are clipped below 1 − this; `null` never. It must be `null` with `cispo`,
-    `sapo` and `vespo`, which have no such clip [ratio; TRL: epsilon]"""
+    """probability ratios are clipped below 1 − this; `null` never [ratio; TRL: epsilon]"""
     clip_high: PositiveFloat | None = 0.2
-    """probability ratios are clipped above 1 + this; `null` never. It must be `null` with `sapo`
-    and `vespo`, which have no such clip [ratio; TRL: epsilon_high]"""
+    """probability ratios are clipped above 1 + this; `null` never [ratio; TRL: epsilon_high]"""
     entropy_bonus: NonNegativeFloat = 0.0
     """weight of the policy's entropy in the objective [per nat; TRL: entropy_coef]"""
     filter: Annotated[Filter | None, choice_from("filter")] = None
@@ -94,25 +88,6 @@ class Algorithm(Strict):
 
     def _conflicts(self) -> Iterator[str]:
         """What does not go together in the method."""
-        levels = {"grpo": ("token", "sequence"), "sapo": ("token", "sequence")}
-        allowed = levels.get(self.loss, ("sequence",) if self.loss == "luspo" else ("token",))
-        if self.importance not in allowed:
-            yield (
-                f"importance {self.importance!r} does not go with loss {self.loss!r}; "
-                f"allowed: {', '.join(allowed)}"
-            )
-        by_token = [f"credit {self.credit.kind!r}"] if self.credit else []
-        if self.estimator and self.estimator.kind in ("k1_reward", "k3_corrected"):
-            by_token.append(f"estimator {self.estimator.kind!r}")
-        if self.importance == "sequence" and by_token:
-            yield (
-                f"importance 'sequence' gives all tokens of a completion one ratio, but "
-                f"{' and '.join(by_token)} needs one for each; write importance: token"
-            )
-        unused = {"cispo": ["clip_low"], "sapo": _CLIPS, "vespo": _CLIPS}.get(self.loss, [])
-        if any(getattr(self, clip) is not None for clip in unused):
-            nulls = " and ".join(f"{clip}: null" for clip in unused)
-            yield f"loss {self.loss!r} does not use {' or '.join(unused)}; write {nulls}"
         if self.kl == "none":
             if self.guide:
                 yield "a guide shapes the anchor of the KL term, but kl is 'none'"

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from sage.fields import NAME, REPOSITORY, Faults, nearest
+from sage.study.kept import hint
 
 _WANTED = {
     "bool_type": "must be true or false",
@@ -129,7 +130,8 @@ def _fault(detail: Any, kind: Any, top: str) -> str:
     reason, value, facts = detail["type"], detail["input"], detail.get("ctx", {})
     key = _key([top, *path] if top else path)
     if reason in ("extra_forbidden", "invalid_key") and owner:
-        return f"{key}: unknown key{nearest(_renamed(str(path[-1]), owner), owner.model_fields)}"
+        word, known = str(path[-1]), owner.model_fields
+        return f"{key}: unknown key{hint(word, known) or nearest(_renamed(word, owner), known)}"
     if reason.startswith("union_tag"):
         tag = facts["discriminator"].strip("'")
         key, value = f"{key}.{tag}", value.get(tag)

@@ -13,7 +13,7 @@ A path leads to a key of a dump, or of `claims`, a kept file of claims: `study.m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +74,9 @@ class RenamedKind:
             section[key]["kind"] = self.old
 
 
-CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = ()
+CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
+    Dropped("algorithms.*.importance", "token"),
+)
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 
 
@@ -95,6 +97,17 @@ def updated(dump: Mapping[str, Any]) -> dict[str, Any]:
     for change in CHANGES[written - 1 :]:
         change.apply(content)
     return content
+
+
+def hint(key: str, known: Collection[str]) -> str:
+    """What has become of a key that is none of those `known` in its section; empty if nothing."""
+    for change in reversed(CHANGES):
+        if change.path.rpartition(".")[2] == key:
+            if isinstance(change, Dropped):
+                return "; there is no such setting any more: leave it out"
+            if isinstance(change, Renamed) and change.new in known:
+                return f"; it is called {change.new!r} now"
+    return ""
 
 
 def first_names(part: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -293,7 +293,6 @@ def grpo_config(
     sampling = settings.sampling
     accumulated = settings.micro_batches_each(processes)
     completions = settings.prompts_per_step * settings.rollouts // processes
-    clip_high = NO_CLIP if algorithm.clip_high is None else algorithm.clip_high
     estimator = algorithm.estimator.kind if algorithm.estimator else None
     by_trl = settings.engine == "vllm" and settings.lora is None
     return GRPOConfig(
@@ -312,15 +311,14 @@ def grpo_config(
         min_p=sampling.min_p,
         **(_vllm_settings(settings, device, longest_prompt) if by_trl else {}),
         loss_type=algorithm.loss,
-        importance_sampling_level=algorithm.importance,
+        importance_sampling_level="token",
         beta=kl_coefficient(settings, algorithm),
         use_bias_correction_kl=estimator == "k3_corrected",
         reward_weights=reward_weights(algorithm),
         scale_rewards="none" if algorithm.advantage.kind == "centred" else "group",
         entropy_coef=algorithm.entropy_bonus,
         epsilon=NO_CLIP if algorithm.clip_low is None else algorithm.clip_low,
-        # Of CISPO's ratio TRL takes the bound itself, of the others' what it lies above 1.
-        epsilon_high=1.0 + clip_high if algorithm.loss == "cispo" else clip_high,
+        epsilon_high=NO_CLIP if algorithm.clip_high is None else algorithm.clip_high,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=settings.schedule,
         warmup_steps=round(settings.warmup_ratio * settings.steps),

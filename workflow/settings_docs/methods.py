@@ -49,8 +49,6 @@ def _row(method: Algorithm) -> list[str]:
     clips = "" if (method.clip_low, method.clip_high) == (0.2, 0.2) else _clips(method)
     shared = f", per token by {_named(method.credit)}" if method.credit else ""
     credited = f"{_named(method.advantage)}{shared}; loss {method.loss}{clips}"
-    if method.importance != "token":
-        credited += f", one probability ratio a {method.importance}"
     if method.mask_truncated:
         credited += ", truncated completions without loss"
     paid = " + ".join(map(_named, method.rewards))
