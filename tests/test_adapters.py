@@ -19,10 +19,12 @@ from sage.training.adapters import PROJECTIONS, lora_config
 SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
 
 
-def adapted(**lora: Any) -> Any:
+def adapted(dropout: float = 0.0) -> Any:
     torch.manual_seed(0)
     config = Qwen2Config(**SIZES, num_attention_heads=2, num_key_value_heads=1)
-    return get_peft_model(Qwen2ForCausalLM(config), lora_config(LoRA(rank=2, alpha=4, **lora)))
+    lora = lora_config(LoRA(rank=2, alpha=4))
+    lora.lora_dropout = dropout  # no setting of a study
+    return get_peft_model(Qwen2ForCausalLM(config), lora)
 
 
 def test_a_small_layer_and_its_adapter_are_one_product(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_edits import ALGORITHMS, DROPPED, ROOT, STUDY, edit, message_of
+from study_edits import ALGORITHMS, DROPPED, STUDY, edit, message_of
 
 from sage.exhibits import load_study
-from sage.study import RL
 from sage.study.faults import type_faults
 
 ROW = {"title": "A new row", "loss": "grpo", "kl": "none"}
@@ -327,13 +326,6 @@ def test_a_list_in_place_of_a_name_is_refused(
 ) -> None:
     edit(config / STUDY, key, value)
     assert f"\n  {fault}" in message_of(lambda: load_study("smoke", config))
-
-
-def test_rl_refuses_dropout_by_which_its_passes_would_differ() -> None:
-    settings = load_study("smoke", ROOT / "config").model("tiny").rl.model_dump()
-    settings["lora"]["dropout"] = 0.1
-    (fault,) = type_faults(RL, settings, "rl")
-    assert fault.startswith("rl: lora.dropout 0.1 must be 0 in RL: rollouts, old log-probs and")
 
 
 def test_a_fault_in_a_union_of_plain_types_keeps_its_key() -> None:

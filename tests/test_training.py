@@ -21,8 +21,9 @@ from trl import SFTTrainer
 
 from sage.problems.record import Problem, read_problems
 from sage.runtime.manifest import Manifest
-from sage.study import RL, Algorithm, Guide, ResolvedStudy
+from sage.study import RL, Algorithm, Guide, LoRA, ResolvedStudy
 from sage.training import rl, sft
+from sage.training.adapters import lora_config
 from sage.training.checkpoints import claim
 from sage.training.examples import Solution
 from sage.training.pretrain import _collate
@@ -138,10 +139,16 @@ def test_killed_fine_tuning_goes_on_to_the_same_weights(
     solutions = [Solution(p.problem, "so " * len(p.answer), p.answer) for p in problems]
     settings = smoke_study.model("tiny").sft
     assert settings
-    # Dropout draws numbers in every step, which must go on where they were.
-    lora = settings.lora.model_copy(update={"dropout": 0.1})
     changes = {"epochs": 2, "batch_size": 4, "max_tokens": 128, "checkpoint_every": 2}
-    settings = settings.model_copy(update={**changes, "lora": lora})
+    settings = settings.model_copy(update=changes)
+
+    def dropping(lora: LoRA) -> Any:
+        """With dropout, which draws numbers in every step that must go on where they were."""
+        config = lora_config(lora)
+        config.lora_dropout = 0.1
+        return config
+
+    monkeypatch.setattr(sft, "lora_config", dropping)
 
     def tuned(output: Path) -> tuple[dict[str, torch.Tensor], int]:
         scratch, manifest = output.with_name(output.name + "_scratch"), Manifest({}, 1, time.time())

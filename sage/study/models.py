@@ -46,8 +46,6 @@ class LoRA(Strict):
     """rank of the update [dimensions; TRL: lora_r]"""
     alpha: Positive
     """the update is scaled by alpha / rank [integer; TRL: lora_alpha]"""
-    dropout: Share = 0.0
-    """dropout on the adapter's input [probability; TRL: lora_dropout]"""
 
 
 class SFT(Strict):
@@ -202,11 +200,6 @@ class RL(Strict):
                 f"checkpoint_every {self.checkpoint_every} must be a multiple of the steps that a "
                 f"generation serves, steps_per_generation x iterations = {served}: a checkpoint "
                 "does not hold rollouts, so a run that goes on within a generation would differ"
-            )
-        if self.lora and self.lora.dropout:
-            raise ValueError(
-                f"lora.dropout {self.lora.dropout} must be 0 in RL: rollouts, old log-probs and "
-                "the signals of a guide come from passes that would each drop other units"
             )
         return self
 

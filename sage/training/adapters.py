@@ -50,9 +50,7 @@ class FoldedLinear(Linear):
 
 def lora_config(lora: LoRA) -> LoraConfig:
     """Adapters on the attention and MLP projections."""
-    config = LoraConfig(
-        task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha, lora_dropout=lora.dropout
-    )
+    config = LoraConfig(task_type="CAUSAL_LM", r=lora.rank, lora_alpha=lora.alpha)
     # Given to LoraConfig they become a set, which every process writes in another order.
     config.target_modules = list(PROJECTIONS)
     config._register_custom_module({torch.nn.Linear: FoldedLinear})
