@@ -80,8 +80,8 @@ def measure(folder: Path) -> dict[str, list[tuple[float, float]]]:
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     lora = LoraConfig(r=8, lora_alpha=16, target_modules=targets, init_lora_weights=False)
     get_peft_model(model, lora).save_pretrained(adapter)
-    policy = load_policy(base, adapter, getattr(torch, dtype), "cpu", merge=True)
-    save_checkpoint(policy, tokenizer, whole)
+    policy: Any = load_policy(base, adapter, torch.float32, "cpu")
+    save_checkpoint(policy.to(getattr(torch, dtype)), tokenizer, whole)
     common = (tokenizer, base, _device(), dtype, BATCH)
     limits = {} if _device() == "cpu" else {"gpu_memory_utilization": 0.2}
     sampler = VllmSampler(base, *common, limits=limits)

@@ -132,22 +132,20 @@ def _set_products() -> None:
 
 
 def load_policy(
-    base: Path, trained: Path | None, dtype: torch.dtype, device: str, merge: bool = False
+    base: Path, trained: Path | None, dtype: torch.dtype, device: str
 ) -> PreTrainedModel:
     """The policy trained from `base` into the folder `trained`, or `base` itself if None.
 
     An adapter is merged into float32 weights of `base`. Beside 16-bit weights it stays as it is,
-    for rounding takes most of a young one away, unless `merge` asks for that: then it is merged in
-    float32, and the sum is rounded. A full checkpoint stands for itself.
+    for rounding takes most of a young one away. A full checkpoint stands for itself.
     """
     model: Any
     if trained is None:
         model = load_model(base, dtype)
     elif (trained / "adapter_config.json").is_file():
-        merge = merge or dtype == torch.float32
-        model = load_adapter(load_model(base, torch.float32 if merge else dtype), trained)
-        if merge:
-            model = model.merge_and_unload().to(dtype)
+        model = load_adapter(load_model(base, dtype), trained)
+        if dtype == torch.float32:
+            model = model.merge_and_unload()
     else:
         model = load_model(trained, dtype)
     on_device: PreTrainedModel = model.to(device)

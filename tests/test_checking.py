@@ -191,7 +191,6 @@ def qwen(rl: dict[str, object], **job: int) -> ResolvedStudy:
         ({"precision": "float32"}, {}, True),
         ({"precision": "float32", "lora": None}, {}, False),
         ({}, {"dtype": "float32"}, True),
-        ({}, {"dtype": "float32", "merge_adapter": True}, False),
         ({}, {"dtype": "float32", "engine": "transformers"}, False),
     ],
 )

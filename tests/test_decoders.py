@@ -258,7 +258,7 @@ def test_a_model_with_recurrent_layers_is_decoded(base: Path) -> None:
 
 
 def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_path: Path) -> None:
-    """Half of it would be, were it merged; in float32 nothing else differs."""
+    """Half of it would be, were it merged."""
     short = tmp_path / "base"
     save_checkpoint(load_model(base, torch.bfloat16), load_tokenizer(base), short)
     config = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
@@ -269,12 +269,8 @@ def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_p
     adapted.save_pretrained(tmp_path / "adapter")
     policy: Any = load_policy(short, tmp_path / "adapter", torch.bfloat16, "cpu")
     assert policy.dtype == torch.bfloat16
-    merged = load_policy(short, tmp_path / "adapter", torch.bfloat16, "cpu", merge=True)
     whole = load_policy(short, tmp_path / "adapter", torch.float32, "cpu")
-    assert merged.dtype == torch.bfloat16
-    assert not hasattr(merged, "peft_config")
-    for mine, exact in zip(merged.parameters(), whole.parameters(), strict=True):
-        assert torch.equal(mine, exact.bfloat16())  # merged in float32, and rounded once
+    assert not hasattr(whole, "peft_config")  # merged, as float32 loses nothing
     sampler = TransformersSampler.from_model(policy, load_tokenizer(short), 64, consume=True)
     policy.float()  # what the sampler draws from is the policy itself, and no copy
     prompt = (5, 6, 7)

@@ -112,7 +112,6 @@ def drawing_settings(
         "engine": settings.engine,
         "dtype": settings.dtype,
         "batch_invariant": settings.batch_invariant,
-        "merge_adapter": settings.merge_adapter,
         "device": device,
         "code": code_digest(engine(settings.engine).__name__),
         "versions": engine(settings.engine).versions(),

@@ -237,5 +237,5 @@ def open_sampler(
 ) -> TransformersSampler:
     """See `sage.sampling.engines.engine`."""
     dtype = getattr(torch, settings.dtype)
-    model = load_policy(base, policy, dtype, device, settings.merge_adapter)
+    model = load_policy(base, policy, dtype, device)
     return TransformersSampler.from_model(model, tokenizer, settings.batch_size, consume=True)

@@ -34,7 +34,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoConfig, GenerationConfig, PreTrainedTokenizerBase
 
-from sage.policies import load_adapter, load_model, load_policy, save_checkpoint
+from sage.policies import load_adapter, load_model
 from sage.sampling import probe
 from sage.sampling.interface import Completion, Request
 from sage.sampling.stops import cut_behind, end_ids
@@ -313,7 +313,7 @@ def open_sampler(
     device: str,
     longest_prompt: int | None = None,
 ) -> VllmSampler:
-    """See `sage.sampling.engines.engine`. An adapter is probed first, or merged.
+    """See `sage.sampling.engines.engine`. An adapter is probed first.
 
     Raises AdapterLost if vLLM does not draw from it.
     """
@@ -323,11 +323,7 @@ def open_sampler(
         os.environ["VLLM_BATCH_INVARIANT"] = "1"
     with tempfile.TemporaryDirectory(prefix="sage-policy-") as name:
         folder, expected = Path(name), None
-        if adapter and settings.merge_adapter:
-            merged = load_policy(base, adapter, getattr(torch, settings.dtype), "cpu", merge=True)
-            save_checkpoint(merged, tokenizer, folder)
-            checkpoint, adapter = folder, None
-        elif adapter:
+        if adapter:
             expected = _probed(base, adapter, folder, settings, device)
         sampler = VllmSampler(
             checkpoint,

@@ -37,8 +37,7 @@ def float32_adapters(study: ResolvedStudy, device: str) -> list[str]:
             return False
         has_gpu = device != "cpu" and (model.job.gpus > 0 or device == "cuda")
         rollouts = model.rl.engine == "vllm" and model.rl.precision == "float32"
-        beside = evaluation.engine == "vllm" and not evaluation.merge_adapter
-        samples = beside and evaluation.dtype == "float32"
+        samples = evaluation.engine == "vllm" and evaluation.dtype == "float32"
         return has_gpu and (rollouts or samples)
 
     return [name for name in study.study.models if fails(name)]

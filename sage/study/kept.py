@@ -77,6 +77,7 @@ class RenamedKind:
 CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
     Dropped("algorithms.*.importance", "token"),
     Dropped("study.models.**.lora.dropout", 0.0),
+    Dropped("study.**.merge_adapter", False),
 )
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 

@@ -239,10 +239,6 @@ class Draws(Strict):
     shard_size: Positive = 1024
     """how many are written to disk at once: the most an interrupted job can lose. It changes no
     result [completions]"""
-    merge_adapter: bool = False
-    """whether an adapter is merged into the weights, in float32, and these are then rounded to
-    `dtype`: less work for each token. By default that is done with `transformers` in float32 alone;
-    16 bits round small changes of a weight away"""
     batch_invariant: bool = False
     """whether vLLM uses kernels whose roundings do not depend on what is sampled together: slower,
     and for GPUs of compute capability 9.0 or newer"""
@@ -262,11 +258,8 @@ class Evaluation(Draws):
         return self.model_dump(mode="json", include=set(Draws.model_fields))
 
     def decisive(self) -> dict[str, Any]:
-        """The settings that samples and grades depend on: those of Draws but for speed.
-
-        `merge_adapter` counts where it is on: samples drawn before there was such a setting stay.
-        """
-        of_speed = ("batch_size", "shard_size", *(() if self.merge_adapter else ("merge_adapter",)))
+        """The settings that samples and grades depend on: those of Draws but for speed."""
+        of_speed = ("batch_size", "shard_size")
         return {key: value for key, value in self.draws().items() if key not in of_speed}
 
     @model_validator(mode="after")
