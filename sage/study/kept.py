@@ -78,6 +78,13 @@ CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
     Dropped("algorithms.*.importance", "token"),
     Dropped("study.models.**.lora.dropout", 0.0),
     Dropped("study.**.merge_adapter", False),
+    Dropped("study.models.*.rl.watch.largest_loss", 100.0),
+    Dropped("study.models.*.rl.watch.truncated_share", 1.0),
+    Dropped("study.models.*.rl.watch.lowest_entropy", 0.001),
+    Dropped("study.models.*.rl.watch.timeout_share", 0.1),
+    Dropped("study.models.*.rl.watch.reward_fall", 0.05),
+    Dropped("study.models.*.rl.watch.log_q_rise", 0.5),
+    Dropped("study.models.*.rl.watch.truncated_rise", 0.1),
 )
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 

@@ -1,7 +1,8 @@
 """Signs in a history that training went wrong: pure functions over its rows.
 
-The limits are settings (`sage.study.watch.Watch`). What a row does not hold is no sign, so
-histories of SFT, with a loss and a gradient norm alone, are judged by the same functions.
+What people may want to change are settings (`sage.study.watch.Watch`), the other limits stand
+here. What a row does not hold is no sign, so histories of SFT, with a loss and a gradient norm
+alone, are judged by the same functions.
 """
 
 from __future__ import annotations
@@ -12,6 +13,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sage.study.watch import Sign, Watch
+
+LARGEST_LOSS = 100.0
+LOWEST_ENTROPY = 0.001  # nats per token
+LATE = 0.1
+"""A larger share of answers without a verdict is a sign."""
+
+REWARD_FALL, LOG_Q_RISE, TRUNCATED_RISE = 0.05, 0.5, 0.1
+"""Of a run with a guide, from one mean over `patience` steps to the next; log q in nats."""
 
 Row = Mapping[str, Any]
 Window = Sequence[Row]
@@ -72,13 +81,12 @@ def _tests(watch: Watch) -> list[Test]:
         return test
 
     def large(window: Window) -> bool:
-        return watch.largest_loss < abs(window[0].get("loss") or 0.0) < math.inf
+        return LARGEST_LOSS < abs(window[0].get("loss") or 0.0) < math.inf
 
-    n, gap, share = watch.patience, watch.largest_gap, watch.truncated_share
-    lowest, late = watch.lowest_entropy, watch.timeout_share
+    n, gap = watch.patience, watch.largest_gap
     return [
         ("not_finite", 1, _not_finite, "the loss or its gradient is not a finite number"),
-        ("large_loss", 1, large, f"the loss is larger than {watch.largest_loss:g}"),
+        ("large_loss", 1, large, f"the loss is larger than {LARGEST_LOSS:g}"),
         (
             "sampler_gap",
             1,
@@ -96,31 +104,31 @@ def _tests(watch: Watch) -> list[Test]:
         (
             "truncated",
             n,
-            mean("truncated_share", lambda mean: mean >= share),
-            f"at least {share:.0%} of the completions are truncated",
+            mean("truncated_share", lambda mean: mean >= 1),
+            "all completions are truncated",
         ),
         (
             "low_entropy",
             n,
-            mean("entropy", lambda nats: nats < lowest),
-            f"the entropy per token is below {lowest:g} nats",
+            mean("entropy", lambda nats: nats < LOWEST_ENTROPY),
+            f"the entropy per token is below {LOWEST_ENTROPY:g} nats",
         ),
         (
             "grader_timeouts",
             n,
-            mean("grader_timeouts", lambda mean: mean > late),
-            f"the grader gave no verdict in time on more than {late:.0%} of the answers",
+            mean("grader_timeouts", lambda mean: mean > LATE),
+            f"the grader gave no verdict in time on more than {LATE:.0%} of the answers",
         ),
         (
             "runaway",
             2 * n,
-            lambda window: _runs_away(window, watch),
+            _runs_away,
             "the reward falls while log q or the truncated share rises: the guide may feed itself",
         ),
     ]
 
 
-def _runs_away(window: Window, watch: Watch) -> bool:
+def _runs_away(window: Window) -> bool:
     """Whether the second half of `window`, of a run with a guide, shows the sign."""
 
     def rise(key: str) -> float:
@@ -128,9 +136,9 @@ def _runs_away(window: Window, watch: Watch) -> bool:
         half = len(values) // 2
         return (math.fsum(values[half:]) - math.fsum(values[:half])) / half
 
-    grows = rise("log_q") >= watch.log_q_rise
-    longer = "log_q" in window[0] and rise("truncated_share") >= watch.truncated_rise
-    return (grows or longer) and rise("reward") <= -watch.reward_fall
+    grows = rise("log_q") >= LOG_Q_RISE
+    longer = "log_q" in window[0] and rise("truncated_share") >= TRUNCATED_RISE
+    return (grows or longer) and rise("reward") <= -REWARD_FALL
 
 
 def _not_finite(window: Window) -> bool:
