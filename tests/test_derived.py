@@ -85,8 +85,8 @@ def test_a_study_trains_methods_of_its_own() -> None:
     mild = study.algorithms["mild"]
     assert (mild.title, mild.advantage.kind) == ("PKPO + Branch + Branch", "pkpo")
     assert restore_study(study.model_dump(mode="json")) == study
-    assert study.part().study.own_methods == {}
-    assert {"pkpo_branch", "mild"} < study.part().algorithms.keys()
+    assert study.seen_by().study.own_methods == {}
+    assert {"pkpo_branch", "mild"} < study.seen_by().algorithms.keys()
 
 
 def test_a_study_that_extends_another_changes_its_methods(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_variant_can_be_made_of_a_studys_own_method() -> None:
 
 def test_a_reading_switches_a_studys_own_method_too() -> None:
     own = {"mine": {"base": "grpo", "guide": "branch"}}
-    switched = with_own(own, "mine", more=("readings={kl_estimator: k3_corrected}",))
+    switched = with_own(own, "mine", more=("open_choices={kl_estimator: k3_corrected}",))
     method = switched.algorithms["mine"]
     assert (str(method.estimator), method.guide) == ("k3_corrected", Guide(**BRANCH))
 

@@ -297,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         curves, differences = compare(methods)
         print("\n".join(lines(methods, curves, differences, given["k"])))
         if given["figure"] or given["html"]:
-            from sage.report.samples import write_figure, write_page  # with what draws
+            from sage.tools.samples_page import write_figure, write_page  # with what draws
 
             if given["figure"]:
                 write_figure(curves, given["figure"])

@@ -97,7 +97,7 @@ PACS: dict[str, Any] = {
     ("row", "message"),
     [
         (PACS | {"clip_low": 0.2}, "pacs is a loss without ratios, which a clip would cut"),
-        (PACS | {"loss": "grpo"}, "loss must be dr_grpo with importance: token, not grpo"),
+        (PACS | {"loss": "grpo"}, "loss must be dr_grpo, not grpo"),
         (PACS | {"advantage": "centred"}, "takes rewards, not advantages"),
         (PACS | {"kl": "reverse", "estimator": "k1_reward"}, "and so does credit: pacs; choose"),
         (PACS | {"planner": "dars"}, "needs groups of one size, which planner: dars"),
