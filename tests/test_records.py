@@ -20,7 +20,8 @@ from snakemake.iocontainers import Namedlist
 from sage.runtime.faults import Fault
 from sage.runtime.manifest import COMMIT, Manifest, git_commit, seeds, settings_sum
 from sage.runtime.records import FOLDER, recorded, sum_of
-from sage.tools.archive import SECRETS, write_archive
+from sage.tools import archive
+from sage.tools.archive import write_archive
 from sage.tools.verify import render, verify
 
 Job = Callable[..., dict[str, Any]]
@@ -193,9 +194,9 @@ def test_an_archive_describes_every_file_and_the_run(two_jobs: Path, tmp_path: P
     for name in ("logs/rl.log", "scratch/x", "models/tiny/base/model.safetensors"):
         (two_jobs / name).parent.mkdir(parents=True, exist_ok=True)
         (two_jobs / name).write_text("x")
-    archive = tmp_path / "small.crate.zip"
-    write_archive(a_study(), two_jobs, ROOT, archive)
-    entities, names = crate_of(archive)
+    crate = tmp_path / "small.crate.zip"
+    write_archive(a_study(), two_jobs, ROOT, crate)
+    entities, names = crate_of(crate)
     files = names - {"ro-crate-metadata.json"}
     assert {one["@id"] for one in entities["./"]["hasPart"]} == files
     assert files <= entities.keys()
@@ -233,7 +234,9 @@ def test_an_archive_of_the_same_files_has_the_same_bytes(two_jobs: Path, tmp_pat
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
-@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "WANDB_API_KEY", "MY_TOKEN_FILE", "db_password", "Client_Secret"]
+)
 def test_an_archive_with_a_token_is_refused(
     two_jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -243,3 +246,36 @@ def test_an_archive_with_a_token_is_refused(
     with pytest.raises(Fault, match=f"{page}: it holds the value of {name}"):
         write_archive(a_study(), two_jobs, ROOT, tmp_path / "a.zip")
     assert not (tmp_path / "a.zip").exists()
+
+
+def test_the_hubs_token_is_a_secret_and_words_and_paths_are_none(
+    two_jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = two_jobs / "report/index.html"
+    page.write_text(f"<p>false {page} hf_abcdefghij</p>")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    monkeypatch.setenv("KEYRING_CONTROL", str(page))
+    monkeypatch.setattr(archive, "get_token", lambda: None)
+    write_archive(a_study(), two_jobs, ROOT, tmp_path / "a.zip")
+    monkeypatch.setattr(archive, "get_token", lambda: "hf_abcdefghij")
+    with pytest.raises(Fault, match="it holds the value of the hub's token"):
+        write_archive(a_study(), two_jobs, ROOT, tmp_path / "b.zip")
+
+
+def test_an_archive_follows_no_link_out_of_the_study(two_jobs: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "private.txt").write_text("private")
+    (two_jobs / "report/again.html").symlink_to(two_jobs / "report/index.html")
+    (whole := tmp_path / "link").symlink_to(two_jobs)  # the study itself may be on another disk
+    files = archive.result_files(whole)
+    assert f"results/{whole.name}/report/again.html" in files
+    for target in (outside, outside / "private.txt"):
+        (link := two_jobs / "report/more").symlink_to(target)
+        with pytest.raises(Fault, match=rf"{link}: a link to {target}, .* or remove the link"):
+            write_archive(a_study(), two_jobs, ROOT, tmp_path / "a.zip")
+        link.unlink()
+    (two_jobs / "scratch").symlink_to(outside)  # is not archived
+    (two_jobs / "report/.hidden").mkdir()
+    (two_jobs / "report/.hidden/x").touch()
+    assert not [name for name in archive.result_files(two_jobs) if "hidden" in name]

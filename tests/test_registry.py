@@ -15,6 +15,7 @@ from conftest import ROOT
 from sage.exhibits import load_study
 from sage.exhibits.kind import Kind
 from sage.method.guides import BranchGuide
+from sage.runtime.dependencies import module_files
 from sage.study import REGISTRIES, Algorithm, ResolvedStudy, StudyError, choice_files
 
 PLAIN = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
@@ -49,6 +50,20 @@ class Aimless:
 
 def function(signals, moment):
     raise RuntimeError("called")
+"""
+
+
+HELPED = """
+from dataclasses import dataclass
+import numpy
+import own_package.lists
+from own_choices import Mute
+from sage.method.guides import BranchGuide
+
+class Helped(BranchGuide):
+    def factors(self, signals, moment):
+        import own_late
+        return own_late.factor() * super().factors(signals, moment)
 """
 
 
@@ -131,6 +146,43 @@ def test_a_command_in_a_study_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match=r"grpo\.guide\.kind: 'os:system' is .+ not a class"):
         load_study("smoke", tmp_path)
     assert not ran.exists()
+
+
+def test_what_a_users_file_imports_counts_with_it(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "own_guide.py": HELPED,
+        "own_late.py": "import own_choices\n",
+        "own_package/__init__.py": "",
+        "own_package/lists.py": "from . import words\nimport own_package.deep.more\n",
+        "own_package/words.py": "",
+        "own_package/deep/more.py": "from .. import quiet\nfrom ..last import x\n",
+        "own_package/last.py": "x = 1\n",
+        "own_package/quiet.py": "",
+        "own_other.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
+    files = REGISTRIES["guide"].files("own_guide:Helped")
+    used = {tmp_path / name for name in texts if name != "own_other.py"} | {own}
+    assert {file for file in files if file.is_relative_to(tmp_path)} == used
+    assert ROOT / "sage/method/guides.py" in files
+    assert all(
+        file.is_relative_to(tmp_path) or file.is_relative_to(ROOT / "sage") for file in files
+    )
+
+
+def test_of_an_installed_package_the_package_counts() -> None:
+    files = [Path(file) for file in module_files("packaging.version")]
+    assert {"version.py", "_structures.py", "__init__.py"} <= {file.name for file in files}
+    assert {file.parent.name for file in files} == {"packaging"}
+    with pytest.raises(ModuleNotFoundError):
+        module_files("nowhere_at_all")
+    with pytest.raises(ValueError, match=r"no module 'sage\.nothing'"):
+        module_files("sage.nothing")
 
 
 def test_files_behind_the_choices_are_known(own: Path) -> None:

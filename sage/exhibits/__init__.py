@@ -9,7 +9,6 @@ numbers.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any
 from sage.exhibits.kind import Display, Files, Kind, Measures, Measuring, Shows
 from sage.fields import nearest
 from sage.results import Results
+from sage.runtime.dependencies import module_files
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study import ResolvedStudy, reading
@@ -156,10 +156,11 @@ def figures_of(study: ResolvedStudy, exhibit: str) -> dict[str, str]:
     return {f"{exhibit}{suffix}": suffix for suffix in shows(study, exhibit).figures()}
 
 
-def own_file(exhibit: Shows) -> Path | None:
-    """The source file of a user's own kind; None for a kind of this package."""
-    kind = type(exhibit)
-    return None if kind.__module__.startswith("sage.") else Path(inspect.getfile(kind)).resolve()
+def own_files(exhibit: Shows) -> list[str]:
+    """The source files of a user's own kind and of the user's modules that it imports; none for a
+    kind of this package."""
+    module = type(exhibit).__module__
+    return [] if module.startswith("sage.") else module_files(module, ["sage"])
 
 
 def measure(

@@ -106,14 +106,13 @@ class Registry:
     def files(self, kind: str) -> set[Path]:
         """Source files behind a choice: editing one makes another result.
 
-        For a name of this project, its module with what that imports of `sage`; for a class of
-        the user's own, the files that hold it.
+        Its module with what that imports of `sage` and, for a class of the user's own, of the
+        user's modules.
         """
         if kind in self.classes:
             return _files_of(self.classes[kind].partition(":")[0])
         modules = {self.find(kind).__module__, kind.partition(":")[0]}
-        files = [getattr(importlib.import_module(module), "__file__", None) for module in modules]
-        return {Path(file) for file in files if file}
+        return {Path(file) for one in modules for file in module_files(one, WITHOUT_EFFECT)}
 
     def _lack(self, named: Any) -> str | None:
         """Why `named` cannot serve, or None."""

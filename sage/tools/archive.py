@@ -11,9 +11,11 @@ import json
 import mimetypes
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub import get_token
 
 from sage.rendering.markup import yaml_text
 from sage.runtime.faults import Fault
@@ -21,8 +23,8 @@ from sage.runtime.files import atomic_file, file_sum, text_sum
 from sage.runtime.records import is_hidden, jobs_folder
 from sage.study import ResolvedStudy
 
-SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY")
-"""Environment variables whose values must be in no file of an archive."""
+SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+"""The value of an environment variable with such a word in its name must be in no file."""
 
 LEFT_OUT = ("logs", "scratch", "shards", "partial", "archive")
 """Folders of the results that are not archived."""
@@ -49,15 +51,15 @@ Entity = dict[str, Any]
 def write_archive(study: ResolvedStudy, results: Path, workflow: Path, output: Path) -> None:
     """Write the crate of the study in `results` to `output`; `workflow` is the Snakefile's folder.
 
-    Raises Fault if a file holds the value of one of `SECRETS`, and FileNotFoundError if the study
-    has no records.
+    Raises Fault if a file holds a secret of the environment (`SECRETS`) or of the Hugging Face
+    hub, or if a link leads out of the study, and FileNotFoundError if the study has no records.
     """
     files = {**workflow_files(workflow), **result_files(results)}
-    secrets = {name: os.environ.get(name, "").encode() for name in SECRETS}
+    secrets = _secrets()
     for path in files.values():
         content = path.read_bytes()
         for name, value in secrets.items():
-            if len(value) >= 8 and value in content:
+            if value in content:
                 raise Fault(
                     f"{path}: it holds the value of {name}; remove it there, and take the value "
                     "out of service, before the study is archived"
@@ -82,19 +84,45 @@ def workflow_files(folder: Path) -> dict[str, Path]:
     paths += [path for name in SOURCES for path in (folder / name).rglob("*")]
     return {
         path.relative_to(folder).as_posix(): path
-        for path in paths
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+        for path in _files(folder, paths)
+        if "__pycache__" not in path.parts
     }
 
 
 def result_files(results: Path) -> dict[str, Path]:
     """The archived files of a study by their names in the crate, which begin with `results`."""
     weights = weights_left_out(results)
-    inside = {path.relative_to(results): path for path in results.rglob("*") if path.is_file()}
+    parts = [part for part in sorted(results.glob("*")) if part.name not in LEFT_OUT]
+    paths = [path for part in parts for path in (part, *sorted(part.rglob("*")))]
     return {
-        f"results/{results.name}/{name.as_posix()}": path
-        for name, path in sorted(inside.items())
-        if name.parts[0] not in LEFT_OUT and path not in weights and not is_hidden(name)
+        f"results/{results.name}/{path.relative_to(results).as_posix()}": path
+        for path in _files(results, paths)
+        if path not in weights
+    }
+
+
+def _files(folder: Path, paths: Iterable[Path]) -> Iterator[Path]:
+    """The files among `paths` inside `folder` that are not hidden; raises Fault for a link out."""
+    for path in paths:
+        if is_hidden(path.relative_to(folder)):
+            continue
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise Fault(
+                f"{path}: a link to {path.resolve()}, which lies outside {folder.resolve()}; put "
+                "the file itself there, or remove the link, before the study is archived"
+            )
+        if path.is_file():
+            yield path
+
+
+def _secrets() -> dict[str, bytes]:
+    """The values of secrets by their names; short ones and paths of files are none."""
+    names = [name for name in os.environ if any(word in name.upper() for word in SECRETS)]
+    values = {name: os.environ[name] for name in names} | {"the hub's token": get_token() or ""}
+    return {
+        name: value.encode(errors="surrogateescape")
+        for name, value in values.items()
+        if len(value) >= 8 and not os.path.exists(value)
     }
 
 

@@ -6,7 +6,7 @@ from sage.exhibits import (
     figures_of,
     frames_of,
     kind_of,
-    own_file,
+    own_files,
     shows,
     tables_of,
 )
@@ -37,14 +37,10 @@ def inputs_of(wildcards):
 
 
 def measuring_code(wildcards):
-    """The code that decides what is measured, and a user's own file."""
+    """The code that decides what is measured, and a user's own files."""
     exhibit = kind_of(STUDY, wildcards.exhibit)
     rows = [row for row in STUDY.rows_of(wildcards.exhibit) if row != BASE]
-    own = own_file(exhibit)
-    files = [
-        *beside_snakefile(exhibit.code(STUDY)),
-        *(beside_snakefile([own]) if own else []),
-    ]
+    files = beside_snakefile(exhibit.code(STUDY)) + beside_snakefile(own_files(exhibit))
     return files + (code_of_algorithms(rows) if exhibit.with_model else [])
 
 
@@ -91,12 +87,6 @@ def paper_of(wildcards):
     """The paper's tables, for the table that compares the exhibit with them."""
     _, suffix = piece_of(wildcards)
     return [] if suffix in shown_by(wildcards).tables() else sorted(PAPER.glob("*.*"))
-
-
-def showing_code(wildcards):
-    exhibit = shown_by(wildcards)
-    own = own_file(exhibit)
-    return beside_snakefile([own]) if own else code_of(type(exhibit).__module__)
 
 
 def shown_study(wildcards):
