@@ -33,9 +33,21 @@ KEPT = sorted(path.parent for path in (ROOT / "reports/kept").glob("*/study.json
 
 _TABLES_OF_TIME = {"step_times", "overhead"}
 _OF_THE_RUN = {
-    "commit", "ended", "git_commit", "hardware", "host", "peak_memory_gib", "process_seconds",
-    "batch_size", "tokens_per_second", "processor_seconds", "seconds", "started", "versions", "wall_seconds",
-}  # fmt: skip
+    "batch_size",
+    "commit",
+    "ended",
+    "git_commit",
+    "hardware",
+    "host",
+    "peak_memory_gib",
+    "process_seconds",
+    "processor_seconds",
+    "seconds",
+    "started",
+    "tokens_per_second",
+    "versions",
+    "wall_seconds",
+}
 """Keys of manifests that differ from run to run."""
 
 
