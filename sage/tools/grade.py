@@ -84,9 +84,9 @@ def graded(
         place = data or ", ".join(map(str, files))
         raise DataError(f"{place}: problem {first!r} has an empty {answer}; fill it in")
     _refuse_two_answers(rows, problem, answer, data or files[0])
-    with Grader(find_answer=ANSWERS[answers]) as grader:
-        asked = rows[[completion, answer]].itertuples(index=False, name=None)
-        verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
+    grader = Grader(find_answer=ANSWERS[answers])
+    asked = rows[[completion, answer]].itertuples(index=False, name=None)
+    verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
     return rows.assign(
         correct=[verdict.status == "correct" for verdict in verdicts],
         status=[verdict.status for verdict in verdicts],
