@@ -2,9 +2,9 @@
 
 Numbers, quantities, bases, words and choices are settled here, all else by what it says
 (`sage.grading.forms`); words around an answer are read by `sage.grading.statements`. Conventions
-(docs/grading.md): the question states the unit, so a unit or a percent or degree sign may be missing
-on one side; two that are given must agree. A base that the gold states must be stated. Answers are
-untrusted, of bounded length.
+(docs/grading.md): the question states the unit, so a unit or a percent or degree sign may be
+missing on one side; two that are given must agree. A base that the gold states must be stated.
+Answers are untrusted, of bounded length.
 """
 
 from __future__ import annotations
@@ -14,12 +14,7 @@ from fractions import Fraction
 from typing import Literal
 
 from sage.grading.forms import form_of, number_of, same_form, scaled
-from sage.grading.quantities import (
-    read_both,
-    read_quantity,
-    split_unit,
-    unit_ratio,
-)
+from sage.grading.quantities import read_both, read_quantity, split_unit, unit_ratio
 from sage.grading.reading import Unreadable
 from sage.grading.statements import hedges, is_word, limits, speaks, stated
 from sage.grading.tidy import is_balanced, tidy
@@ -58,7 +53,8 @@ _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq)(?![a-zA-Z])")
 _TO = re.compile(r" ?\\text ?\{ ?to ?\} ?|(?<=[0-9a-z]) to (?=[0-9a-z])")
-_PI = r"\pi"
+_DEGREE = ("/", ("pi",), ("num", Fraction(180)))
+_HUNDRED, _HUNDREDTH = ("num", Fraction(100)), ("num", Fraction(1, 100))
 
 
 def settle(gold: str, answer: str, works_out: bool = True) -> Settled:
@@ -116,38 +112,33 @@ def _compare(gold: str, answer: str, works_out: bool) -> Settled:
 
 def _same_mathematics(gold: str, answer: str) -> Settled:
     """The verdict by what both sides say, their units taken off."""
+    (gold, unit), (answer, given) = split_unit(gold), split_unit(answer)
+    gold_form = None
     with LOCK:
         try:
-            gold_form = None
-            (gold, unit), (answer, given) = split_unit(gold), split_unit(answer)
             gold_form = form_of(gold)
             form = form_of(answer)
-            if "degree" in (unit, given) and _PI in (gold if given else answer):
-                half_turn = ("/", ("pi",), ("num", Fraction(180)))
-                gold_form, form = (
-                    scaled(side, half_turn) if name == "degree" else side
+            if "degree" in (unit, given) and r"\pi" in (gold if given else answer):
+                sides = [
+                    scaled(side, _DEGREE) if name == "degree" else side
                     for side, name in ((gold_form, unit), (form, given))
-                )
-                unit = given = None
+                ]
+                return "correct" if same_form(*sides) else "wrong"
             ratio = unit_ratio(given, unit)
             if ratio is None:
                 return "wrong"
             if same_form(gold_form, form if ratio == 1 else scaled(form, ("num", ratio))):
                 return "correct"
-            if (unit == "%") != (given == "%"):
-                hundredth = ("num", Fraction(1, 100))
-                sides = [
-                    scaled(side, hundredth) if name == "%" else side
-                    for side, name in ((gold_form, unit), (form, given))
-                ]
-                return "correct" if same_form(*sides) else "wrong"
+            if (unit == "%") == (given == "%"):
+                return "wrong"
+            factor = _HUNDREDTH if given == "%" else _HUNDRED
+            return "correct" if same_form(gold_form, scaled(form, factor)) else "wrong"
         except TooLarge:
             return "timeout"
         except Unreadable:
             if gold_form is not None:
                 return "unparsed"
             return "wrong" if speaks(gold) else "gold_unparsed"
-    return "wrong"
 
 
 def _says_something(text: str) -> bool:
@@ -164,16 +155,17 @@ def _is_near(text: str) -> bool:
     """Whether what is approximately equal is so: `1/3 \\approx 0.33`; of `x \\approx 0.33` too."""
     with LOCK:
         try:
-            values = [
-                number_of(form_of(side)) for side in _APPROXIMATELY.split(text) if len(side) > 1
-            ]
+            sides = [side for side in _APPROXIMATELY.split(text) if len(side) > 1]
+            first, *others = (number_of(form_of(side)) for side in sides)
         except (Unreadable, TooLarge):
             return False
-    return None not in values and all(abs(v - values[0]) <= abs(values[0]) / 20 for v in values)
+    return first is not None and all(
+        other is not None and abs(other - first) <= abs(first) / 20 for other in others
+    )
 
 
 def _same_base(gold: str, answer: str) -> bool | None:
-    """Numerals such as `1011_2`; None if the gold has no base and the answer is no numeral with one.
+    """Numerals such as `1011_2`; None for a gold without a base and an answer without one.
 
     A base that the gold states must be stated, but for ten; where the gold has none, the
     question names it, and the digits decide.
@@ -276,7 +268,7 @@ def _without_label(gold: str, answer: str) -> str:
     return match["a"] or match["b"] if gold_is_letter else match["value"]
 
 
-_COMPARISONS = (*(same_parts, same_ordinal, _same_base, _same_choice, _same_words, _same_letter),)
+_COMPARISONS = (same_parts, same_ordinal, _same_base, _same_choice, _same_words, _same_letter)
 
 
 def _contradicts_itself(text: str) -> bool:

@@ -1,8 +1,8 @@
-r"""What a statement says: a value, a list or set, a tuple, named values, a set of reals, an equation.
+r"""What a statement says: a value, a list or set, a tuple, named values, a set of reals and so on.
 
-Two statements are the same if they say the same of the same names; names count only where both have
-some (`x=5` is 5). A list in no brackets has no order, but counts what is said twice; a set does not.
-Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3, y=4`, not `4, 3`.
+Two statements are the same if they say the same of the same names; names count only where both
+have some (`x=5` is 5). A list in no brackets has no order, but counts what is said twice; a set
+does not. Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3, y=4`, not `4, 3`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sage.grading.values import (
 
 Form = tuple[Any, ...]
 Region = tuple[tuple[Number, ...], tuple[bool, ...]]
-"""A set of reals: ends in order, and whether what is before, at, between and behind them is in it."""
+"""A set of reals: ends in order, and whether what is before, at and behind each is in it."""
 
 Entry = tuple[str, Tree, Form]
 """A name as a text and as a tree, and what it is."""
@@ -333,16 +333,12 @@ def _region(form: Form) -> Region | None:
         return reduce(_either, [((point,), (False, True, False)) for point in points], _NONE)
     if form[0] != "tuple" or len(form[3]) != 2:
         return None
-    (low, high), (opening, closing) = form[3], form[1:3]
-    above = _half(low, (False, opening == "[", True), ("infinity", -1))
-    below = _half(high, (True, closing == "]", False), ("infinity", 1))
-    if (
-        above is None
-        or below is None
-        or not all(low < high for low in above[0] for high in below[0])
-    ):
+    above = _half(form[3][0], (False, form[1] == "[", True), ("infinity", -1))
+    below = _half(form[3][1], (True, form[2] == "]", False), ("infinity", 1))
+    if above is None or below is None:
         return None
-    return _common(above, below)
+    is_interval = all(low < high for low in above[0] for high in below[0])
+    return _common(above, below) if is_interval else None
 
 
 def _half(end: Form, flags: tuple[bool, ...], endless: Form) -> Region | None:
@@ -436,9 +432,9 @@ def _each_same(gold: Sequence[Form], answer: Sequence[Form]) -> bool:
 
 
 def _same_named(gold: Form, answer: Form) -> bool:
-    if gold[0] == answer[0] == "named":
-        if [entry[0] for entry in gold[1]] == [entry[0] for entry in answer[1]]:
-            return _each_same([e[2] for e in gold[1]], [e[2] for e in answer[1]])
+    both_named = gold[0] == answer[0] == "named"
+    if both_named and [entry[0] for entry in gold[1]] == [entry[0] for entry in answer[1]]:
+        return _each_same([e[2] for e in gold[1]], [e[2] for e in answer[1]])
     if gold[0] in ("named", "equation") and answer[0] in ("named", "equation"):
         sides = _difference(gold), _difference(answer)
         return None not in sides and is_multiple(*sides, of_same_sign=False)  # type: ignore[arg-type]

@@ -42,7 +42,8 @@ _UNSAID_BEFORE = re.compile(
 )
 _CONCLUSION = re.compile(r"\b(?:so|thus|hence|therefore)\b", re.IGNORECASE)
 _VALUE_FIRST = re.compile(
-    r"(?:half|twice|minus|negative)\b|[-<>]|\\ne|[^A-Za-z]*[0-9][^A-Za-z]*(?:\\[a-z]+ *)?[A-Z]|\w+ ?= ?[^A-Za-z]+,"
+    r"(?:half|twice|minus|negative)\b|[-<>]|\\ne|\w+ ?= ?[^A-Za-z]+,|"
+    r"[^A-Za-z]*[0-9][^A-Za-z]*(?:\\[a-z]+ *)?[A-Z]"
 )
 _LONE_LETTER = re.compile(r"(?<![A-Za-z'])[B-HJ-Zb-z](?![A-Za-z'])")
 _REST = re.compile(r"[0-9=<>^*+/!\\]")
@@ -51,8 +52,8 @@ _RECORD = re.compile(
 )
 
 _HEDGE = re.compile(
-    r"\?|n't\b|\b(?:not|no|nor|neither|never|cannot|maybe|perhaps|possibly|probably|might|may be|could|"
-    r"either|if|unless|suppose|assume|assuming|guess|except|but|otherwise|wrong|incorrect|wait|"
+    r"\?|n't\b|\b(?:not|no|nor|neither|never|cannot|maybe|perhaps|possibly|probably|might|may be|"
+    r"could|either|if|unless|suppose|assume|assuming|guess|except|but|otherwise|wrong|incorrect|wait|"
     r"actually|instead|unknown|any|anything|example|than|between|more|fewer|at least|at most|"
     r"up to|other|another|alternatively|almost|nearly|undefined|excluding|without|unlike|avoid|"
     r"ignore|all|every|or so|false|untrue|doubt|deny|unsure|unlikely)\b",
@@ -259,9 +260,9 @@ def _claim(sentence: str) -> str | None:
         is_subject = _ANSWER.search(parts[1]) and not speaks(parts[0])
         if is_subject or parts[0][:1].isdigit() or parts[1].lower() in _CORRECT:
             return _bare(parts[0])  # 42 is the answer
-    if len(parts) > 1 and speaks(parts[0]):
-        if not _SUBJECT.match(parts[0]) or _RELATED.search(parts[0]):
-            return None
+    is_odd = not _SUBJECT.match(parts[0]) or _RELATED.search(parts[0])
+    if len(parts) > 1 and speaks(parts[0]) and is_odd:
+        return None
     value = _bare(parts[-1])
     is_mathematics = len(parts) > 1 and value is not None and not speaks(parts[0])
     return f"{parts[0]}={value}" if is_mathematics else value

@@ -17,7 +17,7 @@ _SIGNS = {
     "‐": "-", "‑": "-", "﹣": "-", "’": "'", "′": "'", "″": "''", "“": '"', "”": '"',
     "⩽": r"\le ", "⩾": r"\ge ", "∠": r"\angle ", "∖": r"\setminus ", "∧": r"\land ", "∨": r"\lor ",
     "∗": "*", "∕": "/", "∶": ":", "∣": "|", "…": "...", "⋯": "...", "。": ".", "、": ",",
-    "ℝ": r"\mathbb{R} ", "ℤ": r"\mathbb{Z} ", "ℕ": r"\mathbb{N} ", "ℚ": r"\mathbb{Q} ", "º": r"^\circ ",
+    "ℝ": r"\mathbb{R} ", "ℤ": r"\mathbb{Z} ", "ℕ": r"\mathbb{N} ", "ℚ": r"\mathbb{Q} ",
 }  # fmt: skip
 _FRACTIONS = {
     sign: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄"))
