@@ -40,7 +40,9 @@ def measuring_code(wildcards):
     """The code that decides what is measured, and a user's own files."""
     exhibit = kind_of(STUDY, wildcards.exhibit)
     rows = [row for row in STUDY.rows_of(wildcards.exhibit) if row != BASE]
-    files = code_of(*exhibit.modules(STUDY)) + beside_snakefile(own_files(exhibit))
+    files = code_of("measure", *exhibit.modules(STUDY)) + beside_snakefile(
+        own_files(exhibit)
+    )
     return files + (code_of_algorithms(rows) if exhibit.with_model else [])
 
 
