@@ -8,7 +8,14 @@ from another.
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+PATIENCE = 20.0
+"""Seconds that a chat template may take for one prompt."""
 
 WORK_OPEN = "<start_working_out>"
 WORK_CLOSE = "<end_working_out>"
@@ -78,7 +85,8 @@ def prepared_chat_template(tokenizer: Any) -> str:
     It is the tokenizer's own, where there is one, with the opening tag in its generation
     prompt. If that template refuses a system message, the system prompt is put before the
     problem. Without one it is PLAIN_CHAT_TEMPLATE, opened by the beginning-of-text token if
-    the tokenizer sets one before a text. Raises ValueError if the template cannot be rendered.
+    the tokenizer sets one before a text. Raises ValueError if the template cannot be rendered,
+    or not in PATIENCE seconds.
     """
     own = tokenizer.chat_template
     if isinstance(own, dict):  # several, by name
@@ -90,9 +98,13 @@ def prepared_chat_template(tokenizer: Any) -> str:
     faults = []
     for template in (own, _SYSTEM_INTO_USER + own):
         try:
-            tokenizer.apply_chat_template(
-                messages("a"), chat_template=template, add_generation_prompt=True, tokenize=False
-            )
+            with _limited(PATIENCE):
+                tokenizer.apply_chat_template(
+                    messages("a"),
+                    chat_template=template,
+                    add_generation_prompt=True,
+                    tokenize=False,
+                )
         except Exception as fault:  # jinja2's, or whatever a template raises
             faults.append(fault)
         else:
@@ -102,6 +114,28 @@ def prepared_chat_template(tokenizer: Any) -> str:
         f"({faults[0]}) nor a user message alone ({faults[1]}); set `tokenizer.chat_template` "
         "to one that does"
     )
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError after so much time: a template may hold loops without an end.
+
+    Another thread than the main one has no alarm, and waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it takes more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def completion(working: str, answer: str) -> str:
