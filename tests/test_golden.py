@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, snakemake_in
 
 from benchmarks import keep_run
 from sage.exhibits import load_study
@@ -86,6 +86,17 @@ def test_a_study_resolves_to_the_same_settings(study: str) -> None:
     dump = load_study(study, ROOT / "config").model_dump(mode="json")
     text = yaml.safe_dump(dump, sort_keys=False, width=1000, allow_unicode=True)
     is_as_kept(f"studies/{study}.yaml", text)
+
+
+def test_each_study_has_the_same_jobs(tmp_path: Path) -> None:
+    lines = []
+    for study in STUDIES:
+        config = ("--config", f"study={study}", f"results={tmp_path}")
+        done = snakemake_in(ROOT)("-n", "--nolock", *config)
+        jobs = re.findall(r"^(\w+) +(\d+)$", done.stdout, flags=re.MULTILINE)
+        assert jobs, done.stdout
+        lines.append(f"{study}: " + ", ".join(f"{rule} {n}" for rule, n in sorted({*jobs})))
+    is_as_kept("jobs.txt", "\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)

@@ -1,4 +1,4 @@
-"""Logs of other programs: their tasks, seeds, ids, failed samples and rows that are there twice.
+"""Logs of other programs: their tasks, seeds, ids and failed samples.
 
 Of Inspect AI 0.3.285, lm-eval 0.4.13 and lighteval 0.13.0 there are logs that they wrote
 (`tests/logs`), of sums by mock models; tables of TRL 1.16.0 are written as its trainer does.
@@ -15,34 +15,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from sample_rows import one
 
 from sage.evaluation.curves import NO_SEED
-from sage.evaluation.foreign_samples import Method, read_methods
+from sage.evaluation.foreign_samples import read_methods
 from sage.tools.compare_samples import compare, main
 
 LOGS = Path(__file__).parent / "logs"
 DATE = "2026-11-28T02-34-27.639424"
-
-
-def rows(
-    right: Sequence[int], n: int = 4, seeds: Sequence[int | None] = (None,), first: int = 0
-) -> pd.DataFrame:
-    """`right` of `n` numbered samples of each problem are correct, in each of `seeds`."""
-    table = pd.DataFrame(
-        [
-            (f"p{problem}", seed, sample + first, sample < correct)
-            for seed in seeds
-            for problem, correct in enumerate(right)
-            for sample in range(n)
-        ],
-        columns=["problem_id", "seed", "sample", "correct"],
-    )
-    return table.drop(columns="seed") if list(seeds) == [None] else table
-
-
-def one(path: Path, only: Sequence[str] = (), **columns: str) -> Method:
-    (method,) = read_methods([("a", path)], columns, only).values()
-    return method
 
 
 def inspect_log(path: Path, **changes: Any) -> dict[str, Any]:
@@ -288,160 +268,3 @@ def test_tables_of_trl_are_rollouts_of_one_run(tmp_path: Path) -> None:
     assert sum(method.unscored.values()) == 1
     assert method.notes == ("rollouts of training, during which the policy changed",)
     assert one(folder / "completions_00010.parquet", ["step=10"]).counts["correct"].sum() == 1
-
-
-class TestSeeds:
-    def test_a_run_without_a_seed_is_compared_with_every_run(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """43.8 % beside seeds of 50, 75 and 93.8 %: +29.2, not the +6.2 of one of them."""
-        rows([7] * 10, 16).to_csv(tmp_path / "alone.csv", index=False)
-        runs = [rows([n] * 10, 16, [seed]) for seed, n in ((0, 8), (1, 12), (2, 15))]
-        pd.concat(runs).to_csv(tmp_path / "runs.csv", index=False)
-        files = [str(tmp_path / f"{name}.csv") for name in ("alone", "runs")]
-        assert main(files) == 0
-        printed = capsys.readouterr().out
-        assert "alone: 16 samples of each problem, 1 run without a seed, from alone.csv" in printed
-        assert "runs - alone: pass@1 +29.2 points" in printed
-        assert ", of alone's one run and each run of the other" in printed
-        assert main(files[::-1]) == 0
-        assert "alone - runs: pass@1 -29.2 points" in capsys.readouterr().out
-
-    def test_several_runs_without_seeds_are_not_paired_with_seeds(self, tmp_path: Path) -> None:
-        for name, right in (("x", [1, 2]), ("y", [2, 1])):
-            (tmp_path / "a").mkdir(exist_ok=True)
-            rows(right).to_csv(tmp_path / "a" / f"{name}.csv", index=False)
-        rows([1, 2], seeds=(1, 2)).to_csv(tmp_path / "b.csv", index=False)
-        methods = read_methods([("a", tmp_path / "a"), ("b", tmp_path / "b.csv")])
-        with pytest.raises(ValueError, match="b has the seeds 1, 2, and the 2 runs of a have none"):
-            compare(methods, draws=100)
-        (tmp_path / "a" / "x.csv").rename(tmp_path / "a" / "mine-seed2.csv")
-        with pytest.raises(ValueError, match=r"y\.csv has no seed, .*mine-seed2\.csv has"):
-            read_methods([("a", tmp_path / "a")])
-        (tmp_path / "a" / "y.csv").rename(tmp_path / "a" / "mine-seed1.csv")
-        methods = read_methods([("a", tmp_path / "a"), ("b", tmp_path / "b.csv")])
-        _, differences = compare(methods, draws=100)
-        assert differences["train_seeds"].iloc[0] == [1, 2]
-
-    def test_what_a_difference_rests_on_is_said(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        rows([3] * 10, 8, [1, 2, 3]).to_csv(tmp_path / "a.csv", index=False)
-        rows([2] * 10, 4, [2, 3, 7]).to_csv(tmp_path / "b.csv", index=False)
-        assert main([str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]) == 0
-        printed = capsys.readouterr().out
-        assert "a: 8 samples of each problem, 3 runs (seeds 1, 2, 3), from a.csv" in printed
-        assert "b: 4 samples of each problem, 3 runs (seeds 2, 3, 7), from b.csv" in printed
-        assert ", of runs 2, 3 of both (b also has 7; a also has 1)" in printed
-        assert "pass@2" in printed
-
-    def test_parts_of_one_run_are_not_runs(self, tmp_path: Path) -> None:
-        table = rows([1, 2, 3, 4])
-        for part in (0, 1):
-            here = table["problem_id"].isin([f"p{2 * part}", f"p{2 * part + 1}"])
-            table[here].to_csv(tmp_path / f"part{part}.csv", index=False)
-        with pytest.raises(
-            ValueError, match=r"runs 1 \(part0\.csv\) and 2 \(part1\.csv\) have dif"
-        ):
-            one(tmp_path)
-
-
-class TestRepeated:
-    def test_a_row_with_the_number_of_another_is_named(self, tmp_path: Path) -> None:
-        table = rows([1, 2, 3])
-        pd.concat([table, table.iloc[[5]]]).to_csv(tmp_path / "a.csv", index=False)
-        with pytest.raises(ValueError, match=r"row 13 repeats row 6 \(problem_id 'p1', sample '1'"):
-            one(tmp_path / "a.csv")
-
-    def test_rows_that_a_number_tells_apart_are_not_repeated(self, tmp_path: Path) -> None:
-        pd.concat([rows([4, 4]), rows([4, 4], first=4)]).to_csv(tmp_path / "a.csv", index=False)
-        assert one(tmp_path / "a.csv").counts["n_samples"].tolist() == [8, 8]
-
-    @pytest.mark.parametrize("in_order", [True, False])
-    def test_a_doubled_file_without_numbers_is_refused(
-        self, tmp_path: Path, in_order: bool
-    ) -> None:
-        texts = [f"it is {number}" for number in range(40)]
-        table = rows([1, 2, 1, 3, 2, 1, 2, 2, 1, 3]).drop(columns="sample")
-        table["completion"] = texts
-        twice = pd.concat([table, table])
-        twice = twice if in_order else twice.sort_values("completion")
-        twice.to_csv(tmp_path / "a.csv", index=False)
-        match = "every row is there 2 times: row 41 repeats row 1;" if in_order else "row 2 repeats"
-        with pytest.raises(ValueError, match=match):
-            one(tmp_path / "a.csv")
-
-    def test_a_log_of_verdicts_behind_itself_is_refused(self, tmp_path: Path) -> None:
-        table = rows([1, 2, 1, 3, 2, 1]).drop(columns="sample")
-        pd.concat([table, table]).to_csv(tmp_path / "a.csv", index=False)
-        with pytest.raises(ValueError, match="row 25 repeats row 1; remove the copies, or number"):
-            one(tmp_path / "a.csv")
-
-    def test_equal_completions_of_a_problem_are_no_repetition(self, tmp_path: Path) -> None:
-        table = rows([4, 0, 4, 2, 0, 4]).drop(columns="sample").assign(completion="4")
-        table.to_csv(tmp_path / "a.csv", index=False)
-        assert one(tmp_path / "a.csv").counts["n_samples"].tolist() == [4] * 6
-
-    def test_a_copy_of_a_file_is_no_run(self, tmp_path: Path) -> None:
-        for name in ("a.csv", "b.csv"):
-            rows([1, 2]).to_csv(tmp_path / name, index=False)
-        with pytest.raises(ValueError, match=r"b\.csv: is a copy of .*a\.csv; remove one, or"):
-            one(tmp_path)
-
-
-class TestColumns:
-    @pytest.mark.parametrize(
-        ("problem", "correct", "benchmark"),
-        [
-            ("problem_id", "is_correct", "task"),
-            ("question", "score", "data_source"),
-            ("prompt", "reward", "dataset"),
-            ("id", "passed", "benchmark"),
-        ],
-    )
-    def test_the_usual_names_are_taken(
-        self, problem: str, correct: str, benchmark: str, tmp_path: Path
-    ) -> None:
-        names = {"problem_id": problem, "correct": correct}
-        table = rows([1, 2]).rename(columns=names).assign(**{benchmark: "easy"})
-        table.to_csv(tmp_path / "a.csv", index=False)
-        method = one(tmp_path / "a.csv")
-        assert method.counts["correct"].tolist() == [1, 2]
-        assert set(method.counts["benchmark"]) == {"easy"}
-        assert method.columns == (problem, correct)
-
-    def test_models_of_one_file_are_methods_by_a_column(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        both = [rows([n] * 6).assign(model=name) for name, n in (("small", 1), ("large", 3))]
-        file = tmp_path / "all.csv"
-        pd.concat(both).to_csv(file, index=False)
-        assert main([str(file)]) == 0
-        assert "large - small: pass@1 +50.0 points" in capsys.readouterr().out
-        pd.concat(both).rename(columns={"model": "who"}).to_csv(file, index=False)
-        assert main([str(file)]) == 1
-        assert "row 25 repeats row 1" in capsys.readouterr().err
-        assert main([str(file), "--model", "who"]) == 0
-        assert main([f"x={file}", f"y={file}", "--model", "who"]) == 0
-        assert "  x large: 4 samples" in capsys.readouterr().out
-
-    def test_methods_have_the_names_of_their_files(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for folder in ("one", "two"):
-            (tmp_path / folder).mkdir()
-            rows([1] * 6).to_csv(tmp_path / folder / "a.csv", index=False)
-        assert main([str(tmp_path / "one"), str(tmp_path / "two")]) == 0
-        assert "two - one: pass@1" in capsys.readouterr().out
-        files = [str(tmp_path / folder / "a.csv") for folder in ("one", "two")]
-        assert main(files) == 0
-        assert f"{files[1]} - {files[0]}: pass@1" in capsys.readouterr().out
-
-
-def test_ids_beside_texts_bring_the_names_of_both_columns(tmp_path: Path) -> None:
-    rows([1] * 6).to_csv(tmp_path / "a.csv", index=False)
-    table = rows([1] * 6).rename(columns={"problem_id": "question"})
-    table.assign(question="What is " + table["question"]).to_csv(tmp_path / "b.csv", index=False)
-    methods = read_methods([(name, tmp_path / f"{name}.csv") for name in "ab"])
-    with pytest.raises(ValueError, match="from the columns problem_id of a, question of b; name"):
-        compare(methods, draws=100)

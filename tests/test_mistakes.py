@@ -340,10 +340,7 @@ COMMANDS = [
     ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
     ("new --model a/b --data c/d --out x.txt", "--out x.txt: must end in .yaml"),
     ("grade none.jsonl", "none.jsonl: does not exist"),
-    (
-        "grade LICENSE",
-        "LICENSE: must end in .csv, .jsonl, .parquet, .json, .eval; convert it, or unpack it",
-    ),
+    ("grade LICENSE", "LICENSE: must end in .csv, .jsonl, .parquet, .json, .eval; convert it"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""DAPO (arXiv 2503.14476): dynamic sampling (Eq. 11) and a penalty for length (Eq. 13).
+"""DAPO (arXiv 2503.14476): dynamic sampling and a penalty for length.
 
     a group is trained on if 0 < right rollouts < G; other prompts take the place of the rest
     penalty = 0 up to `margin_tokens` before the length limit, then linear down to -1 at the limit
