@@ -111,13 +111,15 @@ def sample_rows(problems: int = 3, each: int = 6) -> pd.DataFrame:
     )
 
 
-def write_samples(folder: Path, algorithms: tuple[str, ...] = ("base", "grpo")) -> list[Path]:
+def write_samples(
+    folder: Path, algorithms: tuple[str, ...] = ("base", "grpo"), rows: pd.DataFrame | None = None
+) -> list[Path]:
     """Sample files of the benchmark `easy`, in row groups of four."""
-    paths = []
+    table, paths = pa.Table.from_pandas(sample_rows() if rows is None else rows), []
     for algorithm in algorithms:
         path = folder / f"samples/tiny/{algorithm}/seed{int(algorithm != 'base')}/easy.parquet"
         path.parent.mkdir(parents=True)
-        pq.write_table(pa.Table.from_pandas(sample_rows()), path, row_group_size=4)
+        pq.write_table(table, path, row_group_size=4)
         paths.append(path)
     return paths
 

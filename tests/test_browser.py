@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from conftest import ROOT
 from pages import HOSTILE, a_problem, sample_rows, some_excerpts, write_samples
 
+from sage.exhibits import load_study
+from sage.problems.record import write_problems
 from sage.report import browser
 
 
@@ -39,12 +42,31 @@ class TestBrowser:
         assert len(text.encode()) <= whole // 2
         assert all(run["cells"] for run in data["runs"])  # every row still has something
 
-    def test_what_can_never_fit_is_an_error(
+    def test_a_study_of_400_files_of_long_completions_still_has_a_page(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(browser, "BUDGET", 100)
-        with pytest.raises(ValueError, match="do not fit 100 bytes"):
-            some_excerpts(tmp_path)
+        rows = sample_rows(1).assign(completion="long " * 4_000, n_tokens=10_000)
+        paths = write_samples(tmp_path, tuple(f"row{n}" for n in range(400)), rows)
+        problems = {"easy": tmp_path / "easy.jsonl"}
+        write_problems([a_problem("p0")], problems["easy"])
+        for budget, longest, left_out in ((browser.BUDGET, 500, 0), (100_000, 250, 300)):
+            monkeypatch.setattr(browser, "BUDGET", budget)
+            browser.write_excerpts(paths, problems, tmp_path / "samples.json")
+            text = (tmp_path / "samples.json").read_text()
+            data = json.loads(text)
+            assert len(text.encode()) <= budget
+            assert len(data["runs"]) == 400 - left_out
+            assert len(data["runs"][0]["cells"]["0"]["shown"][0][1]) == longest
+            assert f"Texts end after {longest} characters." in data["note"]
+            assert ("300 runs on a benchmark are left out." in data["note"]) is (left_out > 0)
+        monkeypatch.setattr(browser, "BUDGET", 200)
+        browser.write_excerpts(paths, problems, tmp_path / "samples.json")
+        assert json.loads((tmp_path / "samples.json").read_text())["runs"] == []
+
+    def test_the_plan_says_what_may_be_left_out(self) -> None:
+        assert browser.expected_note(load_study("smoke", ROOT / "config")) == ""
+        note = browser.expected_note(load_study("paper_runs", ROOT / "config"))
+        assert note.startswith("Page: completions of ")
 
     def test_long_texts_are_cut_and_marked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,16 +2,17 @@
 
 Paper-sized studies have gigabytes of completions. So the choice is made from small columns, and
 only the chosen texts are read. What exceeds the budget is left out evenly: first completions of a
-problem, then problems, spread over each benchmark. Texts are not changed; the page shows them as
-text.
+problem, then problems, spread over each benchmark, then the ends of texts, then whole runs; `note`
+says what. The page shows them as text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -30,11 +31,27 @@ BUDGET = 1_200_000
 LONGEST = 4_000
 """The most characters shown of a completion, and of a problem."""
 
+SHORTER = (2_000, 1_000, 500, 250)
+"""The same where one problem of each benchmark does not fit; with the last, runs are left out."""
+
 QUOTAS = ((4, 4, 2), (2, 2, 1), (1, 1, 1))
 """Correct, wrong and other completions per problem and method; the largest quota is tried first."""
 
 _LIGHT = ["problem_id", "eval_seed", "sample_index", "status", "n_tokens", "finish_reason"]
 _CHARACTERS_PER_TOKEN = 4
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What may be shown: completions per problem and run, problems per benchmark, characters of a
+    text, and sample files."""
+
+    quota: tuple[int, int, int]
+    problems: int
+    longest: int
+    files: int
 
 
 def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output: Path) -> None:
@@ -45,39 +62,65 @@ def write_excerpts(samples: Sequence[Path], problems: Mapping[str, Path], output
     records = {name: read_problems(path) for name, path in problems.items()}
     light = {path: candidates(read_frame(path, columns=_LIGHT)) for path in samples}
     sizes = {path.stem: len(records.get(path.stem, ())) for path in samples}
-    for quota, most in plans(sizes):
-        picked = {name: spread(records[name], most) for name in sizes if name in records}
+    for fit in fits(sizes, len(samples)):
+        paths = spread(samples, fit.files)
+        names = [name for name in dict.fromkeys(path.stem for path in paths) if name in records]
+        picked = {name: spread(records[name], fit.problems) for name in names}
         ids = {name: [problem.problem_id for problem in of_set] for name, of_set in picked.items()}
-        chosen = {path: choose(rows, ids.get(path.stem, []), quota) for path, rows in light.items()}
-        if sum(estimated_bytes(rows["n_tokens"]) for rows in chosen.values()) > BUDGET:
+        chosen = {path: choose(light[path], ids.get(path.stem, []), fit.quota) for path in paths}
+        sized = (estimated_bytes(rows["n_tokens"], fit.longest) for rows in chosen.values())
+        if sum(sized) > BUDGET:
             continue
         texts = {path: read_texts(path, rows.index) for path, rows in chosen.items()}
-        text = _compact(excerpts(chosen, texts, picked))
-        if len(text.encode()) <= BUDGET:
-            write_text_atomic(output, text)
-            return
-    raise ValueError(
-        f"the excerpts of {len(samples)} sample files do not fit {BUDGET} bytes, even with one "
-        "problem per benchmark; name fewer models, methods or benchmarks in the study"
+        left_out = len(samples) - len(paths)
+        content = excerpts(chosen, texts, picked, fit.longest) | {"note": note(fit, left_out)}
+        if len((text := _compact(content)).encode()) <= BUDGET:
+            break
+    write_text_atomic(output, text)
+
+
+def fits(sizes: Mapping[str, int], files: int) -> Iterator[Fit]:
+    """From everything down to one problem each, then to the starts of texts, then to no file."""
+    most = max(sizes.values(), default=1)
+    yield from (Fit(quota, most, LONGEST, files) for quota in QUOTAS)
+    while most > 1:
+        most = (most + 1) // 2
+        yield Fit(QUOTAS[0] if most <= 8 else QUOTAS[1], most, LONGEST, files)
+        yield Fit(QUOTAS[-1], most, LONGEST, files)
+    yield from (Fit(QUOTAS[-1], 1, longest, files) for longest in SHORTER)
+    while files:
+        files //= 2
+        yield Fit(QUOTAS[-1], 1, SHORTER[-1], files)
+
+
+def note(fit: Fit, left_out: int) -> str:
+    """What people are told where more than completions and problems is left out."""
+    short = f"Texts end after {fit.longest} characters. " if fit.longest < LONGEST else ""
+    fewer = f"{left_out} runs on a benchmark are left out. " if left_out else ""
+    return f"To keep the page small: {short}{fewer}".strip() if short or fewer else ""
+
+
+def expected_note(study: ResolvedStudy) -> str:
+    """The same for the plan, before anything is sampled; empty where all may fit."""
+    models = study.study.models
+    tokens = [
+        study.evaluation(m).sampling.max_tokens for m in models for _ in study.evaluated_runs(m)
+    ]
+    least = [sum(QUOTAS[-1]) * estimated_bytes(pd.Series([each]), LONGEST) for each in tokens]
+    return (
+        f"Page: completions of {len(least)} runs on a benchmark may be cut short or left out, to "
+        f"keep it below {BUDGET / 1e6:g} MB of them; all are in `samples`."
+        if sum(least) > BUDGET
+        else ""
     )
 
 
-def plans(sizes: Mapping[str, int]) -> Iterable[tuple[tuple[int, int, int], int]]:
-    """(quota, most problems per benchmark), from everything down to one problem each."""
-    most = max(sizes.values(), default=1)
-    yield from ((quota, most) for quota in QUOTAS)
-    while most > 1:
-        most = (most + 1) // 2
-        yield QUOTAS[0] if most <= 8 else QUOTAS[1], most
-        yield QUOTAS[-1], most
-
-
-def spread(problems: Sequence[Problem], most: int) -> list[Problem]:
-    """At most `most` problems, evenly spaced over the benchmark."""
-    if len(problems) <= most:
-        return list(problems)
-    places = np.linspace(0, len(problems) - 1, most).round().astype(int)
-    return [problems[place] for place in places]
+def spread(entries: Sequence[Entry], most: int) -> list[Entry]:
+    """At most `most` entries, evenly spaced."""
+    if len(entries) <= most:
+        return list(entries)
+    places = np.linspace(0, len(entries) - 1, most).round().astype(int)
+    return [entries[place] for place in places]
 
 
 def candidates(frame: pd.DataFrame) -> pd.DataFrame:
@@ -107,9 +150,9 @@ def choose(
     return rows[early & rows["problem_id"].isin(problems)]
 
 
-def estimated_bytes(tokens: pd.Series) -> int:
-    """A conservative estimate of the size of texts with that many tokens."""
-    return int((_CHARACTERS_PER_TOKEN * tokens).clip(upper=LONGEST).sum()) + 40 * len(tokens)
+def estimated_bytes(tokens: pd.Series, longest: int) -> int:
+    """A conservative estimate of the size of texts with that many tokens, cut at `longest`."""
+    return int((_CHARACTERS_PER_TOKEN * tokens).clip(upper=longest).sum()) + 40 * len(tokens)
 
 
 def read_texts(path: Path, places: pd.Index) -> list[tuple[str, str | None]]:
@@ -135,9 +178,10 @@ def excerpts(
     chosen: Mapping[Path, pd.DataFrame],
     texts: Mapping[Path, Sequence[tuple[str, str | None]]],
     problems: Mapping[str, Sequence[Problem]],
+    longest: int,
 ) -> dict[str, Any]:
-    """The JSON that the browser's script reads, without titles; the page adds them
-    (`with_titles`).
+    """The JSON that the browser's script reads, its texts cut at `longest` characters, without
+    titles; the page adds them (`with_titles`).
 
     `runs` has an entry for each sample file. Its `cells` map a problem's place in its benchmark to
     the number of correct completions, the number of all completions, and the shown ones: [status,
@@ -155,17 +199,17 @@ def excerpts(
             counts = {"correct": row["correct"], "drawn": row["drawn"], "shown": []}
             cell = cells.setdefault(places[benchmark][row["problem_id"]], counts)
             numbers = row["n_tokens"], row["eval_seed"], row["sample_index"]
-            cut = row["finish_reason"] == "length", len(text) > LONGEST
+            cut = row["finish_reason"] == "length", len(text) > longest
             answer = None if answer is None else answer[:200]
-            cell["shown"].append([row["status"], text[:LONGEST], answer, *map(int, numbers + cut)])
+            cell["shown"].append([row["status"], text[:longest], answer, *map(int, numbers + cut)])
         run = {"model": model, "algorithm": algorithm, "seed": seed, "benchmark": benchmark}
         runs.append({**run, "cells": cells})
     described = {
         name: [
             {
                 "id": problem.problem_id,
-                "text": problem.problem[:LONGEST],
-                "answer": readable_gold(problem.answer, problem.kind)[:LONGEST],
+                "text": problem.problem[:longest],
+                "answer": readable_gold(problem.answer, problem.kind)[:longest],
             }
             for problem in of_set
         ]

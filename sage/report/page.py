@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -94,6 +95,7 @@ def render_page(
         palette=Markup(markup.palette_css()),
         script=Markup(script),
         excerpts=json_block(excerpts) if excerpts else None,
+        excerpts_note=json.loads(excerpts).get("note", "") if excerpts else "",
         trains=trains,
         claims=claims if trains else tested,
         tested=tested,

@@ -20,6 +20,7 @@ from sage.exhibits import kind_of
 from sage.problems.record import read_problems
 from sage.rendering.labels import listed
 from sage.rendering.numbers import duration
+from sage.report.browser import expected_note
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import Architecture, ScratchBase, SharedBase
@@ -231,7 +232,7 @@ def render_plan(study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 
     asked = {name: model.job for name, model in study.study.models.items()}
     jobs = {name: (job.gpus, job.host_memory_gb, job.hours) for name, job in asked.items()}
     lines += [*uncounted(study), *questions(stages), *memory_hints(stages), *_gpu_hints(study)]
-    lines += time_hints(study, stages)
+    lines += [*time_hints(study, stages), *filter(None, [expected_note(study)])]
     return "\n".join([*lines, *(places(jobs, offered) if (offered := partitions()) else ())])
 
 
