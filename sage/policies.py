@@ -7,6 +7,7 @@ other checkpoint.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from transformers import (
 )
 
 from sage.prompting import SOLUTION_CLOSE, TAGS, open_working_out, prepared_chat_template
-from sage.runtime.faults import Damaged
+from sage.runtime.faults import Damaged, Fault
 from sage.study import Architecture
 
 PRODUCTS = "SAGE_FLOAT32_PRODUCTS"
@@ -36,6 +37,9 @@ PRODUCTS = "SAGE_FLOAT32_PRODUCTS"
 
 PRECISIONS = ("highest", "high", "medium")
 """As `torch.set_float32_matmul_precision` takes them: float32, TF32, bfloat16."""
+
+ADAPTER = "adapter_model.safetensors"
+"""The file that PEFT writes an adapter to."""
 
 END_OF_TEXT = "<|endoftext|>"
 PADDING = "<|padding|>"
@@ -113,7 +117,10 @@ def load_tokenizer(path: Path | str, gguf_file: str | None = None) -> PreTrained
 def load_model(
     path: Path | str, dtype: torch.dtype = torch.float32, revision: str | None = None
 ) -> PreTrainedModel:
-    """A causal language model from safetensors; products are as exact as PRODUCTS asks."""
+    """A causal language model from safetensors; products are as exact as PRODUCTS asks.
+
+    Raises Fault for a list of files that names one outside the folder, and Damaged.
+    """
     _set_products()
     with _whole_weights(Path(path)):
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
@@ -153,9 +160,14 @@ def load_policy(
 
 
 def load_adapter(model: PreTrainedModel, adapter: Path) -> Any:
-    """`model` with the LoRA adapter saved in `adapter`, in float32, beside its weights."""
+    """`model` with the LoRA adapter saved in `adapter`, in float32, beside its weights.
+
+    Raises Fault where it is not in safetensors: other formats can hold code.
+    """
     from peft import PeftModel
 
+    if not (adapter / ADAPTER).is_file():
+        raise Fault(f"{adapter} has no {ADAPTER}; other formats can hold code and are not loaded")
     with _whole_weights(adapter):
         return PeftModel.from_pretrained(model, str(adapter))
 
@@ -163,6 +175,10 @@ def load_adapter(model: PreTrainedModel, adapter: Path) -> Any:
 @contextmanager
 def _whole_weights(folder: Path) -> Iterator[None]:
     """Raises Damaged where loading fails because a file of weights in `folder` is not whole."""
+    for index in folder.glob("*.safetensors.index.json"):
+        names = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values()
+        if outside := sorted(name for name in set(names) if Path(name).name != name):
+            raise Fault(f"{index} names {outside[0]!r}; only files of its own folder are loaded")
     try:
         yield
     except Exception as error:

@@ -12,6 +12,8 @@ from peft import get_peft_model
 from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from sage.policies import ADAPTER, load_adapter, load_model
+from sage.runtime.faults import Fault
 from sage.study import LoRA
 from sage.training import adapters
 from sage.training.adapters import PROJECTIONS, lora_config
@@ -74,3 +76,26 @@ def test_an_adapters_settings_are_written_in_the_same_order_by_every_process(
     written = json.loads((tmp_path / "adapter_config.json").read_text())
     assert written["target_modules"] == PROJECTIONS  # a set of 7 names has 5,040 orders
     assert len(load_file(tmp_path / "adapter_model.safetensors")) == 2 * len(PROJECTIONS)
+
+
+def test_an_adapter_in_another_format_is_refused(tmp_path: Path) -> None:
+    model = adapted()
+    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / ADAPTER)
+    (tmp_path / ADAPTER).unlink()
+    torch.save(weights, tmp_path / "adapter_model.bin")  # which PEFT would load
+    with pytest.raises(Fault, match=r"has no adapter_model\.safetensors; other formats can hold"):
+        load_adapter(model, tmp_path)
+
+
+def test_weights_outside_their_folder_are_refused(tmp_path: Path) -> None:
+    config = Qwen2Config(**SIZES, num_attention_heads=2, num_key_value_heads=1)
+    Qwen2ForCausalLM(config).save_pretrained(tmp_path / "model", max_shard_size="8KB")
+    load_model(tmp_path / "model")
+    index = tmp_path / "model/model.safetensors.index.json"
+    text = index.read_text()
+    shard = sorted(set(json.loads(text)["weight_map"].values()))[0]
+    (tmp_path / "model" / shard).rename(tmp_path / shard)
+    index.write_text(text.replace(f'"{shard}"', f'"../{shard}"'))
+    with pytest.raises(Fault, match=rf"names '\.\./{shard}'; only files of its own folder"):
+        load_model(tmp_path / "model")

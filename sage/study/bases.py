@@ -145,8 +145,11 @@ class FolderBase(Strict):
         """(key, message) of what keeps it from being loaded, as far as files and names tell."""
         if message := _unusable(Path(self.folder)):
             yield "folder", message
-        if self.adapter and not (Path(self.adapter) / "adapter_config.json").is_file():
-            yield "adapter", f"{self.adapter} has no adapter_config.json, so it is not an adapter"
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            if self.adapter and not (Path(self.adapter) / name).is_file():
+                why = "so it is not an adapter that is loaded: other formats can hold code"
+                yield "adapter", f"{self.adapter} has no {name}, {why}"
+                return
 
 
 def _unusable(folder: Path) -> str:
