@@ -56,3 +56,4 @@ rule all:
 
 
 refuse_unknown_targets()
+compare_with_records()

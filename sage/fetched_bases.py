@@ -15,7 +15,7 @@ from typing import Any
 from huggingface_hub import snapshot_download
 
 from sage.problems.fetching import mirror_folder, silence
-from sage.runtime.faults import Fault
+from sage.runtime.faults import Damaged, Fault
 from sage.runtime.files import atomic_directory
 from sage.runtime.manifest import Manifest
 from sage.study.bases import FolderBase
@@ -88,7 +88,12 @@ def _from_folder(base: FolderBase, folder: Path) -> None:
 
         from sage.policies import load_policy, load_tokenizer, save_checkpoint
 
-        merged = load_policy(Path(base.folder), Path(base.adapter), torch.float32, "cpu")
+        try:
+            merged = load_policy(Path(base.folder), Path(base.adapter), torch.float32, "cpu")
+        except Damaged as error:
+            raise NoBase(
+                f"{str(error).partition(';')[0]}; copy the model or adapter again"
+            ) from error
         save_checkpoint(merged, load_tokenizer(base.folder), folder)
         return
     for file in {file for pattern in KEPT for file in Path(base.folder).glob(pattern)}:

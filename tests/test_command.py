@@ -14,14 +14,9 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from sage.exhibits import load_study
 from sage.results import Results
-from sage.tools import command
-from sage.tools.progress import (
-    OTHERS,
-    LogHandler,
-    Progress,
-    changed_settings,
-    failure,
-)
+from sage.runtime.records import Comparison
+from sage.tools import command, progress
+from sage.tools.progress import OTHERS, LogHandler, Progress, failure
 from sage.tools.targets import MOST_FILES, ending, no_target
 
 
@@ -153,17 +148,6 @@ def test_time_left_is_that_of_the_jobs_left_as_long_as_those_of_their_rule() -> 
     assert progress.stage() == OTHERS
 
 
-def test_the_setting_that_changed_is_named() -> None:
-    reason = (
-        "Params have changed since last execution: Union of exclusive params before and now across "
-        "all output: before: {'steps': 4, 'sampling': {'top_p': 1.0, 'stop': ['</S>']}} now: "
-        "{'steps': 5, 'sampling': {'top_p': 0.9, 'stop': ['</S>']}} "
-    )
-    assert changed_settings(reason) == "steps 4 → 5, sampling.top_p 1.0 → 0.9"
-    assert changed_settings("before: <object> now: <other>") == ""
-    assert changed_settings("Code has changed since last execution") == ""
-
-
 def test_of_a_failed_job_its_own_message_is_shown_or_the_end_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("".join(f"line {n}\n" for n in range(40)))
@@ -225,17 +209,38 @@ def test_problems_are_shown_once_and_in_full(capsys: pytest.CaptureFixture, tmp_
     ]
 
 
-def test_a_dry_run_says_why_by_rule(capsys: pytest.CaptureFixture) -> None:
-    changed = "Params have changed since last execution: x: before: {'steps': 4} now: {'steps': 5} "
-    rows = [("rl", changed), ("rl", changed), ("page", "Missing output files: page.html")]
+def test_a_dry_run_says_why_by_rule(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What differs from the record of the job, or else Snakemake's reason."""
+    job = type("Job", (), {"log": ["rl.log"]})()
+    monkeypatch.setattr(progress, "LAST", [Comparison({job: ["code changed", "a is missing"]})])
+    forced, missing = "Forced execution", "Missing output files: page.html"
+    rows = [("rl", "rl.log", forced), ("rl", "rl.log", forced), ("page", "page.log", missing)]
     infos = [
-        {"event": LogEvent.JOB_INFO, "rule_name": rule, "reason": reason} for rule, reason in rows
+        {"event": LogEvent.JOB_INFO, "rule_name": rule, "log": [log], "reason": reason}
+        for rule, log, reason in rows
     ]
-    shown(*infos, dryrun=True)
+    shown(*infos, {**infos[0], "log": ["other.log"]}, dryrun=True)
     assert capsys.readouterr().err.splitlines()[1:] == [
-        "     2 rl: settings changed: steps 4 → 5",
+        "     2 rl: code changed",
         "     1 page: not made yet",
+        "     1 rl: asked for",
     ]
+
+
+def test_nothing_to_do_says_what_has_been_looked_at(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SAGE_RESULTS", str(tmp_path))
+    for last, ends in (
+        ([], "there."),
+        ([Comparison(unrecorded=["a"])], "there."),
+        ([Comparison()], "there and made from today's settings, code and files."),
+    ):
+        monkeypatch.setattr(progress, "LAST", last)
+        shown({"msg": "Nothing to be done (all requested files are present and up to date)."})
+        assert capsys.readouterr().err == f"Nothing to do: every file is {ends}\n"
 
 
 def test_a_study_ends_with_its_report_and_verdicts_in_three_lines(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_edited_data_file_is_read_again_and_verify_sees_it(tmp_path: Path) ->
     (mirror / "own.jsonl").write_text("\n".join(rows[:8]))
     found = run(*options, "verify")
     assert found.returncode != 0
-    assert "data of job problems/own: its files have changed since they were read" in found.stdout
+    assert "job problems/own: data files changed" in found.stdout
     assert (done := run(*options, target)).returncode == 0, done.stdout
     assert len((folder / target).read_text().splitlines()) == 8
     assert "all match" in run(*options, "verify").stdout

@@ -176,6 +176,13 @@ def _adapter_alone(own: Path) -> None:
     (own / "model/config.json").rename(own / "model/adapter_config.json")
 
 
+def _adapter_pickled(own: Path) -> None:
+    (own / "adapter").mkdir()
+    for name in ("adapter_config.json", "adapter_model.bin"):
+        (own / "adapter" / name).touch()
+    edit(own / "mine.yaml", "models.own.base.adapter", "adapter")
+
+
 def _set(key: str, value: Any) -> Callable[[Path], None]:
     return lambda own: edit(own / "mine.yaml", key, value)
 
@@ -212,6 +219,10 @@ def _set(key: str, value: Any) -> Callable[[Path], None]:
         (_no_tokenizer, ["models.own.base.folder: ", "no tokenizer"]),
         (_adapter_alone, ["models.own.base.folder: ", "name it under `adapter`"]),
         (_set("models.own.base.adapter", "model"), ["models.own.base.adapter: ", "not an adapter"]),
+        (
+            _adapter_pickled,
+            ["models.own.base.adapter: ", "has no adapter_model.safetensors", "can hold code"],
+        ),
         (_set("models.own.algorithms", ["grpo"]), ["models.own.rl: missing", "leave algorithms"]),
         (
             _set("exhibits.accuracy.algorithms", ["grpo"]),
@@ -391,7 +402,7 @@ def test_a_written_study_runs_to_a_page_and_edits_run_it_again(own: Path, tmp_pa
         assert (done := run(*options, target)).returncode == 0, done.stdout
 
     own_things.write_doubles(own, rows=9)
-    assert "data of job problems/own" in run(*options, "verify").stdout
+    assert "job problems/own: data files changed" in run(*options, "verify").stdout
     planned = run("-n", *options).stdout
     assert "rule sample" in planned
     assert "rule fetch" not in planned

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +18,39 @@ from conftest import ROOT
 from report_frames import a_study
 from snakemake.iocontainers import Namedlist
 
-from sage.runtime.faults import Fault
+from sage.runtime import records
+from sage.runtime.faults import Damaged, Fault
 from sage.runtime.manifest import COMMIT, Manifest, git_commit, seeds, settings_sum
-from sage.runtime.records import FOLDER, recorded, sum_of
+from sage.runtime.records import (
+    FOLDER,
+    _differ,
+    compare,
+    read_record,
+    recorded,
+    settings_of,
+    sum_of,
+    without_record,
+)
 from sage.tools import archive
 from sage.tools.archive import write_archive
 from sage.tools.verify import render, verify
 
-Job = Callable[..., dict[str, Any]]
+
+@dataclass(eq=False)
+class Job:
+    """A job as Snakemake hands it to scripts, and as it is before it runs."""
+
+    name: str
+    input: Namedlist
+    output: Namedlist
+    params: Namedlist
+    log: list[str]
+    threads: int = 1
+    wildcards: Namedlist = field(default_factory=lambda: Namedlist(fromdict={"seed": "3"}))
+
+    @property
+    def rule(self) -> str:
+        return self.name
 
 
 def sha(text: str) -> str:
@@ -39,6 +65,22 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def a_job(
+    results: Path,
+    name: str,
+    output: str,
+    inputs: dict[str, Path] | None = None,
+    settings: dict[str, Any] | None = None,
+) -> Job:
+    return Job(
+        name,
+        input=Namedlist(fromdict={key: str(one) for key, one in (inputs or {}).items()}),
+        output=Namedlist(fromdict={"made": str(results / output)}),
+        params=Namedlist(fromdict=settings or {}),
+        log=[str(results / f"logs/{name}.log")],
+    )
+
+
 def run_job(
     results: Path,
     name: str,
@@ -49,15 +91,7 @@ def run_job(
 ) -> dict[str, Any]:
     """A job that writes `content` into a file, or into a folder of files; its record."""
     path = results / output
-    snakemake = SimpleNamespace(
-        rule=name,
-        threads=1,
-        wildcards=Namedlist(fromdict={"seed": "3"}),
-        input=Namedlist(fromdict={key: str(one) for key, one in (inputs or {}).items()}),
-        output=Namedlist(fromdict={"made": str(path)}),
-        log=[str(results / f"logs/{name}.log")],
-    )
-    with recorded(snakemake, settings or {}):
+    with recorded(a_job(results, name, output, inputs, settings), settings or {}):
         files = content if isinstance(content, dict) else {"": content}
         for inside, text in files.items():
             file = path / inside if inside else path
@@ -69,14 +103,41 @@ def run_job(
     return record
 
 
+RL = {"rl": {"steps": 4}}
+
+
+def todays(
+    results: Path, rl: dict[str, Any] | None = None, beside: Path | None = None
+) -> list[Job]:
+    """The jobs of the study: RL, and a page made from its policy, and from files `beside`."""
+    policy = "models/tiny/grpo/seed3"
+    settings = {**(rl or RL), "scratch": results / "scratch"}
+    beside = beside or results.parent
+    code = {"code": beside / "code.py", "claims": beside / "claims.yaml"}
+    return [
+        a_job(results, "rl", policy, {"code": code["code"]}, settings),
+        a_job(results, "page", "report/index.html", {"policy": results / policy, **code}),
+    ]
+
+
 @pytest.fixture
 def two_jobs(results: Path) -> Path:
     """A policy, and a page made from it."""
-    files = {"weights.safetensors": "w", "manifest.json": "{}"}
-    run_job(results, "rl", "models/tiny/grpo/seed3", files, settings={"rl": {"steps": 4}})
-    policy = {"policy": results / "models/tiny/grpo/seed3"}
-    run_job(results, "page", "report/index.html", "<p>page</p>", policy)
+    results.parent.mkdir(parents=True)
+    for name in ("code.py", "claims.yaml"):
+        (results.parent / name).write_text(name)
+    texts = [{"weights.safetensors": "w", "manifest.json": "{}"}, "<p>page</p>"]
+    for job, content in zip(todays(results), texts, strict=True):
+        path = Path(job.output[0]).relative_to(results)
+        inputs = {name: Path(value) for name, value in job.input.items()}
+        run_job(results, job.name, str(path), content, inputs, settings_of(job))
     return results
+
+
+def changes(results: Path, jobs: Iterable[Job] | None = None) -> dict[str, list[str]]:
+    """What differs between jobs of today and their records, by rule."""
+    found = compare(jobs or todays(results), results)
+    return {job.name: found.reasons[job] for job in found.changed}
 
 
 def test_a_record_has_settings_inputs_and_outputs_with_their_sums(results: Path) -> None:
@@ -126,44 +187,210 @@ def test_a_noted_sum_is_used_only_for_the_file_it_was_taken_of(two_jobs: Path) -
     assert sum_of(policy, two_jobs) != sum_of(policy)  # taken from the note, without reading
     os.utime(policy / "weights.safetensors")
     assert sum_of(policy, two_jobs) == sum_of(policy)
+    (policy / "notes.txt").touch()  # no job made it
+    assert sum_of(policy, two_jobs) != sum_of(policy)
+
+
+# Jobs of today held against their records
+
+
+def test_what_today_makes_differs_from_its_record_in_nothing(two_jobs: Path) -> None:
+    found = compare(todays(two_jobs), two_jobs)
+    assert [*found.reasons.values()] == [[], []]
+    assert not found.changed
+    assert not [*found.lines("", "")]
+
+
+def test_settings_code_and_inputs_are_compared_whatever_dates_say(two_jobs: Path) -> None:
+    page = [a_job(two_jobs, "page", "report/index.html", {"new": two_jobs.parent / "code.py"})]
+    steps = changes(two_jobs, todays(two_jobs, {"rl": {"steps": 5}}))
+    assert steps == {"rl": ["settings changed: rl.steps 4 → 5"]}
+    several = {"rl": {"steps": 4, "stop": ["a", "b"]}, "data": ["sum"]}
+    assert changes(two_jobs, todays(two_jobs, several)) == {
+        "rl": ["data files changed", "settings changed: rl.stop None → ['a', 'b']"]
+    }
+    assert _differ({"a": [1, 2, 3], "b": [1, 2]}, {"a": [2, 4], "b": [2, 1]}, "of") == [
+        "of.a [1, 3] → [4]",
+        "of.b [1, 2] → [2, 1]",
+    ]
+    for name, what in (("code.py", "code changed"), ("claims.yaml", "claims.yaml changed")):
+        file = two_jobs.parent / name
+        text, times = file.read_text(), file.stat()
+        file.write_text("x" * len(text))
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        found = changes(two_jobs)
+        assert [one.removeprefix(f"{file.parent}/") for one in found["page"]] == [what]
+        assert ("rl" in found) is (name == "code.py")
+        file.write_text(text)
+    assert changes(two_jobs, page)["page"] == [
+        "code changed",
+        f"{two_jobs.parent}/code.py is read now",
+        *(f"{path} is read no more" for path in (two_jobs.parent / "claims.yaml",)),
+        f"{two_jobs}/models/tiny/grpo/seed3 is read no more",
+    ]
+
+
+@pytest.mark.parametrize("what", ["missing", "changed", "of_old_date"])
+@pytest.mark.parametrize("name", ["weights.safetensors", "manifest.json", ""])
+def test_a_file_of_a_product_that_is_not_as_it_was_made_is_named(
+    two_jobs: Path, what: str, name: str
+) -> None:
+    policy = two_jobs / "models/tiny/grpo/seed3"
+    file = policy / name if name else two_jobs / "report/index.html"
+    times = file.stat()
+    if what == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(b"x" * times.st_size)
+    if what == "of_old_date":
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    says = f"{file} {'is missing' if what == 'missing' else 'changed'}"
+    found = changes(two_jobs)
+    if name:
+        assert found == {"rl": [says], "page": [f"{policy} changed"]}
+    else:
+        assert found == {"page": [says]}
+    assert changes(two_jobs) == found  # what has been found is noted
+
+
+def test_a_copy_is_read_once_and_is_as_it_was_made(
+    two_jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(two_jobs.parent, tmp_path / "elsewhere")) / two_jobs.name
+    jobs = todays(copy, beside=two_jobs.parent)
+    assert changes(copy, jobs) == {}
+    monkeypatch.setattr(records, "file_sum", lambda path: "read again")
+    assert "read again" not in str(records.checked(copy / "report/index.html", *record_of(copy)))
+    monkeypatch.undo()
+    assert verify(copy, {"rl": [], "page": []}).faults == []
+
+
+def record_of(results: Path) -> tuple[Any, Path]:
+    return read_record(results / "provenance/jobs/page.json"), results
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", None])
+def test_a_damaged_record_has_its_products_made_again(two_jobs: Path, text: str | None) -> None:
+    record = two_jobs / "provenance/jobs/rl.json"
+    whole = record.read_text()
+    record.write_text(whole.replace('"steps": 4', '"steps": 5') if text is None else text)
+    assert changes(two_jobs) == {"rl": ["its record is damaged"]}
+    assert verify(two_jobs, {"rl": [], "page": []}).faults == [f"job rl: {record} is damaged"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weights.safetensors": 1}', None])
+def test_without_a_note_of_sums_the_product_is_read(two_jobs: Path, text: str | None) -> None:
+    note = two_jobs / "provenance/sums/models/tiny/grpo/seed3.json"
+    note.unlink() if text is None else note.write_text(text)
+    assert changes(two_jobs) == {}
+    assert set(json.loads(note.read_text())) == {"weights.safetensors", "manifest.json"}
+    note.unlink()
+    policy = two_jobs / "models/tiny/grpo/seed3"
+    (policy / "manifest.json").unlink()
+    assert changes(two_jobs)["rl"] == [f"{policy} changed"]
+
+
+def test_products_without_a_record_are_named_with_the_command_for_them(two_jobs: Path) -> None:
+    (two_jobs / "provenance/jobs/rl.json").unlink()
+    found = compare(todays(two_jobs), two_jobs)
+    policy = f"{two_jobs}/models/tiny/grpo/seed3"
+    assert (found.changed, found.unrecorded) == ([], [policy])
+    (line,) = found.lines("", "sage-rlvr run x")
+    assert line == (
+        f"No record says what {policy} was made from. `sage-rlvr run x --forcerun {policy}` makes "
+        "it again"
+    )
+    many = without_record([f"p{n}" for n in range(50)], "run")
+    assert (
+        many == "No record says what p0 and 49 more were made from. `run --forceall` makes it again"
+    )
+    shutil.rmtree(policy)  # a job that has made nothing: Snakemake knows
+    assert compare(todays(two_jobs), two_jobs).unrecorded == []
+
+
+def test_the_line_for_people_names_the_plainest_change(two_jobs: Path) -> None:
+    jobs = todays(two_jobs, {"rl": {"steps": 5}})
+    (two_jobs.parent / "claims.yaml").write_text("other")
+    (line,) = compare(jobs, two_jobs).lines("A run makes that again", "")
+    assert line == (
+        f"Not what today's settings, code and files make: {two_jobs}/models/tiny/grpo/seed3 "
+        "(settings changed: rl.steps 4 → 5) and 1 more. A run makes that again"
+    )
+
+
+# Verification
 
 
 def test_results_as_they_were_made_verify(two_jobs: Path) -> None:
     (two_jobs / "provenance/jobs/.rl.json.7-x.json").write_text('{"half')
-    found = verify(two_jobs)
-    assert (found.faults, found.files, found.jobs, found.unrecorded) == ([], 3, 2, [])
-    assert render(two_jobs, found) == f"{two_jobs}: 3 files of 2 jobs compared: all match"
+    found = verify(two_jobs, {"rl": [], "page": []})
+    assert (found.faults, found.files, found.jobs, found.strange) == ([], 3, 2, [])
+    assert render(two_jobs, found, "") == f"{two_jobs}: 3 files of 2 jobs compared: all match"
 
 
-def test_a_changed_file_and_what_was_made_from_it_are_named(two_jobs: Path) -> None:
+def test_what_is_not_todays_or_not_as_made_is_named_with_the_way_out(two_jobs: Path) -> None:
+    page = two_jobs / "report/index.html"
+    page.unlink()
+    found = verify(two_jobs, {"rl": ["code changed"], "page": [f"{page} is missing"]})
+    assert found.faults == [f"job page: {page} is missing", "job rl: code changed"]
+    *_, way, verdict = render(two_jobs, found, "sage-rlvr run x").splitlines()
+    assert way == "`sage-rlvr run x` makes again what does not match, and what depends on it"
+    assert verdict.endswith("2 do not match")
+    strange = verify(two_jobs, {"rl": []})
+    assert strange.faults[0].endswith(
+        "is missing; the report does not need it, so it can be deleted"
+    )
+    lines = render(two_jobs, verify(two_jobs, {"rl": []}, ["a"]), "run").splitlines()
+    assert "No record says what a was made from. `run --forcerun a` makes it again" in lines
+    assert lines[-1].endswith("2 do not match")
+
+
+def test_verification_reads_what_a_run_takes_as_known(two_jobs: Path) -> None:
+    """Bytes that changed on the disk, under the same size and times: a run learns of it then."""
     weights = two_jobs / "models/tiny/grpo/seed3/weights.safetensors"
+    note = two_jobs / "provenance/sums/models/tiny/grpo/seed3.json"
     weights.write_text("v")
-    changed, from_it = verify(two_jobs).faults
-    assert changed.startswith(f"{weights}: changed since its job ended (sha256 {sha('w')[:12]}… ")
-    assert from_it == f"{weights.parent}: changed since job page read it"
+    sums, stat = json.loads(note.read_text()), weights.stat()
+    sums[weights.name] |= {"mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns}
+    note.write_text(json.dumps(sums))
+    assert changes(two_jobs) == {}
+    assert verify(two_jobs, {"rl": [], "page": []}).faults == [f"job rl: {weights} changed"]
+    assert changes(two_jobs)["rl"] == [f"{weights} changed"]
 
 
-def test_missing_added_and_unrecorded_files_are_named(two_jobs: Path) -> None:
-    (two_jobs / "report/index.html").unlink()
+def test_a_job_does_not_start_from_weights_that_are_not_as_they_were_written(
+    two_jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = two_jobs / "models/tiny/grpo/seed3"
+    weights, note = policy / "weights.safetensors", "provenance/sums/models/tiny/grpo/seed3.json"
+    weights.write_text("v")
+    sums, stat = json.loads((two_jobs / note).read_text()), weights.stat()
+    sums[weights.name] |= {"mtime_ns": stat.st_mtime_ns, "ctime_ns": stat.st_ctime_ns}
+    (two_jobs / note).write_text(json.dumps(sums))
+
+    def use() -> None:
+        run_job(two_jobs, "sample", "samples/a.csv", "1", {"policy": policy})
+
+    says = rf"{policy}: weights.safetensors is not as it was written .* delete {policy} and run"
+    with pytest.raises(Damaged, match=says):
+        use()
+    monkeypatch.setenv(records.CHECKED, "0")
+    use()
+
+
+def test_added_and_unrecorded_files_are_named(two_jobs: Path) -> None:
     extra = two_jobs / "models/tiny/grpo/seed3/extra.bin"
     extra.write_text("x")
     (two_jobs / "report/mine.txt").write_text("x")
-    found = verify(two_jobs)
-    assert f"{two_jobs}/report/index.html: missing" in found.faults
-    assert f"{extra}: not made by the job that made {extra.parent}" in found.faults
-    assert found.unrecorded == [f"{two_jobs}/report/mine.txt"]
-
-
-def test_settings_changed_in_a_record_are_noticed(two_jobs: Path) -> None:
-    record = two_jobs / "provenance/jobs/rl.json"
-    record.write_text(record.read_text().replace('"steps": 4', '"steps": 5'))
-    (fault,) = verify(two_jobs).faults
-    assert fault.startswith(f"{record}: its settings were changed")
+    found = verify(two_jobs, {"rl": [], "page": []})
+    assert found.faults == [f"{extra}: not made by the job that made {extra.parent}; delete it"]
+    assert found.strange == [f"{two_jobs}/report/mine.txt"]
+    assert changes(two_jobs) == {}
 
 
 def test_results_without_records_cannot_be_verified(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no records of jobs"):
-        verify(tmp_path)
+        verify(tmp_path, {})
 
 
 def test_a_manifest_has_sums_seeds_and_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,7 @@ def test_a_model_with_another_engine_reruns_no_sampling_of_others(
     inputs = input_functions(STUDY=study)
     inputs.sampling_code.__globals__["code_of"] = lambda *modules: modules
     engines = {
-        name: inputs.sampling_code(SimpleNamespace(model=name))[1:] for name in ("tiny", "other")
+        name: inputs.sampling_code(SimpleNamespace(model=name))[2:] for name in ("tiny", "other")
     }
     assert engines == {
         "tiny": ("sage.sampling.transformers_engine",),
@@ -245,7 +245,7 @@ def test_a_finished_study_is_verified_and_archived(project: Path, smoke: Path) -
             table.write_bytes(before + b"x")
             changed = snakemake("verify", "--cores", "1", *SMOKE)
             assert changed.returncode == 1
-            assert "table1.csv: changed since its job ended" in changed.stdout
+            assert "report/tables/table1.csv changed\n" in changed.stdout
         finally:
             table.write_bytes(before)
             os.utime(table, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -57,7 +57,12 @@ def read_entries(file: Path) -> list[Entry]:
         if not all({"time", "commit", "trained", "claims"} <= entry.keys() for entry in entries):
             raise ValueError("an entry without time, commit, trained or claims")
     except (ValueError, AttributeError, TypeError) as error:
-        raise Damaged(file, f"not a registration ({error})") from error
+        raise Damaged(
+            file,
+            f"not a registration ({error})",
+            way_out="put back a copy of it, from an archive or a backup of the study or from git; "
+            "where none is left, move the file away: claims count as exploratory then",
+        ) from error
     return list(entries)
 
 

@@ -32,13 +32,18 @@ class Fault(Exception):
 
 
 class Damaged(Fault, ValueError):
-    """A file or folder of the results that cannot be used as it is; `line` is counted from 1."""
+    """A file or folder of the results that cannot be used as it is; `line` is counted from 1.
 
-    def __init__(self, path: Path | str, what: str, line: int | None = None) -> None:
+    A run makes a product again of which a file is missing (`records`). `way_out` is for what it
+    does not make.
+    """
+
+    def __init__(
+        self, path: Path | str, what: str, line: int | None = None, way_out: str = ""
+    ) -> None:
         place = f"{path}" if line is None else f"{path}, line {line}"
-        super().__init__(
-            f"{place}: {what}; delete {path} and run the same command again, which makes it again"
-        )
+        usual = f"delete {path} and run the study again (sage-rlvr run), which makes it again"
+        super().__init__(f"{place}: {what}; {way_out or usual}")
 
 
 def explained(error: BaseException, folder: Path) -> str | None:

@@ -32,7 +32,7 @@ from sage.runtime.devices import (
 from sage.runtime.faults import explained
 from sage.runtime.lease import lease
 from sage.runtime.manifest import Manifest
-from sage.runtime.records import recorded
+from sage.runtime.records import recorded, settings_of
 from sage.runtime.shared_imports import run_in_fork
 from sage.runtime.survivors import ends_with_snakemake
 from sage.runtime.usage import watched
@@ -67,7 +67,7 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["MPLBACKEND"] = "agg"
     log = Path(snakemake.log[0])
-    settings = {name: _plain(value) for name, value in snakemake.params.items()}
+    settings = settings_of(snakemake)
     seed = snakemake.wildcards.get("seed")
     notice = run_in_fork(imports) if imports and _can_share(snakemake, settings) else None
     keep_freed_memory()
@@ -259,11 +259,3 @@ def _output_to(path: Path) -> Iterator[None]:
         for descriptor, original in zip((1, 2), saved, strict=True):
             os.dup2(original, descriptor)
             os.close(original)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

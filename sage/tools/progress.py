@@ -7,26 +7,23 @@ once a minute. Snakemake's own log, in .snakemake/log, keeps everything.
 
 from __future__ import annotations
 
-import ast
 import os
-import re
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from logging import WARNING, LogRecord
 from pathlib import Path
-from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from sage.rendering.numbers import duration
 from sage.results import Results
-from sage.runtime.records import FOLDER
+from sage.runtime.records import FOLDER, LAST
 from sage.tools.targets import TELLING, ending
 
 _BASES = {"pretrain": "base models", "adopt": "base models"}
@@ -43,7 +40,6 @@ FEW = 3
 LAST_LINES = 12
 """Lines that are shown of a failed job's log."""
 
-_CHANGED = re.compile(r"before: (.*?) now: (.*?)(?=;|$)", re.DOTALL)
 _UNSAID = ("At least one job did not complete", "Exiting because a job execution failed")
 
 
@@ -101,41 +97,23 @@ class Progress:
         return f"{stage} {part} of {whole} · {done} of {total} jobs{wrong} · {spent}{ends}"
 
 
-def changed_settings(reason: str) -> str:
-    """The settings that Snakemake's reason for a job says have changed: `steps 4 → 5`."""
-    match = _CHANGED.search(reason)
-    try:
-        before, now = (ast.literal_eval(f"[{side.strip()}]") for side in match.groups())  # type: ignore[union-attr]
-    except (AttributeError, ValueError, SyntaxError):
-        return ""
-    return ", ".join(each for pair in zip(before, now, strict=False) for each in _differ(*pair))
-
-
-def _differ(before: Any, now: Any, place: str = "") -> list[str]:
-    """Where two values differ: `sampling.temperature 1.0 → 0.7`."""
-    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
-        return [] if before == now else [f"{place} {before} → {now}".strip()]
-    return [
-        each
-        for key in dict.fromkeys([*before, *now])
-        for each in _differ(before.get(key), now.get(key), f"{place}.{key}".lstrip("."))
-    ]
-
-
 _REASONS = {
-    "Params have changed": "settings changed: {}",
+    "Params have changed": "settings changed",
     "Code has changed": "code changed",
     "Updated input files": "input files changed",
     "Set of input files has changed": "other input files",
     "Missing output files": "not made yet",
     "Input files updated by another job": "made from what changes",
 }
-"""Snakemake's reasons for a job in few words; the settings by name."""
+"""Snakemake's reasons for a job in few words."""
 
 
-def _why(reason: str) -> str:
-    short = next((short for said, short in _REASONS.items() if said in reason), "asked for")
-    return short.format(changed_settings(reason) or "see sage-rlvr run -n --verbose")
+def _why(reason: str, log: Sequence[str]) -> str:
+    """What differs from the job's record, or else Snakemake's reason."""
+    jobs = LAST[-1].reasons.items() if LAST else ()
+    differs = next((reasons for job, reasons in jobs if [*job.log] == [*log]), [])
+    known = (short for said, short in _REASONS.items() if said in reason)
+    return next(iter(differs), None) or next(known, "asked for")
 
 
 class LogHandler(LogHandlerBase):
@@ -179,7 +157,8 @@ class LogHandler(LogHandlerBase):
             most = ", ".join(f"{n} {rule}" for rule, n in Counter(counts).most_common(4))
             self._write(f"{sum(counts.values())} jobs: {most}{', …' if len(counts) > 4 else ''}")
         elif event == LogEvent.JOB_INFO and self.common_settings.dryrun:
-            self._reasons[details["rule_name"], _why(details["reason"])] += 1
+            why = _why(details["reason"], details.get("log") or ())
+            self._reasons[details["rule_name"], why] += 1
         elif event == LogEvent.JOB_INFO:
             self._progress.start(details["jobid"], details["rule_name"], now)
             self._show(now)
@@ -194,7 +173,9 @@ class LogHandler(LogHandlerBase):
         elif record.levelno >= WARNING and getattr(record, "exception", "") != "RuleException":
             self._problem(record.getMessage())
         elif "Nothing to be done" in record.getMessage():
-            self._write("Nothing to do: every file is there and made from today's settings.")
+            known = LAST and not LAST[-1].unrecorded
+            made = " and made from today's settings, code and files" if known else ""
+            self._write(f"Nothing to do: every file is there{made}.")
             results = Results(Path(os.environ.get(FOLDER, "")))
             if results.page.is_file():
                 self._write(*ending("all", [], results))

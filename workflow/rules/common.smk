@@ -30,7 +30,7 @@ from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.devices import jobs_per_gpu, places, visible_devices
 from sage.runtime.faults import Damaged, Fault, require_writable
 from sage.runtime.manifest import COMMIT, git_commit
-from sage.runtime.records import FOLDER
+from sage.runtime.records import FOLDER, LAST, compare, jobs_folder, record_file
 from sage.runtime.survivors import Locked, hold, note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings

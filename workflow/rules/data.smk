@@ -4,7 +4,7 @@
 rule problems:
     """A problem set, generated or read from its data set."""
     input:
-        code=code_of("sage.problems.sets"),
+        code=code_of("problems", "sage.problems.sets"),
     output:
         problems=RESULTS.problems("{benchmark}"),
     log:
@@ -23,7 +23,7 @@ rule overlaps:
     input:
         training=problem_files(STUDY.training_sets()),
         benchmarks=problem_files(STUDY.benchmark_sets()),
-        code=code_of("sage.problems.contamination"),
+        code=code_of("overlaps", "sage.problems.contamination"),
     output:
         folder=directory(RESULTS.measured("contamination")),
     log:
@@ -42,7 +42,7 @@ rule decontaminate:
     input:
         training=RESULTS.problems("{benchmark}"),
         benchmarks=other_benchmarks,
-        code=code_of("sage.problems.contamination"),
+        code=code_of("decontaminate", "sage.problems.contamination"),
     output:
         problems=RESULTS.decontaminated("{benchmark}"),
     log:

@@ -37,7 +37,7 @@ rule evaluate:
     input:
         samples=samples_of_all,
         problems=RESULTS.problems("{benchmark}"),
-        code=code_of("sage.evaluation.metrics"),
+        code=code_of("evaluate", "sage.evaluation.metrics"),
     output:
         folder=directory(RESULTS.evaluated("{model}", "{benchmark}")),
     log:
@@ -57,7 +57,7 @@ rule metrics:
     """pass@k, comparisons and support of the whole study."""
     input:
         evaluated=all_evaluated(),
-        code=code_of("sage.evaluation.metrics"),
+        code=code_of("metrics", "sage.evaluation.metrics"),
     output:
         counts=RESULTS.metrics("counts"),
         pass_at_k=RESULTS.metrics("pass_at_k"),

@@ -48,7 +48,7 @@ rule table:
     input:
         measured=measured_of,
         paper=paper_of,
-        code=lambda w: code_of(type(shown_by(w)).__module__),
+        code=lambda w: code_of("exhibit", type(shown_by(w)).__module__),
     output:
         csv=report(
             RESULTS.table("{table}"),
@@ -75,7 +75,7 @@ rule table:
 use rule table as figure with:
     input:
         measured=measured_of,
-        code=lambda w: code_of(type(shown_by(w)).__module__),
+        code=lambda w: code_of("exhibit", type(shown_by(w)).__module__),
     output:
         svg=report(
             RESULTS.figure("{figure}"),

@@ -3,11 +3,10 @@
 from functools import cache
 
 
-def code_of(*modules):
-    """The source files that the given modules depend on."""
-    return beside_snakefile(
-        {file for module in modules for file in module_files(module, WITHOUT_EFFECT)}
-    )
+def code_of(script, *modules):
+    """A rule's script, and the source files that the modules depend on which it imports."""
+    files = {file for each in modules for file in module_files(each, WITHOUT_EFFECT)}
+    return beside_snakefile({*files, PROJECT / f"workflow/scripts/{script}.py"})
 
 
 def run_of(wildcards):
@@ -73,16 +72,6 @@ def sums_of_base(name):
     return base.sums() if base.source == "folder" else []
 
 
-def data_of_jobs(wildcards):
-    """The same for every job that reads data files, by the name of its log."""
-    sets = {f"problems/{name}": sums_of_set(name) for name in STUDY.problem_sets()}
-    sft = {f"models/{name}/examples": sums_of_sft(name) for name in models_with_sft()}
-    folders = {
-        f"models/{name}/pretrained": sums_of_base(name) for name in models_of("folder")
-    }
-    return sets | sft | folders
-
-
 def problem_set(wildcards):
     """The set's settings without its title, which changes no result."""
     return {**STUDY.problem_set(wildcards.benchmark), "title": ""}
@@ -142,7 +131,9 @@ def code_of_algorithms(rows):
 @cache
 def code_with_engine(engine):
     """The code that samples and grades, with an engine, which is imported by name."""
-    return code_of("sage.evaluation.samples", f"sage.sampling.{engine}_engine")
+    return code_of(
+        "sample", "sage.evaluation.samples", f"sage.sampling.{engine}_engine"
+    )
 
 
 def sampling_code(wildcards):

@@ -22,15 +22,17 @@ rule compare:
 
 # It has no inputs, because it must not start other jobs.
 rule verify:
-    """Computes the sums of all results again; fails if one does not match. Starts no other job."""
+    """Reads all results again; fails if one is not what today's study makes. Starts no other job."""
     log:
         RESULTS.log("verify"),
     retries: 0
     conda:
         ENVIRONMENT
     params:
-        data=data_of_jobs,
+        today=todays_jobs,
+        unrecorded=lambda w: LAST[-1].unrecorded,
         folder=RESULTS.folder,
+        again=AGAIN,
     script:
         "../scripts/verify.py"
 
@@ -39,7 +41,7 @@ rule archive:
     """The study as one RO-Crate: workflow, settings, results and records."""
     input:
         page=RESULTS.page,
-        code=code_of("sage.tools.archive"),
+        code=code_of("archive", "sage.tools.archive"),
     output:
         archive=RESULTS.archive,
     log:

@@ -9,7 +9,7 @@ rule claims:
         chance=RESULTS.metrics("chance"),
         exhibits=evidence(),
         policies=all_policies(),
-        code=code_of("sage.claims.ledger", "sage.claims.figure"),
+        code=code_of("claims", "sage.claims.ledger", "sage.claims.figure"),
     output:
         table=report(
             RESULTS.metrics("claims"),
@@ -35,7 +35,7 @@ rule excerpts:
     input:
         samples=all_samples(),
         problems=problem_files(STUDY.benchmark_sets()),
-        code=code_of("sage.report.browser"),
+        code=code_of("excerpts", "sage.report.browser"),
     output:
         excerpts=RESULTS.excerpts,
     log:
@@ -63,7 +63,7 @@ rule page:
         parents=[RESULTS.rl_start(model) for model in STUDY.study.models],
         manifests=[path.with_suffix(".json") for path in all_samples()],
         sources=page_sources(),
-        code=code_of("sage.report.page"),
+        code=code_of("page", "sage.report.page"),
     output:
         page=report(
             RESULTS.page,

@@ -23,6 +23,56 @@ def hold_results():
         refuse(error)
 
 
+# The command that goes on with the study.
+AGAIN = f"sage-rlvr run --config study={STUDY.option}" + (
+    "" if SETTINGS.results == "results" else f" results={SETTINGS.results}"
+)
+
+
+def compare_with_records():
+    """Has Snakemake make again what is not what today's settings, code and files make, and nothing
+    for its date.
+
+    Snakemake goes by dates and by what it noted itself, which a copy, an edit with an old date or
+    --touch outwit. Where it asks for incomplete files, it knows all jobs and has not yet chosen.
+    """
+    from snakemake.dag import DAG
+    from snakemake_interface_storage_plugins.io import Mtime
+
+    incomplete = DAG.check_incomplete
+
+    async def check(dag):
+        await incomplete(dag)
+        if dag.workflow is not workflow or not workflow.is_main_process:
+            return
+        if "verify" in [each.name for each in dag.targetrules]:
+            page = str(RESULTS.page)
+            whole = DAG(workflow, dag.rules, {page}, set())
+            await whole.update(await whole.file2jobs(page), file=page)
+            LAST.append(compare(whole.jobs, RESULTS.folder))
+            return
+        LAST.append(compare(dag.jobs, RESULTS.folder))
+        dag.forcefiles.update(file for job in LAST[-1].changed for file in job.output)
+        if workflow.executor_plugin:  # not for --summary, which shows dates
+            latest = Mtime(local=float("inf"))
+            dates = {f: latest for job in dag.jobs for f in job.output}
+            workflow.iocache.mtime.update(dates)
+        for line in LAST[-1].lines("A run makes that again", AGAIN):
+            print(line, file=sys.stderr, flush=True)
+
+    DAG.check_incomplete = check
+
+
+def todays_jobs(wildcards):
+    """What differs from its record, for each job of the report, by the record's name."""
+    folder = jobs_folder(RESULTS.folder)
+    names = {job: record_file(job, RESULTS.folder) for job in LAST[-1].reasons}
+    return {
+        file.relative_to(folder).with_suffix("").as_posix(): LAST[-1].reasons[job]
+        for job, file in names.items()
+    }
+
+
 def register_study():
     """Writes down what the study asks, before any job. No rule's input: it may change later, and
     what has been trained stays trained."""
@@ -70,6 +120,10 @@ def say_results():
         files = [*asked.output] or ([*asked.input] if asked.norun else [])
         for line in ending(asked.name, [*map(str, files)], RESULTS):
             print(line, flush=True)
+    for line in compare(workflow.dag.jobs, RESULTS.folder).lines(
+        f"`{AGAIN}` makes that again", AGAIN
+    ):
+        print(line, flush=True)
 
 
 def file_of_kept_run(wildcards):

@@ -4,12 +4,12 @@ from pathlib import Path
 from sage.runtime.files import write_text_atomic
 from sage.tools.verify import render, verify
 
-folder = Path(snakemake.params.folder)
+params, folder = snakemake.params, Path(snakemake.params.folder)
 try:
-    found = verify(folder, snakemake.params.data)
+    compared = verify(folder, params.today, params.unrecorded)
 except FileNotFoundError as error:
     sys.exit(str(error))
-text = render(folder, found)
+text = render(folder, compared, params.again)
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text, flush=True)
-sys.exit(bool(found.faults))
+sys.exit(bool(compared.faults or compared.unrecorded))
