@@ -8,7 +8,14 @@ from another.
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+PATIENCE = 20.0
+"""Seconds that a chat template may take for one prompt."""
 
 WORK_OPEN = "<start_working_out>"
 WORK_CLOSE = "<end_working_out>"
@@ -90,7 +97,7 @@ def prepared_chat_template(tokenizer: Any) -> str:
     Without one it is PLAIN_CHAT_TEMPLATE, opened by the beginning-of-text token if the tokenizer
     sets one before a text. Raises ValueError if no prompt that it renders holds the system prompt
     and the problem as they are. One that has the opening tag was prepared here, and may be that of
-    a model from scratch, which shows the problem alone.
+    a model from scratch, which shows the problem alone. A template may take PATIENCE seconds.
     """
     own = tokenizer.chat_template
     if isinstance(own, dict):  # several, by name
@@ -114,9 +121,10 @@ def prepared_chat_template(tokenizer: Any) -> str:
 def _fault_of(tokenizer: Any, template: str) -> str:
     """Why a prompt of this chat template cannot be used; "" if it can."""
     try:
-        prompt = tokenizer.apply_chat_template(
-            messages(_PROBE), chat_template=template, add_generation_prompt=True, tokenize=False
-        )
+        with _limited(PATIENCE):
+            prompt = tokenizer.apply_chat_template(
+                messages(_PROBE), chat_template=template, add_generation_prompt=True, tokenize=False
+            )
     except Exception as fault:  # jinja2's, or whatever a template raises
         return str(fault) or type(fault).__name__
     needed = {"the system prompt": SYSTEM_PROMPT, "the problem": _PROBE}
@@ -124,6 +132,28 @@ def _fault_of(tokenizer: Any, template: str) -> str:
         del needed["the system prompt"]
     lost = [what for what, text in needed.items() if text not in prompt]
     return f"the prompt lacks {' and '.join(lost)}" if lost else ""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError after so much time: a template may hold loops without an end.
+
+    Another thread than the main one has no alarm, and waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"it takes more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def completion(working: str, answer: str) -> str:

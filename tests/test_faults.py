@@ -303,6 +303,8 @@ except MemoryError as error:
     assert done.stdout.startswith("memory is short (no more can be had); run fewer jobs at once")
     assert "on a cluster raise `memory_gb` in the `job` section of the model" in done.stdout
     assert "raise `micro_batches` of training, after which all runs of that model" in done.stdout
+    message = explained(RuntimeError("can't start new thread"), tmp_path) or ""
+    assert message.startswith("memory is short (can't start new thread); run fewer jobs at once")
 
 
 def test_a_bug_is_no_fault(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from sage import prompting
 from sage.prompting import (
     SOLUTION_CLOSE,
     SOLUTION_OPEN,
@@ -148,6 +149,14 @@ def test_a_models_own_text_is_kept() -> None:
 def test_the_plain_template() -> None:
     prompt = text_of(a_tokenizer(None, True), messages(PROBLEM), opened=True)
     assert prompt == f"<s>{SYSTEM_PROMPT}\n\n{PROBLEM}\n\n{WORK_OPEN}"
+
+
+def test_a_template_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = "{% for a in range(9999) %}"
+    endless = loop * 3 + "{% endfor %}" * 3
+    monkeypatch.setattr(prompting, "PATIENCE", 0.2)
+    with pytest.raises(ValueError, match=r"it takes more than 0\.2 s"):
+        a_tokenizer(endless, False)
 
 
 def test_a_template_that_never_renders_is_refused() -> None:

@@ -117,3 +117,21 @@ def test_without_gpus_none_is_asked_after(tmp_path: Path, monkeypatch: pytest.Mo
         seen = usage()
     assert (seen.gpu_memory, seen.gpu_utilisation) == (None, None)
     assert not (tmp_path / "asked").exists()
+
+
+def test_what_killed_jobs_left_behind_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left, own, other = (
+        tmp_path / name
+        for name in (f"sage-usage-of-{ended.pid}-x", f"sage-usage-of-{os.getpid()}-x", "else")
+    )
+    for folder in (left, own, other):
+        folder.mkdir()
+    with watched():
+        assert not left.exists()
+        assert len(list(tmp_path.iterdir())) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([own.name, "else"])

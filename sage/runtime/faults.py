@@ -63,7 +63,8 @@ def explained(error: BaseException, folder: Path) -> str | None:
                 "access to it, or set `results` in config/config.yaml to a folder that can be "
                 f"written; {_AGAIN}"
             )
-        if isinstance(one, MemoryError) or type(one).__name__ == "OutOfMemoryError":
+        threads = "can't start new thread" in str(one)  # for want of memory or of `ulimit -u`
+        if isinstance(one, MemoryError) or type(one).__name__ == "OutOfMemoryError" or threads:
             said = next(iter(str(one).strip().splitlines()), "no more can be had")
             return (
                 f"memory is short ({said}); run fewer jobs at once (--cores; SAGE_JOBS_PER_GPU "

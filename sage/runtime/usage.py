@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import sys
 import tempfile
 import threading
@@ -30,6 +31,7 @@ FILE = "SAGE_USAGE"
 SECONDS = 5.0
 """Seconds between two measurements."""
 
+_FOLDER = "sage-usage-of-"
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _GPU_FAILURES = 3
 
@@ -60,7 +62,11 @@ def usage() -> Usage:
 @contextmanager
 def watched(devices: Sequence[str] = ()) -> Iterator[None]:
     """Watch this process, its descendants and the GPUs with these UUIDs (or numbers)."""
-    with tempfile.TemporaryDirectory(prefix="sage-usage-", ignore_cleanup_errors=True) as folder:
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):  # by processes that were killed
+        if not psutil.pid_exists(int(left.name.removeprefix(_FOLDER).partition("-")[0])):
+            shutil.rmtree(left, ignore_errors=True)
+    name = f"{_FOLDER}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=name, ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "usage.json"
         over = threading.Event()
         watch = threading.Thread(target=_watch, args=(file, devices, over), daemon=True)

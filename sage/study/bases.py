@@ -42,7 +42,7 @@ class Architecture(Strict):
     """heads of keys and values; `heads` share them in groups [heads]"""
     max_positions: Positive
     """longest sequence: prompt and completion together [tokens]"""
-    vocab_size: Annotated[int, Field(ge=300)]
+    vocab_size: Annotated[int, Field(ge=300, le=1_000_000)]
     """size of the byte-level BPE vocabulary, tags included [tokens]"""
 
     @model_validator(mode="after")
