@@ -236,6 +236,7 @@ def test_nothing_to_do_says_what_has_been_looked_at(
     for last, ends in (
         ([], "there."),
         ([Comparison(unrecorded=["a"])], "there."),
+        ([Comparison({"a job": ["code changed"]})], "there."),  # as with --until
         ([Comparison()], "there and made from today's settings, code and files."),
     ):
         monkeypatch.setattr(progress, "LAST", last)

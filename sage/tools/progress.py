@@ -173,7 +173,7 @@ class LogHandler(LogHandlerBase):
         elif record.levelno >= WARNING and getattr(record, "exception", "") != "RuleException":
             self._problem(record.getMessage())
         elif "Nothing to be done" in record.getMessage():
-            known = LAST and not LAST[-1].unrecorded
+            known = LAST and not LAST[-1].unrecorded and not LAST[-1].changed
             made = " and made from today's settings, code and files" if known else ""
             self._write(f"Nothing to do: every file is there{made}.")
             results = Results(Path(os.environ.get(FOLDER, "")))
