@@ -173,7 +173,8 @@ def download(folder: Path) -> Path:
 def main(folder: Path | None) -> int:
     """Print and write both; 0 if each disagreement has a verdict."""
     verdicts = yaml.safe_load(VERDICTS.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as scratch, Grader() as grader:
+    grader = Grader()
+    with tempfile.TemporaryDirectory() as scratch:
         content = {
             "tricky_pairs": on_tricky_pairs(grader),
             "math_verify": on_math_verify(grader, folder or download(Path(scratch)), verdicts),

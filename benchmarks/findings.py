@@ -194,17 +194,17 @@ def merged_adapters() -> list[dict[str, float]]:
 def released_grader() -> Iterator[dict[str, Any]]:
     """Right answers in a solution block: how many does parsing the whole text find, and ours?"""
     study = load_study("paper", ROOT / "config")
-    with Grader() as grader:
-        for name in ("dapo", "aime", "amc23", "math500_level5"):
-            problems = draw_problems(name, study.problem_set(name))
-            texts = [completion("it is so", problem.answer) for problem in problems]
-            pairs = zip(texts, problems, strict=True)
-            right = sum(verify(parse(one.answer), parse(text)) for text, one in pairs)
-            ours = grader.grade_many(
-                [(text, one.answer, one.kind) for text, one in zip(texts, problems, strict=True)]
-            )
-            correct = sum(verdict.status == "correct" for verdict in ours)
-            yield {"set": name, "answers": len(problems), "released": right, "ours": correct}
+    grader = Grader()
+    for name in ("dapo", "aime", "amc23", "math500_level5"):
+        problems = draw_problems(name, study.problem_set(name))
+        texts = [completion("it is so", problem.answer) for problem in problems]
+        pairs = zip(texts, problems, strict=True)
+        right = sum(verify(parse(one.answer), parse(text)) for text, one in pairs)
+        ours = grader.grade_many(
+            [(text, one.answer, one.kind) for text, one in zip(texts, problems, strict=True)]
+        )
+        correct = sum(verdict.status == "correct" for verdict in ours)
+        yield {"set": name, "answers": len(problems), "released": right, "ours": correct}
 
 
 def main() -> int:

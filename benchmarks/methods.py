@@ -79,7 +79,8 @@ def comparisons(rows: Sequence[str] | None = None, steps: int = STEPS) -> Iterat
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with tempfile.TemporaryDirectory() as folder, Grader(workers=1) as grader:
+        grader = Grader()
+        with tempfile.TemporaryDirectory() as folder:
             world = world_in(Path(folder), grader, steps)
             make_parent(world)
             for row in rows or world.study.model("sums").algorithms:

@@ -114,7 +114,8 @@ def comparisons() -> Iterator[Comparison]:
     entry = study.study.problems[settings.problems]
     problems = draw_problems(settings.problems, entry.model_dump())
     algorithm = study.algorithms["grpo"]
-    with tempfile.TemporaryDirectory() as folder, Grader() as grader:
+    grader = Grader()
+    with tempfile.TemporaryDirectory() as folder:
         parent = Path(folder) / "parent"
         model, tokenizer = random_policy(hidden_size=64)
         save_checkpoint(model, tokenizer, parent)

@@ -8,6 +8,7 @@ from another.
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ WORK_CLOSE = "<end_working_out>"
 SOLUTION_OPEN = "<SOLUTION>"
 SOLUTION_CLOSE = "</SOLUTION>"
 TAGS = (WORK_OPEN, WORK_CLOSE, SOLUTION_OPEN, SOLUTION_CLOSE)
-_BOXED = "\\boxed{"
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 SYSTEM_PROMPT = (
     "You are given a problem. Think about the problem and provide your working out. "
@@ -219,11 +220,11 @@ def solution_text(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What the last ``\boxed{...}`` of `text` holds; None without a closed one."""
-    start = text.rfind(_BOXED)
-    if start < 0:
+    r"""What the last ``\boxed{...}`` or ``\fbox{...}`` of `text` holds; None if it is not closed."""
+    boxes = list(_BOXED.finditer(text))
+    if not boxes:
         return None
-    depth, start = 1, start + len(_BOXED)
+    depth, start = 1, boxes[-1].end()
     for end in range(start, len(text)):
         if text[end] in "{}" and text[end - 1] != "\\":
             depth += 1 if text[end] == "{" else -1

@@ -55,7 +55,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_suspects_are_counted_by_kind(files: tuple[Path, Path]) -> None:
-    judged = audit({"sums": [files[0]]}, {"sums": files[1]}, limit_seconds=0.5, workers=1)
+    judged = audit({"sums": [files[0]]}, {"sums": files[1]}, limit_seconds=0.5)
     (row,) = counts(judged).to_dict("records")
     assert row["completions"] == 18
     assert row["correct"] == 5

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import math_verify
 import pandas as pd
 import pytest
 import yaml
 from drawn_sets import sums
-from verdicts import MIRROR, block, children, needs_mirror, statuses
+from verdicts import MIRROR, block, needs_mirror, statuses
 
 from sage.grading import MAX_ANSWER, Grader, Verdict
-from sage.grading.math_verify_worker import _mend_math_verify, compare
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
 
@@ -27,9 +24,8 @@ PAIRS = Path(__file__).with_name("grading_pairs.yaml")
 
 
 @pytest.fixture(scope="module")
-def grader() -> Iterator[Grader]:
-    with Grader(workers=2) as shared:
-        yield shared
+def grader() -> Grader:
+    return Grader()
 
 
 # Golds
@@ -80,17 +76,10 @@ def test_every_gold_is_correct_against_itself(grader: Grader, benchmark: str, wa
     assert len(answers) == SIZES[benchmark]
 
 
-UNREADABLE = {
-    "np.arcsin(10/13)",
-    r"\frac{dM}{dt}=\frac{10^{5} L_{\odot}}{0.007 c^{2} M_{\odot}^{6}} M^{6}",
-    r"\hbar \omega(v+1 / 2)-\frac{E_{0}^{2} e^{2}}{2 m \omega^{2}}",
-    "E_{1},E_{2}",
-}
-
-
 @needs_mirror
-@pytest.mark.parametrize(("benchmark", "unreadable"), [("math500", set()), ("minerva", UNREADABLE)])
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("benchmark", "unreadable"), [("math500", set()), ("minerva", {"np.arcsin(10/13)"})]
+)
 def test_golds_that_can_only_be_matched_letter_by_letter(
     grader: Grader, benchmark: str, unreadable: set[str]
 ) -> None:
@@ -101,15 +90,12 @@ def test_golds_that_can_only_be_matched_letter_by_letter(
 
 
 @needs_mirror
-def test_every_gold_of_the_training_set_is_correct_in_tight_form() -> None:
+def test_every_gold_of_the_training_set_is_correct_in_tight_form(grader: Grader) -> None:
     assert MIRROR is not None
     table = pd.read_parquet(Path(MIRROR) / "dapo_math_17k_steer.parquet").head(2_000)
     answers = [str(model["ground_truth"]) for model in table["reward_model"]]
-    before = children()
-    with Grader() as grader:
-        assert statuses(grader, [(gold, gold) for gold in answers]) == ["correct"] * 2_000
-        assert "correct" not in statuses(grader, [(gold, gold + "1") for gold in answers])
-        assert children() == before  # integers need no process
+    assert statuses(grader, [(gold, gold) for gold in answers]) == ["correct"] * 2_000
+    assert "correct" not in statuses(grader, [(gold, gold + "1") for gold in answers])
 
 
 # Pairs
@@ -125,14 +111,13 @@ def pairs_of(table: dict[str, Any]) -> list[tuple[str, str, bool]]:
     ]
 
 
-@pytest.mark.slow
 def test_tricky_pairs_are_judged_as_mathematics_does_but_for_the_known_ones(
     grader: Grader,
 ) -> None:
     table = yaml.safe_load(PAIRS.read_text(encoding="utf-8"))
     pairs = pairs_of(table)
     found = statuses(grader, [(gold, answer) for gold, answer, _ in pairs])
-    assert set(found) <= {"correct", "wrong", "unparsed"}
+    assert "timeout" not in found
     wrong = [
         [gold, answer]
         for (gold, answer, equal), status in zip(pairs, found, strict=True)
@@ -146,20 +131,6 @@ def test_the_pairs_are_many_different_and_of_both_kinds() -> None:
     pairs = pairs_of(yaml.safe_load(PAIRS.read_text(encoding="utf-8")))
     assert len({(gold, answer) for gold, answer, _ in pairs}) == len(pairs) >= 400
     assert min(Counter(equal for *_, equal in pairs).values()) >= 150
-
-
-def test_math_verify_alone_misjudges_what_the_normalisation_mends() -> None:
-    assert compare("1e-8", r"\frac{1}{100000000}") == "wrong"
-    assert compare("42", "42.") != "correct"
-
-
-def test_another_version_of_math_verify_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(math_verify.parser, "latex2sympy", lambda text, **_: text.lower())
-    with pytest.raises(RuntimeError, match="T is still read as t"):
-        _mend_math_verify()
-    monkeypatch.delattr(math_verify.grader, "sympy_numeric_eq")
-    with pytest.raises(RuntimeError, match="sympy_numeric_eq"):
-        _mend_math_verify()
 
 
 @pytest.mark.parametrize(
@@ -189,9 +160,10 @@ def test_each_status_has_its_cause(grader: Grader, gold: str, answer: str, statu
         ("?!", "unparsed"),
     ],
 )
-def test_where_a_number_is_asked_for_nothing_is_worked_out(answer: str, status: str) -> None:
-    with Grader(workers=1) as alone:
-        assert alone.grade(block(answer), "26", "number").status == status
+def test_where_a_number_is_asked_for_nothing_is_worked_out(
+    grader: Grader, answer: str, status: str
+) -> None:
+    assert grader.grade(block(answer), "26", "number").status == status
 
 
 @pytest.mark.parametrize(
@@ -202,9 +174,10 @@ def test_where_a_number_is_asked_for_nothing_is_worked_out(answer: str, status: 
         *((wrong, "wrong") for wrong in ("5>=0", "5!=0", "4<5=0")),
     ],
 )
-def test_where_the_number_is_0_an_equation_may_end_in_it(answer: str, status: str) -> None:
-    with Grader(workers=1) as alone:
-        assert alone.grade(block(answer), "0", "number").status == status
+def test_where_the_number_is_0_an_equation_may_end_in_it(
+    grader: Grader, answer: str, status: str
+) -> None:
+    assert grader.grade(block(answer), "0", "number").status == status
 
 
 @pytest.mark.parametrize(
@@ -227,14 +200,13 @@ def test_what_stands_before_an_equals_sign_is_working_only(
     assert grader.grade(block(answer), "42", "number").status == status
 
 
-def test_a_sum_does_not_answer_itself() -> None:
+def test_a_sum_does_not_answer_itself(grader: Grader) -> None:
     problems = sums(count=50, seed=1, min_terms=2, max_terms=5, split="train")
-    with Grader(workers=1) as alone:
-        for problem in problems:
-            expression = problem.problem.removeprefix("Calculate ").rstrip(".")
-            for copied in (problem.problem, expression, rf"\boxed{{{expression}}}"):
-                assert alone.grade(block(copied), problem.answer, problem.kind).reward == 0
-            assert alone.grade(block(problem.answer), problem.answer, problem.kind).reward == 1
+    for problem in problems:
+        expression = problem.problem.removeprefix("Calculate ").rstrip(".")
+        for copied in (problem.problem, expression, rf"\boxed{{{expression}}}"):
+            assert grader.grade(block(copied), problem.answer, problem.kind).reward == 0
+        assert grader.grade(block(problem.answer), problem.answer, problem.kind).reward == 1
 
 
 def test_without_a_solution_block_there_is_no_answer(grader: Grader) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -21,9 +20,8 @@ TICKS = "| Who | Knight | Knave |\n|:--|:-:|:-:|\n| Ann | ✓ | |\n| Bob | | ✓
 
 
 @pytest.fixture(scope="module")
-def grader() -> Iterator[Grader]:
-    with Grader(workers=2) as shared:
-        yield shared
+def grader() -> Grader:
+    return Grader()
 
 
 @pytest.mark.parametrize(

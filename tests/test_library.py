@@ -186,17 +186,17 @@ def test_rollouts_follow_the_arguments_of_trl(model: Path, tmp_path: Path) -> No
 
 
 def test_the_graders_reward_reads_texts_and_conversations() -> None:
-    with Grader(workers=1) as grader:
-        reward = graded_reward(grader)
-        talk = [{"role": "assistant", "content": "<SOLUTION>4</SOLUTION>"}]
-        assert reward(completions=[talk, "<SOLUTION>5</SOLUTION>"], answer=["4", "4"]) == [1.0, 0.0]
-        by_name = graded_reward(grader, answer="gold")
-        assert by_name(completions=["<SOLUTION>7</SOLUTION>"], gold=[7]) == [1.0]
-        with pytest.raises(ValueError, match="no column 'answer'"):
-            reward(completions=["<SOLUTION>7</SOLUTION>"], gold=["7"])
-    with Grader(workers=1, find_answer=last_boxed) as grader:
-        assert grader.grade(r"so \boxed{4}", "4", "math").status == "correct"
-        assert grader.grade("<SOLUTION>4</SOLUTION>", "4", "math").status == "unparsed"
+    grader = Grader()
+    reward = graded_reward(grader)
+    talk = [{"role": "assistant", "content": "<SOLUTION>4</SOLUTION>"}]
+    assert reward(completions=[talk, "<SOLUTION>5</SOLUTION>"], answer=["4", "4"]) == [1.0, 0.0]
+    by_name = graded_reward(grader, answer="gold")
+    assert by_name(completions=["<SOLUTION>7</SOLUTION>"], gold=[7]) == [1.0]
+    with pytest.raises(ValueError, match="no column 'answer'"):
+        reward(completions=["<SOLUTION>7</SOLUTION>"], gold=["7"])
+    grader = Grader(find_answer=last_boxed)
+    assert grader.grade(r"so \boxed{4}", "4", "math").status == "correct"
+    assert grader.grade("<SOLUTION>4</SOLUTION>", "4", "math").status == "unparsed"
 
 
 def test_pass_at_k_from_verdicts_alone() -> None:
@@ -280,8 +280,7 @@ def test_the_wheel_works_without_the_repository(tmp_path: Path) -> None:
         "import sage; from sage.method.guides import BranchGuide; from sage.grading import Grader\n"
         "from sage.training.shaping import Shaping\n"
         "Shaping(guide=BranchGuide())\n"
-        "with Grader(workers=1) as grader:\n"
-        "    print(grader.grade('<SOLUTION>1/2</SOLUTION>', r'\\frac{1}{2}', 'math').status)\n"
+        "print(Grader().grade('<SOLUTION>1/2</SOLUTION>', r'\\frac{1}{2}', 'math').status)\n"
         "print(sage.__file__)"
     )
     done = subprocess.run(

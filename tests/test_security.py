@@ -139,8 +139,8 @@ def test_hostile_completions_stay_text_in_every_exhibit(
 
 def test_hostile_answers_get_a_verdict_and_nothing_else(tmp_path: Path) -> None:
     texts = hostile_texts(REPORT, tmp_path / "canary")
-    with Grader(limit_seconds=2.0, workers=1) as grader:
-        verdicts = grader.grade_many([(text, "2", "math") for text in texts])
+    grader = Grader()
+    verdicts = grader.grade_many([(text, "2", "math") for text in texts])
     statuses = [verdict.status for verdict in verdicts]
     assert len(statuses) == len(texts) > 100
     assert set(statuses) <= set(STATUSES)

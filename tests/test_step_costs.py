@@ -99,13 +99,13 @@ def test_a_benchmark_replaces_its_own_results_alone(tmp_path: Path) -> None:
 @pytest.mark.timeout(2000)
 def test_rows_draw_the_same_completions_but_for_what_a_planner_adds(tmp_path: Path) -> None:
     """A policy that knows nothing fails on every prompt: DARS then draws 32 of each, not 8."""
-    with Grader(workers=1) as grader:
-        world = methods.world_in(tmp_path, grader, methods.WARM_UP + 1)
-        write_parent(world.parent, world.problems)
-        few = {"prompts_per_step": 2}
-        world = replace(world, settings=world.settings.model_copy(update=few))
-        same = methods.step_cost("grpo_branch", world)
-        more = methods.step_cost("dars", world)
+    grader = Grader()
+    world = methods.world_in(tmp_path, grader, methods.WARM_UP + 1)
+    write_parent(world.parent, world.problems)
+    few = {"prompts_per_step": 2}
+    world = replace(world, settings=world.settings.model_copy(update=few))
+    same = methods.step_cost("grpo_branch", world)
+    more = methods.step_cost("dars", world)
     assert same.tokens == same.other_tokens > 0
     assert same.rounds == 1
     assert more.other_tokens == same.other_tokens

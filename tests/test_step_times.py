@@ -119,20 +119,19 @@ def test_nothing_is_learnt_while_timing(
 ) -> None:
     small = one_micro_batch(smoke_study.model("tiny").rl)
     row = smoke_study.algorithms["grpo_branch"]
-    with Grader(workers=1) as grader:
-        trainer = build_trainer(
-            SageTrainer,
-            smoke / "models/tiny/base",
-            read_problems(smoke / PROBLEMS),
-            small,
-            row,
-            grpo_config(small, row, 1, "cpu", tmp_path),
-            grader,
-        )
-        watch = Stopwatch(trainer, {"grpo_branch": shaping_of(row)}, rounds=6)
-        trainer.add_callback(watch)
-        before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-        trainer.train()
+    trainer = build_trainer(
+        SageTrainer,
+        smoke / "models/tiny/base",
+        read_problems(smoke / PROBLEMS),
+        small,
+        row,
+        grpo_config(small, row, 1, "cpu", tmp_path),
+        Grader(),
+    )
+    watch = Stopwatch(trainer, {"grpo_branch": shaping_of(row)}, rounds=6)
+    trainer.add_callback(watch)
+    before = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    trainer.train()
     assert len(watch.times) == 6
     assert trainer.state.global_step == 0
     after = trainer.model.state_dict()

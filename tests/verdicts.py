@@ -1,10 +1,9 @@
-"""What tests of the grader share: real files, answers in a block, their statuses, its processes."""
+"""What tests of the grader share: real files, answers in a block, their statuses."""
 
 from __future__ import annotations
 
 import os
 
-import psutil
 import pytest
 
 from sage.grading import Grader
@@ -23,7 +22,3 @@ def statuses(grader: Grader, pairs: list[tuple[str, str]], **options: bool) -> l
     """The status of each (gold, answer)."""
     samples = [(block(answer), gold, "math") for gold, answer in pairs]
     return [verdict.status for verdict in grader.grade_many(samples, **options)]  # type: ignore[arg-type]
-
-
-def children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}

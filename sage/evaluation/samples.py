@@ -76,11 +76,10 @@ def evaluate(
             return sampler.sample(requests, settings.sampling)
 
         store.draw(missing, draw)
-    tokens = 0
+    tokens, grader = 0, Grader()
     with (
         atomic_file(output) as temporary,
         pq.ParquetWriter(temporary, COLUMNS, compression="zstd") as writer,
-        Grader() as grader,
     ):
         for drawn in store.chunks(settings.seeds, settings.samples):
             graded = add_verdicts(drawn, {p.problem_id: p for p in problems}, grader)

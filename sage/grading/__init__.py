@@ -1,15 +1,12 @@
 """Grading completions: one grader that is both the RL reward and the score.
 
-The last solution block is compared with the gold answer: numbers, words and choices
-exactly and in this process, other mathematics by Math-Verify in worker processes with bounded
-time and memory (but where a number is asked for, nothing is worked out), puzzles by their own
-verifier. A completion can be anything; whatever it holds, the outcome is a status, never an
-exception.
+The last solution block is compared with the gold answer: mathematics, words and choices as a whole
+(where a number is asked for, nothing is worked out), puzzles by their own verifier. A completion can
+be anything; whatever it holds, the outcome is a status, never an exception, and the work is bounded.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -19,17 +16,15 @@ from typing import get_args
 from tqdm import tqdm
 
 from sage.grading.assignments import same_assignment
-from sage.grading.exact import settle, settle_number
-from sage.grading.serving import Outcome
+from sage.grading.exact import Settled, settle, settle_number
 from sage.grading.walks import settle_route
-from sage.grading.workers import Workers
 from sage.problems.record import Kind
 from sage.prompting import solution_text
 
 __all__ = ["MAX_ANSWER", "STATUSES", "Grader", "Sample", "Status", "Verdict"]
 
-Status = Outcome
-STATUSES: tuple[Status, ...] = get_args(Outcome)
+Status = Settled
+STATUSES: tuple[Status, ...] = get_args(Settled)
 
 MAX_ANSWER = 500
 """Longest answer, in characters, that is looked at; a longer one is `unparsed`."""
@@ -58,35 +53,14 @@ class Verdict:
 class Grader:
     r"""Grades completions, from any thread; remembers the answers it has seen.
 
-    Up to `workers` processes of Math-Verify start when an answer first needs one, and stay.
-    One comparison gets `limit_seconds` of CPU time and 2 GiB, else its status is `timeout`.
     `find_answer` takes the answer from a completion, None if there is none: by default the last
     solution block, `sage.prompting.last_boxed` for answers in `\boxed{}`.
-    Use as a context manager, or call `close`; the processes also end with this one.
     """
 
-    def __init__(
-        self,
-        limit_seconds: float = 5.0,
-        workers: int | None = None,
-        find_answer: Callable[[str], str | None] = solution_text,
-    ) -> None:
+    def __init__(self, find_answer: Callable[[str], str | None] = solution_text) -> None:
         self._find_answer = find_answer
-        count = min(os.cpu_count() or 1, 8) if workers is None else workers
-        self._workers = Workers(count, limit_seconds)
         self._known: OrderedDict[_Question, Status] = OrderedDict()
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Grader:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the processes; a later question starts new ones."""
-        with self._lock:
-            self._workers.close()
 
     def grade(self, completion: str, gold: str, kind: Kind) -> Verdict:
         """The verdict on `completion`; `gold` is the problem's answer as text."""
@@ -111,28 +85,15 @@ class Grader:
     def _statuses(self, questions: set[_Question], progress: bool) -> dict[_Question, Status]:
         status = {question: self._known[question] for question in questions & self._known.keys()}
         new = sorted(questions - status.keys())
-        open_pairs: dict[tuple[str, str], list[_Question]] = {}
-        with tqdm(
-            total=len(new), desc="grading", unit="answer", mininterval=5, disable=not progress
-        ) as bar:
-            for question in new:
-                settled = _settle(question)
-                if isinstance(settled, tuple):
-                    open_pairs.setdefault(settled, []).append(question)
-                else:
-                    status[question] = settled
-                    bar.update()
-            outcomes = self._workers.outcomes(list(open_pairs), bar.update)
-            for same, outcome in zip(open_pairs.values(), outcomes, strict=True):
-                status |= dict.fromkeys(same, outcome)
+        bar = tqdm(new, desc="grading", unit="answer", mininterval=5, disable=not progress)
+        status |= {question: _settle(question) for question in bar}
         self._known |= status
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return status
 
 
-def _settle(question: _Question) -> Status | tuple[str, str]:
-    """The status, or the pair that a process has to compare."""
+def _settle(question: _Question) -> Status:
     gold, answer, kind = question
     if kind == "route":
         return settle_route(gold, answer)

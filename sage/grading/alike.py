@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 
-from sage.grading.assignments import parse_assignment
+from sage.grading.assignments import names_in, parse_assignment
 from sage.grading.exact import spaced
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
@@ -38,7 +38,7 @@ def answer_key(answer: str, kind: Kind) -> Hashable:
     """What equal answers share: a number's value, an assignment, else the tidy text."""
     answer = answer[:_LONGEST]
     if kind == "knights":
-        roles = parse_assignment(answer)
+        roles = parse_assignment(answer, names_in(answer))
         return None if roles is None else frozenset(roles.items())
     text = spaced(tidy(answer))
     quantity = read_quantity(text)

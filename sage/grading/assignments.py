@@ -1,21 +1,25 @@
 """Who is a knight and who a knave, as answers write it.
 
 Clauses (`Ann is a knight`), lists by role (`Knights: Ann`), tables, JSON, arrows and bullets, with
-`truth-teller` and `liar` for the roles, are brought to one form first. The text is untrusted: it is
-cut to a bounded length, and no pattern takes more than that length squared.
+`truth-teller` and `liar` for the roles, are brought to one form first. A name is a word; one of
+several words (`Li Wei`, `Person 1`) is known from the gold answer. The text is untrusted: it is cut
+to a bounded length, and no pattern takes more than that length squared.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Sequence
 
 _LONGEST = 2_000
 
-_NAME = r"\b(?!(?:knights?|knaves?|an?|the|is|are|and|both|all)\b)[A-Za-z]+"
+_WORD = r"[^\W\d_]+"
+_NAME = rf"\b(?!(?:knights?|knaves?|an?|the|is|are|and|both|all)\b){_WORD}"
 _NAMES = rf"{_NAME}(?:\s*(?:,\s*(?:and\s+)?|&\s*|\s+and\s+){_NAME})*"
 _ROLE = r"(?:knight|knave)"
 _EACH = re.compile(  # Ann is a knight
-    rf"\b(?!(?:are|both|all|they|everyone)\b)(?P<names>[A-Za-z]+)(?:\s*[:=(–—-]\s*|\s+is\s+|\s+)(?:(?:an?|the)\s+)?(?P<role>{_ROLE})\b",
+    rf"\b(?!(?:are|both|all|they|everyone)\b)(?P<names>{_WORD})(?:\s*[:=(–—-]\s*|\s+is\s+|\s+)(?:(?:an?|the)\s+)?(?P<role>{_ROLE})\b",
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(  # Ann and Bob are knights
@@ -32,6 +36,10 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _ANY_ROLE = re.compile(rf"\b{_ROLE}s?\b", re.IGNORECASE)
+_GOLD_CLAUSE = re.compile(
+    rf"\s*(?:\([0-9]+\)\s*)?(?:and\s+)?(?P<name>\S.*?)(?:\s*:|\s+is(?:\s+an?)?)?\s+{_ROLE}\s*",
+    re.IGNORECASE,
+)
 _JOINER = re.compile(r"\s+and\s+|,\s*and\s+")
 _NOBODY = {"none", "nobody"}
 
@@ -43,8 +51,8 @@ _REWRITES = [
         (r"\\(?:long)?(?:rightarrow|mapsto)(?![a-z])|\\(?:to|implies)(?![a-z])", " : "),
         (r"[-=]+>|[→⇒⟶↦➔➜]", " : "),
         (r"\[\s*\]", " none "),
-        (r"[*_`\"{}\[\]#]|\\[()]|(?<![A-Za-z])'|'(?![A-Za-z])", ""),
-        (r"\bname\s?:\s?([A-Za-z]+)\s?,\s?(?:role|type|identity|is)\s?:\s?", r"\1: "),
+        (r"[*_`\"{}\[\]#]|\\[()]|(?<![^\W\d_])'|'(?![^\W\d_])", ""),
+        (rf"\bname\s?:\s?({_WORD})\s?,\s?(?:role|type|identity|is)\s?:\s?", r"\1: "),
         (r"\btruth[- ]?teller(s?)\b", r"knight\1"),
         (r"\bliar(s?)\b", r"knave\1"),
         (r"\((?:who )?(?:always )?(?:tells?|telling|speaks?) the truth\)", "(knight)"),
@@ -63,19 +71,33 @@ _NO_MARKS = {"", "-", "–", "—", "✗", "✘", "❌", "no", "false", "0"}
 
 def same_assignment(gold: str, answer: str) -> bool | None:
     """Whether `answer` states exactly the gold assignment; None if it states none."""
-    given = parse_assignment(answer)
-    return None if given is None else given == parse_assignment(gold)
+    names = names_in(gold)
+    given = parse_assignment(answer, names)
+    return None if given is None else given == parse_assignment(gold, names)
 
 
-def parse_assignment(answer: str) -> dict[str, bool] | None:
+def names_in(gold: str) -> list[str]:
+    """The names in a text of plain clauses only, such as `Li Wei knight, Person 1 is a knave`."""
+    parts = [part for part in re.split(r"[,;.\n]+", gold) if part.strip()]
+    clauses = [_GOLD_CLAUSE.fullmatch(part) for part in parts]
+    return [] if None in clauses else [clause["name"] for clause in clauses if clause]
+
+
+def parse_assignment(answer: str, names: Sequence[str] = ()) -> dict[str, bool] | None:
     """Read an assignment such as ``Bob is a knave and Ann: knight``.
 
     Returns a mapping from lower-case name to True for a knight; None if the text holds no
     clause, names a person twice, hedges (``not``, ``or``, ``if``) or speaks of a role without
-    saying whose it is.
+    saying whose it is. Those of `names` that are more than a word become one, with letters for digits.
     """
+    answer = unicodedata.normalize("NFC", answer)
     if len(answer) > _LONGEST:
         return None
+    for name in sorted(names, key=len, reverse=True):
+        name = unicodedata.normalize("NFC", name)
+        if not re.fullmatch(_WORD, name):
+            alone = r"\s+".join(map(re.escape, name.split()))
+            answer = re.sub(rf"(?<!\w){alone}(?!\w)", _one_word(name), answer, flags=re.IGNORECASE)
     text = _plain(answer)
     if _HEDGE.search(text):
         return None
@@ -88,13 +110,18 @@ def parse_assignment(answer: str) -> dict[str, bool] | None:
         return None
     assignment: dict[str, bool] = {}
     for clause in clauses:
-        for name in re.findall(r"[a-z]+", _JOINER.sub(",", clause["names"].lower())):
+        for name in re.findall(_WORD, _JOINER.sub(",", clause["names"].lower())):
             if name in assignment:
                 return None
             assignment[name] = clause["role"].lower() == "knight"
     for name in _NOBODY:
         assignment.pop(name, None)
     return assignment or None
+
+
+def _one_word(name: str) -> str:
+    """A name with letters for its spaces, digits and signs."""
+    return re.sub(r"[\W\d_]", lambda sign: "q" + "ghjkmnprst"[ord(sign[0]) % 10], name)
 
 
 def _plain(answer: str) -> str:
@@ -105,7 +132,7 @@ def _plain(answer: str) -> str:
     lines: list[str] = []
     for line in text.splitlines():
         bare = _BULLET.sub("", line.strip(), count=1).strip() if line.strip() else ""
-        if lines and re.fullmatch("[A-Za-z]+", bare) and not _ANY_ROLE.fullmatch(bare):
+        if lines and re.fullmatch(_WORD, bare) and not _ANY_ROLE.fullmatch(bare):
             joint = " " if lines[-1].endswith(":") else ", "
             lines[-1] += joint + bare
         elif bare:

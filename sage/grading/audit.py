@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from sage.grading import MAX_ANSWER, STATUSES
-from sage.grading.workers import Workers
+from sage.grading.second_opinion import second_opinions
 from sage.problems.record import Problem, read_problems, readable_gold
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_table
@@ -41,7 +41,6 @@ def audit(
     samples: Mapping[str, Sequence[Path]],
     problems: Mapping[str, Path],
     limit_seconds: float = 5.0,
-    workers: int = 2,
 ) -> pd.DataFrame:
     """Judge every different answer in the sample files of each benchmark once more.
 
@@ -63,11 +62,7 @@ def audit(
         if (problem := known[benchmark, name]).kind in ("math", "number")
         if answer and len(answer) < MAX_ANSWER  # a longer one was cut, and was not graded either
     }
-    pool = Workers(workers, limit_seconds)
-    try:
-        outcomes = dict(zip(asked, pool.outcomes(list(asked)), strict=True))
-    finally:
-        pool.close()
+    outcomes = dict(zip(asked, second_opinions(list(asked), limit_seconds), strict=True))
     rows = []
     for (benchmark, name, answer, status), count in given.items():
         problem = known[benchmark, name]

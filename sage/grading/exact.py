@@ -1,9 +1,10 @@
-"""What can be settled exactly and at once: numbers, quantities, bases, words and letters.
+"""The verdict on a mathematical answer: the whole of it is read, or it is `unparsed`.
 
-Everything else is handed back, prepared for a computer algebra system. Conventions: the
-question states the unit, so a unit or a percent or degree sign may be missing on one side;
-two that are given must agree. A base that the gold states must be stated. Words around an
-answer are read by `sage.grading.statements`. Answers are untrusted, of bounded length.
+Numbers, quantities, bases, words and choices are settled here, all else by what it says
+(`sage.grading.forms`); words around an answer are read by `sage.grading.statements`. Conventions
+(docs/grading.md): the question states the unit, so a unit or a percent or degree sign may be missing
+on one side; two that are given must agree. A base that the gold states must be stated. Answers are
+untrusted, of bounded length.
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ import re
 from fractions import Fraction
 from typing import Literal
 
-from sage.grading.quantities import Quantity, read_both, read_quantity, split_unit, unit_ratio
-from sage.grading.statements import speaks, stated
+from sage.grading.forms import form_of, number_of, same_form, scaled
+from sage.grading.quantities import (
+    read_both,
+    read_quantity,
+    split_unit,
+    unit_ratio,
+)
+from sage.grading.reading import Unreadable
+from sage.grading.statements import is_word, speaks, stated
 from sage.grading.tidy import is_balanced, tidy
-from sage.grading.writing import same_cross_product, same_joints, same_letters, same_parts
+from sage.grading.values import LOCK, TooLarge
+from sage.grading.writing import same_ordinal, same_parts
 
-Settled = Literal["correct", "wrong", "unparsed"]
+Settled = Literal["correct", "wrong", "unparsed", "timeout", "gold_unparsed"]
 
 _BASES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
 _BASED = re.compile(
@@ -29,10 +38,14 @@ _WRAPPER = re.compile(r"\\(?:text(?:bf|it|rm)?|math(?:bf|rm|it)|mbox) ?\{([^{}]*
 _IN_TEXT = r"[^\W\d_\u0370-\u03ff]"  # a letter of any script but Greek, which is mathematics
 _WORDS = re.compile(rf"(?:[tT]he |[tT]here (?:is|are) )?(?P<words>{_IN_TEXT}(?:{_IN_TEXT}|[' -])*)")
 _TRUTHS = ("yes", "no", "true", "false")
+_EMPTY = {"no solution", "no solutions", "empty set", r"\emptyset", r"\{\}"}
 _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _SMALL_LETTER = re.compile(r"\(?([a-h])\)?")
-_LABELLED = re.compile(r"(?:\((?P<a>[A-E])\)|(?P<b>[A-E])[).:]) ?(?P<value>[-+0-9\\$].*)")
+_LABELLED = re.compile(r"(?:\((?P<a>[A-Z])\)|(?P<b>[A-Z])[).:]) ?(?P<value>.+)")
+_OTHER_LABEL = re.compile(
+    r"(?<![A-Za-z\\])(?:[A-Z](?=[).:,]|$| (?:or|and)\b)|(?:or|and|not|but)\b)"
+)
 _SIGNS = (
     r"[-+*/^(){}|%.0-9]|(?<![0-9]) | (?![0-9])|(?<=[0-9]),(?=[0-9]{3})|"
     r"\\(?:times|cdot|div|frac)(?![a-zA-Z])"
@@ -41,29 +54,25 @@ _WORKING = re.compile(  # 20+6, or x=20+6
     rf"(?:{_SIGNS}|_|(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z]))*(?:=(?:{_SIGNS})*)*"
 )
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
-_LIST = re.compile(r"(?P<open>[(\[]|\\\{)?(?P<elements>[^()\[\]]+?)(?P<close>[)\]]|\\\})?")
 _LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
-_THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])")
-_INFINITE = {r"\infty": "+", r"+\infty": "+", r"-\infty": "-"}
-_ORDERED = re.compile(r"[(\[].*,.*[)\]]")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq)(?![a-zA-Z])")
-_GREATER = re.compile(r"(>|\\geq?(?![a-zA-Z]))")
-_DEGREES = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?\^\\circ ?")
+_TO = re.compile(r" ?\\text ?\{ ?to ?\} ?|(?<=[0-9a-z]) to (?=[0-9a-z])")
+_PI = r"\pi"
 
 
-def settle(gold: str, answer: str) -> Settled | tuple[str, str]:
-    """The verdict on `answer`, or both sides prepared for Math-Verify if it takes more."""
+def settle(gold: str, answer: str, works_out: bool = True) -> Settled:
+    """The verdict on `answer`; where nothing is worked out, a formula is wrong."""
     raw, gold, answer = answer, spaced(tidy(gold)), tidy(answer)
-    verdict = _compare(gold, spaced(answer))
+    if _APPROXIMATELY.search(answer) and not _is_near(answer):
+        return "wrong"
+    verdict = _compare(gold, spaced(answer), works_out)
     if verdict == "correct" or not speaks(answer):
         return verdict
-    if read_both(gold, spaced(answer))[1] is not None or (
-        isinstance(verdict, tuple) and speaks(gold)
-    ):
+    if read_both(gold, spaced(answer))[1] is not None:
         return verdict
     if (claim := stated(raw)) is None:
         return "wrong" if _says_something(answer) else "unparsed"
-    return _compare(gold, spaced(tidy(claim)))
+    return _compare(gold, spaced(tidy(claim)), works_out)
 
 
 def settle_number(gold: str, answer: str) -> Settled:
@@ -71,15 +80,13 @@ def settle_number(gold: str, answer: str) -> Settled:
 
     An answer that leaves something to work out, such as the problem itself, is wrong.
     """
-    verdict = settle(gold, answer)
+    verdict = settle(gold, answer, works_out=False)
     said = tidy(answer)
     if speaks(said):
         said = stated(answer) or ""
     left, equals, right = said.rpartition("=")
     is_working = equals and _WORKING.fullmatch(tidy(left)) and not _contradicts_itself(said)
-    if verdict != "correct" and is_working:
-        verdict = settle(gold, right)
-    return "wrong" if isinstance(verdict, tuple) else verdict
+    return settle(gold, right, works_out=False) if verdict != "correct" and is_working else verdict
 
 
 def spaced(text: str) -> str:
@@ -87,28 +94,58 @@ def spaced(text: str) -> str:
     return _IDLE_SPACE.sub("", _LISTED_THOUSANDS.sub(r"\1,+", _exact_side(text)))
 
 
-def _compare(gold: str, answer: str) -> Settled | tuple[str, str]:
+def _compare(gold: str, answer: str, works_out: bool) -> Settled:
     """The verdict on a tidy answer without words around it."""
     answer = _without_label(gold, answer)
+    if ":" in gold:
+        answer = _TO.sub(":", answer)
     if not is_balanced(answer) or not _says_something(answer):
         return "unparsed"
-    if gold == answer:
+    if gold == answer or {gold, answer} == {"e", "E"}:
         return "correct"
     gold_quantity, quantity = read_both(gold, answer)
     if gold_quantity is not None and quantity is not None:
         return "correct" if gold_quantity.agrees(quantity) else "wrong"
-    if unit_ratio(split_unit(gold)[1], split_unit(answer)[1]) != 1 and not (
-        _is_angle(gold, answer) or _is_angle(answer, gold)
-    ):
-        return "wrong"
     for compare in _COMPARISONS:
         if (same := compare(gold, answer)) is not None:
             return "correct" if same else "wrong"
-    if _contradicts_itself(answer) or (gold.startswith(r"\{") and _ORDERED.fullmatch(answer)):
-        return "wrong"
-    if gold_quantity is not None and gold_quantity.value == 0 and _is_equation(answer):
-        return "wrong"
-    return _prepare(gold, gold_quantity, answer), _prepare(answer, quantity, gold)
+    return _same_mathematics(gold, answer) if works_out else "wrong"
+
+
+def _same_mathematics(gold: str, answer: str) -> Settled:
+    """The verdict by what both sides say, their units taken off."""
+    with LOCK:
+        try:
+            gold_form = None
+            (gold, unit), (answer, given) = split_unit(gold), split_unit(answer)
+            gold_form = form_of(gold)
+            form = form_of(answer)
+            if "degree" in (unit, given) and _PI in (gold if given else answer):
+                half_turn = ("/", ("pi",), ("num", Fraction(180)))
+                gold_form, form = (
+                    scaled(side, half_turn) if name == "degree" else side
+                    for side, name in ((gold_form, unit), (form, given))
+                )
+                unit = given = None
+            ratio = unit_ratio(given, unit)
+            if ratio is None:
+                return "wrong"
+            if same_form(gold_form, form if ratio == 1 else scaled(form, ("num", ratio))):
+                return "correct"
+            if (unit == "%") != (given == "%"):
+                hundredth = ("num", Fraction(1, 100))
+                sides = [
+                    scaled(side, hundredth) if name == "%" else side
+                    for side, name in ((gold_form, unit), (form, given))
+                ]
+                return "correct" if same_form(*sides) else "wrong"
+        except TooLarge:
+            return "timeout"
+        except Unreadable:
+            if gold_form is not None:
+                return "unparsed"
+            return "wrong" if speaks(gold) else "gold_unparsed"
+    return "wrong"
 
 
 def _says_something(text: str) -> bool:
@@ -121,49 +158,28 @@ def _exact_side(text: str) -> str:
     return sides[-1] if len(sides[0]) < 2 else sides[0]
 
 
-def _same_list(gold: str, answer: str) -> bool | None:
-    """Points, intervals and sets of numbers; None if either is none or they are hard to tell."""
-    gold_list, given = _read_list(gold), _read_list(answer)
-    if gold_list is None or given is None:
-        return None
-    (brackets, elements), (other_brackets, other_elements) = gold_list, given
-    if (brackets == "") != (other_brackets == "") and r"\{\}" not in (brackets, other_brackets):
-        return None  # `1,2` may be the point (1,2) or the two values
-    if brackets in ("", r"\{\}") and other_brackets in ("", r"\{\}"):
-        return set(elements) == set(other_elements)
-    return brackets == other_brackets and elements == other_elements
-
-
-def _read_list(text: str) -> tuple[str, list[Fraction | str]] | None:
-    """The brackets (none is "") and the numbers between them, two or more."""
-    match = _LIST.fullmatch(text)
-    if match is None or (match["open"] is None) != (match["close"] is None):
-        return None
-    brackets = (match["open"] or "") + (match["close"] or "")
-    if (r"\{" in brackets) != (r"\}" in brackets) or _THOUSANDS.search(text):
-        return None
-    elements: list[Fraction | str] = []
-    for element in match["elements"].split(","):
-        quantity = read_quantity(element.strip())
-        if element.strip() in _INFINITE:
-            elements.append(_INFINITE[element.strip()])
-        elif quantity is None or quantity.unit is not None:
-            return None
-        else:
-            elements.append(quantity.value)
-    return (brackets, elements) if len(elements) > 1 else None
+def _is_near(text: str) -> bool:
+    """Whether what is approximately equal is so: `1/3 \\approx 0.33`; of `x \\approx 0.33` too."""
+    with LOCK:
+        try:
+            values = [
+                number_of(form_of(side)) for side in _APPROXIMATELY.split(text) if len(side) > 1
+            ]
+        except (Unreadable, TooLarge):
+            return False
+    return None not in values and all(abs(v - values[0]) <= abs(values[0]) / 20 for v in values)
 
 
 def _same_base(gold: str, answer: str) -> bool | None:
-    """Numerals such as `1011_2`; None if neither side has a base.
+    """Numerals such as `1011_2`; None if the gold has no base and the answer is no numeral with one.
 
     A base that the gold states must be stated, but for ten; where the gold has none, the
     question names it, and the digits decide.
     """
-    sides = [_read_base(text) for text in (gold, answer)]
-    if sides[0] is None or sides[1] is None:
-        return None
-    (gold_digits, gold_base), (digits, base) = sides[0], sides[1]
+    mine, theirs = _read_base(gold), _read_base(answer)
+    if mine is None or theirs is None:
+        return False if mine and mine[1] else None
+    (gold_digits, gold_base), (digits, base) = mine, theirs
     if gold_base is None and base is None:
         return None
     if gold_base is None or {gold_base, base} == {None, 10}:
@@ -191,10 +207,13 @@ def _words(text: str) -> str | None:
 def _same_words(gold: str, answer: str) -> bool | None:
     """Text answers; None if the gold is none. `ab` is a product, `\\text{ab}` and `even` text."""
     words = _words(gold)
+    if {words or gold, _words(answer) or answer} <= _EMPTY:
+        return True
     if words is None or words in ("infinity", "infty"):
         return None
     long = r"[a-z]{2}" if _WRAPPER.search(gold) else r"[a-z]{4}"
-    if words not in _TRUTHS and words.isascii() and not re.search(long, words):
+    is_text = words in _TRUTHS or not words.isascii() or re.search(long, words) or is_word(gold)
+    if not is_text:
         return None
     same = words == _words(answer)
     return None if not same and _ALTERNATIVES.search(words) else same
@@ -206,33 +225,45 @@ def _same_letter(gold: str, answer: str) -> bool | None:
     if plain_gold != gold or "(" in gold:
         plain = plain.upper() if _SMALL_LETTER.fullmatch(plain) else plain
     gold_letter, letter = _LETTER.fullmatch(plain_gold), _LETTER.fullmatch(plain)
-    return None if gold_letter is None or letter is None else gold_letter[1] == letter[1]
+    if gold_letter is None or letter is None:
+        return False if gold_letter and plain_gold != gold else None
+    return gold_letter[1] == letter[1]
+
+
+def _same_choice(gold: str, answer: str) -> bool | None:
+    """A gold with both, `(D) 12`, is answered by either; None for other golds."""
+    match = _is_choice(gold)
+    if match is None:
+        return None
+    letter, other = match["a"] or match["b"], _LABELLED.fullmatch(_WRAPPER.sub(r"\1", answer))
+    if other is not None:
+        return letter == (other["a"] or other["b"]) and _settles(match["value"], other["value"])
+    return (
+        (_LETTER.fullmatch(answer) is not None
+        and letter in answer)
+        or _settles(match["value"], answer)
+    )
+
+
+def _is_choice(gold: str) -> re.Match[str] | None:
+    match = _LABELLED.fullmatch(_WRAPPER.sub(r"\1", gold))
+    return None if match is None or "=" in match["value"] else match
+
+
+def _settles(gold: str, answer: str) -> bool:
+    return _compare(gold, answer, works_out=True) == "correct"
 
 
 def _without_label(gold: str, answer: str) -> str:
     """Of `(C) 42` the letter if the gold is one, else what the letter stands for."""
     match = _LABELLED.fullmatch(_WRAPPER.sub(r"\1", answer))
-    if match is None:
+    if match is None or _OTHER_LABEL.search(match["value"]) or _is_choice(gold):
         return answer
     gold_is_letter = _LETTER.fullmatch(_WRAPPER.sub(r"\1", gold).strip())
     return match["a"] or match["b"] if gold_is_letter else match["value"]
 
 
-_COMPARISONS = (
-    *(same_parts, _same_list, _same_base, _same_words, _same_letter),
-    *(same_letters, same_joints, same_cross_product),
-)
-
-
-def _is_equation(text: str) -> bool:
-    """Whether a text that ends in `=0` is an equation to be solved, unlike `a+b=0` or `P(3)=0`."""
-    left, sign, right = text.partition("=")
-    quantity = read_quantity(right.strip())
-    if not sign or quantity is None or quantity.value != 0:
-        return False
-    letters = re.findall(r"(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z])", left)
-    plain = re.sub(r"\([^()]*\)", "", left)
-    return len(letters) > len(set(letters)) or any(c.isdigit() for c in plain)
+_COMPARISONS = (*(same_parts, same_ordinal, _same_base, _same_choice, _same_words, _same_letter),)
 
 
 def _contradicts_itself(text: str) -> bool:
@@ -241,32 +272,3 @@ def _contradicts_itself(text: str) -> bool:
         return False
     sides = [read_quantity(side.strip()) for side in text.split("=")]
     return len({side.value for side in sides if side is not None and side.unit is None}) > 1
-
-
-def _is_angle(degrees: str, radians: str) -> bool:
-    """Whether one is in degrees and the other seems to be in radians."""
-    return r"\pi" in radians and r"^\circ" in degrees
-
-
-def _prepare(text: str, quantity: Quantity | None, other: str) -> str:
-    """`text` as Math-Verify reads it best: numbers as fractions, no unit, no `>` chains."""
-    in_radians = _is_angle(text, other)
-    if quantity is not None and not in_radians:
-        return _latex(quantity.value / 100 if quantity.is_percent else quantity.value)
-    body, unit = split_unit(text)
-    if in_radians or unit is None:
-        text = _DEGREES.sub(r"\\frac{\1 \\pi}{180}", text)
-    elif unit != "%":
-        text = body
-    parts = _GREATER.split(text)
-    if len(parts) == 5 and "<" not in text and "=" not in text:  # 2 > x > 1 is 1 < x < 2
-        parts = [{">": "<"}.get(p, r"\le " if _GREATER.fullmatch(p) else p) for p in parts]
-        text = " ".join(reversed(parts))
-    return text
-
-
-def _latex(value: Fraction) -> str:
-    if value.denominator == 1:
-        return str(value.numerator)
-    sign = "-" if value < 0 else ""
-    return rf"{sign}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"

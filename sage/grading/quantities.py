@@ -53,11 +53,14 @@ def number_in_words(text: str) -> Fraction | None:
     if first in ("minus", "negative"):
         opposite = number_in_words(" ".join(words))
         return None if opposite is None else -opposite
-    if first in ("a", "an") and words and words[0] in SCALES:
+    if words[-3:-1] in (["and", "a"], ["and", "an"]) and words[-1] in _PARTS:  # two and a half
+        whole = _cardinal([first, *words[:-3]])
+        return None if whole is None else whole + Fraction(1, _PARTS[words[-1]])
+    if first in ("a", "an") and words and (words[0] in SCALES or words[0] in _PARTS):
         first = "one"
     parts = _PARTS[words.pop()] if words and words[-1] in _PARTS else 1
-    value = _cardinal([first, *words])
-    return None if value is None else Fraction(value, parts)
+    value = Fraction(1, 2) if (first, words) == ("half", []) else _cardinal([first, *words])
+    return None if value is None else Fraction(value) / parts
 
 
 def _cardinal(words: list[str]) -> int | None:
@@ -90,6 +93,10 @@ def _cardinal(words: list[str]) -> int | None:
     return total + group if before else None
 
 
+ENDLESS = (  # 0.1\\overline{6}, or 0.1666...
+    r"[0-9]*\.[0-9]*(?:\\(?:overline|bar|dot) ?(?:\{ ?[0-9]+ ?\}|[0-9])"
+    r"|[0-9](?:\.\.\.|\\[lc]?dots(?![a-zA-Z])))"
+)
 _DIGITS = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]{0,2}(?: [0-9]{3})+|[0-9]+)"
 _DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)"
 _SIGNED = rf"[+-]? ?{_DECIMAL}"
@@ -100,15 +107,15 @@ _FRACTION = (
 _FORMS = {
     name: re.compile(rf"(?P<sign>[+-]?) ?(?:{pattern})")
     for name, pattern in {
-        "decimal": rf"(?P<mantissa>{_DECIMAL})(?:[eE](?P<exponent>[+-]?[0-9]{{1,4}}))?",
+        "decimal": rf"(?P<mantissa>{_DECIMAL})(?:[eE](?P<exponent>[+-]?[0-9]{{1,4}}))?"
+        rf"(?: ?(?:\\text ?\{{ ?)?(?P<scale>{'|'.join(SCALES)})s?(?: ?\}})?)?",
         "power": rf"(?:(?P<mantissa>{_DECIMAL}) ?(?:\\times|\\cdot|\*) ?)?"
         r"10 ?\^ ?(?:\{ ?(?P<exponent>[+-]?[0-9]{1,4}) ?\}|(?P<exponent1>[0-9]))",
         "fraction": _FRACTION.format(_SIGNED),
         "slash": rf"(?P<top>{_DECIMAL}) ?/ ?(?P<bottom>{_DECIMAL})",
         "mixed": r"(?P<whole>[0-9]+) ?" + _FRACTION.format("[0-9]+"),
         "mixed slash": r"(?P<whole>[0-9]+) (?P<top>[0-9]+) ?/ ?(?P<bottom>[0-9]+)",
-        "repeating": r"(?P<head>[0-9]*)\.(?P<tail>[0-9]*)\\(?:overline|bar|dot) ?"
-        r"(?:\{ ?(?P<period>[0-9]+) ?\}|(?P<period1>[0-9]))",
+        "endless": rf"(?P<whole>{ENDLESS})",
     }.items()
 }
 
@@ -117,23 +124,37 @@ _LARGEST = 3_000  # exponent; Python writes no integer of more than 4,300 digits
 # Units that can be compared: dimension, then each unit's names and its size in the first.
 _DIMENSIONS = {
     "share": "%,percent,pct,percentage",
-    "angle": "degree,deg",
+    "angle": "degree,deg,度",
+    "minutes or feet": "'",
+    "seconds or inches": "''",
     "arc": "radian,rad",
-    "celsius": "c,celsius",
-    "fahrenheit": "f,fahrenheit",
-    "length": "m,meter,metre; km,kilometer,kilometre 1000; cm,centimeter,centimetre 1/100; "
-    "mm,millimeter,millimetre 1/1000",
+    "celsius": "celsius,c",
+    "fahrenheit": "fahrenheit,f",
+    "length": "m,meter,metre,米; kilometer,kilometre,公里,千米 1000; centimeter,centimetre,厘米 1/100; "
+    "millimeter,millimetre,毫米 1/1000",
     "imperial length": "in,inch,inche; foot,feet,ft 12; yard,yd 36; mile,mi 63360",
-    "time": "s,second,sec; minute,min 60; hour,hr,h 3600; day 86400; week 604800",
-    "mass": "g,gram; kg,kilogram 1000; mg,milligram 1/1000",
+    "time": "s,second,sec,秒; minute,min,分钟 60; hour,hr,h,小时 3600; day,天 86400; week 604800",
+    "mass": "g,gram,克; kilogram,千克,公斤 1000",
     "imperial mass": "oz,ounce; lb,lbs,pound 16",
-    "volume": "l,liter,litre; ml,milliliter,millilitre 1/1000",
+    "volume": "l,L,liter,litre; milliliter,millilitre 1/1000",
+    "force": "N,newton",
+    "energy": "J,joule",
+    "power": "W,watt",
+    "pressure": "Pa,pascal",
+    "frequency": "Hz,hertz",
+    "voltage": "V,volt",
+    "current": "A,ampere,amp",
+    "temperature": "K,kelvin",
+    "amount": "mol,mole",
+    "electron volt": "eV",
     "money": "cent,¢; dollar,usd 100",
     "euros": "euro,eur,€",
     "sterling": "gbp,£",
-    "yen": "yen,jpy,¥",
+    "yen": "yen,jpy,¥,円",
+    "yuan": "yuan,rmb,元",
     "morning": "am,a.m",
     "afternoon": "pm,p.m",
+    "things": "unit,个,個,人,次,种",
 }
 _UNITS = {
     name: (dimension, Fraction(size or "1"))
@@ -141,32 +162,53 @@ _UNITS = {
     for names, _, size in (unit.partition(" ") for unit in units.split("; "))
     for name in names.split(",")
 }
+_PREFIXES = {"G": 9, "M": 6, "k": 3, "d": -1, "c": -2, "m": -3, "n": -9}
+for _name in ("m", "g", "s", "l", "L", "N", "J", "W", "Pa", "Hz", "V", "A", "mol", "eV"):
+    for _prefix, _power in _PREFIXES.items():
+        _dimension, _size = _UNITS[_name]
+        _UNITS.setdefault(_prefix + _name, (_dimension, _size * Fraction(10) ** _power))
 _SPELLED = {"mph": "mile / h", "kph": "km / h", "kmh": "km / h"}
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
-_BARE_UNITS = (
-    "unit degree radian percent percentage dollar cent point meter metre centimeter centimetre "
-    "millimeter millimetre kilometer kilometre gram kilogram liter litre cm mm km kg inch inche "
-    "foot feet ft yard mile mph second minute hour day week month year km/h "
-    r"pound euro USD EUR GBP € £ ¥ ¢ AM PM a\.m p\.m"
-)
-_SHORT_UNIT = re.compile(r"(?P<body>.*[0-9)}]) ?(?P<unit>m|g|s|h|l|mg|ml|in|lb|oz|min|sec|hr)")
+_PLAIN_UNITS = (
+    "unit degree deg radian percent percentage pct dollar cent point minute second hour day week month "
+    "year meter metre centimeter centimetre millimeter millimetre kilometer kilometre gram kilogram "
+    "liter litre cm mm km kg inch inche foot feet ft yard mile mph pound euro USD EUR GBP € £ ¥ ¢ AM PM am pm "
+    r"[Aa]\.[Mm] [Pp]\.[Mm] 元 円 米 公里 千米 厘米 克 千克 公斤 秒 分钟 小时 天 度 个 個 人 次 种"
+).replace(" ", "|")
 
-_TEXT = r"\\(?:text(?:normal)?|mathrm|mbox) ?\{[^{}]*\}"
-_UNIT = re.compile(
-    r"(?<=[0-9a-zA-Z})!.]) ?"
-    rf"(?:\\?%|\^\\circ(?: ?(?:{_TEXT}|[CF](?![a-zA-Z])))?|{_TEXT}(?: ?/ ?{_TEXT})*|"
-    rf"(?<![a-zA-Z\\])(?:(?:square|cubic|sq|cu) )?(?:{_BARE_UNITS.replace(' ', '|')})s?)"
-    r"(?: ?\^ ?(?:\{ ?-?[0-9] ?\}|[0-9]))? ?$"
-)
 OPERATIONS = vocabulary(
     "half halves third thirds fourth fourths quarter quarters fifth fifths sixth sixths seventh "
     "sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth "
     "thousandths squared cubed factorial plus minus times divided over choose mod modulo base "
-    "power root less greater negative hundreds thousands millions point th nd rd st"
+    "power root less greater tens hundreds thousands millions billions point th nd rd st below above "
+    "under short score"
 )
 """Words behind a number that make another number of it."""
 
-_NO_UNITS = OPERATIONS | set(SCALES) | vocabulary("and or not if more than")
+_NO_UNITS = (
+    OPERATIONS
+    | SCALES.keys()
+    | vocabulary(
+        "and but for from the not nor with without more most many than then when where while if too least "
+        "fewer only about around nearly almost approximately maybe perhaps possibly except sin cos tan cot "
+        "sec csc log exp max gcd lcm mod each other others both either neither all any none some"
+    )
+)
+_CONNECTING = vocabulary("/ of in a")
+_WORDED = r"\\(?:text(?:normal|rm)?|mathrm|mbox) ?\{[^{}]*\}"
+_EXPONENT = r"(?: ?\^ ?(?:\{ ?-?[0-9] ?\}|[0-9]))?"
+_UNIT = re.compile(
+    r"(?<=[0-9a-zA-Z})!.]) ?"
+    rf"(?:\\?%|'{{1,2}}|\^\\circ(?: ?(?:{_WORDED}|[CF](?![a-zA-Z])))?|"
+    rf"{_WORDED}{_EXPONENT}(?: ?(?:/|\\cdot)? ?{_WORDED}{_EXPONENT})*|"
+    rf"(?<![a-zA-Z\\])(?:(?:square|cubic|sq|cu) )?(?:{_PLAIN_UNITS})s?{_EXPONENT}) ?$"
+)
+_SYMBOL = "|".join(
+    sorted((name for name in _UNITS if name.isascii() and name.isalpha()), key=len, reverse=True)
+)
+_SHORT_UNIT = re.compile(
+    rf"(?P<body>.*[0-9)}}]) ?(?P<unit>(?:{_SYMBOL}){_EXPONENT}(?: ?[/*] ?(?:{_SYMBOL}){_EXPONENT})*)"
+)
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 
 
@@ -228,14 +270,22 @@ def _measure(unit: str) -> tuple[dict[str, int], Fraction]:
     return powers, size
 
 
-def read_both(first: str, second: str) -> tuple[Quantity | None, Quantity | None]:
-    """What two tidy texts write; `5000 g` is a mass beside another, by itself a product."""
-    found = [read_quantity(text) for text in (first, second)]
-    for mine, (text, other) in enumerate([(first, found[1]), (second, found[0])]):
-        unit = other and _UNITS.get(other.unit or "")
-        match = _SHORT_UNIT.fullmatch(text)
-        if unit and match and _UNITS[match["unit"]][0] == unit[0]:
-            found[mine] = read_quantity(rf"{match['body']}\text{{ {match['unit']}}}")
+def read_both(gold: str, answer: str) -> tuple[Quantity | None, Quantity | None]:
+    """What two tidy texts write.
+
+    The symbol of a unit in no wrapper, as in `5 N` or `5000 g`, is one where the gold is a number,
+    or the other side states a unit of its kind; by itself it is a letter.
+    """
+    found = [read_quantity(text) for text in (gold, answer)]
+    for mine, (text, other) in enumerate([(gold, found[1]), (answer, found[0])]):
+        match = _SHORT_UNIT.fullmatch(text) if found[mine] is None and other else None
+        if not match or not other or (not other.unit and (mine == 0 or "^" in match["body"])):
+            continue
+        if not other.unit and (match["body"] + match["unit"]) in text:
+            continue  # `5N`, or the `12t` of algebra
+        written = read_quantity(rf"{match['body']}\text{{ {match['unit']}}}")
+        if written and unit_ratio(written.unit, other.unit) is not None:
+            found[mine] = written
     return found[0], found[1]
 
 
@@ -255,46 +305,74 @@ def split_unit(text: str) -> tuple[str, str | None]:
     match = None if _ANGLE_FUNCTION.search(text) else _UNIT.search(text)
     if match is None:
         return text, None
-    if _NO_UNITS.intersection(re.findall("[a-z]+", match[0].lower())):
-        return text, None
-    plain = re.sub(r"\^ ?\\circ", " degree ", match[0])
-    return text[: match.start()], _unit_name(re.sub(r"\\[a-zA-Z]+", " ", plain))
+    unit = _unit_name(re.sub(r"\\[a-zA-Z]+", " ", re.sub(r"\^ ?\\circ", " degree ", match[0])))
+    return (text[: match.start()], unit) if _is_unit(unit) else (text, None)
+
+
+def _is_unit(unit: str) -> bool:
+    """Whether it is known, or names what is counted: no lone letter, nothing that limits a number."""
+    words = [word.partition("^")[0] for word in unit.split()]
+    if (
+        not words
+        or words[0] in _CONNECTING - _UNITS.keys()
+        or _NO_UNITS.intersection(map(str.lower, words))
+    ):
+        return False
+    if {"c", "f"}.intersection(words) and words[0] != "degree":
+        return False
+    return not any(map(is_numeral, words)) and all(
+        word in _UNITS or word in _CONNECTING or (len(word) > 2 and word.isalpha())
+        for word in words
+    )
 
 
 def _unit_name(text: str) -> str:
     """One spelling for a unit: `square feet` is `feet^2`, `kph` is `km / h`."""
-    text = re.sub(r" ?\^ ?", "^", re.sub(r"[{}\\]", "", text))
+    text = re.sub(r" ?\^ ?", "^", re.sub(r"[{}\\~]", "", text))
     names, power = [], ""
-    for word in re.sub(r"/|\bper\b", " / ", text).split():
+    for word in re.sub(r"/|\bper\b", " / ", text.replace("*", " ")).split():
         if word.lower() in _POWERS:
             power = _POWERS[word.lower()]
             continue
         name, caret, exponent = word.rstrip(".").partition("^")
-        if name.lower() not in _UNITS and len(name) > 2:
+        if name not in _UNITS and name.lower() not in _UNITS and len(name) > 2:
             name = name.removesuffix("s")
-        if name.lower() in _UNITS or len(name) > 3:  # but mV is not MV
+        if name not in _UNITS and (name.lower() in _UNITS or len(name) > 3):
             name = name.lower()
         names.append(_SPELLED.get(name, name) + (caret + exponent or power))
         power = ""
     return " ".join(names)
 
 
-def _number(text: str) -> Fraction:
+def plain_number(text: str) -> Fraction:
+    """A decimal, its digits in groups or not, perhaps with a power of ten behind an `e`."""
     return Fraction(re.sub(r"[ ,+]", "", text).rstrip("."))
 
 
+def endless_number(text: str) -> Fraction | None:
+    r"""`0.1\overline{6}`, or `0.1666...` if its digits repeat plainly: one thrice, several twice."""
+    match = re.fullmatch(r"([0-9]*)\.([0-9]*)\\[a-z]+ ?\{? ?([0-9]+) ?\}?", text)
+    if match is None:
+        match = re.fullmatch(r"([0-9]*)\.([0-9]*?)(?:([0-9])\3\3+|([0-9]{2,}?)\4+)[.\\a-z]+", text)
+    if match is None:
+        return None
+    head, tail, *periods = match.groups()
+    period = next(filter(None, periods))
+    digits = int(head + tail or "0") + Fraction(int(period), 10 ** len(period) - 1)
+    return Fraction(digits) / 10 ** len(tail)
+
+
 def _value(form: str, parts: dict[str, str]) -> Fraction | None:
-    """The value of a matched form; None where it divides by zero."""
+    """The value of a matched form; None where it has none."""
     sign = -1 if parts["sign"] == "-" else 1
     if form in ("decimal", "power"):
         exponent = int(parts.get("exponent", "0"))
         if abs(exponent) > _LARGEST:
             return None
-        scale = Fraction(10) ** exponent
-        return sign * _number(parts.get("mantissa", "1")) * scale
-    if form == "repeating":
-        digits = int(parts["head"] + parts["tail"] or "0")
-        repeated = Fraction(int(parts["period"]), 10 ** len(parts["period"]) - 1)
-        return sign * (digits + repeated) / 10 ** len(parts["tail"])
-    top, bottom = _number(parts["top"]), _number(parts["bottom"])
-    return sign * (_number(parts.get("whole", "0")) + top / bottom) if bottom else None
+        scale = Fraction(10) ** exponent * SCALES.get(parts.get("scale", ""), 1)
+        return sign * plain_number(parts.get("mantissa", "1")) * scale
+    if form == "endless":
+        value = endless_number(parts["whole"])
+        return None if value is None else sign * value
+    top, bottom = plain_number(parts["top"]), plain_number(parts["bottom"])
+    return sign * (plain_number(parts.get("whole", "0")) + top / bottom) if bottom else None

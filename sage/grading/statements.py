@@ -48,7 +48,12 @@ _HEDGE = re.compile(
     r"ignore|all|every)\b",
     re.IGNORECASE,
 )
-_HOPE = re.compile(r"I hope (?:this|it|that) is (?:correct|right|helpful)[.!]?", re.IGNORECASE)
+_CLOSING = re.compile(
+    r"(?:I hope (?:this|it|that) (?:is (?:correct|right|helpful)|helps)|this took [a-z0-9]+ [a-z]+|"
+    r"that was easy|let me know if .*|thank you.*|thanks.*|q\.?e\.?d|done|"
+    r"this (?:completes|concludes) [a-z ]+)[.!]*",
+    re.IGNORECASE,
+)
 _ANSWER = re.compile(r"\b(?:answer|solution|result)\b", re.IGNORECASE)
 _NAMING = re.compile(r"=|\\in(?![a-z])")
 _CHOICE = re.compile(r"\b(?:and|or)\b", re.IGNORECASE)
@@ -65,7 +70,7 @@ _REASON = re.compile(
     r",? (?:because|since|as|attained|achieved|reached|which|where)\b", re.IGNORECASE
 )
 _COPULA = re.compile(
-    r"(?<![A-Za-z\\])(?:is|are|was|equals?|gives|yields|becomes|be)(?![A-Za-z])"
+    r"(?<![A-Za-z\\])(?:is|are|was|equals?|gives|yields|becomes|measures|be)(?![A-Za-z])"
     r"(?: (?:equal to|given by|found to be))?:?|(?<=[A-Za-z)]): ",
     re.IGNORECASE,
 )
@@ -93,7 +98,7 @@ _SENTENCE_END = re.compile(r"(?<=[^ .])[.;!][)$]? (?=[A-Z\\$])")
 
 def speaks(text: str) -> bool:
     """Whether a tidy `text` holds words, not only mathematics, units and `and` or `or`."""
-    return any(_is_word(match[0]) for match in _WORD.finditer(_unwrapped(text)))
+    return any(is_word(match[0]) for match in _WORD.finditer(_unwrapped(text)))
 
 
 def stated(raw: str) -> str | None:
@@ -103,7 +108,8 @@ def stated(raw: str) -> str | None:
     """
     if record := _RECORD.fullmatch(raw.strip()):
         return record[1]
-    sentences = [s for s in _sentences(raw) if not _HOPE.fullmatch(s)]
+    raw = raw.rpartition("#### ")[2]
+    sentences = [s for s in _sentences(raw) if not _CLOSING.fullmatch(s)]
     boxed = [number for number, sentence in enumerate(sentences) if _BOX.search(sentence)]
     if boxed:  # what stands before the first box is working
         said = " ".join(sentences[boxed[0] :])
@@ -124,7 +130,7 @@ def _unwrapped(text: str) -> str:
     return " ".join(_SPACE.sub(" ", _WRAPPED_WORDS.sub(r" \1 ", text)).split())
 
 
-def _is_word(word: str) -> bool:
+def is_word(word: str) -> bool:
     """Whether a run of letters is English and no product of variables."""
     plain = word.lower()
     if not _WORD.fullmatch(word):
@@ -132,7 +138,7 @@ def _is_word(word: str) -> bool:
     if plain in _OF_MATHEMATICS or plain in ("and", "or"):
         return False
     if "-" in word:  # `x-axis`, but not the `x-rc` of `y+x-rc`
-        return any(_is_word(part) for part in word.split("-"))
+        return any(is_word(part) for part in word.split("-"))
     if len(plain) < 4:
         is_noun = re.fullmatch("[bcdfghjklmnpqrstvwxyz][aeiou][a-z]|[A-Z][a-z]{2}", word)
         return (plain in _SHORT_WORDS and len(plain) > 1) or bool(is_noun)
@@ -197,6 +203,8 @@ def _claim(sentence: str) -> str | None:
     parts = [part.strip(" ,.:") for part in parts]
     if len(parts) == 2 and not re.search(r"[0-9\\]", parts[1]):  # 42 is the answer
         is_subject = _ANSWER.search(parts[1]) and not speaks(parts[0])
+        if parts[1].lower() in ("correct", "right", "the correct choice", "the correct option"):
+            return _bare(parts[0])
         if is_subject or parts[0][:1].isdigit():
             return _bare(parts[0])
     return _bare(parts[-1])
@@ -239,14 +247,14 @@ def _bare(phrase: str) -> str | None:
             return None
         number = str(value)
     else:
-        while last < len(words) and (not _is_word(words[last].strip(",."))):
+        while last < len(words) and (not is_word(words[last].strip(",."))):
             last += 1
         number = " ".join(words[first:last])
     return _with_unit(number.strip(" ,"), words[last:])
 
 
 def _leads(word: str) -> bool:
-    return word == "a" or (_is_word(word) and not is_numeral(word))
+    return word == "a" or (is_word(word) and not is_numeral(word))
 
 
 def _words_alone(words: list[str]) -> str | None:
@@ -292,7 +300,7 @@ def _without_remark(phrase: str) -> str | None:
     spelled, quantity = number_in_words(head), read_quantity(tidy(words))
     if spelled is not None and quantity is not None:  # six (6)
         return head if spelled == quantity.value else None
-    if not all(_is_word(word) or is_numeral(word) for word in words.split()):
+    if not all(is_word(word) or is_numeral(word) for word in words.split()):
         return phrase
     if any(is_numeral(word) for word in words.split()):
         quantity = read_quantity(tidy(head))

@@ -15,16 +15,32 @@ _SIGNS = {
     "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
     "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "±": r"\pm ", "°": r"^\circ ",
     "‐": "-", "‑": "-", "﹣": "-", "’": "'", "′": "'", "″": "''", "“": '"', "”": '"',
+    "⩽": r"\le ", "⩾": r"\ge ", "∠": r"\angle ", "∖": r"\setminus ", "∧": r"\land ", "∨": r"\lor ",
+    "∗": "*", "∕": "/", "∶": ":", "∣": "|", "…": "...", "⋯": "...", "。": ".", "、": ",",
+    "ℝ": r"\mathbb{R} ", "ℤ": r"\mathbb{Z} ", "ℕ": r"\mathbb{N} ", "ℚ": r"\mathbb{Q} ", "º": r"^\circ ",
 }  # fmt: skip
 _FRACTIONS = {
     sign: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄"))
-    for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+    for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"
 }
-_ASCII = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}  # full-width forms
-_TABLE = str.maketrans(
-    {**_SIGNS, **_FRACTIONS, **{chr(wide): chr(plain) for wide, plain in _ASCII.items()}}
-)
+_GREEK = {
+    unicodedata.lookup(f"GREEK {size} LETTER {name.replace('LAMBDA', 'LAMDA')}"): "\\"
+    + (name.lower() if size == "SMALL" else name.capitalize())
+    + " "
+    for size, names in {
+        "SMALL": "ALPHA BETA GAMMA DELTA EPSILON ZETA ETA THETA IOTA KAPPA LAMBDA MU NU XI PI RHO "
+        "SIGMA TAU UPSILON PHI CHI PSI OMEGA",
+        "CAPITAL": "GAMMA DELTA THETA LAMBDA XI PI SIGMA UPSILON PHI PSI OMEGA",
+    }.items()
+    for name in names.split()
+}
+_PLAIN = {  # full-width forms, and letters and digits in the styles of mathematics
+    chr(code): unicodedata.normalize("NFKC", chr(code))
+    for code in (*range(0xFF01, 0xFF5F), *range(0x1D7CE, 0x1D800), *range(0x1D400, 0x1D6A4))
+}
+_TABLE = str.maketrans({**_SIGNS, **_FRACTIONS, **_GREEK, **_PLAIN})
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 
 _PRIMED = re.compile(
     r"(?<![\w)}'])'\w+'|"  # in quotation marks
@@ -40,28 +56,45 @@ def _with_primes(text: str) -> str:
     )
 
 
+def _with_root(match: re.Match[str]) -> str:
+    return r"\sqrt" + {"√": "", "∛": "[3]", "∜": "[4]"}[match[1]] + f"{{{match[2] or match[3]}}}"
+
+
+def _with_round_brackets(match: re.Match[str]) -> str:
+    r"""`]1,3[` as `(1,3)`."""
+    opening, inside, closing = match.groups()
+    if (opening, closing) == ("[", "]"):
+        return match[0]
+    return {"]": "("}.get(opening, opening) + inside + {"[": ")"}.get(closing, closing)
+
+
 _DOLLAR = r"\$"
 
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda match: "^{" + match[0].translate(_SUPERSCRIPTS) + "}"),
-        (r"√ ?\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"√ ?(\d+|[a-zA-Z])", r"\\sqrt{\1}"),
+        (r"[₀-₉]+", lambda match: "_{" + match[0].translate(_SUBSCRIPTS) + "}"),
+        (r"([√∛∜]) ?(?:\(([^()]*)\)|(\d+|[a-zA-Z]|\\pi))", _with_root),
         (
             r"^ *(\\\$|[€£¥]|USD|EUR|GBP) ?(-?[0-9][0-9., ]*(?:\{ ?, ?\}[0-9]+)*) *$",
             lambda match: rf"{match[2]}\text{{ {match[1].replace(_DOLLAR, 'usd')}}}",
         ),
         # A backslash after another ends a matrix row and starts no command.
         (r"(?<!\\)\\!\s*", ""),
-        (r"(?<!\\)\\[,;:> ]|~|\\q?quad(?![a-zA-Z])", " "),
+        (r"(?<!\\)\\[,;:> ]|~|\\h(?:space|phantom) ?\{[^{}]*\}", " "),
+        (r"\\(?:text)?color ?\{[^{}]*\}|\\(?:tag|label)\*? ?\{[^{}]*\}", ""),
         (r"(?<!\\)\\[()\[\]]|\\?\$", " "),
+        (r"([\[\]])([^\[\](){}]+,[^\[\](){}]+)([\[\]])", _with_round_brackets),
         (r"\\(?:left|right)(?:\.|(?![a-zA-Z]))|\\[bB]igg?[lrm]?(?![a-zA-Z])", ""),
         (r"\\(?:display|text|script)style(?![a-zA-Z])|\\limits(?![a-zA-Z])", ""),
         (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+        (r"\\(?:top|intercal)(?![a-zA-Z])", "T"),
         (r"\{\s*,\s*\}", ","),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
         (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
+        (r"(?<![\w)}*])( ?)\*\*(?=[^ *])([^*]+)\*\*(?![\w(*])", r"\1\2"),
+        (r"(?<!\w)__([^_]+)__(?!\w)", r"\1"),
         (r"\*\*([A-Za-z][A-Za-z :]*)\*\*", r"\1"),
         (r"(?<=[\w)}])( ?)\*\*\1(-?\w+)", r"^{\2}"),
         (r"(?<=[\w)}])( ?)\*\*\1(?=\()", "^"),
@@ -72,11 +105,15 @@ _REWRITES = [
 ]
 _LEAD_IN = re.compile(
     r"(?:(?:so|thus|hence|therefore),? )?(?:the )?(?:(?:final|correct) )?"
-    r"(?:answer|solution|result)(?: is)? ?(?:[:=]|(?<=is)) ?|= ?",
+    r"(?:answer|solution|result)(?: is)? ?(?:[:=]|(?<=is)) ?|= ?|#{1,6} |"
+    r"(?:答案|答え|答|解|정답|답|ответ|réponse|respuesta|resposta|risposta|antwort) ?"
+    r"(?:[:=]|是|为|為|は|est|es|ist|è|é) ?",
     re.IGNORECASE,
 )
-_COMMAND = re.compile(r"\\(?P<name>boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it)|mbox)\s?\{")
-_MARKDOWN = ("**", "__", "*", "`", '"')
+_COMMAND = re.compile(
+    r"\\(?P<name>boxed|fbox|text(?:bf|it|rm|normal)?|math(?:bf|rm|it)|mbox|underline)\s?\{"
+)
+_MARKDOWN = ("**", "__", "*", "`", '"', "'")
 
 
 def tidy(text: str) -> str:
@@ -103,8 +140,8 @@ def is_balanced(text: str, deepest: int = 30) -> bool:
 
 
 def _is_visible(character: str) -> bool:
-    """Not a control or format character (null, right-to-left mark) nor half a surrogate pair."""
-    return character.isspace() or unicodedata.category(character) not in {"Cc", "Cf", "Cs"}
+    """Not a format character, such as a right-to-left mark, which leaves no trace in print."""
+    return unicodedata.category(character) != "Cf"
 
 
 def _unwrap(text: str) -> str:
@@ -115,6 +152,8 @@ def _unwrap(text: str) -> str:
     for mark in _MARKDOWN:
         if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
             return text[len(mark) : -len(mark)]
+    if text.startswith("{") and _closes_at_end(text, 1):
+        return text[1:-1]
     if (command := _COMMAND.match(text)) and _closes_at_end(text, command.end()):
         inner = text[command.end() : -1]
         # A word keeps its wrapper, which tells it from a product of letters.

@@ -99,9 +99,9 @@ def graded(
         first = str(rows["problem"][empty].iloc[0])[:60]
         raise DataError(f"{where['answer']}: problem {first!r} has an empty {answer}; fill it in")
     _refuse_two_answers(rows, where["answer"])
-    with Grader(find_answer=ANSWERS[answers]) as grader:
-        asked = zip(rows["completion"], rows["answer"], strict=True)
-        verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
+    asked = zip(rows["completion"], rows["answer"], strict=True)
+    grader = Grader(find_answer=ANSWERS[answers])
+    verdicts = grader.grade_many([(text, gold, kind) for text, gold in asked], progress=True)
     return table.assign(
         correct=[verdict.status == "correct" for verdict in verdicts],
         status=[verdict.status for verdict in verdicts],

@@ -10,7 +10,6 @@ of the micro-batches of every step; the first writes.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -103,15 +102,14 @@ def train_rl(
         made_from = sources(parent, problems, algorithm, reference)
         claim(scratch, [manifest.settings, seed, made_from])
     config.distributed_state.wait_for_everyone()
-    with Grader(workers=max(1, min(os.cpu_count() or 1, 8) // processes)) as grader:
-        trainer = build_trainer(
-            SageTrainer, parent, problems, settings, algorithm, config, grader, reference
-        )
-        if snapshots:
-            trainer.add_callback(Snapshots(trainer, snapshots, scratch / SNAPSHOTS))
-        trainer.add_callback(Sealing())
-        trainer.add_callback(Watching(settings.watch, scratch))
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
+    trainer = build_trainer(
+        SageTrainer, parent, problems, settings, algorithm, config, Grader(), reference
+    )
+    if snapshots:
+        trainer.add_callback(Snapshots(trainer, snapshots, scratch / SNAPSHOTS))
+    trainer.add_callback(Sealing())
+    trainer.add_callback(Watching(settings.watch, scratch))
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(scratch)))
     weights, log = whole_weights(trainer), trainer.state.log_history
     if rank() == 0:
         with atomic_directory(output) as folder:

@@ -105,11 +105,11 @@ def step_times(
     see_one_device()
     small = one_micro_batch(settings)
     first = next(iter(algorithms.values()))
-    with tempfile.TemporaryDirectory() as scratch, Grader(workers=1) as grader:
+    with tempfile.TemporaryDirectory() as scratch:
         config = grpo_config(small, first, 1, device, Path(scratch))
         config.save_strategy = "no"
         asked = read_problems(problems)
-        trainer = build_trainer(SageTrainer, parent, asked, small, first, config, grader)
+        trainer = build_trainer(SageTrainer, parent, asked, small, first, config, Grader())
         shapings = {name: shaping_of(row) for name, row in algorithms.items()}
         watch = Stopwatch(trainer, shapings, rounds)
         trainer.add_callback(watch)
