@@ -21,7 +21,7 @@ from sage.grading.quantities import (
     unit_ratio,
 )
 from sage.grading.reading import Unreadable
-from sage.grading.statements import is_word, speaks, stated
+from sage.grading.statements import hedges, is_word, limits, speaks, stated
 from sage.grading.tidy import is_balanced, tidy
 from sage.grading.values import LOCK, TooLarge
 from sage.grading.writing import same_ordinal, same_parts
@@ -42,7 +42,7 @@ _EMPTY = {"no solution", "no solutions", "empty set", r"\emptyset", r"\{\}"}
 _ALTERNATIVES = re.compile(r"\b(?:and|or)\b")
 _LETTER = re.compile(r"\(?([A-Z])\)?")
 _SMALL_LETTER = re.compile(r"\(?([a-h])\)?")
-_LABELLED = re.compile(r"(?:\((?P<a>[A-Z])\)|(?P<b>[A-Z])[).:]) ?(?P<value>.+)")
+_LABELLED = re.compile(r"(?:\((?P<a>[A-Z])\)|(?P<b>[A-Z])[).:]) *(?P<value>[^ =].*)")
 _OTHER_LABEL = re.compile(
     r"(?<![A-Za-z\\])(?:[A-Z](?=[).:,]|$| (?:or|and)\b)|(?:or|and|not|but)\b)"
 )
@@ -232,10 +232,10 @@ def _same_letter(gold: str, answer: str) -> bool | None:
 
 def _same_choice(gold: str, answer: str) -> bool | None:
     """A gold with both, `(D) 12`, is answered by either; None for other golds."""
-    match = _is_choice(gold)
+    match, other = _labelled(gold), _labelled(answer)
     if match is None:
         return None
-    letter, other = match["a"] or match["b"], _LABELLED.fullmatch(_WRAPPER.sub(r"\1", answer))
+    letter = match["a"] or match["b"]
     if other is not None:
         return letter == (other["a"] or other["b"]) and _settles(match["value"], other["value"])
     return (
@@ -245,9 +245,22 @@ def _same_choice(gold: str, answer: str) -> bool | None:
     )
 
 
-def _is_choice(gold: str) -> re.Match[str] | None:
-    match = _LABELLED.fullmatch(_WRAPPER.sub(r"\1", gold))
-    return None if match is None or "=" in match["value"] else match
+def _is_option(text: str) -> bool:
+    """Whether it may be what a letter stands for: words without doubt, or mathematics."""
+    if _OTHER_LABEL.search(text) or hedges(text) or limits(text.split()[0]):
+        return False
+    if speaks(text) or text[0] in "+*/^!":
+        return text[0].isalnum()
+    try:
+        with LOCK:
+            return bool(form_of(spaced(text)))
+    except (Unreadable, TooLarge):
+        return False
+
+
+def _labelled(text: str) -> re.Match[str] | None:
+    """The letter and the value of `(C) 42`."""
+    return _LABELLED.fullmatch(_WRAPPER.sub(r" \1 ", text).strip())
 
 
 def _settles(gold: str, answer: str) -> bool:
@@ -256,8 +269,8 @@ def _settles(gold: str, answer: str) -> bool:
 
 def _without_label(gold: str, answer: str) -> str:
     """Of `(C) 42` the letter if the gold is one, else what the letter stands for."""
-    match = _LABELLED.fullmatch(_WRAPPER.sub(r"\1", answer))
-    if match is None or _OTHER_LABEL.search(match["value"]) or _is_choice(gold):
+    match = _labelled(answer)
+    if match is None or _labelled(gold) or not _is_option(match["value"]):
         return answer
     gold_is_letter = _LETTER.fullmatch(_WRAPPER.sub(r"\1", gold).strip())
     return match["a"] or match["b"] if gold_is_letter else match["value"]

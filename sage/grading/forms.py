@@ -17,7 +17,6 @@ from sage.grading.reading import Chain, Tree, Unreadable, read
 from sage.grading.values import (
     KINDS,
     Number,
-    TooLarge,
     is_multiple,
     nodes,
     real_value,
@@ -35,15 +34,12 @@ Piece = tuple[Number, bool, Number, bool]
 _NOTHING: Form = ("nothing",)  # a contradiction, which is the same as nothing
 _REALS: list[Piece] = [(-inf, False, inf, False)]
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
-_MOST_ITEMS = 100
 
 
 @lru_cache(maxsize=4_096)
 def form_of(text: str) -> Form:
-    """What a tidy `text` says; raises Unreadable or TooLarge."""
+    """What a tidy `text` says; raises Unreadable, or TooLarge where it has to be solved."""
     chains = read(text)
-    if len(chains) > _MOST_ITEMS:
-        raise TooLarge
     groups: list[list[Chain]] = [[]]
     for chain in chains:
         if chain.joint == "or":
@@ -197,7 +193,8 @@ def _named(tree: Tree, form: Form) -> Form:
     if tree[0] == "tuple" and all(part[0] == "sym" for part in tree[3]):
         if form[0] == "many" and not form[1]:
             return _gathered([_named(tree, part) for part in form[2]], "or")
-        if form[0] != "tuple" or len(form[3]) != len(tree[3]):
+        is_point = form[0] == "tuple" and form[1:3] == tree[1:3] == ("(", ")")
+        if not is_point or len(form[3]) != len(tree[3]):
             raise Unreadable("another number of values than names")
         pairs = zip(tree[3], form[3], strict=True)
         return ("named", tuple(sorted((repr(name), name, value) for name, value in pairs)))
@@ -211,7 +208,7 @@ def _equation(sides: tuple[Tree, ...]) -> Form:
     first, last = sides[0], sides[-1]
     if len(sides) == 2 and last[0] in ("sym", "opaque") and _label(first) is None:
         first, last = last, first
-    if first[0] == "tuple" or _label(first):
+    if first[0] == "tuple" or (_label(first) and first not in nodes(last)):
         if not _agreeing(sides[1:]):
             return _NOTHING
         return _named(first, _form(last))
@@ -518,6 +515,9 @@ def _with_constant_of(gold: Tree, answer: Tree) -> Tree:
 def _same_items(gold: Form, answer: Form) -> bool:
     """Lists count what is said twice, sets do not."""
     mine, theirs = list(gold[2]), list(answer[2])
+    names = [{tuple(e[0] for e in f[1]) for f in fs if f[0] == "named"} for fs in (mine, theirs)]
+    if len(names[0]) != len(names[1]) and max(map(len, names)) > 1:
+        return False  # values of several names beside values of none
     if gold[1] or answer[1]:
         mine, theirs = _distinct(mine), _distinct(theirs)
     return len(mine) == len(theirs) and _matched(mine, theirs, _same)

@@ -49,7 +49,7 @@ _PARTS = {part + s: n for n, part in enumerate(_PART_NAMES.split(), 2) for s in 
 
 def number_in_words(text: str) -> Fraction | None:
     """The number that `text` spells out and nothing else; None if it is anything else."""
-    first, *words = text.lower().replace("-", " ").split() or [""]
+    first, *words = re.sub(r"(?<=[a-z])-", " ", text.lower()).split() or [""]
     if first in ("minus", "negative"):
         opposite = number_in_words(" ".join(words))
         return None if opposite is None else -opposite

@@ -55,6 +55,7 @@ _CONSTANTS: dict[str, Tree] = {
 }
 _NAMES = FUNCTIONS | _GREEK | _CONSTANTS.keys()
 _PLAIN_NAMES = {"pi"} | {n for n in _NAMES if len(n) > 2 and n not in ("mathbb", "imath")} | {"ln"}
+_WORDS = {"no", "or", "if", "is", "of", "to", "so", "be", "do", "any", "all", "for", "but"}
 _RELATIONS = {
     **{"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!="},
     **{r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\in": "in"},
@@ -69,8 +70,9 @@ _JOINTS = {
     **{r"\land": "and", r"\wedge": "and", r"\lor": "or", r"\vee": "or"},
 }
 _CLOSING = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle"}
-_VECTORS = {"vec", "mathbf", "boldsymbol", "overrightarrow", "hat", "widehat"}
+_VECTORS = {"vec", "mathbf", "boldsymbol", "overrightarrow"}
 _MARKS = _VECTORS | {
+    *("hat", "widehat"),
     *("bar", "overline", "tilde", "widetilde", "dot", "ddot", "mathcal", "mathscr", "angle"),
     "triangle",
 }
@@ -132,9 +134,9 @@ def _run(run: str) -> list[tuple[str, str]]:
         return [("sign", run)]
     if run in _PLAIN_NAMES:
         return [("name", run)]
-    if len(run) > 2 and (run.isupper() or (len(run) == 3 and is_word(run))):
+    if len(run) > 2 and run.isupper():
         return [("letter", run)]
-    if len(run) > 3:
+    if len(run) > 3 or run.lower() in _WORDS or (len(run) == 3 and is_word(run)):
         raise Unreadable(run)
     return [("letter", letter) for letter in run]
 
@@ -465,7 +467,7 @@ class _Reader:
 
     def _symbol(self, name: str, calls: bool) -> Tree:
         """A letter with its subscript and primes, `e` and `i` by themselves, or `f(x)`."""
-        plain = name
+        plain = name = name.removeprefix("var")
         while True:
             if self._skip("_"):
                 name += "_" + self._raw()
@@ -510,7 +512,10 @@ class _Reader:
             while self._next == "letter":
                 letters += self._take()
             return ("sym", f"{mark} {letters}") if letters else self._fail()
-        return self._symbol(f"{'vec' if mark in _VECTORS else mark} {self._raw()}", calls)
+        marked = self._raw()
+        if mark in _VECTORS or (mark == "hat" and marked in ("i", "j", "k")):
+            mark = "vec"
+        return self._symbol(f"{mark} {marked}", calls)
 
     def _function(self, name: str, calls: bool) -> Tree:
         if name == "sqrt" and self._skip("["):
@@ -540,7 +545,7 @@ class _Reader:
         if self._next in ("(", "[", "{", r"\{", "|", r"\lvert"):
             inside = self._primary(calls=False)
             if inside[0] == "tuple":
-                return tuple(inside[3])
+                return tuple(inside[3]) if inside[1:3] == ("(", ")") else self._fail()
             return tuple(inside[1]) if inside[0] == "set" else (inside,)
         return (self._bare_argument(),)
 

@@ -36,21 +36,29 @@ _WRAPPED_WORDS = re.compile(
 )
 _SPACE = re.compile(r"(?<!\\)\\ ")
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
+_BEHIND_BOX = re.compile(r"(?: ?(?:\\?%|\^ ?\{? ?\\circ ?\}?))?")
+_UNSAID_BEFORE = re.compile(
+    r"(?:[-+*/^<>|0-9]|\\(?!implies|(?:Long)?[Rr]ightarrow|to\b|therefore|q?quad)[a-zA-Z]+)$"
+)
+_CONCLUSION = re.compile(r"\b(?:so|thus|hence|therefore)\b", re.IGNORECASE)
+_VALUE_FIRST = re.compile(r"(?:half|twice|minus|negative)\b|[-<>]|\\ne|[^A-Za-z]*[0-9][^A-Za-z]*(?:\\[a-z]+ *)?[A-Z]|\w+ ?= ?[^A-Za-z]+,")
+_LONE_LETTER = re.compile(r"(?<![A-Za-z'])[B-HJ-Zb-z](?![A-Za-z'])")
+_REST = re.compile(r"[0-9=<>^*+/!\\]")
 _RECORD = re.compile(
     r'\{ ?"?(?:final[_ ]?)?(?:answer|solution|result)"? ?: ?"?([^"{}:]*)"? ?\}', re.I
 )
 
 _HEDGE = re.compile(
-    r"\?|n't\b|\b(?:not|no|nor|neither|never|cannot|maybe|perhaps|possibly|probably|might|could|"
+    r"\?|n't\b|\b(?:not|no|nor|neither|never|cannot|maybe|perhaps|possibly|probably|might|may be|could|"
     r"either|if|unless|suppose|assume|assuming|guess|except|but|otherwise|wrong|incorrect|wait|"
     r"actually|instead|unknown|any|anything|example|than|between|more|fewer|at least|at most|"
     r"up to|other|another|alternatively|almost|nearly|undefined|excluding|without|unlike|avoid|"
-    r"ignore|all|every)\b",
+    r"ignore|all|every|or so|false|untrue|doubt|deny|unsure|unlikely)\b",
     re.IGNORECASE,
 )
 _CLOSING = re.compile(
     r"(?:I hope (?:this|it|that) (?:is (?:correct|right|helpful)|helps)|this took [a-z0-9]+ [a-z]+|"
-    r"that was easy|let me know if .*|thank you.*|thanks.*|q\.?e\.?d|done|"
+    r"that was easy|let me know if [a-z ,]*|thank(?:s| you)[a-z ,]*|q\.?e\.?d|done|"
     r"this (?:completes|concludes) [a-z ]+)[.!]*",
     re.IGNORECASE,
 )
@@ -74,6 +82,13 @@ _COPULA = re.compile(
     r"(?: (?:equal to|given by|found to be))?:?|(?<=[A-Za-z)]): ",
     re.IGNORECASE,
 )
+_SUBJECT = re.compile(  # The number of ways, 6 times 7; not `7919, the answer`
+    r"(?!(?:about|half|twice|double|triple|minus|negative)\b)(?![a-zA-Z](?:_\w+)? ?=)"
+    r"(?:[A-Za-z\"'(]|[0-9.]+ (?:times|plus|minus|divided|multiplied|of|percent)\b)"
+)
+_PREDICATE = re.compile(r"[A-Za-z' -]+")
+_CORRECT = ("correct", "right", "the correct choice", "the correct option")
+_ANOTHER = re.compile(r"[.;!?] *\S")
 _CHANGED_ANSWER = re.compile(
     r"\b(?:of|twice|half|double|triple|minus|negative) the (?:final )?answer\b", re.IGNORECASE
 )
@@ -92,6 +107,7 @@ _STATING = vocabulary(
     "perimeter:of maximum:of minimum:of equal:to equals:to converges:to tends:to simplifies:to "
     "reduces:to evaluates:to amounts:to comes:to sums:to adds:to holds:for"
 )
+_COUNTED = re.compile(r"(?:a|[a-z]{2}[a-z'-]*)|[a-z]+/[a-z]+|[a-z]\.[a-z]|[¢£€¥%]|")
 _LINE_GOES_ON = re.compile(r"(?:\b(?:is|are|was|equals?|to|be)|[:=,(]|\\[\[(]|\$)$", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[^ .])[.;!][)$]? (?=[A-Z\\$])")
 
@@ -99,6 +115,11 @@ _SENTENCE_END = re.compile(r"(?<=[^ .])[.;!][)$]? (?=[A-Z\\$])")
 def speaks(text: str) -> bool:
     """Whether a tidy `text` holds words, not only mathematics, units and `and` or `or`."""
     return any(is_word(match[0]) for match in _WORD.finditer(_unwrapped(text)))
+
+
+def hedges(text: str) -> bool:
+    """Whether a text denies, limits or doubts what it says."""
+    return _HEDGE.search(text) is not None
 
 
 def stated(raw: str) -> str | None:
@@ -113,7 +134,7 @@ def stated(raw: str) -> str | None:
     boxed = [number for number, sentence in enumerate(sentences) if _BOX.search(sentence)]
     if boxed:  # what stands before the first box is working
         said = " ".join(sentences[boxed[0] :])
-        return None if _HEDGE.search(said) else _boxes(said)
+        return None if _HEDGE.search(said) else _boxes(_SPACE.sub(" ", said))
     claims = [(sentence, _claim(sentence)) for sentence in sentences if _has_content(sentence)]
     if not claims:
         return None
@@ -161,16 +182,40 @@ def _sentences(raw: str) -> list[str]:
 
 
 def _boxes(text: str) -> str | None:
-    """What is boxed; several different boxes make a list."""
+    """What is boxed, if only words that limit nothing are around; different boxes make a list."""
     held: list[str] = []
+    place, outside = 0, []
     for box in _BOX.finditer(text):
         depth, end = 1, box.end()
         while depth and end < len(text):
             depth += {"{": 1, "}": -1}.get(text[end], 0)
             end += 1
-        if not depth:
-            held.append(text[box.end() : end - 1].strip())
+        if depth:
+            return None
+        sign = _BEHIND_BOX.match(text, end)
+        assert sign is not None
+        held.append(text[box.end() : end - 1].strip() + sign[0])
+        outside.append(text[place : box.start()])
+        place = sign.end()
+    start = _CONCLUSION.split(outside[0])[-1].strip("$ *")
+    if _VALUE_FIRST.match(start):
+        return None
+    before = [word.lower() for word in re.findall("[A-Za-z]+", start)]
+    behind = " ".join([*outside[1:], _REASON.split(text[place:])[0]])
+    if _UNSAID_BEFORE.search(outside[0].rstrip("$ *")) or _REST.search(behind):
+        return None
+    if before and before[-1] in _RELATIONS and ":".join(before[-2:]) not in _STATING:
+        return None
+    if limits(behind) or _LONE_LETTER.search(behind):
+        return None
+    if not speaks(start) and len(held) == 1:  # m+n=
+        return tidy(start) + held[0]
     return ",".join(dict.fromkeys(held)) or None
+
+
+def limits(text: str) -> bool:
+    """Whether a word in it makes another number of one before."""
+    return any(w in OPERATIONS or w in SCALES for w in re.findall("[a-z]+", text.lower()))
 
 
 def _has_content(sentence: str) -> bool:
@@ -191,6 +236,8 @@ def _claim(sentence: str) -> str | None:
     if _HEDGE.search(sentence) or _CHANGED_ANSWER.search(sentence):
         return None
     if (reason := _REASON.search(sentence)) and reason.start():
+        if _ANOTHER.search(sentence, reason.end()):
+            return None
         sentence = sentence[: reason.start()]
     if not speaks(sentence):
         return tidy(sentence)
@@ -201,13 +248,17 @@ def _claim(sentence: str) -> str | None:
         if not _SUBORDINATE.search(part) or _CHOICE.search(parts[index + 1]):
             return None
     parts = [part.strip(" ,.:") for part in parts]
-    if len(parts) == 2 and not re.search(r"[0-9\\]", parts[1]):  # 42 is the answer
+    if len(parts) == 2 and _PREDICATE.fullmatch(parts[1]) and not (
+        limits(parts[1]) or _LONE_LETTER.search(parts[1])
+    ):
         is_subject = _ANSWER.search(parts[1]) and not speaks(parts[0])
-        if parts[1].lower() in ("correct", "right", "the correct choice", "the correct option"):
-            return _bare(parts[0])
-        if is_subject or parts[0][:1].isdigit():
-            return _bare(parts[0])
-    return _bare(parts[-1])
+        if is_subject or parts[0][:1].isdigit() or parts[1].lower() in _CORRECT:
+            return _bare(parts[0])  # 42 is the answer
+    if len(parts) > 1 and speaks(parts[0]) and not _SUBJECT.match(parts[0]):
+        return None
+    value = _bare(parts[-1])
+    is_mathematics = len(parts) > 1 and value is not None and not speaks(parts[0])
+    return f"{parts[0]}={value}" if is_mathematics else value
 
 
 def _consequence(sentence: str) -> str | None:
@@ -276,8 +327,10 @@ def _with_unit(number: str, words: list[str]) -> str | None:
         rest = words[1:] if words[0].lower() == "in" else words
         if rest and rest[0].lower() == "base":
             return _in_base(number, rest[1:])
+    if words and re.fullmatch(r"\(?[A-Z]\)?", number):
+        return None  # a choice and what it stands for
     plain = [word.strip(".,").lower() for word in words]
-    if any(w in OPERATIONS or is_numeral(w) or re.search(r"[0-9\\=<>]", w) for w in plain):
+    if any(w in OPERATIONS or is_numeral(w) or not _COUNTED.fullmatch(w) for w in plain):
         return None
     whole = " ".join([number, *words])
     quantity = read_quantity(whole)

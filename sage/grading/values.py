@@ -30,8 +30,11 @@ class _Undefined(ArithmeticError):
     """It has no value at this point."""
 
 
-_LARGEST = 10_000
-"""Bits of a number's exponent: some 3,000 decimal places."""
+_LARGEST = 4_000
+"""Bits of a number's exponent: some 1,200 decimal places."""
+
+_MOST_WORK = 100_000
+"""Digits that are worked out for one value, of all numbers on the way."""
 
 _LARGEST_COUNT = 5_000
 """What factorials and binomials are taken of."""
@@ -178,11 +181,14 @@ class _Run:
 
     def __init__(self, point: int) -> None:
         self._point = point
-        self.before = self.places = 0
+        self.before = self.places = self._work = 0
 
     def value(self, tree: Tree) -> Number:
         """A finite number; raises _Undefined, TooLarge, Unreadable, or what mpmath does."""
         kind = tree[0]
+        self._work += _CONTEXT.dps
+        if self._work > _MOST_WORK:
+            raise TooLarge
         if kind == "sym":
             tree = ("num", _coordinate(tree[1], self._point))
         if kind in ("num", "sym"):
