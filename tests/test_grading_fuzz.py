@@ -7,16 +7,20 @@ then but those in `grading_survivors.yaml`, each with its reason.
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
+import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from test_grading import MIRROR, PAIRS, golds
 
-from sage.grading.exact import settle
+from sage.grading.exact import settle, settle_number
 from sage.grading.statements import speaks, stated
 from sage.grading.tidy import tidy
 
@@ -89,7 +93,7 @@ def is_working(answer: str, mutant: str) -> bool:
 @pytest.mark.slow
 def test_no_change_of_a_right_answer_is_right_but_for_those_with_a_reason() -> None:
     statuses: Counter[str] = Counter()
-    survivors = set()
+    survivors: set[tuple[str, str]] = set()
     for gold, answer in right_answers():
         for mutant in mutants(gold, answer):
             status = settle(gold, mutant)
@@ -103,6 +107,68 @@ def test_no_change_of_a_right_answer_is_right_but_for_those_with_a_reason() -> N
     print(statuses)
     assert survivors - explained == set()
     assert sum(statuses.values()) > 30_000
-    assert len(explained) < 200
+    assert len(explained) < 250
     if MIRROR is not None:
         assert explained - survivors == set()
+
+
+SUMS = ["26", r"\boxed{26}", "The answer is 26.", "Answer: **26**", "x=26", "20+6=26"]
+
+
+def test_where_a_number_is_asked_for_only_the_working_may_change() -> None:
+    for answer in SUMS:
+        for mutant in mutants("26", answer):
+            if settle_number("26", mutant) == "correct":
+                assert answer.endswith("=26")
+                assert mutant.endswith("=26")
+
+
+def written(rng: random.Random, depth: int) -> tuple[str, str, Callable[[float], float]]:
+    """A random expression in LaTeX and as a keyboard writes it, and its value at an x above 1."""
+    kind = rng.choice("nnx" if depth == 0 else "+-*/^rfs")
+    if kind == "n":
+        number = rng.randint(2, 20)
+        return str(number), str(number), lambda x: number
+    if kind == "x":
+        return "x", "x", lambda x: x
+    latex, plain, value = written(rng, depth - 1)
+    if kind == "^":
+        power = rng.randint(2, 3)
+        return (
+            rf"\left({latex}\right)^{{{power}}}",
+            f"({plain})^{power}",
+            lambda x: value(x) ** power,
+        )
+    if kind == "r":
+        return (
+            rf"\sqrt{{({latex})^2+1}}",
+            f"sqrt(({plain})**2+1)",
+            lambda x: math.hypot(value(x), 1),
+        )
+    if kind == "f":
+        name = rng.choice(["sin", "cos"])
+        call = getattr(math, name)
+        return rf"\{name}\left({latex}\right)", f"{name}({plain})", lambda x: call(value(x))
+    if kind == "s":
+        return rf"\frac{{{latex}}}{{7\pi}}", f"({plain})/(7*pi)", lambda x: value(x) / 7 / math.pi
+    other_latex, other_plain, other = written(rng, depth - 1)
+    if kind == "/":
+        both = rf"\frac{{{latex}}}{{{other_latex}}}"
+        return both, f"({plain})/({other_plain})", lambda x: value(x) / other(x)
+    sign = {"+": "+", "-": "-", "*": r"\cdot"}[kind]
+    both = rf"\left({latex}\right) {sign} \left({other_latex}\right)"
+    function = {"+": operator.add, "-": operator.sub, "*": operator.mul}[kind]
+    return both, f"({plain}) {kind} ({other_plain})", lambda x: function(value(x), other(x))
+
+
+def test_two_writings_are_equal_and_two_values_are_not() -> None:
+    rng = random.Random(0)
+    expressions = [written(rng, rng.randint(1, 3)) for _ in range(400)]
+    for latex, plain, _ in expressions:
+        assert settle(latex, plain) in ("correct", "unparsed" if "/(0" in plain else "timeout")
+    for (gold, _, value), (_, answer, other) in itertools.pairwise(expressions):
+        try:
+            differ = any(abs(value(x) - other(x)) > 1e-6 for x in (1.37, 2.61, 3.99))
+        except (ZeroDivisionError, OverflowError):
+            continue
+        assert settle(gold, answer) in (("wrong", "timeout") if differ else ("correct",))

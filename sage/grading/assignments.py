@@ -37,7 +37,7 @@ _HEDGE = re.compile(
 )
 _ANY_ROLE = re.compile(rf"\b{_ROLE}s?\b", re.IGNORECASE)
 _GOLD_CLAUSE = re.compile(
-    rf"\s*(?:\([0-9]+\)\s*)?(?:and\s+)?(?P<name>\S.*?)(?:\s*:|\s+is(?:\s+an?)?)?\s+{_ROLE}\s*",
+    rf"\s*(?:\([0-9]+\)\s*)?(?:and\s+)?(?P<name>\S.*?)(?:\s*:|\s+is)?(?:\s+an?)?\s+{_ROLE}\s*",
     re.IGNORECASE,
 )
 _JOINER = re.compile(r"\s+and\s+|,\s*and\s+")

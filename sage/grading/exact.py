@@ -53,6 +53,7 @@ _SIGNS = (
 _WORKING = re.compile(  # 20+6, or x=20+6
     rf"(?:{_SIGNS}|_|(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z]))*(?:=(?:{_SIGNS})*)*"
 )
+_BOXED = re.compile(r"\\f?box(?:ed)? ?\{([^{}]*)\}")
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq)(?![a-zA-Z])")
@@ -84,6 +85,7 @@ def settle_number(gold: str, answer: str) -> Settled:
     said = tidy(answer)
     if speaks(said):
         said = stated(answer) or ""
+    said = _BOXED.sub(r"\1", said)
     left, equals, right = said.rpartition("=")
     is_working = equals and _WORKING.fullmatch(tidy(left)) and not _contradicts_itself(said)
     return settle(gold, right, works_out=False) if verdict != "correct" and is_working else verdict
@@ -238,10 +240,8 @@ def _same_choice(gold: str, answer: str) -> bool | None:
     letter = match["a"] or match["b"]
     if other is not None:
         return letter == (other["a"] or other["b"]) and _settles(match["value"], other["value"])
-    return (
-        (_LETTER.fullmatch(answer) is not None
-        and letter in answer)
-        or _settles(match["value"], answer)
+    return (_LETTER.fullmatch(answer) is not None and letter in answer) or _settles(
+        match["value"], answer
     )
 
 

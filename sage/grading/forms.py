@@ -8,9 +8,9 @@ Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3, y=4`, no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import pairwise
-from math import inf
+from operator import and_, gt, itemgetter, or_
 from typing import Any
 
 from sage.grading.reading import Chain, Tree, Unreadable, read
@@ -20,7 +20,7 @@ from sage.grading.values import (
     is_multiple,
     nodes,
     real_value,
-    renamed,
+    replaced,
     root,
     same_value,
     slope,
@@ -28,24 +28,27 @@ from sage.grading.values import (
 )
 
 Form = tuple[Any, ...]
-Piece = tuple[Number, bool, Number, bool]
-"""An interval: its ends, each with whether it belongs to it."""
+Region = tuple[tuple[Number, ...], tuple[bool, ...]]
+"""A set of reals: ends in order, and whether what is before, at, between and behind them is in it."""
+
+Entry = tuple[str, Tree, Form]
+"""A name as a text and as a tree, and what it is."""
 
 _NOTHING: Form = ("nothing",)  # a contradiction, which is the same as nothing
-_REALS: list[Piece] = [(-inf, False, inf, False)]
+_REALS: Region = ((), (True,))
+_NONE: Region = ((), (False,))
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "!=": "!="}
 
 
 @lru_cache(maxsize=4_096)
 def form_of(text: str) -> Form:
     """What a tidy `text` says; raises Unreadable, or TooLarge where it has to be solved."""
-    chains = read(text)
     groups: list[list[Chain]] = [[]]
-    for chain in chains:
+    for chain in read(text):
         if chain.joint == "or":
             groups.append([])
         groups[-1].append(chain)
-    return _gathered(_distinct([_clauses(group) for group in groups]), "or")
+    return _gathered(_distinct(map(_clauses, groups)), "or")
 
 
 def same_form(gold: Form, answer: Form) -> bool:
@@ -79,21 +82,20 @@ def _clauses(chains: Sequence[Chain]) -> Form:
 
 
 def _clause(chain: Chain) -> Form:
-    relations = set(chain.relations)
-    if not relations:
+    if not chain.relations:
         return _form(chain.sides[0])
-    if relations == {"="}:
-        return _equation(chain.sides)
     if chain.relations == ("in",):
         return _named(chain.sides[0], _form(chain.sides[1]))
-    if relations <= _TURNED.keys():
+    if set(chain.relations) == {"="}:
+        return _equation(chain.sides)
+    if set(chain.relations) <= _TURNED.keys():
         return _order(chain)
     raise Unreadable("relations of several kinds")
 
 
 def _form(tree: Tree) -> Form:
     signs = [node[0] for node in nodes(tree) if node[0] in ("pm", "mp")]
-    if signs and tree[0] != "set":
+    if signs and tree[0] not in ("set", "where"):
         if len(signs) > 1 and "mp" not in signs:
             raise Unreadable("several signs that may differ")
         return ("many", False, tuple(_form(_with_sign(tree, sign)) for sign in (True, False)))
@@ -103,10 +105,10 @@ def _form(tree: Tree) -> Form:
         case "tuple":
             return ("tuple", tree[1], tree[2], tuple(map(_form, tree[3])))
         case "where":
-            (entry,) = _clauses(tree[2])[1]
-            if entry[1] != tree[1]:
+            condition = _clauses(tree[2])
+            if condition[0] != "named" or [entry[1] for entry in condition[1]] != [tree[1]]:
                 raise Unreadable("a condition on another symbol")
-            return entry[2]
+            return condition[1][0][2]
         case "cup" | "cap" | "minus":
             return _operation(tree[0], _form(tree[1]), _form(tree[2]))
         case "literal":
@@ -115,9 +117,13 @@ def _form(tree: Tree) -> Form:
             return ("ratio", tuple(map(_expression, tree[1])))
     if infinity := _infinity(tree):
         return ("infinity", infinity)
-    if any(node[0] == "matrix" for node in nodes(tree)):
+    if _has(tree, "matrix"):
         return ("matrix", _matrix(tree))
     return ("value", _expression(tree))
+
+
+def _has(tree: Tree, kind: str) -> bool:
+    return any(node[0] == kind for node in nodes(tree))
 
 
 def _expression(tree: Tree) -> Tree:
@@ -127,7 +133,7 @@ def _expression(tree: Tree) -> Tree:
 
 
 def _with_sign(tree: Any, upper: bool) -> Any:
-    if isinstance(tree, tuple) and tree:
+    if isinstance(tree, tuple) and tree and not isinstance(tree, Chain):
         if tree[0] in ("pm", "mp"):
             inside = _with_sign(tree[1], upper)
             return inside if (tree[0] == "pm") == upper else ("-", inside)
@@ -141,29 +147,18 @@ def _infinity(tree: Tree) -> int:
 
 
 def _matrix(tree: Tree) -> tuple[tuple[Tree, ...], ...]:
-    """The elements of a matrix, of one times numbers, or of a sum of such."""
+    """The elements of a matrix, or of one times or over numbers."""
     if tree[0] == "matrix":
         return tuple(tuple(map(_expression, row)) for row in tree[1])
-    if tree[0] == "-":
-        return _each(_matrix(tree[1]), lambda element: ("-", element))
-    if tree[0] == "/":
-        return _each(_matrix(tree[1]), lambda element: ("/", element, _expression(tree[2])))
-    parts = [part for part in tree[1] if any(node[0] == "matrix" for node in nodes(part))]
-    if tree[0] == "*" and len(parts) == 1:
-        factors = tuple(_expression(part) for part in tree[1] if part not in parts)
-        return _each(_matrix(parts[0]), lambda element: ("*", (*factors, element)))
-    if tree[0] == "+" and len(parts) == len(tree[1]):
-        matrices = [_matrix(part) for part in parts]
-        if len({(len(m), len(m[0])) for m in matrices}) == 1:
-            rows = (zip(*same_row, strict=True) for same_row in zip(*matrices, strict=True))
-            return tuple(tuple(("+", terms) for terms in row) for row in rows)
-    raise Unreadable("a product of matrices")
-
-
-def _each(
-    rows: Iterable[Iterable[Tree]], change: Callable[[Tree], Tree]
-) -> tuple[tuple[Tree, ...], ...]:
-    return tuple(tuple(map(change, row)) for row in rows)
+    factors = tree[1] if tree[0] == "*" else tree[1:]
+    parts = [part for part in factors if _has(part, "matrix")]
+    if tree[0] not in "-/*" or len(parts) != 1 or (tree[0] == "/" and parts[0] != tree[1]):
+        raise Unreadable("matrices worked out")
+    for factor in factors:
+        if factor != parts[0]:
+            _expression(factor)
+    rows = _matrix(parts[0])
+    return tuple(tuple(replaced(tree, parts[0], element) for element in row) for row in rows)
 
 
 def _flat(forms: Iterable[Form]) -> list[Form]:
@@ -197,11 +192,15 @@ def _named(tree: Tree, form: Form) -> Form:
         if not is_point or len(form[3]) != len(tree[3]):
             raise Unreadable("another number of values than names")
         pairs = zip(tree[3], form[3], strict=True)
-        return ("named", tuple(sorted((repr(name), name, value) for name, value in pairs)))
+        return ("named", _sorted((repr(name), name, value) for name, value in pairs))
     key = _label(tree)
     if key is None:
         raise Unreadable("a value of no name")
     return ("named", ((key, tree, form),))
+
+
+def _sorted(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple(sorted(entries, key=itemgetter(0)))
 
 
 def _equation(sides: tuple[Tree, ...]) -> Form:
@@ -243,11 +242,14 @@ def _gathered(forms: list[Form], joint: str) -> Form:
     if all(len(form[1]) == 1 and form[1][0][0] == first[0] for form in forms):  # x=1, x=2
         values = [form[1][0][2] for form in forms]
         if all(value[0] == "region" for value in values):
-            return ("named", ((*first[:2], _combined(values, joint)),))
+            region = reduce(_either if joint == "or" else _common, [value[1] for value in values])
+            if region == _NONE and joint == ",":  # `x<1, x>3` may mean either
+                raise Unreadable("conditions that exclude each other")
+            return ("named", ((*first[:2], ("region", region)),))
         return ("named", ((*first[:2], ("many", False, tuple(_flat(values)))),))
     keys = [entry[0] for form in forms for entry in form[1]]
     if joint != "or" and len(set(keys)) == len(keys):  # x=1, y=2
-        return ("named", tuple(sorted(entry for form in forms for entry in form[1])))
+        return ("named", _sorted(entry for form in forms for entry in form[1]))
     size = len(set(keys))
     if joint != "or" and all(len(form[1]) == 1 for form in forms) and len(forms) % size == 0:
         parts = [forms[i : i + size] for i in range(0, len(forms), size)]  # x=1, y=2, x=3, y=4
@@ -280,12 +282,9 @@ def _order(chain: Chain) -> Form:
     pairs = list(zip(pairwise(chain.sides), chain.relations, strict=True))
     if len(names) == 1:
         (name,) = names
-        pieces: list[Piece] | None = _REALS
-        for (left, right), relation in pairs:
-            part = _solved(left, relation, right, name)
-            pieces = None if part is None or pieces is None else _common(pieces, part)
-        if pieces is not None:
-            return _named(("sym", name), ("region", pieces))
+        solved = [_solved(left, relation, right, name) for (left, right), relation in pairs]
+        if None not in solved:
+            return _named(("sym", name), ("region", reduce(_common, solved, _REALS)))  # type: ignore[arg-type]
     differences = []
     for (left, right), relation in pairs:
         if relation in (">", ">="):
@@ -296,18 +295,18 @@ def _order(chain: Chain) -> Form:
     return ("order", tuple(differences))
 
 
-def _solved(left: Tree, relation: str, right: Tree, name: str) -> list[Piece] | None:
+def _solved(left: Tree, relation: str, right: Tree, name: str) -> Region | None:
     """For which values of a symbol a linear inequality, or one of `|x|`, holds; None for others."""
     if symbols(right) and not symbols(left):
         left, right, relation = right, left, _TURNED[relation]
     if infinity := _infinity(right):
-        return _REALS if relation in "<=>=" and (infinity > 0) == (relation[0] == "<") else None
+        return _REALS if (infinity > 0) == (relation[0] == "<") and relation != "!=" else None
     if left[:2] == ("call", "abs") and not symbols(right) and relation != "!=":
         below = _solved(left[2][0], relation, right, name)
         above = _solved(left[2][0], _TURNED[relation], ("-", right), name)
         if below is None or above is None:
             return None
-        return _common(below, above) if relation[0] == "<" else _union(below + above)
+        return _common(below, above) if relation[0] == "<" else _either(below, above)
     difference = ("+", (_expression(left), ("-", _expression(right))))
     steepness = slope(difference, name)
     if steepness is None:
@@ -316,111 +315,90 @@ def _solved(left: Tree, relation: str, right: Tree, name: str) -> list[Piece] | 
     if end is None or direction is None:
         return None
     if relation == "!=":
-        return [(-inf, False, end, False), (end, False, inf, False)]
-    is_closed = relation.endswith("=")
-    if (relation[0] == "<") == (direction > 0):
-        return [(-inf, False, end, is_closed)]
-    return [(end, is_closed, inf, False)]
+        return (end,), (True, False, True)
+    is_below = (relation[0] == "<") == (direction > 0)
+    return (end,), (is_below, relation.endswith("="), not is_below)
 
 
-def _pieces(form: Form) -> list[Piece] | None:
-    """A set of reals as intervals; None for anything else."""
+def _region(form: Form) -> Region | None:
+    """A set of reals, also of one or of some; None for anything else."""
     if form[0] == "region":
-        return list(form[1])
+        region: Region = form[1]
+        return region
     if form[0] in ("many", "value"):
-        points = [
-            real_value(item[1]) if item[0] == "value" else None
-            for item in (form[2] if form[0] == "many" else [form])
-        ]
-        return None if None in points else _union([(p, True, p, True) for p in points])
+        items = form[2] if form[0] == "many" else (form,)
+        points = [real_value(item[1]) if item[0] == "value" else None for item in items]
+        if None in points:
+            return None
+        return reduce(_either, [((point,), (False, True, False)) for point in points], _NONE)
     if form[0] != "tuple" or len(form[3]) != 2:
         return None
-    ends = [
-        item[1] * inf
-        if item[0] == "infinity"
-        else real_value(item[1])
-        if item[0] == "value"
-        else None
-        for item in form[3]
-    ]
-    if None in ends or not ends[0] < ends[1]:
+    (low, high), (opening, closing) = form[3], form[1:3]
+    above = _half(low, (False, opening == "[", True), ("infinity", -1))
+    below = _half(high, (True, closing == "]", False), ("infinity", 1))
+    if (
+        above is None
+        or below is None
+        or not all(low < high for low in above[0] for high in below[0])
+    ):
         return None
-    return [(ends[0], form[1] == "[", ends[1], form[2] == "]")]
+    return _common(above, below)
+
+
+def _half(end: Form, flags: tuple[bool, ...], endless: Form) -> Region | None:
+    """The reals on one side of an end, or all."""
+    value = real_value(end[1]) if end[0] == "value" else None
+    if end == endless and not flags[1]:
+        return _REALS
+    return None if value is None else ((value,), flags)
 
 
 def _operation(name: str, left: Form, right: Form) -> Form:
-    pieces, others = _pieces(left), _pieces(right)
-    if pieces is None or others is None:
+    one, other = _region(left), _region(right)
+    if one is None or other is None:
         return ("sets", name, left, right)
-    if name == "minus":
-        return ("region", _common(pieces, _others(others)))
-    return ("region", _common(pieces, others) if name == "cap" else _union(pieces + others))
+    change = {"cup": or_, "cap": and_, "minus": gt}[name]  # True is more than False
+    return ("region", _changed(one, other, change))
 
 
-def _combined(regions: list[Form], joint: str) -> Form:
-    pieces = list(regions[0][1])
-    for region in regions[1:]:
-        pieces = _union(pieces + region[1]) if joint == "or" else _common(pieces, region[1])
-    if not pieces and joint == ",":  # `x<1, x>3` may mean either
-        raise Unreadable("conditions that exclude each other")
-    return ("region", pieces)
+def _changed(one: Region, other: Region, change: Callable[[bool, bool], Any]) -> Region:
+    """The reals for which `change` of their being in one and in the other holds."""
+    ends: list[Number] = []
+    flags = [bool(change(one[1][0], other[1][0]))]
+    for end in sorted(one[0] + other[0]):
+        if not ends or not _equal(ends[-1], end):
+            ends.append(end)
+            flags += [
+                bool(change(_holds(one, end, is_behind), _holds(other, end, is_behind)))
+                for is_behind in (False, True)
+            ]
+    for place in reversed(range(len(ends))):
+        if len(set(flags[2 * place : 2 * place + 3])) == 1:
+            del ends[place], flags[2 * place : 2 * place + 2]
+    return tuple(ends), tuple(flags)
+
+
+def _holds(region: Region, value: Number, is_behind: bool) -> bool:
+    """Whether a number, or what follows right behind it, is in a set of reals."""
+    ends, flags = region
+    for place, end in enumerate(ends):
+        if _equal(value, end):
+            return flags[2 * place + 1 + is_behind]
+        if value < end:
+            return flags[2 * place]
+    return flags[-1]
+
+
+def _either(one: Region, other: Region) -> Region:
+    return _changed(one, other, or_)
+
+
+def _common(one: Region, other: Region) -> Region:
+    return _changed(one, other, and_)
 
 
 def _equal(one: Number, other: Number) -> bool:
-    return bool(
-        one == other or abs(one - other) <= min(max(abs(one), 1), max(abs(other), 1)) * 1e-30
-    )
-
-
-def _union(pieces: list[Piece]) -> list[Piece]:
-    """The same reals in intervals that are apart, in order."""
-    found: list[Piece] = []
-    for low, has_low, high, has_high in sorted(pieces, key=lambda piece: (piece[0], not piece[1])):
-        if found:
-            start, has_start, end, has_end = found[-1]
-            if (_equal(low, end) and (has_low or has_end)) or (low < end and not _equal(low, end)):
-                if _equal(low, start):
-                    has_start = has_start or has_low
-                if _equal(high, end):
-                    has_end = has_end or has_high
-                elif high > end:
-                    end, has_end = high, has_high
-                found[-1] = (start, has_start, end, has_end)
-                continue
-        found.append((low, has_low, high, has_high))
-    return found
-
-
-def _others(pieces: list[Piece]) -> list[Piece]:
-    """All other reals."""
-    found, low, has_low = [], -inf, False
-    for start, has_start, end, has_end in pieces:
-        found.append((low, has_low, start, not has_start))
-        low, has_low = end, not has_end
-    return [p for p in [*found, (low, has_low, inf, False)] if _is_piece(p)]
-
-
-def _common(pieces: list[Piece], others: list[Piece]) -> list[Piece]:
-    found = []
-    for low, has_low, high, has_high in pieces:
-        for start, has_start, end, has_end in others:
-            if _equal(low, start):
-                left, has_left = low, has_low and has_start
-            else:
-                left, has_left = (low, has_low) if low > start else (start, has_start)
-            if _equal(high, end):
-                right, has_right = high, has_high and has_end
-            else:
-                right, has_right = (high, has_high) if high < end else (end, has_end)
-            found.append((left, has_left, right, has_right))
-    return _union([piece for piece in found if _is_piece(piece)])
-
-
-def _is_piece(piece: Piece) -> bool:
-    low, has_low, high, has_high = piece
-    if low in (inf, -inf) or high in (inf, -inf) or not _equal(low, high):
-        return bool(low < high)
-    return has_low and has_high
+    return bool(abs(one - other) <= min(max(abs(one), 1), max(abs(other), 1)) * 1e-30)
 
 
 # Comparing forms
@@ -448,8 +426,8 @@ def _same(gold: Form, answer: Form) -> bool:
         ]
         return all(side[0] in KINDS for side in sides) and same_value(*sides)
     if "region" in kinds:
-        pieces, others = _pieces(gold), _pieces(answer)
-        return pieces is not None and others is not None and _same_pieces(pieces, others)
+        one, other = _region(gold), _region(answer)
+        return one is not None and other is not None and _same_regions(one, other)
     return False
 
 
@@ -508,7 +486,7 @@ def _with_constant_of(gold: Tree, answer: Tree) -> Tree:
     if len(mine) == len(theirs) == 1 and mine != theirs:
         (name,), (other,) = mine, theirs
         if slope(gold, name) and slope(answer, other):
-            return renamed(answer, other, name)
+            return replaced(answer, ("sym", other), ("sym", name))
     return answer
 
 
@@ -523,7 +501,7 @@ def _same_items(gold: Form, answer: Form) -> bool:
     return len(mine) == len(theirs) and _matched(mine, theirs, _same)
 
 
-def _distinct(forms: list[Form]) -> list[Form]:
+def _distinct(forms: Iterable[Form]) -> list[Form]:
     found: list[Form] = []
     for form in forms:
         if not any(_same(form, other) for other in found):
@@ -542,11 +520,8 @@ def _matched(mine: list[Any], theirs: list[Any], same: Callable[[Any, Any], bool
     return not left
 
 
-def _same_pieces(pieces: list[Piece], others: list[Piece]) -> bool:
-    return len(pieces) == len(others) and all(
-        _equal(a[0], b[0]) and _equal(a[2], b[2]) and (a[1], a[3]) == (b[1], b[3])
-        for a, b in zip(pieces, others, strict=True)
-    )
+def _same_regions(one: Region, other: Region) -> bool:
+    return one[1] == other[1] and all(map(_equal, one[0], other[0]))
 
 
 def _same_order(gold: Form, answer: Form) -> bool:
@@ -577,7 +552,7 @@ _SAME: dict[str, Callable[[Form, Form], bool]] = {
     "literal": lambda gold, answer: gold == answer,
     "many": _same_items,
     "tuple": lambda gold, answer: gold[1:3] == answer[1:3] and _each_same(gold[3], answer[3]),
-    "region": lambda gold, answer: _same_pieces(gold[1], answer[1]),
+    "region": lambda gold, answer: _same_regions(gold[1], answer[1]),
     "matrix": lambda gold, answer: (
         [len(row) for row in gold[1]] == [len(row) for row in answer[1]]
         and all(

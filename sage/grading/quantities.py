@@ -194,6 +194,7 @@ _NO_UNITS = (
         "sec csc log exp max gcd lcm mod each other others both either neither all any none some"
     )
 )
+_NAMED_UNIT = re.compile(r"(?P<name>/|[^\W\d_]+(?:\.[a-z])?|[%¢€£¥]|'{1,2})(?:\^-?[0-9])?")
 _CONNECTING = vocabulary("/ of in a")
 _WORDED = r"\\(?:text(?:normal|rm)?|mathrm|mbox) ?\{[^{}]*\}"
 _EXPONENT = r"(?: ?\^ ?(?:\{ ?-?[0-9] ?\}|[0-9]))?"
@@ -311,19 +312,15 @@ def split_unit(text: str) -> tuple[str, str | None]:
 
 def _is_unit(unit: str) -> bool:
     """Whether it is known, or names what is counted: no lone letter, nothing that limits a number."""
-    words = [word.partition("^")[0] for word in unit.split()]
-    if (
-        not words
-        or words[0] in _CONNECTING - _UNITS.keys()
-        or _NO_UNITS.intersection(map(str.lower, words))
-    ):
+    parts = [_NAMED_UNIT.fullmatch(part) for part in unit.split()]
+    words = [part["name"] for part in parts if part]
+    if None in parts or not words or words[0] in _CONNECTING - _UNITS.keys():
+        return False
+    if _NO_UNITS.intersection(map(str.lower, words)) or any(map(is_numeral, words)):
         return False
     if {"c", "f"}.intersection(words) and words[0] != "degree":
         return False
-    return not any(map(is_numeral, words)) and all(
-        word in _UNITS or word in _CONNECTING or (len(word) > 2 and word.isalpha())
-        for word in words
-    )
+    return all(word in _UNITS or word in _CONNECTING or len(word) > 2 for word in words)
 
 
 def _unit_name(text: str) -> str:

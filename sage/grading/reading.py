@@ -9,11 +9,12 @@ it is tidy (`sage.grading.tidy`) and of bounded length; brackets nest no deeper 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from sage.grading.quantities import ENDLESS, endless_number, plain_number
+from sage.grading.quantities import ENDLESS, endless_number, plain_number, vocabulary
 from sage.grading.statements import is_word
 
 Tree = tuple[Any, ...]
@@ -33,51 +34,57 @@ class Chain(NamedTuple):
 
 
 _DEEPEST = 40
-
-_CIRCULAR, _HYPERBOLIC = ("sin", "cos", "tan", "cot", "sec", "csc"), ("sinh", "cosh", "tanh")
-FUNCTIONS = {
-    *_CIRCULAR,
-    *_HYPERBOLIC,
-    *("arc" + name for name in (*_CIRCULAR, *_HYPERBOLIC)),
-    *("exp", "ln", "log", "max", "min", "gcd", "lcm", "abs", "floor", "ceil", "sqrt", "cbrt"),
+_CIRCULAR, _HYPERBOLIC = vocabulary("sin cos tan cot sec csc"), vocabulary("sinh cosh tanh")
+_FUNCTIONS = {
+    *(prefix + name for name in _CIRCULAR | _HYPERBOLIC for prefix in ("", "arc")),
+    *vocabulary("exp ln log max min gcd lcm abs floor ceil sqrt cbrt"),
 }
 _OTHER_NAMES = {
-    **{"a" + name: "arc" + name for name in (*_CIRCULAR, *_HYPERBOLIC)},
+    **{"a" + name: "arc" + name for name in _CIRCULAR | _HYPERBOLIC},
     **{"ar" + name: "arc" + name for name in _HYPERBOLIC},
     **{"Abs": "abs", "infinity": "infty", "inf": "infty"},
 }
-_GREEK = set(
-    ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa", "lambda", "mu", "nu", "xi", "omicron", "rho", "varrho", "sigma", "varsigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega", "hbar", "ell"]
+_GREEK = vocabulary(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi "
+    "omicron rho varrho sigma varsigma tau upsilon phi varphi chi psi omega hbar ell "
+    "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
 )
 _CONSTANTS: dict[str, Tree] = {
     **{"pi": ("pi",), "infty": ("inf",), "emptyset": ("set", ()), "imath": ("i",)},
-    **{"R": ("literal", "R"), "mathbb": ("literal",)},
+    "R": ("literal", "R"),
 }
-_NAMES = FUNCTIONS | _GREEK | _CONSTANTS.keys()
-_PLAIN_NAMES = {"pi"} | {n for n in _NAMES if len(n) > 2 and n not in ("mathbb", "imath")} | {"ln"}
-_WORDS = {"no", "or", "if", "is", "of", "to", "so", "be", "do", "any", "all", "for", "but"}
+_NAMES = _FUNCTIONS | _GREEK | _CONSTANTS.keys()
+_PLAIN_NAMES = {"pi", "ln"} | {name for name in _NAMES - {"imath"} if len(name) > 2}
+_NO_PRODUCTS = vocabulary("no or if is of to so be do")
 _RELATIONS = {
     **{"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!="},
     **{r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\in": "in"},
     **{r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", r"\ne": "!=", r"\neq": "!="},
 }
-_TIMES = {"*", r"\cdot", r"\times", r"\ast"}
-_OVER = {"/", r"\div"}
+_TIMES, _OVER = {"*", r"\cdot", r"\times", r"\ast"}, {"/", r"\div"}
 _SIGNS = {"+": "+", "-": "-", r"\pm": "pm", r"\mp": "mp"}
-_SET_OPERATIONS = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus", r"\backslash": "minus"}
+_SETS = {r"\cup": "cup", r"\cap": "cap", r"\setminus": "minus", r"\backslash": "minus"}
 _JOINTS = {
     **{",": ",", ";": ",", r"\quad": ",", r"\qquad": ",", "and": "and", "or": "or"},
     **{r"\land": "and", r"\wedge": "and", r"\lor": "or", r"\vee": "or"},
 }
 _CLOSING = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle"}
-_VECTORS = {"vec", "mathbf", "boldsymbol", "overrightarrow"}
-_MARKS = _VECTORS | {
-    *("hat", "widehat"),
-    *("bar", "overline", "tilde", "widetilde", "dot", "ddot", "mathcal", "mathscr", "angle"),
-    "triangle",
+_ENDS = {*_CLOSING.values(), "stop", "end"}
+_AROUND = {
+    **{"|": ("|", "abs"), r"\lvert": (r"\rvert", "abs")},
+    **{r"\lfloor": (r"\rfloor", "floor"), r"\lceil": (r"\rceil", "ceil")},
 }
-_MATRICES = {"pmatrix", "bmatrix", "matrix", "array", "smallmatrix"}
-_SYSTEMS = {"cases", "aligned", "align", "align*", "array", "gathered"}
+_VECTORS = vocabulary(r"\vec \mathbf \boldsymbol \overrightarrow")
+_MARKS = _VECTORS | vocabulary(
+    r"\hat \widehat \bar \overline \tilde \widetilde \dot \ddot \mathcal \mathscr \angle \triangle"
+)
+_BEGINNING = (
+    _MARKS
+    | _AROUND.keys()
+    | vocabulary(r"number endless letter name begin ( [ { \frac \binom \boxed \mathbb")
+)
+_MATRICES = vocabulary("pmatrix bmatrix matrix array smallmatrix")
+_SYSTEMS = vocabulary("cases aligned align align* array gathered")
 
 _WORDED = r"\\(?:text(?:normal|bf|it|rm|sf|tt)?|math(?:rm|sf|it|tt)|mbox|operatorname\*?) ?"
 _DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
@@ -92,9 +99,12 @@ _TOKENS = [
     re.compile(rf"(?P<endless>{ENDLESS})|(?P<number>{number}{_EXPONENT}){_OTHERS}")
     for number in (rf"(?:{_GROUPED}|{_DECIMAL})", _DECIMAL)
 ]
-_DERIVATIVE = re.compile(
-    r"(?P<d>d|\\partial)(?:\^\{?[0-9]\}?)?(?:\\?[a-zA-Z].*)? by (?P=d)\\?[a-zA-Z]+(?:_.+)?(?:\^\{?[0-9]\}?)?"
+_DERIVATIVE = re.compile(  # of y by x
+    r"(?P<d>d|\\partial)(?:\^\{?[0-9]\}?)?(?:\\?[a-zA-Z].*)?"
+    r" by (?P=d)\\?[a-zA-Z]+(?:_.+)?(?:\^\{?[0-9]\}?)?"
 )
+_HUNDRED, _HALF_TURN = ("num", Fraction(100)), ("num", Fraction(180))
+_MINUS_ONE = ("-", ("num", Fraction(1)))
 
 
 @lru_cache(maxsize=4_096)
@@ -136,7 +146,7 @@ def _run(run: str) -> list[tuple[str, str]]:
         return [("name", run)]
     if len(run) > 2 and run.isupper():
         return [("letter", run)]
-    if len(run) > 3 or run.lower() in _WORDS or (len(run) == 3 and is_word(run)):
+    if len(run) > 3 or run.lower() in _NO_PRODUCTS or (len(run) == 3 and is_word(run)):
         raise Unreadable(run)
     return [("letter", letter) for letter in run]
 
@@ -146,16 +156,17 @@ def _worded(text: str) -> list[tuple[str, str]]:
     said = text.strip(" ,")
     if said and not (said.isalnum() and said.isascii() and not said[0].isdigit()):
         raise Unreadable(text)
-    if len(said) > 1 and said not in FUNCTIONS | {"and", "or"}:
+    if len(said) > 1 and said not in _FUNCTIONS | {"and", "or"}:
         return [("letter", said)]
     return _run(said) if said else []
 
 
 class _Reader:
-    """Reads tokens from left to right."""
+    """Reads tokens from left to right, what stands in brackets once."""
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self._tokens, self._at, self._depth, self._bars = tokens, 0, 0, 0
+        self._known: dict[int, tuple[Tree, int]] = {}
 
     @property
     def _next(self) -> str:
@@ -164,20 +175,18 @@ class _Reader:
         return text if kind == "sign" else kind
 
     def _take(self) -> str:
+        self._require(self._next != "stop")
         self._at += 1
         return self._tokens[self._at - 1][1]
 
-    def _skip(self, sign: str) -> bool:
-        found = self._tokens[self._at] == ("sign", sign)
-        self._at += found
-        return found
+    def _skip(self, *signs: str) -> bool:
+        is_there = self._next in signs and self._tokens[self._at][0] == "sign"
+        self._at += is_there
+        return is_there
 
-    def _expect(self, sign: str) -> None:
-        if not self._skip(sign):
-            self._fail()
-
-    def _fail(self) -> NoReturn:
-        raise Unreadable(self._tokens[self._at][1] or "the end")
+    def _require(self, condition: object) -> None:
+        if not condition:
+            raise Unreadable(self._tokens[self._at][1] or "the end")
 
     def statement(self) -> tuple[Chain, ...]:
         """All of it, to the last token."""
@@ -186,22 +195,20 @@ class _Reader:
         kind, name = self._tokens[self._at]
         is_system = kind == "begin" and name in _SYSTEMS and (name != "array" or is_braced)
         self._at += is_system
-        chains = [self._chain(",")]
-        while joint := self._joint(is_system):
-            if self._next not in ("stop", "end"):
-                chains.append(self._chain(joint))
-        if is_system and (self._next != "end" or self._take() != name):
-            self._fail()
-        if self._next != "stop":
-            self._fail()
-        return tuple(chains)
+        chains = self._chains(is_system)
+        self._require(not is_system or (self._next == "end" and self._take() == name))
+        self._require(self._next == "stop")
+        return chains
 
-    def _joint(self, is_system: bool) -> str:
-        found = ""
+    def _chains(self, is_system: bool = False) -> tuple[Chain, ...]:
+        chains, joint = [self._chain(",")], ""
         while self._next in _JOINTS or (is_system and self._next == "\\\\"):
             said = _JOINTS.get(self._take(), ",")
-            found = found if said == "," and found else said
-        return found
+            joint = joint if said == "," and joint else said
+            if self._next not in _ENDS | _JOINTS.keys() | {"\\\\"}:
+                chains.append(self._chain(joint))
+                joint = ""
+        return tuple(chains)
 
     def _chain(self, joint: str) -> Chain:
         sides: list[Tree] = []
@@ -222,8 +229,8 @@ class _Reader:
 
     def _set(self) -> Tree:
         tree = self._sum()
-        while self._next in _SET_OPERATIONS:
-            tree = (_SET_OPERATIONS[self._take()], tree, self._sum())
+        while self._next in _SETS:
+            tree = (_SETS[self._take()], tree, self._sum())
         return tree
 
     def _sum(self) -> Tree:
@@ -241,8 +248,7 @@ class _Reader:
         is_open = False  # behind `a/b`, where a factor without a sign may belong below or above
         while True:
             if self._next in _TIMES:
-                sign = self._take()
-                right = self._signed_power()
+                sign, right = self._take(), self._signed(self._power)
                 if sign == r"\times" and _is_vector(factors[-1]) and _is_vector(right):
                     factors[-1] = ("opaque", "times", (factors[-1], right))
                 else:
@@ -250,112 +256,100 @@ class _Reader:
                 is_open = False
             elif self._next in _OVER:
                 self._take()
-                left = factors[0] if len(factors) == 1 else ("*", tuple(factors))
-                right = self._signed_power()
+                left, right = _times(factors), self._signed(self._power)
                 is_open = not left[0] == right[0] == "num"
                 factors = [("/", left, right)]
             elif self._begins_factor():
                 is_number = self._next in ("number", "endless")
-                if is_open or (is_number and factors[-1] != ("pi",)):
-                    self._fail()
+                self._require(not is_open and (not is_number or factors[-1] == ("pi",)))
                 factors.append(self._power())
             else:
-                return factors[0] if len(factors) == 1 else ("*", tuple(factors))
-
-    def _signed_power(self) -> Tree:
-        is_negative = self._skip("-")
-        return ("-", self._power()) if is_negative else self._power()
+                return _times(factors)
 
     def _begins_factor(self) -> bool:
-        following = self._next
-        return (
-            following in ("number", "endless", "letter", "name", "begin", "(", "[", "{")
-            or following in (r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\lvert", r"\boxed")
-            or (following[:1] == "\\" and following[1:] in _MARKS)
-            or (following == "|" and not self._bars)
-        )
+        return self._next in _BEGINNING and not (self._next == "|" and self._bars)
+
+    def _signed(self, read_on: Callable[[], Tree]) -> Tree:
+        is_negative = self._skip("-")
+        return ("-", read_on()) if is_negative else read_on()
 
     def _power(self) -> Tree:
         tree = self._primary()
         if self._skip("!"):
             tree = ("call", "factorial", (tree,))
-        if self._skip("%") or self._skip(r"\%"):
-            tree = ("/", tree, ("num", Fraction(100)))
+        if self._skip("%", r"\%"):
+            tree = ("/", tree, _HUNDRED)
         if self._skip("^"):
             if self._skip(r"\circ"):
-                return ("/", ("*", (tree, ("pi",))), ("num", Fraction(180)))
+                return ("/", ("*", (tree, ("pi",))), _HALF_TURN)
             tree = ("^", tree, self._exponent())
         return tree
 
     def _exponent(self) -> Tree:
-        if is_negative := self._next in ("+", "-"):
-            is_negative = self._take() == "-"
+        self._skip("+")
+        return self._signed(self._unsigned_exponent)
+
+    def _unsigned_exponent(self) -> Tree:
         tree = self._primary(calls=False)
-        if self._skip("^"):
-            tree = ("^", tree, self._exponent())
-        return ("-", tree) if is_negative else tree
+        return ("^", tree, self._exponent()) if self._skip("^") else tree
 
     def _primary(self, calls: bool = True) -> Tree:
         """The smallest thing that stands by itself; `f(x)` is one if `calls`."""
+        start = self._at
+        if start in self._known:
+            tree, self._at = self._known[start]
+            return tree
         self._depth += 1
-        if self._depth > _DEEPEST:
-            self._fail()
-        tree = self._unbounded_primary(calls)
+        self._require(self._depth <= _DEEPEST)
+        kind, text = self._tokens[self._at][0], self._take()
+        if kind == "number":
+            tree = self._number(text)
+        elif kind == "endless":
+            number = endless_number(text)
+            self._require(number)
+            tree = ("num", number)
+        elif kind == "begin":
+            tree = self._matrix(text)
+        elif kind == "letter" or text in _GREEK:
+            tree = self._symbol(text, calls)
+        elif kind == "name":
+            tree = _CONSTANTS.get(text) or self._function(text, calls)
+            self._require(text not in _CONSTANTS or self._next != "_")
+        else:
+            tree = self._signed_thing(text, calls)
+            self._known[start] = tree, self._at
         self._depth -= 1
         return tree
 
-    def _unbounded_primary(self, calls: bool) -> Tree:
-        kind, text = self._tokens[self._at]
-        if kind == "number":
-            return self._number()
-        if kind == "endless":
-            return ("num", endless_number(self._take()) or self._fail())
-        if kind == "begin":
-            return self._matrix()
-        if kind == "letter" or (kind == "name" and text in _GREEK):
-            return self._symbol(self._take(), calls)
-        if kind == "name" and text in FUNCTIONS:
-            return self._function(self._take(), calls)
-        if kind == "name":
-            return self._constant(self._take())
-        if kind != "sign":
-            self._fail()
-        if text in _CLOSING:
-            return self._bracket()
-        self._at += 1
-        if text == "{":
+    def _signed_thing(self, sign: str, calls: bool) -> Tree:
+        """What begins with a bracket or a command."""
+        if sign in _CLOSING:
+            return self._bracket(sign)
+        if sign == "{":
             return self._braces()
-        if text == r"\frac":
+        if sign == r"\frac":
             return self._fraction()
-        if text == r"\boxed":
-            return self._argument()
-        if text == r"\binom":
+        if sign == r"\binom":
             return ("call", "binom", (self._argument(), self._argument()))
-        for opening, closing, name in (
-            ("|", "|", "abs"),
-            (r"\lvert", r"\rvert", "abs"),
-            (r"\lfloor", r"\rfloor", "floor"),
-            (r"\lceil", r"\rceil", "ceil"),
-        ):
-            if text == opening:
-                self._bars += 1
-                inside = self._sum()
-                self._expect(closing)
-                self._bars -= 1
-                return ("call", name, (inside,))
-        if text[:1] == "\\" and text[1:] in _MARKS:
-            return self._marked(text[1:], calls)
-        self._at -= 1
-        self._fail()
+        if sign == r"\boxed":
+            return self._argument()
+        if sign == r"\mathbb":
+            return ("literal", self._raw())
+        if sign in _MARKS:
+            return self._marked(sign, calls)
+        self._require(sign in _AROUND)
+        closing, name = _AROUND[sign]
+        self._bars += 1
+        inside = self._sum()
+        self._require(self._skip(closing))
+        self._bars -= 1
+        return ("call", name, (inside,))
 
-    def _number(self) -> Tree:
-        text = self._take()
+    def _number(self, text: str) -> Tree:
+        self._require(self._next != "_")  # a numeral in another base
         number = plain_number(text)
-        if self._next == "_":
-            self._fail()  # a numeral in another base
         if text.isdigit() and self._next == r"\frac":  # 3\frac{1}{2}
-            start = self._at
-            part = self._unbounded_primary(calls=False)
+            start, part = self._at, self._primary()
             if part[0] == "/" and part[1][0] == part[2][0] == "num" and part[2][1]:
                 return ("num", number + part[1][1] / part[2][1])
             self._at = start
@@ -364,118 +358,84 @@ class _Reader:
     def _argument(self) -> Tree:
         """The argument of a command: in braces, or one digit, letter or command."""
         kind, text = self._tokens[self._at]
-        if kind == "number":
-            if not text.isdigit():
-                self._fail()
+        if kind != "number":
+            return self._primary(calls=False)
+        self._require(text.isdigit())
+        if len(text) > 1:
+            self._tokens[self._at] = (kind, text[1:])
+        else:
             self._at += 1
-            if len(text) > 1:
-                self._at -= 1
-                self._tokens[self._at] = ("number", text[1:])
-            return ("num", Fraction(text[0]))
-        return self._primary(calls=False)
+        return ("num", Fraction(text[0]))
 
     def _fraction(self) -> Tree:
         start = self._at
         top, below = self._argument(), self._argument()
-        parts = self._written(start, self._at).removeprefix("{").removesuffix("}").split("}{")
-        if len(parts) == 2 and _DERIVATIVE.fullmatch(" by ".join(parts)):
-            return self._symbol(" by ".join(parts), calls=False)
-        return ("/", top, below)
+        written = self._written(start, self._at).removeprefix("{").removesuffix("}")
+        name = written.replace("}{", " by ", 1)
+        return ("sym", name) if _DERIVATIVE.fullmatch(name) else ("/", top, below)
 
     def _written(self, start: int, end: int) -> str:
-        return "".join(
-            "\\" + text if kind == "name" else text for kind, text in self._tokens[start:end]
-        )
+        return "".join("\\" * (kind == "name") + text for kind, text in self._tokens[start:end])
 
     def _braces(self) -> Tree:
-        if self._skip("}"):
-            return ("set", ())
-        items = [self._set()]
-        if self._skip(r"\choose"):
-            items = [("call", "binom", (items[0], self._set()))]
-        is_set = self._next == ","
-        while self._skip(","):
-            items.append(self._set())
-        self._expect("}")
-        return ("set", tuple(items)) if is_set else items[0]
-
-    def _bracket(self) -> Tree:
-        opening = self._take()
         items: list[Tree] = []
-        if opening == r"\{":
-            self._bars += 1
-        while self._next not in _CLOSING.values():
-            if items and not (self._skip(",") or self._skip(";")):
-                break
+        while not self._skip("}"):
+            self._require(not items or self._skip(","))
             items.append(self._set())
-        if opening == r"\{":
-            self._bars -= 1
-            if len(items) == 1 and self._next in (":", "|", r"\mid", r"\in"):
-                return self._builder(items[0])
-        if self._next not in _CLOSING.values():
-            self._fail()
+            if self._skip(r"\choose"):
+                items = [("call", "binom", (items[0], self._set()))]
+        return items[0] if len(items) == 1 else ("set", tuple(items))
+
+    def _bracket(self, opening: str) -> Tree:
+        is_set = opening == r"\{"
+        items: list[Tree] = []
+        self._bars += is_set  # a bar ends the first part of `{x | x>2}`
+        while self._next not in _ENDS and (not items or self._skip(",", ";")):
+            items.append(self._set())
+        self._bars -= is_set
+        if is_set and len(items) == 1 and self._next in (":", "|", r"\mid", r"\in"):
+            return self._builder(items[0])
         closing = self._take()
-        if (opening == r"\{") != (closing == r"\}"):
-            self._fail()
-        if opening == r"\{":
+        self._require(closing in _CLOSING.values() and is_set == (closing == r"\}"))
+        if is_set:
             return ("set", tuple(items))
         if len(items) == 1 and closing == _CLOSING[opening]:
             return items[0]
-        marks = [{r"\langle": "(", r"\rangle": ")"}.get(mark, mark) for mark in (opening, closing)]
-        if not items or (len(items) != 2 and tuple(marks) not in _CLOSING.items()):
-            self._fail()
-        return ("tuple", *marks, tuple(items))
+        opening, closing = opening.replace(r"\langle", "("), closing.replace(r"\rangle", ")")
+        self._require(len(items) == 2 or (len(items) > 2 and closing == _CLOSING[opening]))
+        return ("tuple", opening, closing, tuple(items))
 
     def _builder(self, symbol: Tree) -> Tree:
         r"""`{x : x>2}` behind its first symbol."""
-        if self._skip(r"\in") and self._set() != ("literal", "R"):
-            self._fail()
-        if not (self._skip(":") or self._skip("|") or self._skip(r"\mid")):
-            self._fail()
-        chains = [self._chain(",")]
-        while joint := self._joint(False):
-            chains.append(self._chain(joint))
-        self._expect(r"\}")
-        return ("where", symbol, tuple(chains))
+        self._require(not self._skip(r"\in") or self._set() == ("literal", "R"))
+        self._require(self._skip(":", "|", r"\mid"))
+        chains = self._chains()
+        self._require(self._skip(r"\}"))
+        return ("where", symbol, chains)
 
-    def _matrix(self) -> Tree:
-        name = self._take()
-        if name not in _MATRICES:
-            self._fail()
+    def _matrix(self, name: str) -> Tree:
+        self._require(name in _MATRICES)
         rows: list[list[Tree]] = [[]]
         while True:
             rows[-1].append(self._sum())
-            if self._skip("\\\\"):
-                if self._next == "end":
-                    break
+            if self._skip("\\\\") and self._next != "end":
                 rows.append([])
             elif not self._skip("&"):
                 break
-        if self._next != "end" or self._take() != name or len({len(row) for row in rows}) > 1:
-            self._fail()
+        self._require(self._next == "end" and self._take() == name)
+        self._require(len({len(row) for row in rows}) == 1)
         return ("matrix", tuple(map(tuple, rows)))
-
-    def _constant(self, name: str) -> Tree:
-        if name == "mathbb":
-            self._expect("{")
-            name = self._take()
-            self._expect("}")
-            return ("literal", name)
-        if self._next == "_":
-            self._fail()
-        return _CONSTANTS[name]
 
     def _symbol(self, name: str, calls: bool) -> Tree:
         """A letter with its subscript and primes, `e` and `i` by themselves, or `f(x)`."""
         plain = name = name.removeprefix("var")
+        prime = [("sign", "^"), ("sign", "{"), ("sign", r"\prime")]
         while True:
             if self._skip("_"):
                 name += "_" + self._raw()
             elif self._skip("'"):
                 name += "'"
-            elif self._tokens[self._at : self._at + 2] == [("sign", "^"), ("sign", "{")] and (
-                self._tokens[self._at + 2] == ("sign", r"\prime")
-            ):
+            elif self._tokens[self._at : self._at + 3] == prime:
                 self._at += 1
                 name += "'" * self._raw().count("prime")
             else:
@@ -483,8 +443,7 @@ class _Reader:
         if name in ("e", "i"):
             return (name,)
         if calls and self._next == "(":
-            start = self._at
-            called = self._bracket()
+            start, called = self._at, self._primary()
             arguments = called[3] if called[0] == "tuple" else (called,)
             is_simple = (called[1] if called[0] == "-" else called)[0] in ("num", "sym", "pi")
             if plain in ("f", "g", "F", "G") or len(arguments) > 1 or is_simple:
@@ -495,78 +454,74 @@ class _Reader:
     def _raw(self) -> str:
         """The text of a subscript, without its braces."""
         if not self._skip("{"):
-            if self._next in ("stop", "end") or self._next in _CLOSING.values():
-                self._fail()
+            self._require(self._next not in _ENDS)
             return self._take()
         start, depth = self._at, 1
         while depth:
-            if self._next == "stop":
-                self._fail()
             depth += {"{": 1, "}": -1}.get(self._take(), 0)
         return self._written(start, self._at - 1)
 
     def _marked(self, mark: str, calls: bool) -> Tree:
         r"""`\vec{a}` and the like, `\angle ABC`: one symbol."""
-        if mark in ("angle", "triangle"):
-            letters = ""
+        if mark in (r"\angle", r"\triangle"):
+            name = mark
             while self._next == "letter":
-                letters += self._take()
-            return ("sym", f"{mark} {letters}") if letters else self._fail()
+                name += self._take()
+            self._require(name != mark)
+            return ("sym", name)
         marked = self._raw()
-        if mark in _VECTORS or (mark == "hat" and marked in ("i", "j", "k")):
-            mark = "vec"
+        if mark in _VECTORS or (mark == r"\hat" and marked in "ijk"):
+            mark = r"\vec"
         return self._symbol(f"{mark} {marked}", calls)
 
     def _function(self, name: str, calls: bool) -> Tree:
-        if name == "sqrt" and self._skip("["):
-            root = self._sum()
-            self._expect("]")
-            return ("call", "root", (self._argument(), root))
         if name in ("sqrt", "cbrt"):
-            degree = ("num", Fraction(2 if name == "sqrt" else 3))
+            degree: Tree = ("num", Fraction(2 if name == "sqrt" else 3))
+            if name == "sqrt" and self._skip("["):
+                degree = self._sum()
+                self._require(self._skip("]"))
             return ("call", "root", (self._argument(), degree))
-        if not calls:
-            self._fail()
+        self._require(calls)
         base = exponent = None
         while self._next in ("^", "_"):
-            if self._take() == "^" and exponent is None:
+            if self._take() == "^":
+                self._require(exponent is None)
                 exponent = self._argument() if self._next in ("{", "number") else self._exponent()
-            elif name == "log" and base is None:
-                base = self._argument()
             else:
-                self._fail()
+                self._require(name == "log" and base is None)
+                base = self._argument()
         arguments = self._arguments()
-        if exponent in (("-", ("num", Fraction(1))), ("num", Fraction(-1))) and name in _CIRCULAR:
-            name, exponent = "arc" + name, None
+        if exponent == _MINUS_ONE and name in _CIRCULAR:
+            return ("call", "arc" + name, arguments)
         tree: Tree = ("call", name, (*arguments, base) if base else arguments)
         return ("^", tree, exponent) if exponent else tree
 
     def _arguments(self) -> tuple[Tree, ...]:
-        if self._next in ("(", "[", "{", r"\{", "|", r"\lvert"):
-            inside = self._primary(calls=False)
-            if inside[0] == "tuple":
-                return tuple(inside[3]) if inside[1:3] == ("(", ")") else self._fail()
-            return tuple(inside[1]) if inside[0] == "set" else (inside,)
-        return (self._bare_argument(),)
+        if self._next not in ("(", "[", "{", r"\{", "|", r"\lvert"):
+            return (self._signed(self._bare_argument),)
+        inside = self._primary(calls=False)
+        if inside[0] == "set":
+            return tuple(inside[1])
+        self._require(inside[0] != "tuple" or inside[1:3] == ("(", ")"))
+        return tuple(inside[3]) if inside[0] == "tuple" else (inside,)
 
     def _bare_argument(self) -> Tree:
         r"""Of `\sin 2x` the `2x`; where it ends must be plain."""
-        is_negative = self._skip("-")
         factors = [self._power()]
-        while self._next in ("letter", r"\frac", r"\sqrt") or (
-            self._next == "name" and self._tokens[self._at][1] not in FUNCTIONS - {"sqrt"}
+        while self._next in ("letter", r"\frac") or (
+            self._next == "name" and self._tokens[self._at][1] not in _FUNCTIONS - {"sqrt"}
         ):
-            if self._tokens[self._at] == ("letter", "e"):
-                self._fail()
+            self._require(self._tokens[self._at] != ("letter", "e"))
             factors.append(self._power())
-        follows = self._next
         is_number = all(factor[0] == "num" for factor in factors)
-        goes_on = self._begins_factor() and follows != "name"
-        if goes_on or follows in _OVER or (is_number and follows in _TIMES):
-            self._fail()
-        tree = factors[0] if len(factors) == 1 else ("*", tuple(factors))
-        return ("-", tree) if is_negative else tree
+        self._require(self._next == "name" or not self._begins_factor())
+        self._require(self._next not in _OVER and not (is_number and self._next in _TIMES))
+        return _times(factors)
+
+
+def _times(factors: list[Tree]) -> Tree:
+    return factors[0] if len(factors) == 1 else ("*", tuple(factors))
 
 
 def _is_vector(tree: Tree) -> bool:
-    return tree[0] == "sym" and tree[1].startswith("vec ")
+    return tree[0] == "sym" and tree[1].startswith(r"\vec")

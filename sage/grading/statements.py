@@ -41,7 +41,9 @@ _UNSAID_BEFORE = re.compile(
     r"(?:[-+*/^<>|0-9]|\\(?!implies|(?:Long)?[Rr]ightarrow|to\b|therefore|q?quad)[a-zA-Z]+)$"
 )
 _CONCLUSION = re.compile(r"\b(?:so|thus|hence|therefore)\b", re.IGNORECASE)
-_VALUE_FIRST = re.compile(r"(?:half|twice|minus|negative)\b|[-<>]|\\ne|[^A-Za-z]*[0-9][^A-Za-z]*(?:\\[a-z]+ *)?[A-Z]|\w+ ?= ?[^A-Za-z]+,")
+_VALUE_FIRST = re.compile(
+    r"(?:half|twice|minus|negative)\b|[-<>]|\\ne|[^A-Za-z]*[0-9][^A-Za-z]*(?:\\[a-z]+ *)?[A-Z]|\w+ ?= ?[^A-Za-z]+,"
+)
 _LONE_LETTER = re.compile(r"(?<![A-Za-z'])[B-HJ-Zb-z](?![A-Za-z'])")
 _REST = re.compile(r"[0-9=<>^*+/!\\]")
 _RECORD = re.compile(
@@ -86,6 +88,7 @@ _SUBJECT = re.compile(  # The number of ways, 6 times 7; not `7919, the answer`
     r"(?!(?:about|half|twice|double|triple|minus|negative)\b)(?![a-zA-Z](?:_\w+)? ?=)"
     r"(?:[A-Za-z\"'(]|[0-9.]+ (?:times|plus|minus|divided|multiplied|of|percent)\b)"
 )
+_RELATED = re.compile(r"[<>]|\\(?:to|implies|neq?|[a-zA-Z]*arrow)(?![a-zA-Z])")
 _PREDICATE = re.compile(r"[A-Za-z' -]+")
 _CORRECT = ("correct", "right", "the correct choice", "the correct option")
 _ANOTHER = re.compile(r"[.;!?] *\S")
@@ -248,14 +251,17 @@ def _claim(sentence: str) -> str | None:
         if not _SUBORDINATE.search(part) or _CHOICE.search(parts[index + 1]):
             return None
     parts = [part.strip(" ,.:") for part in parts]
-    if len(parts) == 2 and _PREDICATE.fullmatch(parts[1]) and not (
-        limits(parts[1]) or _LONE_LETTER.search(parts[1])
+    if (
+        len(parts) == 2
+        and _PREDICATE.fullmatch(parts[1])
+        and not (limits(parts[1]) or _LONE_LETTER.search(parts[1]))
     ):
         is_subject = _ANSWER.search(parts[1]) and not speaks(parts[0])
         if is_subject or parts[0][:1].isdigit() or parts[1].lower() in _CORRECT:
             return _bare(parts[0])  # 42 is the answer
-    if len(parts) > 1 and speaks(parts[0]) and not _SUBJECT.match(parts[0]):
-        return None
+    if len(parts) > 1 and speaks(parts[0]):
+        if not _SUBJECT.match(parts[0]) or _RELATED.search(parts[0]):
+            return None
     value = _bare(parts[-1])
     is_mathematics = len(parts) > 1 and value is not None and not speaks(parts[0])
     return f"{parts[0]}={value}" if is_mathematics else value
@@ -301,6 +307,8 @@ def _bare(phrase: str) -> str | None:
         while last < len(words) and (not is_word(words[last].strip(",."))):
             last += 1
         number = " ".join(words[first:last])
+    if first and number.startswith(("+", "*", "/", "^", "=", "<", ">")):
+        return None
     return _with_unit(number.strip(" ,"), words[last:])
 
 

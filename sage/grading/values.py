@@ -94,7 +94,7 @@ def real_value(tree: Tree, has_points: bool = False) -> Number | None:
 
 def slope(tree: Tree, name: str) -> Tree | None:
     """How steep a tree is in one symbol, if it is linear in it and not constant."""
-    at_1, at_2, at_3 = (_replaced(tree, name, ("num", Fraction(n))) for n in (1, 2, 3))
+    at_1, at_2, at_3 = (replaced(tree, ("sym", name), ("num", Fraction(n))) for n in (1, 2, 3))
     step = ("+", (at_2, ("-", at_1)))
     is_linear = same_value(step, ("+", (at_3, ("-", at_2))))
     return step if is_linear and not same_value(at_1, at_2) else None
@@ -102,12 +102,7 @@ def slope(tree: Tree, name: str) -> Tree | None:
 
 def root(tree: Tree, name: str, steepness: Tree) -> Tree:
     """Where a linear tree is 0."""
-    return ("-", ("/", _replaced(tree, name, ("num", Fraction(0))), steepness))
-
-
-def renamed(tree: Tree, name: str, other: str) -> Tree:
-    """`tree` with one symbol for another."""
-    return _replaced(tree, name, ("sym", other))
+    return ("-", ("/", replaced(tree, ("sym", name), ("num", Fraction(0))), steepness))
 
 
 @lru_cache(maxsize=4_096)
@@ -125,12 +120,11 @@ def nodes(tree: Any) -> Iterator[Tree]:
             yield from nodes(part)
 
 
-def _replaced(tree: Any, name: str, value: Tree) -> Any:
-    if tree == ("sym", name):
-        return value
-    if isinstance(tree, tuple):
-        return tuple(_replaced(part, name, value) for part in tree)
-    return tree
+def replaced(tree: Any, part: Tree, other: Tree) -> Any:
+    """`tree` with `other` for each `part`."""
+    if tree == part:
+        return other
+    return tuple(replaced(p, part, other) for p in tree) if isinstance(tree, tuple) else tree
 
 
 def _is_real(value: Number) -> bool:

@@ -14,7 +14,20 @@ from sage.grading.quantities import split_unit, unit_ratio
 _PARTS = re.compile(r"[0-9]+(?P<mark>[-:./])[0-9]+(?:(?P=mark)[0-9]+)+")
 _TIME = re.compile(r"(?P<hour>[01]?[0-9]|2[0-4]):(?P<minute>[0-5][0-9])")
 _PAIR = re.compile(r"[0-9]+:[0-9]+")
-_NAMES = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"]
+_NAMES = [
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+]
 _ORDINAL = re.compile(
     r"(?P<number>[0-9]+) ?(?:\^ ?)?(?:\{ ?)?(?:\\(?:text|mathrm) ?\{ ?)?(?:st|nd|rd|th)(?: ?\})*"
 )
