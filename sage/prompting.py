@@ -220,7 +220,7 @@ def solution_text(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What the last ``\boxed{...}`` or ``\fbox{...}`` of `text` holds; None if it is not closed."""
+    r"""What the last ``\boxed{...}`` or ``\fbox{...}`` holds; None if it is not closed."""
     boxes = list(_BOXED.finditer(text))
     if not boxes:
         return None

@@ -19,6 +19,7 @@ from verdicts import MIRROR, block, needs_mirror, statuses
 from sage.grading import MAX_ANSWER, Grader, Verdict
 from sage.grading.quantities import read_quantity
 from sage.grading.tidy import tidy
+from sage.prompting import last_boxed as last_boxed_of
 
 PAIRS = Path(__file__).with_name("grading_pairs.yaml")
 
@@ -207,6 +208,21 @@ def test_a_sum_does_not_answer_itself(grader: Grader) -> None:
         for copied in (problem.problem, expression, rf"\boxed{{{expression}}}"):
             assert grader.grade(block(copied), problem.answer, problem.kind).reward == 0
         assert grader.grade(block(problem.answer), problem.answer, problem.kind).reward == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        (r"first \boxed{1}, then \boxed {5}", "5"),
+        (r"\fbox{6}", "6"),
+        (r"\boxed{1} and \fbox {\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1\}}", r"\{1\}"),
+        (r"\boxed{1} \boxed{2", None),
+        (r"\boxedthing{1}", None),
+    ],
+)
+def test_the_last_box_is_found_however_it_is_written(text: str, held: str | None) -> None:
+    assert last_boxed_of(text) == held
 
 
 def test_without_a_solution_block_there_is_no_answer(grader: Grader) -> None:

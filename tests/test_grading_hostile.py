@@ -84,7 +84,8 @@ def test_any_thread_may_grade(grader: Grader) -> None:
 
 
 BOMBS = [
-    "9^{9^{9^9}}", "x^{9^{9^{9^9}}}", "10^{9999999}", "1000000!", "((9999!)!)!", r"\binom{10^9}{10^8}",
+    "9^{9^{9^9}}", "x^{9^{9^{9^9}}}", "10^{9999999}", "1000000!", "((9999!)!)!",
+    r"\binom{10^9}{10^8}", "a(" * 100 + "x+1" + ")" * 100, r"3\frac{" * 60 + "x" + "}{2}" * 35,
     r"\sum_{n=1}^{99999999} \frac{1}{n}", "(x+y+z+w)^{60}", r"\sin(x)^{200}(x+1)^{500}",
     r"\frac{" * 40 + "1" + "}{2}" * 40, "(" * 240 + "x" + ")" * 240, "{" * 25 + "x" + "}" * 25,
     "1+" * 240 + "1", "9" * 490, "1/" * 240 + "1", "a" * 499, "^" * 400 + "1", "$" * 499 + "1",
@@ -119,9 +120,7 @@ def test_a_batch_of_different_towers_takes_seconds(grader: Grader) -> None:
     assert time.monotonic() - start < 3
 
 
-@pytest.mark.parametrize(
-    "answer", ["4\x002", "\x0042", "4\ud8002", "42\udfff", "4\x072", "4\ufffd2"]
-)
+@pytest.mark.parametrize("answer", ["4\x002", "\x0042", "4\ud8002", "42\udfff", "4\x072"])
 @pytest.mark.parametrize("kind", ["math", "number"])
 def test_what_no_text_holds_is_no_number(grader: Grader, answer: str, kind: Any) -> None:
     assert grader.grade(block(answer), "42", kind).status in ("unparsed", "wrong")

@@ -102,6 +102,34 @@ def test_partial_doubled_and_contradictory_assignments_are_refused(
     assert grader.grade(block(answer), GOLD, "knights").status in ("wrong", "unparsed")
 
 
+@pytest.mark.parametrize(
+    ("gold", "answer", "right"),
+    [
+        ("Li Wei knight, Ann knave", "Li Wei is a knight and Ann is a knave", True),
+        ("Li Wei knight, Ann knave", "Xu Wei knight, Ann knave", False),
+        ("Li Wei knight, Ann knave", "Wei knight, Ann knave", False),
+        ("Li Wei knight, Xu Wei knave", "Knights: Li Wei; Knaves: Xu Wei", True),
+        ("Li Wei knight, Xu Wei knave", "Xu Wei knight, Li Wei knave", False),
+        ("Mary Ann knight, Ann knave", "Ann is a knave, Mary Ann is a knight", True),
+        ("Mary Ann knight, Ann knave", "Ann knight, Mary Ann knave", False),
+        ("Zoë knight, José knave", "(1) Zoë is a knight\n(2) José is a knave", True),
+        ("Zoë knight, José knave", "Zoe\u0308 knight, Jose\u0301 knave", True),
+        ("Zoë knight, José knave", "José knight, Zoë knave", False),
+        ("Зоя knight, Иван knave", "Зоя is a knight, Иван is a knave", True),
+        ("Person 1 knight, Person 2 knave", "**Person 1**: knight\n**Person 2**: knave", True),
+        ("Person 1 knight, Person 2 knave", "Person 2 knight, Person 1 knave", False),
+        ("Person 1 knight, Person 12 knave", "Person 12 knave, Person 1 knight", True),
+        ("O'Brien knight, Ann-Marie knave", "Ann-Marie is a knave, O'Brien is a knight", True),
+        ("O'Brien knight, Ann-Marie knave", "Ann knave, O'Brien knight", False),
+    ],
+)
+def test_names_may_have_several_words_accents_and_digits(
+    grader: Grader, gold: str, answer: str, right: bool
+) -> None:
+    assert (grader.grade(block(answer), gold, "knights").status == "correct") == right
+    assert grader.grade(block(gold), gold, "knights").status == "correct"
+
+
 def other_role(role: re.Match[str]) -> str:
     return {"knight": "knave", "knave": "knight"}[role[0]]
 

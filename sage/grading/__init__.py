@@ -1,8 +1,9 @@
 """Grading completions: one grader that is both the RL reward and the score.
 
-The last solution block is compared with the gold answer: mathematics, words and choices as a whole
-(where a number is asked for, nothing is worked out), puzzles by their own verifier. A completion can
-be anything; whatever it holds, the outcome is a status, never an exception, and the work is bounded.
+The last solution block is compared with the gold answer: mathematics, words and choices as a
+whole (where a number is asked for, nothing is worked out), puzzles by their own verifier. A
+completion can be anything; whatever it holds, the outcome is a status, never an exception, and
+the work is bounded.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def parse_assignment(answer: str, names: Sequence[str] = ()) -> dict[str, bool] 
 
     Returns a mapping from lower-case name to True for a knight; None if the text holds no
     clause, names a person twice, hedges (``not``, ``or``, ``if``) or speaks of a role without
-    saying whose it is. Those of `names` that are more than a word become one, with letters for digits.
+    saying whose it is. Those of `names` that are more than a word become one.
     """
     answer = unicodedata.normalize("NFC", answer)
     if len(answer) > _LONGEST:

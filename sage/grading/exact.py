@@ -2,9 +2,9 @@
 
 Numbers, quantities, bases, words and choices are settled here, all else by what it says
 (`sage.grading.forms`); words around an answer are read by `sage.grading.statements`. Conventions
-(docs/grading.md): the question states the unit, so a unit or a percent or degree sign may be missing
-on one side; two that are given must agree. A base that the gold states must be stated. Answers are
-untrusted, of bounded length.
+(docs/grading.md): the question states the unit, so a unit or a percent or degree sign may be
+missing on one side; two that are given must agree. A base that the gold states must be stated.
+Answers are untrusted, of bounded length.
 """
 
 from __future__ import annotations
@@ -14,12 +14,7 @@ from fractions import Fraction
 from typing import Literal
 
 from sage.grading.forms import form_of, number_of, same_form, scaled
-from sage.grading.quantities import (
-    read_both,
-    read_quantity,
-    split_unit,
-    unit_ratio,
-)
+from sage.grading.quantities import read_both, read_quantity, split_unit, unit_ratio
 from sage.grading.reading import Unreadable
 from sage.grading.statements import hedges, is_word, limits, speaks, stated
 from sage.grading.tidy import is_balanced, tidy
@@ -53,27 +48,27 @@ _SIGNS = (
 _WORKING = re.compile(  # 20+6, or x=20+6
     rf"(?:{_SIGNS}|_|(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z]))*(?:=(?:{_SIGNS})*)*"
 )
+_BOX = re.compile(r"\\f?box(?:ed)?(?![a-zA-Z])")
 _BOXED = re.compile(r"\\f?box(?:ed)? ?\{([^{}]*)\}")
 _IDLE_SPACE = re.compile(r"(?<![0-9A-Za-z]) | (?![0-9A-Za-z])")
 _LISTED_THOUSANDS = re.compile(r"([0-9]), (?=[0-9]{3}(?![0-9]))")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq)(?![a-zA-Z])")
 _TO = re.compile(r" ?\\text ?\{ ?to ?\} ?|(?<=[0-9a-z]) to (?=[0-9a-z])")
-_PI = r"\pi"
+_DEGREE = ("/", ("pi",), ("num", Fraction(180)))
+_HUNDRED, _HUNDREDTH = ("num", Fraction(100)), ("num", Fraction(1, 100))
 
 
 def settle(gold: str, answer: str, works_out: bool = True) -> Settled:
     """The verdict on `answer`; where nothing is worked out, a formula is wrong."""
-    raw, gold, answer = answer, spaced(tidy(gold)), tidy(answer)
-    if _APPROXIMATELY.search(answer) and not _is_near(answer):
-        return "wrong"
-    verdict = _compare(gold, spaced(answer), works_out)
-    if verdict == "correct" or not speaks(answer):
+    gold, said = spaced(_exact_side(tidy(gold)) or ""), tidy(answer)
+    verdict = _compare(gold, said, works_out)
+    if verdict == "correct" or not (speaks(said) or _BOX.search(said)):
         return verdict
-    if read_both(gold, spaced(answer))[1] is not None:
+    if read_both(gold, spaced(said))[1] is not None:
         return verdict
-    if (claim := stated(raw)) is None:
-        return "wrong" if _says_something(answer) else "unparsed"
-    return _compare(gold, spaced(tidy(claim)), works_out)
+    if (claim := stated(answer)) is None:
+        return "wrong" if _says_something(said) else "unparsed"
+    return _compare(gold, tidy(claim), works_out)
 
 
 def settle_number(gold: str, answer: str) -> Settled:
@@ -93,12 +88,14 @@ def settle_number(gold: str, answer: str) -> Settled:
 
 def spaced(text: str) -> str:
     """`text` without idle spaces; `32, 349` stays a list of two and becomes no 32,349."""
-    return _IDLE_SPACE.sub("", _LISTED_THOUSANDS.sub(r"\1,+", _exact_side(text)))
+    return _IDLE_SPACE.sub("", _LISTED_THOUSANDS.sub(r"\1,+", text))
 
 
 def _compare(gold: str, answer: str, works_out: bool) -> Settled:
     """The verdict on a tidy answer without words around it."""
-    answer = _without_label(gold, answer)
+    if (exact := _exact_side(answer)) is None:
+        return "wrong"
+    answer = _without_label(gold, spaced(exact))
     if ":" in gold:
         answer = _TO.sub(":", answer)
     if not is_balanced(answer) or not _says_something(answer):
@@ -116,64 +113,62 @@ def _compare(gold: str, answer: str, works_out: bool) -> Settled:
 
 def _same_mathematics(gold: str, answer: str) -> Settled:
     """The verdict by what both sides say, their units taken off."""
+    (gold, unit), (answer, given) = split_unit(gold), split_unit(answer)
+    gold_form = None
     with LOCK:
         try:
-            gold_form = None
-            (gold, unit), (answer, given) = split_unit(gold), split_unit(answer)
             gold_form = form_of(gold)
             form = form_of(answer)
-            if "degree" in (unit, given) and _PI in (gold if given else answer):
-                half_turn = ("/", ("pi",), ("num", Fraction(180)))
-                gold_form, form = (
-                    scaled(side, half_turn) if name == "degree" else side
+            if "degree" in (unit, given) and r"\pi" in (gold if given else answer):
+                sides = [
+                    scaled(side, _DEGREE) if name == "degree" else side
                     for side, name in ((gold_form, unit), (form, given))
-                )
-                unit = given = None
+                ]
+                return "correct" if same_form(*sides) else "wrong"
             ratio = unit_ratio(given, unit)
             if ratio is None:
                 return "wrong"
             if same_form(gold_form, form if ratio == 1 else scaled(form, ("num", ratio))):
                 return "correct"
-            if (unit == "%") != (given == "%"):
-                hundredth = ("num", Fraction(1, 100))
-                sides = [
-                    scaled(side, hundredth) if name == "%" else side
-                    for side, name in ((gold_form, unit), (form, given))
-                ]
-                return "correct" if same_form(*sides) else "wrong"
+            if (unit == "%") == (given == "%"):
+                return "wrong"
+            factor = _HUNDREDTH if given == "%" else _HUNDRED
+            return "correct" if same_form(gold_form, scaled(form, factor)) else "wrong"
         except TooLarge:
             return "timeout"
         except Unreadable:
             if gold_form is not None:
                 return "unparsed"
             return "wrong" if speaks(gold) else "gold_unparsed"
-    return "wrong"
 
 
 def _says_something(text: str) -> bool:
     return any(c.isalnum() for c in text) or text == r"\{\}"
 
 
-def _exact_side(text: str) -> str:
-    """Of `1/3 \\approx 0.33` the left; of `x \\approx 0.33`, which has no more, the right."""
-    sides = [side.strip() for side in _APPROXIMATELY.split(text)]
-    return sides[-1] if len(sides[0]) < 2 else sides[0]
+def _exact_side(text: str) -> str | None:
+    """Of `1/3 \\approx 0.33` the left; of `x \\approx 0.33`, which has no more, the right.
 
-
-def _is_near(text: str) -> bool:
-    """Whether what is approximately equal is so: `1/3 \\approx 0.33`; of `x \\approx 0.33` too."""
+    None where what is said to be about equal is not, or is no number.
+    """
+    sides = [spaced(side.strip()) for side in _APPROXIMATELY.split(text)]
+    if len(sides) > 1 and len(sides[0]) < 2:
+        del sides[0]
+    if len(sides) < 2:
+        return sides[0]
     with LOCK:
         try:
-            values = [
-                number_of(form_of(side)) for side in _APPROXIMATELY.split(text) if len(side) > 1
-            ]
+            first, *others = (number_of(form_of(side)) for side in sides)
         except (Unreadable, TooLarge):
-            return False
-    return None not in values and all(abs(v - values[0]) <= abs(values[0]) / 20 for v in values)
+            return None
+    is_near = first is not None and all(
+        other is not None and abs(other - first) <= abs(first) / 20 for other in others
+    )
+    return sides[0] if is_near else None
 
 
 def _same_base(gold: str, answer: str) -> bool | None:
-    """Numerals such as `1011_2`; None if the gold has no base and the answer is no numeral with one.
+    """Numerals such as `1011_2`; None for a gold without a base and an answer without one.
 
     A base that the gold states must be stated, but for ten; where the gold has none, the
     question names it, and the digits decide.
@@ -276,7 +271,7 @@ def _without_label(gold: str, answer: str) -> str:
     return match["a"] or match["b"] if gold_is_letter else match["value"]
 
 
-_COMPARISONS = (*(same_parts, same_ordinal, _same_base, _same_choice, _same_words, _same_letter),)
+_COMPARISONS = (same_parts, same_ordinal, _same_base, _same_choice, _same_words, _same_letter)
 
 
 def _contradicts_itself(text: str) -> bool:

@@ -1,8 +1,8 @@
-r"""What a statement says: a value, a list or set, a tuple, named values, a set of reals, an equation.
+r"""What a statement says: a value, a list or set, a tuple, named values, a set of reals and so on.
 
-Two statements are the same if they say the same of the same names; names count only where both have
-some (`x=5` is 5). A list in no brackets has no order, but counts what is said twice; a set does not.
-Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3, y=4`, not `4, 3`.
+Two statements are the same if they say the same of the same names; names count only where both
+have some (`x=5` is 5). A list in no brackets has no order, but counts what is said twice; a set
+does not. Beside a point, the order of a list counts: `(3,4)` is `3, 4` and `x=3, y=4`, not `4, 3`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sage.grading.values import (
 
 Form = tuple[Any, ...]
 Region = tuple[tuple[Number, ...], tuple[bool, ...]]
-"""A set of reals: ends in order, and whether what is before, at, between and behind them is in it."""
+"""A set of reals: ends in order, and whether what is before, at and behind each is in it."""
 
 Entry = tuple[str, Tree, Form]
 """A name as a text and as a tree, and what it is."""
@@ -147,18 +147,43 @@ def _infinity(tree: Tree) -> int:
 
 
 def _matrix(tree: Tree) -> tuple[tuple[Tree, ...], ...]:
-    """The elements of a matrix, or of one times or over numbers."""
+    """The elements of a matrix, a sum or product of some, or one times or over numbers."""
     if tree[0] == "matrix":
         return tuple(tuple(map(_expression, row)) for row in tree[1])
-    factors = tree[1] if tree[0] == "*" else tree[1:]
-    parts = [part for part in factors if _has(part, "matrix")]
-    if tree[0] not in "-/*" or len(parts) != 1 or (tree[0] == "/" and parts[0] != tree[1]):
-        raise Unreadable("matrices worked out")
-    for factor in factors:
-        if factor != parts[0]:
-            _expression(factor)
-    rows = _matrix(parts[0])
-    return tuple(tuple(replaced(tree, parts[0], element) for element in row) for row in rows)
+    parts = list(tree[1]) if tree[0] in ("+", "*") else list(tree[1:])
+    matrices = [_matrix(part) for part in parts if _has(part, "matrix")]
+    if tree[0] == "+" and len(matrices) == len(parts) and _of_one_size(matrices):
+        return tuple(
+            tuple(("+", terms) for terms in zip(*rows, strict=True))
+            for rows in zip(*matrices, strict=True)
+        )
+    if (
+        tree[0] not in ("*", "/", "-")
+        or not matrices
+        or (tree[0] == "/" and _has(parts[1], "matrix"))
+    ):
+        raise Unreadable("matrices that are not worked out")
+    product = reduce(_product, matrices)
+    numbers = [_expression(part) for part in parts if not _has(part, "matrix")]
+    if tree[0] == "*":
+        return tuple(tuple(("*", (*numbers, e)) for e in row) for row in product)
+    return tuple(tuple((tree[0], e, *numbers) for e in row) for row in product)
+
+
+def _of_one_size(matrices: Sequence[Sequence[Sequence[Tree]]]) -> bool:
+    return len({(len(matrix), len(matrix[0])) for matrix in matrices}) == 1
+
+
+def _product(left: Any, right: Any) -> tuple[tuple[Tree, ...], ...]:
+    if len(left[0]) != len(right):
+        raise Unreadable("matrices that do not fit")
+    return tuple(
+        tuple(
+            ("+", tuple(("*", pair) for pair in zip(row, column, strict=True)))
+            for column in zip(*right, strict=True)
+        )
+        for row in left
+    )
 
 
 def _flat(forms: Iterable[Form]) -> list[Form]:
@@ -171,7 +196,7 @@ def _flat(forms: Iterable[Form]) -> list[Form]:
 
 
 def _label(tree: Tree) -> str | None:
-    """How a thing is called that has a value: `x`, `f(2)`, `|v|`, `m+n`, `AB`."""
+    """How a thing is called that has a value: `x`, `f(2)`, `|v|`, `m+n`, `AB`, `a:b`."""
     if tree[0] in ("sym", "opaque"):
         return repr(tree)
     if tree[0] == "call" and _label(tree[2][0]) and len(tree[2]) == 1:
@@ -180,7 +205,8 @@ def _label(tree: Tree) -> str | None:
         parts = [part[1] if part[0] == "-" else part for part in tree[1]]
         if len(set(parts)) == len(parts) and all(part[0] == "sym" for part in parts):
             return repr((tree[0], sorted(tree[1])))
-    return None
+    of_parts = tree[1] if tree[0] == "ratio" else tree[1:] if tree[0] == "/" else ()
+    return repr(tree) if of_parts and all(map(_label, of_parts)) else None
 
 
 def _named(tree: Tree, form: Form) -> Form:
@@ -192,7 +218,7 @@ def _named(tree: Tree, form: Form) -> Form:
         if not is_point or len(form[3]) != len(tree[3]):
             raise Unreadable("another number of values than names")
         pairs = zip(tree[3], form[3], strict=True)
-        return ("named", _sorted((repr(name), name, value) for name, value in pairs))
+        return ("named", tuple((repr(name), name, value) for name, value in pairs))
     key = _label(tree)
     if key is None:
         raise Unreadable("a value of no name")
@@ -249,7 +275,7 @@ def _gathered(forms: list[Form], joint: str) -> Form:
         return ("named", ((*first[:2], ("many", False, tuple(_flat(values)))),))
     keys = [entry[0] for form in forms for entry in form[1]]
     if joint != "or" and len(set(keys)) == len(keys):  # x=1, y=2
-        return ("named", _sorted(entry for form in forms for entry in form[1]))
+        return ("named", tuple(entry for form in forms for entry in form[1]))
     size = len(set(keys))
     if joint != "or" and all(len(form[1]) == 1 for form in forms) and len(forms) % size == 0:
         parts = [forms[i : i + size] for i in range(0, len(forms), size)]  # x=1, y=2, x=3, y=4
@@ -278,8 +304,9 @@ def _with_names(forms: list[Form]) -> list[Form]:
 
 def _order(chain: Chain) -> Form:
     """Inequalities: of one symbol, in which they are linear, a set of reals; else as they are."""
-    names = {name for side in chain.sides for name in symbols(side)}
-    pairs = list(zip(pairwise(chain.sides), chain.relations, strict=True))
+    sides = [("sym", repr(s)) if s[0] == "opaque" else s for s in chain.sides]  # 0<f(x)<1
+    names = {name for side in sides for name in symbols(side)}
+    pairs = list(zip(pairwise(sides), chain.relations, strict=True))
     if len(names) == 1:
         (name,) = names
         solved = [_solved(left, relation, right, name) for (left, right), relation in pairs]
@@ -333,16 +360,12 @@ def _region(form: Form) -> Region | None:
         return reduce(_either, [((point,), (False, True, False)) for point in points], _NONE)
     if form[0] != "tuple" or len(form[3]) != 2:
         return None
-    (low, high), (opening, closing) = form[3], form[1:3]
-    above = _half(low, (False, opening == "[", True), ("infinity", -1))
-    below = _half(high, (True, closing == "]", False), ("infinity", 1))
-    if (
-        above is None
-        or below is None
-        or not all(low < high for low in above[0] for high in below[0])
-    ):
+    above = _half(form[3][0], (False, form[1] == "[", True), ("infinity", -1))
+    below = _half(form[3][1], (True, form[2] == "]", False), ("infinity", 1))
+    if above is None or below is None:
         return None
-    return _common(above, below)
+    is_interval = all(low < high for low in above[0] for high in below[0])
+    return _common(above, below) if is_interval else None
 
 
 def _half(end: Form, flags: tuple[bool, ...], endless: Form) -> Region | None:
@@ -437,8 +460,9 @@ def _each_same(gold: Sequence[Form], answer: Sequence[Form]) -> bool:
 
 def _same_named(gold: Form, answer: Form) -> bool:
     if gold[0] == answer[0] == "named":
-        if [entry[0] for entry in gold[1]] == [entry[0] for entry in answer[1]]:
-            return _each_same([e[2] for e in gold[1]], [e[2] for e in answer[1]])
+        mine, theirs = _sorted(gold[1]), _sorted(answer[1])
+        if [entry[0] for entry in mine] == [entry[0] for entry in theirs]:
+            return _each_same([e[2] for e in mine], [e[2] for e in theirs])
     if gold[0] in ("named", "equation") and answer[0] in ("named", "equation"):
         sides = _difference(gold), _difference(answer)
         return None not in sides and is_multiple(*sides, of_same_sign=False)  # type: ignore[arg-type]
@@ -448,9 +472,10 @@ def _same_named(gold: Form, answer: Form) -> bool:
     if gold[0] == "equation":
         return False
     named, other = (gold, answer) if gold[0] == "named" else (answer, gold)
-    values = tuple(entry[2] for entry in named[1])
+    is_point = other[0] != "many"  # whose coordinates are in the order of the alphabet
+    values = tuple(entry[2] for entry in (_sorted(named[1]) if is_point else named[1]))
     if len(values) > 1:
-        if other[0] == "many" and named is answer:
+        if not is_point and named is answer:
             return False
         values = (("tuple", "(", ")", values),)
     pair = (_single(values[0]), other)
@@ -491,12 +516,12 @@ def _with_constant_of(gold: Tree, answer: Tree) -> Tree:
 
 
 def _same_items(gold: Form, answer: Form) -> bool:
-    """Lists count what is said twice, sets do not."""
+    """Lists of values count what is said twice, sets and lists of points do not."""
     mine, theirs = list(gold[2]), list(answer[2])
     names = [{tuple(e[0] for e in f[1]) for f in fs if f[0] == "named"} for fs in (mine, theirs)]
     if len(names[0]) != len(names[1]) and max(map(len, names)) > 1:
         return False  # values of several names beside values of none
-    if gold[1] or answer[1]:
+    if gold[1] or answer[1] or any(form[0] != "value" for form in mine):
         mine, theirs = _distinct(mine), _distinct(theirs)
     return len(mine) == len(theirs) and _matched(mine, theirs, _same)
 
@@ -554,7 +579,7 @@ _SAME: dict[str, Callable[[Form, Form], bool]] = {
     "tuple": lambda gold, answer: gold[1:3] == answer[1:3] and _each_same(gold[3], answer[3]),
     "region": lambda gold, answer: _same_regions(gold[1], answer[1]),
     "matrix": lambda gold, answer: (
-        [len(row) for row in gold[1]] == [len(row) for row in answer[1]]
+        _of_one_size((gold[1], answer[1]))
         and all(
             same_value(*pair)
             for rows in zip(gold[1], answer[1], strict=True)

@@ -123,39 +123,20 @@ _LARGEST = 3_000  # exponent; Python writes no integer of more than 4,300 digits
 
 # Units that can be compared: dimension, then each unit's names and its size in the first.
 _DIMENSIONS = {
-    "share": "%,percent,pct,percentage",
-    "angle": "degree,deg,度",
-    "minutes or feet": "'",
-    "seconds or inches": "''",
-    "arc": "radian,rad",
-    "celsius": "celsius,c",
-    "fahrenheit": "fahrenheit,f",
-    "length": "m,meter,metre,米; kilometer,kilometre,公里,千米 1000; centimeter,centimetre,厘米 1/100; "
-    "millimeter,millimetre,毫米 1/1000",
+    "share": "%,percent,pct,percentage", "angle": "degree,deg,度", "arc": "radian,rad",
+    "minutes or feet": "'", "seconds or inches": "''", "things": "unit,个,個,人,次,种",
+    "celsius": "celsius,c", "fahrenheit": "fahrenheit,f", "temperature": "K,kelvin",
+    "length": "m,meter,metre,米; kilometer,kilometre,公里,千米 1000; "
+    "centimeter,centimetre,厘米 1/100; millimeter,millimetre,毫米 1/1000",
     "imperial length": "in,inch,inche; foot,feet,ft 12; yard,yd 36; mile,mi 63360",
     "time": "s,second,sec,秒; minute,min,分钟 60; hour,hr,h,小时 3600; day,天 86400; week 604800",
-    "mass": "g,gram,克; kilogram,千克,公斤 1000",
-    "imperial mass": "oz,ounce; lb,lbs,pound 16",
-    "volume": "l,L,liter,litre; milliliter,millilitre 1/1000",
-    "force": "N,newton",
-    "energy": "J,joule",
-    "power": "W,watt",
-    "pressure": "Pa,pascal",
-    "frequency": "Hz,hertz",
-    "voltage": "V,volt",
-    "current": "A,ampere,amp",
-    "temperature": "K,kelvin",
-    "amount": "mol,mole",
-    "electron volt": "eV",
-    "money": "cent,¢; dollar,usd 100",
-    "euros": "euro,eur,€",
-    "sterling": "gbp,£",
-    "yen": "yen,jpy,¥,円",
-    "yuan": "yuan,rmb,元",
-    "morning": "am,a.m",
-    "afternoon": "pm,p.m",
-    "things": "unit,个,個,人,次,种",
-}
+    "mass": "g,gram,克; kilogram,千克,公斤 1000", "imperial mass": "oz,ounce; lb,lbs,pound 16",
+    "volume": "l,L,liter,litre; milliliter,millilitre 1/1000", "amount": "mol,mole",
+    "force": "N,newton", "energy": "J,joule", "power": "W,watt", "pressure": "Pa,pascal",
+    "frequency": "Hz,hertz", "voltage": "V,volt", "current": "A,ampere,amp", "charge": "eV",
+    "money": "cent,¢; dollar,usd 100", "euros": "euro,eur,€", "sterling": "gbp,£",
+    "yen": "yen,jpy,¥,円", "yuan": "yuan,rmb,元", "morning": "am,a.m", "afternoon": "pm,p.m",
+}  # fmt: skip
 _UNITS = {
     name: (dimension, Fraction(size or "1"))
     for dimension, units in _DIMENSIONS.items()
@@ -170,29 +151,27 @@ for _name in ("m", "g", "s", "l", "L", "N", "J", "W", "Pa", "Hz", "V", "A", "mol
 _SPELLED = {"mph": "mile / h", "kph": "km / h", "kmh": "km / h"}
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 _PLAIN_UNITS = (
-    "unit degree deg radian percent percentage pct dollar cent point minute second hour day week month "
-    "year meter metre centimeter centimetre millimeter millimetre kilometer kilometre gram kilogram "
-    "liter litre cm mm km kg inch inche foot feet ft yard mile mph pound euro USD EUR GBP € £ ¥ ¢ AM PM am pm "
-    r"[Aa]\.[Mm] [Pp]\.[Mm] 元 円 米 公里 千米 厘米 克 千克 公斤 秒 分钟 小时 天 度 个 個 人 次 种"
+    "unit degree deg radian percent percentage pct dollar cent point minute second hour day week "
+    "month year meter metre centimeter centimetre millimeter millimetre kilometer kilometre gram "
+    "kilogram liter litre cm mm km kg inch inche foot feet ft yard mile mph pound euro USD EUR GBP "
+    r"€ £ ¥ ¢ AM PM am pm [Aa]\.[Mm] [Pp]\.[Mm] "
+    "元 円 米 公里 千米 厘米 克 千克 公斤 秒 分钟 小时 天 度 个 個 人 次 种"
 ).replace(" ", "|")
 
 OPERATIONS = vocabulary(
     "half halves third thirds fourth fourths quarter quarters fifth fifths sixth sixths seventh "
-    "sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth "
-    "thousandths squared cubed factorial plus minus times divided over choose mod modulo base "
-    "power root less greater tens hundreds thousands millions billions point th nd rd st below above "
-    "under short score"
+    "sevenths eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths "
+    "squared cubed factorial plus minus times divided over choose mod modulo base power root less "
+    "greater tens hundreds thousands millions billions point th nd rd st below above under short "
+    "score"
 )
 """Words behind a number that make another number of it."""
 
-_NO_UNITS = (
-    OPERATIONS
-    | SCALES.keys()
-    | vocabulary(
-        "and but for from the not nor with without more most many than then when where while if too least "
-        "fewer only about around nearly almost approximately maybe perhaps possibly except sin cos tan cot "
-        "sec csc log exp max gcd lcm mod each other others both either neither all any none some"
-    )
+_NO_UNITS = vocabulary(
+    "and but for from the not nor with without more most many than then when where while if too "
+    "least fewer only about around nearly almost approximately maybe perhaps possibly except sin "
+    "cos tan cot sec csc log exp max gcd lcm each other others both either neither all any none "
+    "some"
 )
 _NAMED_UNIT = re.compile(r"(?P<name>/|[^\W\d_]+(?:\.[a-z])?|[%¢€£¥]|'{1,2})(?:\^-?[0-9])?")
 _CONNECTING = vocabulary("/ of in a")
@@ -204,12 +183,9 @@ _UNIT = re.compile(
     rf"{_WORDED}{_EXPONENT}(?: ?(?:/|\\cdot)? ?{_WORDED}{_EXPONENT})*|"
     rf"(?<![a-zA-Z\\])(?:(?:square|cubic|sq|cu) )?(?:{_PLAIN_UNITS})s?{_EXPONENT}) ?$"
 )
-_SYMBOL = "|".join(
-    sorted((name for name in _UNITS if name.isascii() and name.isalpha()), key=len, reverse=True)
-)
-_SHORT_UNIT = re.compile(
-    rf"(?P<body>.*[0-9)}}]) ?(?P<unit>(?:{_SYMBOL}){_EXPONENT}(?: ?[/*] ?(?:{_SYMBOL}){_EXPONENT})*)"
-)
+_LETTERS = [name for name in _UNITS if name.isascii() and name.isalpha()]
+_SYMBOL = rf"(?:{'|'.join(sorted(_LETTERS, key=len, reverse=True))}){_EXPONENT}"
+_SHORT_UNIT = re.compile(rf"(?P<body>.*[0-9)}}]) ?(?P<unit>{_SYMBOL}(?: ?[/*] ?{_SYMBOL})*)")
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
 
 
@@ -311,12 +287,13 @@ def split_unit(text: str) -> tuple[str, str | None]:
 
 
 def _is_unit(unit: str) -> bool:
-    """Whether it is known, or names what is counted: no lone letter, nothing that limits a number."""
+    """Whether it is known, or names what is counted: no letter, nothing that limits a number."""
     parts = [_NAMED_UNIT.fullmatch(part) for part in unit.split()]
     words = [part["name"] for part in parts if part]
     if None in parts or not words or words[0] in _CONNECTING - _UNITS.keys():
         return False
-    if _NO_UNITS.intersection(map(str.lower, words)) or any(map(is_numeral, words)):
+    limits = _NO_UNITS | OPERATIONS
+    if limits.intersection(map(str.lower, words)) or any(map(is_numeral, words)):
         return False
     if {"c", "f"}.intersection(words) and words[0] != "degree":
         return False
@@ -347,7 +324,7 @@ def plain_number(text: str) -> Fraction:
 
 
 def endless_number(text: str) -> Fraction | None:
-    r"""`0.1\overline{6}`, or `0.1666...` if its digits repeat plainly: one thrice, several twice."""
+    r"""`0.1\overline{6}`, or `0.1666...` if its digits repeat plainly, one of them thrice."""
     match = re.fullmatch(r"([0-9]*)\.([0-9]*)\\[a-z]+ ?\{? ?([0-9]+) ?\}?", text)
     if match is None:
         match = re.fullmatch(r"([0-9]*)\.([0-9]*?)(?:([0-9])\3\3+|([0-9]{2,}?)\4+)[.\\a-z]+", text)

@@ -57,7 +57,7 @@ _NAMES = _FUNCTIONS | _GREEK | _CONSTANTS.keys()
 _PLAIN_NAMES = {"pi", "ln"} | {name for name in _NAMES - {"imath"} if len(name) > 2}
 _NO_PRODUCTS = vocabulary("no or if is of to so be do")
 _RELATIONS = {
-    **{"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "!=": "!="},
+    **{"=": "=", "==": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">="},
     **{r"\lt": "<", r"\gt": ">", r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\in": "in"},
     **{r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=", r"\ne": "!=", r"\neq": "!="},
 }
@@ -93,7 +93,7 @@ _EXPONENT = r"(?:[eE][+-]?[0-9]{1,3}(?![0-9a-zA-Z^(\\.]))?"
 _OTHERS = (
     rf"|(?P<space> +)|{_WORDED}\{{(?P<text>[^{{}}]*)\}}"
     r"|\\(?P<edge>begin|end) ?\{(?P<place>[a-z]+\*?)\}(?: ?\{[lcr| ]*\})?"
-    r"|(?P<sign>\\(?:[a-zA-Z]+|.)|<=|>=|!=|==|[-+*/^_=<>(),;:|!%'{}\[\]&])|(?P<run>[a-zA-Z]+)"
+    r"|(?P<sign>\\(?:[a-zA-Z]+|.)|<=|>=|==|[-+*/^_=<>(),;:|!%'{}\[\]&])|(?P<run>[a-zA-Z]+)"
 )
 _TOKENS = [
     re.compile(rf"(?P<endless>{ENDLESS})|(?P<number>{number}{_EXPONENT}){_OTHERS}")
@@ -146,7 +146,11 @@ def _run(run: str) -> list[tuple[str, str]]:
         return [("name", run)]
     if len(run) > 2 and run.isupper():
         return [("letter", run)]
-    if len(run) > 3 or run.lower() in _NO_PRODUCTS or (len(run) == 3 and is_word(run)):
+    if (
+        len(run) > 3
+        or (run.lower() in _NO_PRODUCTS and run != "NO")
+        or (len(run) == 3 and is_word(run))
+    ):
         raise Unreadable(run)
     return [("letter", letter) for letter in run]
 

@@ -38,21 +38,28 @@ _SPACE = re.compile(r"(?<!\\)\\ ")
 _BOX = re.compile(r"\\f?box(?:ed)?\s?\{")
 _BEHIND_BOX = re.compile(r"(?: ?(?:\\?%|\^ ?\{? ?\\circ ?\}?))?")
 _UNSAID_BEFORE = re.compile(
-    r"(?:[-+*/^<>|0-9]|\\(?!implies|(?:Long)?[Rr]ightarrow|to\b|therefore|q?quad)[a-zA-Z]+)$"
+    r"(?:[-+*/^<>|0-9]|\\(?!implies|(?:Long)?[Rr]ightarrow|to\b|therefore|q?quad|equiv)[a-zA-Z]+)$"
 )
 _CONCLUSION = re.compile(r"\b(?:so|thus|hence|therefore)\b", re.IGNORECASE)
 _VALUE_FIRST = re.compile(
-    r"(?:half|twice|minus|negative)\b|[-<>]|\\ne|[^A-Za-z]*[0-9][^A-Za-z]*(?:\\[a-z]+ *)?[A-Z]|\w+ ?= ?[^A-Za-z]+,"
+    r"(?:half|twice|minus|negative)\b|[-<>]|\\ne|\w+ ?= ?[^A-Za-z]+,|"
+    r"[^A-Za-z]*[0-9][^A-Za-z]*(?:\\[a-z]+ *)?[A-Z]"
 )
-_LONE_LETTER = re.compile(r"(?<![A-Za-z'])[B-HJ-Zb-z](?![A-Za-z'])")
+_LONE_LETTER = re.compile(r"[B-HJ-Zb-z](?![A-Za-z'])|.*[.!] *[b-z]$")
+_SHORT = 40
+"""Characters of mathematics before a box that are read with it; more is working."""
+
+_MARKS = re.compile(
+    r"\\[()\[\]]|\\q?quad(?![a-zA-Z])|\\end\{[a-z*]+\}|\\pmod ?\{[^{}]*\}|<\|\w+\|>\w*"
+)
 _REST = re.compile(r"[0-9=<>^*+/!\\]")
 _RECORD = re.compile(
     r'\{ ?"?(?:final[_ ]?)?(?:answer|solution|result)"? ?: ?"?([^"{}:]*)"? ?\}', re.I
 )
 
 _HEDGE = re.compile(
-    r"\?|n't\b|\b(?:not|no|nor|neither|never|cannot|maybe|perhaps|possibly|probably|might|may be|could|"
-    r"either|if|unless|suppose|assume|assuming|guess|except|but|otherwise|wrong|incorrect|wait|"
+    r"\?|n't\b|\b(?:not|no|nor|neither|never|cannot|maybe|perhaps|possibly|probably|might|may be|"
+    r"could|either|if|unless|suppose|assume|assuming|guess|except|but|otherwise|wrong|incorrect|wait|"
     r"actually|instead|unknown|any|anything|example|than|between|more|fewer|at least|at most|"
     r"up to|other|another|alternatively|almost|nearly|undefined|excluding|without|unlike|avoid|"
     r"ignore|all|every|or so|false|untrue|doubt|deny|unsure|unlikely)\b",
@@ -112,7 +119,7 @@ _STATING = vocabulary(
 )
 _COUNTED = re.compile(r"(?:a|[a-z]{2}[a-z'-]*)|[a-z]+/[a-z]+|[a-z]\.[a-z]|[¢£€¥%]|")
 _LINE_GOES_ON = re.compile(r"(?:\b(?:is|are|was|equals?|to|be)|[:=,(]|\\[\[(]|\$)$", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[^ .])[.;!][)$]? (?=[A-Z\\$])")
+_SENTENCE_END = re.compile(r"(?<=[^ .])(?:[.;][)$]? (?=[A-Z\\$])|![)$]? (?=[A-Z]))")
 
 
 def speaks(text: str) -> bool:
@@ -132,7 +139,7 @@ def stated(raw: str) -> str | None:
     """
     if record := _RECORD.fullmatch(raw.strip()):
         return record[1]
-    raw = raw.rpartition("#### ")[2]
+    raw = re.sub(r"<\|\w+\|>\w*", " ", raw.rpartition("#### ")[2])
     sentences = [s for s in _sentences(raw) if not _CLOSING.fullmatch(s)]
     boxed = [number for number, sentence in enumerate(sentences) if _BOX.search(sentence)]
     if boxed:  # what stands before the first box is working
@@ -200,19 +207,18 @@ def _boxes(text: str) -> str | None:
         held.append(text[box.end() : end - 1].strip() + sign[0])
         outside.append(text[place : box.start()])
         place = sign.end()
-    start = _CONCLUSION.split(outside[0])[-1].strip("$ *")
-    if _VALUE_FIRST.match(start):
-        return None
-    before = [word.lower() for word in re.findall("[A-Za-z]+", start)]
+    start = _CONCLUSION.split(outside[0])[-1].strip("$& *")
+    before = [word.lower() for word in re.findall(r"(?<![A-Za-z\\])[A-Za-z]+", start)]
     behind = " ".join([*outside[1:], _REASON.split(text[place:])[0]])
-    if _UNSAID_BEFORE.search(outside[0].rstrip("$ *")) or _REST.search(behind):
+    behind = _MARKS.sub(" ", behind).replace(held[0], "").strip("$ *")
+    if _VALUE_FIRST.match(start) or _UNSAID_BEFORE.search(start) or _REST.search(behind):
         return None
     if before and before[-1] in _RELATIONS and ":".join(before[-2:]) not in _STATING:
         return None
-    if limits(behind) or _LONE_LETTER.search(behind):
+    if limits(behind) or _LONE_LETTER.match(behind):
         return None
-    if not speaks(start) and len(held) == 1:  # m+n=
-        return tidy(start) + held[0]
+    if not speaks(start) and len(held) == 1 and len(start) <= _SHORT:  # 5+7=
+        return tidy(start.lstrip(",; ")) + held[0]
     return ",".join(dict.fromkeys(held)) or None
 
 
@@ -254,14 +260,14 @@ def _claim(sentence: str) -> str | None:
     if (
         len(parts) == 2
         and _PREDICATE.fullmatch(parts[1])
-        and not (limits(parts[1]) or _LONE_LETTER.search(parts[1]))
+        and not (limits(parts[1]) or re.search(r"\b[b-hj-z]\b", parts[1]))
     ):
         is_subject = _ANSWER.search(parts[1]) and not speaks(parts[0])
         if is_subject or parts[0][:1].isdigit() or parts[1].lower() in _CORRECT:
             return _bare(parts[0])  # 42 is the answer
-    if len(parts) > 1 and speaks(parts[0]):
-        if not _SUBJECT.match(parts[0]) or _RELATED.search(parts[0]):
-            return None
+    is_odd = not _SUBJECT.match(parts[0]) or _RELATED.search(parts[0])
+    if len(parts) > 1 and speaks(parts[0]) and is_odd:
+        return None
     value = _bare(parts[-1])
     is_mathematics = len(parts) > 1 and value is not None and not speaks(parts[0])
     return f"{parts[0]}={value}" if is_mathematics else value

