@@ -147,43 +147,34 @@ def _infinity(tree: Tree) -> int:
 
 
 def _matrix(tree: Tree) -> tuple[tuple[Tree, ...], ...]:
-    """The elements of a matrix, a sum or product of some, or one times or over numbers."""
+    """The elements of a matrix that is written, or worked out from others and numbers."""
     if tree[0] == "matrix":
         return tuple(tuple(map(_expression, row)) for row in tree[1])
-    parts = list(tree[1]) if tree[0] in ("+", "*") else list(tree[1:])
-    matrices = [_matrix(part) for part in parts if _has(part, "matrix")]
-    if tree[0] == "+" and len(matrices) == len(parts) and _of_one_size(matrices):
-        return tuple(
-            tuple(("+", terms) for terms in zip(*rows, strict=True))
-            for rows in zip(*matrices, strict=True)
-        )
-    if (
-        tree[0] not in ("*", "/", "-")
-        or not matrices
-        or (tree[0] == "/" and _has(parts[1], "matrix"))
-    ):
-        raise Unreadable("matrices that are not worked out")
-    product = reduce(_product, matrices)
-    numbers = [_expression(part) for part in parts if not _has(part, "matrix")]
+    if tree[0] not in ("+", "*", "-", "/") or not _has(tree, "matrix"):
+        raise Unreadable("no matrix")
+    if tree[0] == "+":
+        matrices = map(_matrix, tree[1])
+        return tuple(tuple(("+", e) for e in _zipped(*rows)) for rows in _zipped(*matrices))
     if tree[0] == "*":
+        product = reduce(_product, (_matrix(part) for part in tree[1] if _has(part, "matrix")))
+        numbers = tuple(_expression(part) for part in tree[1] if not _has(part, "matrix"))
         return tuple(tuple(("*", (*numbers, e)) for e in row) for row in product)
-    return tuple(tuple((tree[0], e, *numbers) for e in row) for row in product)
-
-
-def _of_one_size(matrices: Sequence[Sequence[Sequence[Tree]]]) -> bool:
-    return len({(len(matrix), len(matrix[0])) for matrix in matrices}) == 1
+    others = tuple(map(_expression, tree[2:]))
+    return tuple(tuple((tree[0], e, *others) for e in row) for row in _matrix(tree[1]))
 
 
 def _product(left: Any, right: Any) -> tuple[tuple[Tree, ...], ...]:
-    if len(left[0]) != len(right):
-        raise Unreadable("matrices that do not fit")
+    columns = list(_zipped(*right))
     return tuple(
-        tuple(
-            ("+", tuple(("*", pair) for pair in zip(row, column, strict=True)))
-            for column in zip(*right, strict=True)
-        )
+        tuple(("+", tuple(("*", pair) for pair in _zipped(row, column))) for column in columns)
         for row in left
     )
+
+
+def _zipped(*rows: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+    if len(set(map(len, rows))) != 1:
+        raise Unreadable("matrices that do not fit")
+    return zip(*rows, strict=True)
 
 
 def _flat(forms: Iterable[Form]) -> list[Form]:
@@ -277,10 +268,13 @@ def _gathered(forms: list[Form], joint: str) -> Form:
     if joint != "or" and len(set(keys)) == len(keys):  # x=1, y=2
         return ("named", tuple(entry for form in forms for entry in form[1]))
     size = len(set(keys))
-    if joint != "or" and all(len(form[1]) == 1 for form in forms) and len(forms) % size == 0:
-        parts = [forms[i : i + size] for i in range(0, len(forms), size)]  # x=1, y=2, x=3, y=4
-        if all(len({form[1][0][0] for form in part}) == size for part in parts):
-            forms = [_gathered(part, joint) for part in parts]
+    if (
+        joint != "or"
+        and len(keys) == len(forms) > size
+        and keys == keys[:size] * (len(keys) // size)
+    ):
+        parts = [forms[i : i + size] for i in range(0, len(forms), size)]  # p=5, q=2; p=7, q=2
+        forms = [_gathered(part, joint) for part in parts]
     return ("many", False, tuple(forms))
 
 
@@ -556,14 +550,6 @@ def _same_order(gold: Form, answer: Form) -> bool:
     return _matched(list(gold[1]), list(answer[1]), same)
 
 
-def _same_sets(gold: Form, answer: Form) -> bool:
-    if gold[1] != answer[1]:
-        return False
-    if _each_same(gold[2:], answer[2:]):
-        return True
-    return gold[1] != "minus" and _each_same(gold[2:], answer[:1:-1])
-
-
 def _same_ratios(gold: Form, answer: Form) -> bool:
     return len(gold[1]) == len(answer[1]) and all(
         same_value(("*", (mine, answer[1][0])), ("*", (theirs, gold[1][0])))
@@ -579,7 +565,7 @@ _SAME: dict[str, Callable[[Form, Form], bool]] = {
     "tuple": lambda gold, answer: gold[1:3] == answer[1:3] and _each_same(gold[3], answer[3]),
     "region": lambda gold, answer: _same_regions(gold[1], answer[1]),
     "matrix": lambda gold, answer: (
-        _of_one_size((gold[1], answer[1]))
+        [len(row) for row in gold[1]] == [len(row) for row in answer[1]]
         and all(
             same_value(*pair)
             for rows in zip(gold[1], answer[1], strict=True)
@@ -587,6 +573,6 @@ _SAME: dict[str, Callable[[Form, Form], bool]] = {
         )
     ),
     "order": _same_order,
-    "sets": _same_sets,
+    "sets": lambda gold, answer: gold[1] == answer[1] and _each_same(gold[2:], answer[2:]),
     "ratio": _same_ratios,
 }

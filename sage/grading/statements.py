@@ -93,9 +93,11 @@ _COPULA = re.compile(
 )
 _SUBJECT = re.compile(  # The number of ways, 6 times 7; not `7919, the answer`
     r"(?!(?:about|half|twice|double|triple|minus|negative)\b)(?![a-zA-Z](?:_\w+)? ?=)"
-    r"(?:[A-Za-z\"'(]|[0-9.]+ (?:times|plus|minus|divided|multiplied|of|percent)\b)"
+    r"(?:[*/+{}()\[\].,:;#\"' ]*[A-Za-z]|"
+    r"[0-9.]+ (?:times|plus|minus|divided|multiplied|of|percent)\b)"
 )
 _RELATED = re.compile(r"[<>]|\\(?:to|implies|neq?|[a-zA-Z]*arrow)(?![a-zA-Z])")
+_SPELLED = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2}")
 _PREDICATE = re.compile(r"[A-Za-z' -]+")
 _CORRECT = ("correct", "right", "the correct choice", "the correct option")
 _ANOTHER = re.compile(r"[.;!?] *\S")
@@ -217,6 +219,8 @@ def _boxes(text: str) -> str | None:
         return None
     if limits(behind) or _LONE_LETTER.match(behind):
         return None
+    if not re.fullmatch(r"[.,;:!')\" ]*", behind) and not re.search("[A-Za-z]", behind):
+        return None
     if not speaks(start) and len(held) == 1 and len(start) <= _SHORT:  # 5+7=
         return tidy(start.lstrip(",; ")) + held[0]
     return ",".join(dict.fromkeys(held)) or None
@@ -269,7 +273,7 @@ def _claim(sentence: str) -> str | None:
     if len(parts) > 1 and speaks(parts[0]) and is_odd:
         return None
     value = _bare(parts[-1])
-    is_mathematics = len(parts) > 1 and value is not None and not speaks(parts[0])
+    is_mathematics = len(parts) > 1 and value is not None and not _SPELLED.search(parts[0])
     return f"{parts[0]}={value}" if is_mathematics else value
 
 
