@@ -158,6 +158,7 @@ def test_each_status_has_its_cause(grader: Grader, gold: str, answer: str, statu
         *((right, "correct") for right in ("26", "26.0", "x=26", r"\boxed{26}", "26 apples")),
         *((right, "correct") for right in ("The answer is 26.", "10+7+10-1=26", "$20+6=26$")),
         *((wrong, "wrong") for wrong in ("27", "10+7+10-1=27", "26=10+7+10-1", "2*13", "26+0")),
+        *((wrong, "wrong") for wrong in (r"26\mathrm{x}", r"26\text{ at most}", r"27=\boxed{26}")),
         ("?!", "unparsed"),
     ],
 )
