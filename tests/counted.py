@@ -1,5 +1,6 @@
 """Graded samples, by how many of each problem are right."""
 
+import numpy as np
 import pandas as pd
 
 
@@ -29,3 +30,27 @@ def study(problems: int = 30) -> dict[tuple[str, str, int, str], pd.DataFrame]:
     runs = {("m", "base", 0, "b"): samples(base)}
     runs |= {("m", "better", seed, "b"): samples(better) for seed in (1, 2, 3)}
     return runs | {("m", "same", seed, "b"): samples(same) for seed in (1, 2, 3)}
+
+
+def counts_of(**methods: list[list[int]]) -> pd.DataFrame:
+    """Counts out of 8 of problems, by method and run; the base has seed 0."""
+    return pd.DataFrame(
+        [
+            {
+                "model": "m",
+                "algorithm": name,
+                "train_seed": 0 if name == "base" else seed,
+                "benchmark": "b",
+                "problem_id": f"p{place}",
+                "cluster": "",
+                "stratum": "",
+                "n_samples": 8,
+                "correct": count,
+                "worked": float(count),
+                "chance": [np.nan] * 4,
+            }
+            for name, runs in methods.items()
+            for seed, run in enumerate(runs, start=1)
+            for place, count in enumerate(run)
+        ]
+    )

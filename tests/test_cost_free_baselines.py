@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from counted import counts_of
 from graded import problem, samples
 from report_frames import figure_of, table_of
-from test_mixtures import counts_of
 
 from sage.evaluation.mixtures import equal_accuracy, mixture_line
 from sage.evaluation.snapshots import SnapshotSampler, rival_counts

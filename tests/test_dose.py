@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
-from test_mixtures import counts_of
+from counted import counts_of
 
 from sage.exhibits import load_study
 from sage.exhibits.dose import DoseFigure

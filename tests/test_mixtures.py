@@ -7,9 +7,9 @@ from itertools import combinations, product
 from math import comb
 
 import numpy as np
-import pandas as pd
 import pytest
 from conftest import ROOT
+from counted import counts_of
 
 from benchmarks import mixture_coverage
 from sage.evaluation.mixtures import beside_mixture, equal_accuracy, mixture_pass_at_k
@@ -47,30 +47,6 @@ def test_the_ends_of_a_mixture_are_the_base_and_the_baseline() -> None:
         assert mixture_pass_at_k(8, base, trained, share, 4) == pytest.approx(ends)
     with pytest.raises(ValueError, match="not 0 to 1"):
         mixture_pass_at_k(8, base, trained, 1.2, 4)
-
-
-def counts_of(**methods: list[list[int]]) -> pd.DataFrame:
-    """Counts out of 8 of problems, by method and run; the base has seed 0."""
-    return pd.DataFrame(
-        [
-            {
-                "model": "m",
-                "algorithm": name,
-                "train_seed": 0 if name == "base" else seed,
-                "benchmark": "b",
-                "problem_id": f"p{place}",
-                "cluster": "",
-                "stratum": "",
-                "n_samples": 8,
-                "correct": count,
-                "worked": float(count),
-                "chance": [np.nan] * 4,
-            }
-            for name, runs in methods.items()
-            for seed, run in enumerate(runs, start=1)
-            for place, count in enumerate(run)
-        ]
-    )
 
 
 def test_a_mixture_of_its_own_kind_is_neither_above_nor_below() -> None:

@@ -147,7 +147,7 @@ def shards_in(folder: Path) -> dict[Path, int]:
 CHILD = """
 import sys
 from pathlib import Path
-sys.path[:0] = [{root!r}, {tests!r}]
+sys.path[:0] = {paths!r}
 import torch
 torch.set_num_threads(1)
 import test_shards
@@ -162,10 +162,7 @@ def test_a_killed_job_goes_on_and_ends_with_the_same_bytes(base: Path, tmp_path:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     expected = run_evaluation(base, whole)
     total = len(shards_in(whole))
-    tests = Path(__file__).parent
-    code = CHILD.format(
-        root=str(tests.parent), tests=str(tests), base=str(base), folder=str(killed)
-    )
+    code = CHILD.format(paths=sys.path, base=str(base), folder=str(killed))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     child = subprocess.Popen([sys.executable, "-c", code], env=environment)
     moment = random.randrange(1, total // 2)

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from test_survivors import wait_for
 
 from sage.runtime import fork_server
 from sage.runtime.devices import Device
 from sage.runtime.job import _can_share
 from sage.runtime.shared_imports import SWITCH, _private_folder
 from tests.conftest import ROOT
-from tests.test_survivors import wait_for
 
 # Named `snakemake`, so jobs take it for one: runs scripts in turn and prints their exit statuses.
 RUNNER = """
