@@ -244,7 +244,7 @@ class TestAnswerAfter:
         self.write()
         asked = ["grade", "gsm.jsonl", "--answers", "whole"]
         assert command.main(asked) == 0
-        said = "1 of these have a correct answer with '####': try --answer-after '####'"
+        said = "1 counted as wrong have a correct answer with '####': try --answer-after '####'"
         assert said in capsys.readouterr().out
         assert command.main([*asked, "--answer-after", "####"]) == 0
         assert "1 completions: 1 correct." in capsys.readouterr().out

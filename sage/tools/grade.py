@@ -298,8 +298,9 @@ def _hints(
             f"{unread.sum()} counted as wrong, for the correct answer cannot be read "
             "(gold_unparsed)"
         )
-    if not answer_after and (marked := golds[unread].str.contains("####", regex=False).sum()):
-        yield f"{marked} of these have a correct answer with '####': try --answer-after '####'"
+    missed = golds[rows["status"] != "correct"]
+    if not answer_after and (marked := missed.str.contains("####", regex=False).sum()):
+        yield f"{marked} counted as wrong have a correct answer with '####': try --answer-after '####'"
     texts = rows.loc[rows["status"] == "unparsed", completion]
     boxed = texts.str.contains(r"\\boxed\b").sum()
     bare = (~texts.str.contains(SOLUTION_OPEN, regex=False)).sum() - boxed
