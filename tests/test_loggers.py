@@ -1,8 +1,8 @@
 """Logs of other programs: their tasks, seeds, ids and failed samples.
 
 Of Inspect AI 0.3.285, lm-eval 0.4.13 and lighteval 0.13.0 there are logs that they wrote
-(`tests/logs`), of sums by mock
-models; tables of TRL 1.16.0 are written as its trainer does.
+(`tests/logs`), of sums by mock models; tables of TRL 1.16.0 are written as its
+trainer does.
 """
 
 from __future__ import annotations

@@ -300,7 +300,8 @@ def _hints(
         )
     missed = golds[rows["status"] != "correct"]
     if not answer_after and (marked := missed.str.contains("####", regex=False).sum()):
-        yield f"{marked} counted as wrong have a correct answer with '####': try --answer-after '####'"
+        what = f"{marked} counted as wrong have a correct answer with '####'"
+        yield f"{what}: try --answer-after '####'"
     texts = rows.loc[rows["status"] == "unparsed", completion]
     boxed = texts.str.contains(r"\\boxed\b").sum()
     bare = (~texts.str.contains(SOLUTION_OPEN, regex=False)).sum() - boxed
