@@ -45,7 +45,7 @@ docs:
 	"$(VENV_DOCS)/bin/mkdocs" build --strict
 
 ## make test                set up with the test tools, then run the quick tests
-## make test PYTEST_ARGS=tests/test_guides.py TEST_CORES=4
+## make test PYTEST_ARGS=tests/method/test_guides.py TEST_CORES=4
 test: install-test
 	$(pytest) -m "not slow and not lint" $(PYTEST_ARGS)
 
@@ -64,7 +64,7 @@ lint: install-test
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
 	for tests in vllm vllm_training gpu_shapes; do \
-		$(run-vllm) pytest -m vllm tests/test_$$tests.py $(PYTEST_ARGS) || exit 1; done
+		$(run-vllm) pytest -m vllm tests/*/test_$$tests.py $(PYTEST_ARGS) || exit 1; done
 # Each file in a process of its own: vLLM's engines keep 6 to 10 GB until their process ends.
 
 ## make test-gpu            set up vLLM, then run what only a GPU can show, in at most 9 minutes;
@@ -77,12 +77,12 @@ test-gpu: install-vllm
 ##                          SAGE_MIRROR must name the folder with the benchmarks' files
 test-paper: install-vllm
 	$(if $(SAGE_MIRROR),,$(error SAGE_MIRROR is not set; set it to the folder with the benchmarks' files))
-	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest tests/test_paper_study.py $(PYTEST_ARGS)
+	SAGE_WHOLE_PAPER=1 $(run-vllm) pytest tests/workflow/test_paper_study.py $(PYTEST_ARGS)
 
 ## make test-slurm          set up the SLURM executor in a separate environment, then test it on a
 ##                          cluster of one node; run as root, after apt-get install slurm-wlm munge
 test-slurm: install-slurm
-	$(run-slurm) pytest -rs -m slurm tests/test_slurm.py $(PYTEST_ARGS)
+	$(run-slurm) pytest -rs -m slurm tests/workflow/test_slurm.py $(PYTEST_ARGS)
 
 ## make bench               compare speed with the naive way: ratios of paired runs
 ## make bench ONLY=training run one of benchmarks/*.py

@@ -1,6 +1,6 @@
 """How often the grader is right on pairs of texts: `python -m benchmarks.agreement [FOLDER]`.
 
-Two sets: the tricky pairs of `tests/grading_pairs.yaml`, settled by hand, and the pairs in
+Two sets: the tricky pairs of `tests/grading/grading_pairs.yaml`, settled by hand, and the pairs in
 Math-Verify's own tests. FOLDER is the folder `tests` of its source distribution; without one, pip
 downloads the distribution of the installed version. Its pairs stand in parametrised tests (gold,
 answer, expected) and are read without being run. An answer that is too long for a solution block
@@ -35,7 +35,7 @@ from sage.runtime.files import write_text_atomic
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks/agreement.json"
 VERDICTS = ROOT / "benchmarks/agreement_verdicts.yaml"
-TRICKY = ROOT / "tests/grading_pairs.yaml"
+TRICKY = ROOT / "tests/grading/grading_pairs.yaml"
 
 
 class Pair(NamedTuple):

@@ -29,12 +29,12 @@ SECONDS = 540.0
 """The longest that the tests may take together."""
 
 PARTS = (
-    ["tests/test_gpu.py", "-k", "guide"],
-    ["tests/test_gpu_shapes.py", "-k", "not 7b"],
-    ["tests/test_gpu_shapes.py", "-k", "7b"],
-    ["tests/test_gpu.py", "-k", "not guide"],
-    ["tests/test_vllm.py"],
-    ["tests/test_vllm_training.py"],
+    ["tests/training/test_gpu.py", "-k", "guide"],
+    ["tests/training/test_gpu_shapes.py", "-k", "not 7b"],
+    ["tests/training/test_gpu_shapes.py", "-k", "7b"],
+    ["tests/training/test_gpu.py", "-k", "not guide"],
+    ["tests/sampling/test_vllm.py"],
+    ["tests/training/test_vllm_training.py"],
 )
 """Arguments of pytest for each part."""
 

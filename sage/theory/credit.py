@@ -7,8 +7,8 @@ noise are those of the policy at that moment, one draw for each completion.
 
 On policy k1 has no gradient, k2 and corrected k3 descend the reverse KL, k3 the forward KL, and
 the sampled forward KL neither. All act state by state, without credit for later states, so over
-several tokens none has Eq. 4 as its fixed point (tests/fixed_points.py has those that they have).
-A guide that is equal for all tokens of a state, as the branch guide is, then cancels under k2 and
+several tokens none has Eq. 4 as its fixed point (tests/builders/fixed_points.py has theirs). A
+guide that is equal for all tokens of a state, as the branch guide is, then cancels under k2 and
 corrected k3 and under k3 multiplies beta in that state; only with credit does it act as in Eq. 4.
 That is so for losses that sum over tokens: a mean per completion weighs a token by what follows.
 """

@@ -14,7 +14,7 @@ from sage.tools.kept_run import (
     summary,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def metrics(**values: list[float]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from sage.evaluation.foreign_samples import Method, read_methods
 from sage.tools import command
 from sage.tools.compare_samples import compare, main
 
-LOGS = Path(__file__).parent / "logs"
+LOGS = Path(__file__).parents[1] / "builders/logs"
 """Eight sums by mock models: of Inspect AI 0.3.285 without transcripts, and of lm-eval 0.4.13."""
 
 

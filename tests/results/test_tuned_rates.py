@@ -12,7 +12,7 @@ from benchmarks.tuned_rates import Trial, chosen, signs_of, table
 from sage.exhibits import load_study
 from sage.problems.sets import draw_problems
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def trial(rate: float, accuracy: float, coverage: float, *signs: str) -> Trial:

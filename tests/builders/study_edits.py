@@ -17,7 +17,7 @@ import yaml
 
 from sage.study import StudyError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 STUDIES = sorted(path.stem for path in (ROOT / "config/studies").glob("*.yaml"))
 STUDY, ALGORITHMS = "studies/smoke.yaml", "algorithms.yaml"
 DROPPED = object()

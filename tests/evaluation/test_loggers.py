@@ -1,7 +1,7 @@
 """Logs of other programs: their tasks, seeds, ids and failed samples.
 
 Of Inspect AI 0.3.285, lm-eval 0.4.13 and lighteval 0.13.0 there are logs that they wrote
-(`tests/logs`), of sums by mock models; tables of TRL 1.16.0 are written as its
+(`tests/builders/logs`), of sums by mock models; tables of TRL 1.16.0 are written as its
 trainer does.
 """
 
@@ -22,7 +22,7 @@ from sage.evaluation.curves import NO_SEED
 from sage.evaluation.foreign_samples import read_methods
 from sage.tools.compare_samples import compare, main
 
-LOGS = Path(__file__).parent / "logs"
+LOGS = Path(__file__).parents[1] / "builders/logs"
 DATE = "2026-11-28T02-34-27.639424"
 
 

@@ -84,7 +84,7 @@ def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:
 
 def test_the_examples_of_the_documentation_work(config: Path) -> None:
     examples = re.findall(r"```yaml\n(.+?)```", (config / "README.md").read_text(), re.S)
-    # tests/test_growth.py and tests/test_crediting.py run the others
+    # tests/workflow/test_growth.py and tests/training/test_crediting.py run the others
     (own,) = [text for text in examples if text.startswith("own_methods:")]
     problems, *more = [text for text in examples if text.startswith("problems:")]
     (entry,) = [text for text in examples if text.startswith("gsm8k:")]

@@ -22,7 +22,7 @@ from sage.problems.entries import Benchmark
 from sage.problems.record import Problem
 from sage.runtime.tables import read_frame
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MIRROR = os.environ.get("SAGE_MIRROR")
 
 

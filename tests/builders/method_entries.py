@@ -9,7 +9,7 @@ import yaml
 
 from sage.study.derived import whole_methods
 
-FILE = Path(__file__).resolve().parents[1] / "config/algorithms.yaml"
+FILE = Path(__file__).resolve().parents[2] / "config/algorithms.yaml"
 ROWS: dict[str, Any] = whole_methods(yaml.safe_load(FILE.read_text(encoding="utf-8")))[0]
 
 

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from paper_stand_ins import shortened, write_sft_examples, write_stand_ins
 from safetensors.torch import load_file
 
 from sage.problems.record import read_problems
 from tests.conftest import ROOT, Snakemake, copy_project, snakemake_in
-from tests.paper_stand_ins import shortened, write_sft_examples, write_stand_ins
 
 PAPER = ROOT / "config/studies/paper.yaml"
 FILES = os.environ.get("SAGE_MIRROR", "")

@@ -30,7 +30,7 @@ from sage.runtime.manifest import Manifest
 from sage.study import StudyError
 from sage.theory.toy import BRANCH, rlvr_policy, sage_policy
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_weights_by_hand() -> None:

@@ -28,7 +28,7 @@ from sage.problems.sets import draw_problems
 from sage.prompting import last_boxed
 from sage.study import StudyError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MIRROR = os.environ.get("SAGE_MIRROR")
 
 needs_files = pytest.mark.skipif(

@@ -311,7 +311,7 @@ class TestCorpus:
 
 class TestSettings:
     def test_the_study_holds_mazes_that_can_be_drawn(self) -> None:
-        study = load_study("routes", Path(__file__).parents[1] / "config").study
+        study = load_study("routes", Path(__file__).parents[2] / "config").study
         for name, each in study.problems.items():
             assert len(draw_problems(name, {**each.model_dump(), "count": 5})) == 5
         base = study.models["tiny"].base

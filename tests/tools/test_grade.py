@@ -186,7 +186,7 @@ def test_a_column_that_is_named_twice_is_refused(capsys: pytest.CaptureFixture[s
     assert "line 1 names the column 'answer' twice; remove or rename one" in capsys.readouterr().err
 
 
-LOGS = Path(__file__).parent / "logs"
+LOGS = Path(__file__).parents[1] / "builders/logs"
 
 
 class TestBenchmarks:

@@ -21,7 +21,7 @@ from workflow.settings_docs import schemas
 from workflow.settings_docs.__main__ import documents
 from workflow.settings_docs.schemas import FILES
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 WRITTEN = sorted(
     path for file in FILES for path in CONFIG.glob(file.name.replace("{name}", "*"))

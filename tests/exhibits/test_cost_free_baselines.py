@@ -18,7 +18,7 @@ from sage.exhibits import load_study
 from sage.report.opening import findings_of
 from sage.study import Draws
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DRAWS = {"samples": 2, "seeds": [0], "sampling": {"temperature": 1.0, "max_tokens": 8}}
 
 

@@ -24,7 +24,7 @@ from sage.rendering.style import STYLE
 from sage.rendering.table import TableDocument
 from sage.study import Algorithm, Guide, ResolvedStudy
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 ROWS = {
     "grpo": Algorithm(title="GRPO", loss="grpo", kl="reverse", estimator="k3"),
