@@ -26,7 +26,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
-	test-gpu test-paper test-slurm bench bench-vllm settings lock watch docs clean help
+	test-gpu test-paper test-slurm bench bench-vllm settings bases lock watch docs clean help
 
 ## make                     set up, then run the default study on all cores: `sage-rlvr run`
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
@@ -96,6 +96,10 @@ bench-vllm: install-vllm
 ## make settings            write the editors' schemas and docs/method.md's tables from the types
 settings: install
 	$(run) python -m workflow.settings_docs
+
+## make bases               pretrain anew the bases that come with the repository (config/bases)
+bases: install
+	$(run) python -m workflow.keep_bases
 
 ## make lock                resolve the pins anew with uv and write locks/*.txt
 lock:

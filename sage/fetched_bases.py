@@ -1,4 +1,5 @@
-"""Where pretrained models come from: the hub, its mirror, a Python package, or one's own folder.
+"""Where pretrained models come from: the hub, its mirror, a Python package, one's own folder; and
+bases from scratch that come with the repository, so that a study need not pretrain them again.
 
 Every base ends as a folder of its own with safetensors and a tokenizer, in which nothing
 can be executed: no pickles, no code of the repository.
@@ -7,6 +8,7 @@ can be executed: no pickles, no code of the repository.
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +17,11 @@ from typing import Any
 from huggingface_hub import snapshot_download
 
 from sage.problems.fetching import mirror_folder, silence
+from sage.runtime.dependencies import PACKAGE, WITHOUT_EFFECT, module_files
 from sage.runtime.faults import Damaged, Fault
-from sage.runtime.files import atomic_directory
-from sage.runtime.manifest import Manifest
-from sage.study.bases import FolderBase
+from sage.runtime.files import atomic_directory, file_sum
+from sage.runtime.manifest import Manifest, settings_sum
+from sage.study.bases import FolderBase, ScratchBase
 
 KEPT = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja", "*.model"]
 
@@ -53,6 +56,32 @@ def adopt_base(checkpoint: Path, output: Path, manifest: Manifest) -> None:
         manifest.write(folder / "manifest.json")
 
 
+def kept_base(base: ScratchBase, kept: Path) -> Path:
+    """The folder among those `kept` for a base from scratch, which may not be there.
+
+    Its name is a sum of the base's settings, seed included, and of the code that pretrains.
+    """
+    files = map(Path, module_files("sage.training.pretrain", WITHOUT_EFFECT))
+    code = {file.relative_to(PACKAGE).as_posix(): file_sum(file) for file in files}
+    return kept / settings_sum({"base": base.model_dump(mode="json"), "code": code})[:16]
+
+
+def take_base(kept: Path, output: Path, manifest: Manifest) -> None:
+    """Copy a kept base into `output`; its manifest says which commit pretrained it."""
+    made = json.loads((kept / "manifest.json").read_text(encoding="utf-8"))
+    with atomic_directory(output) as folder:
+        copy_checkpoint(kept, folder)
+        manifest.write(folder / "manifest.json", pretrained_at=made["git_commit"])
+
+
+def copy_checkpoint(source: Path, folder: Path) -> None:
+    """Copy the files of a checkpoint, without its manifest. Copies, not links: training elsewhere
+    may write into the files of the source."""
+    for file in {file for pattern in KEPT for file in source.glob(pattern)}:
+        if file.name != "manifest.json":
+            shutil.copyfile(file, folder / file.name)
+
+
 def _from_hub(repository: str, revision: str, folder: Path) -> None:
     mirror = mirror_folder()
     copy = mirror / repository if mirror else None
@@ -80,7 +109,6 @@ def _from_hub(repository: str, revision: str, folder: Path) -> None:
 
 
 def _from_folder(base: FolderBase, folder: Path) -> None:
-    """Copies, not links: training elsewhere may write into the files of the folder."""
     if faults := [message for _, message in base.faults()]:
         raise NoBase("; ".join(faults))
     if base.adapter:
@@ -96,8 +124,7 @@ def _from_folder(base: FolderBase, folder: Path) -> None:
             ) from error
         save_checkpoint(merged, load_tokenizer(base.folder), folder)
         return
-    for file in {file for pattern in KEPT for file in Path(base.folder).glob(pattern)}:
-        shutil.copyfile(file, folder / file.name)
+    copy_checkpoint(Path(base.folder), folder)
 
 
 def _from_package(package: str, file: str, folder: Path) -> None:

@@ -34,6 +34,7 @@ from sage.report.loader import PageContent, PageFiles, read_content
 from sage.report.opening import findings_of, opening
 from sage.report.sections import exhibit_sections, study_sections
 from sage.report.warnings import warnings
+from sage.runtime.common_work import taken_over
 from sage.runtime.files import write_text_atomic
 from sage.study import ResolvedStudy
 
@@ -121,6 +122,7 @@ def render_page(
         problem_sets=provenance.problem_sets(study, content.problems, files.results),
         settings=provenance.all_settings(study),
         run_tables=provenance.run_tables(study, content, files),
+        taken=taken_over(files.results.folder),
         versions=provenance.recorded(content, "versions"),
         hardware=provenance.recorded(content, "hardware"),
         excerpts_path=files.made.excerpts.as_posix(),

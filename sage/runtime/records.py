@@ -108,7 +108,7 @@ def recorded(snakemake: Any, settings: Mapping[str, Any]) -> Iterator[dict[str, 
     yield inputs
     made = {path: sums_of(Path(path)) for _, path in _paths(snakemake.output)}
     for path, sums in made.items():
-        _note(Path(path), folder, sums)
+        note(Path(path), folder, sums)
     record = {
         "rule": snakemake.rule,
         "folder": place,
@@ -168,8 +168,20 @@ def _differences(
     if record is None:
         yield "its record is damaged"
         return
+    yield from differences(job, record, now, folder)
+    for path in outputs:
+        yield from unlike(checked(path, record, folder))
+
+
+def differences(
+    job: Any, record: Mapping[str, Any], now: Callable[[Path], str], folder: Path
+) -> Iterator[str]:
+    """In what the settings, code and inputs of a job differ from those in a `record`, in words.
+
+    `now` gives the sum of a file. The record may be of results in another folder than `folder`.
+    """
     old = record.get("folder", str(folder))
-    then, today = _within(record["settings"], old, str(folder)), settings_of(job)
+    then, today = within(record["settings"], old, str(folder)), settings_of(job)
     if then.pop("data", None) != today.pop("data", None):  # sums, which say nothing to people
         yield "data files changed"
     if settings_sum(then) != settings_sum(today):
@@ -177,12 +189,10 @@ def _differences(
     inputs, code = _made_from(job, now)
     if code != record["code_sha256"]:
         yield "code changed"
-    then = _within(record["inputs"], old, str(folder))
+    then = within(record["inputs"], old, str(folder))
     yield from (f"{path} is read now" for path in sorted(inputs.keys() - then.keys()))
     yield from (f"{path} is read no more" for path in sorted(then.keys() - inputs.keys()))
     yield from unlike({path: (then[path], inputs[path]) for path in then.keys() & inputs.keys()})
-    for path in outputs:
-        yield from unlike(checked(path, record, folder))
 
 
 def unlike(sums: Mapping[str, tuple[str, str]]) -> Iterator[str]:
@@ -204,7 +214,7 @@ def read_record(file: Path) -> dict[str, Any] | None:
 
 def products(record: Mapping[str, Any], folder: Path) -> dict[Path, str]:
     """What a job made, with the sum of each, where the results are in `folder` now."""
-    made = _within(record["outputs"], record.get("folder", str(folder)), str(folder))
+    made = within(record["outputs"], record.get("folder", str(folder)), str(folder))
     return {Path(path): str(made[path]) for path in made}
 
 
@@ -223,7 +233,7 @@ def checked(
         with suppress(OSError):
             now = total(sums := sums_of(path))
             if now == made:
-                _note(path, folder, sums)
+                note(path, folder, sums)
         return {str(path): (made, now)}
     found = {name: _fresh(path / name if name else path, one, read) for name, one in noted.items()}
     then_now = {name: (one["sha256"], found[name]["sha256"]) for name, one in noted.items()}
@@ -233,7 +243,7 @@ def checked(
             for name, (then, now) in then_now.items()
         }
         with suppress(OSError):  # of results that cannot be written
-            _note(path, folder, fresh)
+            note(path, folder, fresh)
     return {str(path / name): each for name, each in then_now.items()}
 
 
@@ -280,6 +290,7 @@ def _made_from(job: Any, sum_now: Callable[[Path], str]) -> tuple[dict[str, str]
 
 
 def record_file(job: Any, folder: Path) -> Path:
+    """Where the record of a job is; its products are in the results `folder`."""
     log, logs = Path(job.log[0]), folder / "logs"
     name = log.relative_to(logs) if log.is_relative_to(logs) else Path(log.name)
     return (jobs_folder(folder) / name).with_suffix(".json")
@@ -293,7 +304,8 @@ def _sums_file(path: Path, folder: Path) -> Path | None:
     return sums_folder(folder) / inside.with_name(inside.name + ".json")
 
 
-def _note(path: Path, folder: Path, sums: Sums) -> None:
+def note(path: Path, folder: Path, sums: Sums) -> None:
+    """Note the sums of a product, so that the next look at it needs not read it."""
     if file := _sums_file(path, folder):
         write_json_atomic(file, sums)
 
@@ -340,12 +352,12 @@ def _paths(files: Any) -> Iterator[tuple[str, str]]:
             yield name or "", str(path)
 
 
-def _within(value: Any, old: str, folder: str) -> Any:
+def within(value: Any, old: str, folder: str) -> Any:
     """A value of a record from the results `old` with paths in `folder`, for studies are copied."""
     if isinstance(value, dict):
-        return {_within(k, old, folder): _within(each, old, folder) for k, each in value.items()}
+        return {within(k, old, folder): within(each, old, folder) for k, each in value.items()}
     if isinstance(value, list):
-        return [_within(each, old, folder) for each in value]
+        return [within(each, old, folder) for each in value]
     inside = isinstance(value, str) and (value == old or value.startswith(f"{old}/"))
     return f"{folder}{value.removeprefix(old)}" if inside else value
 

@@ -130,6 +130,9 @@ class Settings(Strict):
     """what `snakemake compare --cores 1` compares the run with: the results folder of a finished
     study, or a folder with its `metrics/pass_at_k.parquet`, which may be a CSV file; no other file
     is read [path]"""
+    pretrain: Literal["kept", "again"] = "kept"
+    """whether a base from scratch that comes with the repository (`config/bases`) is taken, or made
+    again; the weights are the same on the same machine"""
     tracking: Tracker = "auto"
     """where the curves of SFT and RL can be watched while they run: a tool that is installed,
     writing to `tracking` in the study's folder and to no server. `auto` is trackio where it is

@@ -9,14 +9,13 @@ import shutil
 import time
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import ROOT
+from recorded_jobs import Job, a_job, run_job
 from report_frames import a_study
-from snakemake.iocontainers import Namedlist
 
 from sage.runtime import records
 from sage.runtime.faults import Damaged, Fault
@@ -26,7 +25,6 @@ from sage.runtime.records import (
     _differ,
     compare,
     read_record,
-    recorded,
     settings_of,
     sum_of,
     without_record,
@@ -34,23 +32,6 @@ from sage.runtime.records import (
 from sage.tools import archive
 from sage.tools.archive import write_archive
 from sage.tools.verify import render, verify
-
-
-@dataclass(eq=False)
-class Job:
-    """A job as Snakemake hands it to scripts, and as it is before it runs."""
-
-    name: str
-    input: Namedlist
-    output: Namedlist
-    params: Namedlist
-    log: list[str]
-    threads: int = 1
-    wildcards: Namedlist = field(default_factory=lambda: Namedlist(fromdict={"seed": "3"}))
-
-    @property
-    def rule(self) -> str:
-        return self.name
 
 
 def sha(text: str) -> str:
@@ -63,44 +44,6 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "results/small"
     monkeypatch.setenv(FOLDER, str(folder))
     return folder
-
-
-def a_job(
-    results: Path,
-    name: str,
-    output: str,
-    inputs: dict[str, Path] | None = None,
-    settings: dict[str, Any] | None = None,
-) -> Job:
-    return Job(
-        name,
-        input=Namedlist(fromdict={key: str(one) for key, one in (inputs or {}).items()}),
-        output=Namedlist(fromdict={"made": str(results / output)}),
-        params=Namedlist(fromdict=settings or {}),
-        log=[str(results / f"logs/{name}.log")],
-    )
-
-
-def run_job(
-    results: Path,
-    name: str,
-    output: str,
-    content: dict[str, str] | str,
-    inputs: dict[str, Path] | None = None,
-    settings: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """A job that writes `content` into a file, or into a folder of files; its record."""
-    path = results / output
-    with recorded(a_job(results, name, output, inputs, settings), settings or {}):
-        files = content if isinstance(content, dict) else {"": content}
-        for inside, text in files.items():
-            file = path / inside if inside else path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-    record: dict[str, Any] = json.loads(
-        (results / f"provenance/jobs/{name}.json").read_text(encoding="utf-8")
-    )
-    return record
 
 
 RL = {"rl": {"steps": 4}}

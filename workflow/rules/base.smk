@@ -3,8 +3,9 @@
 
 
 rule pretrain:
-    """A base made from scratch."""
+    """A base made from scratch, or taken as it comes with the repository."""
     input:
+        kept=base_with_repository,
         code=code_of("pretrain", "sage.training.pretrain"),
     output:
         checkpoint=directory(RESULTS.pretrained("{model}")),

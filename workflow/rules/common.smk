@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 # The repository's root, wherever the main Snakefile is.
@@ -23,9 +24,11 @@ for package in ("pandas", "psutil", "pyarrow", "pydantic", "torch", "trl", "yaml
         )
 
 from sage.exhibits import load_study
+from sage.fetched_bases import kept_base
 from sage.problems.fetching import data_sums
 from sage.problems.sets import set_sums
 from sage.results import Results, Run
+from sage.runtime.common_work import take_over
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.devices import jobs_per_gpu, places, visible_devices
 from sage.runtime.faults import Damaged, Fault, require_writable
@@ -36,6 +39,7 @@ from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
 from sage.study.watch import for_jobs as watch_for_jobs
+from sage.study.written import extended
 from sage.tools.targets import TELLING
 
 # Used with `--software-deployment-method conda` only.

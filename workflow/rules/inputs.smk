@@ -47,6 +47,12 @@ def models_of(*sources):
     return [name for name, model in models if model.base.source in sources]
 
 
+def base_with_repository(wildcards):
+    """The folder of a base from scratch that need not be pretrained again; none without one."""
+    base = kept_base(STUDY.model(wildcards.model).base, CONFIG_FOLDER / "bases")
+    return beside_snakefile([base] * (SETTINGS.pretrain == "kept" and base.is_dir()))
+
+
 def models_with_sft():
     return [name for name, model in STUDY.study.models.items() if model.sft]
 

@@ -29,6 +29,33 @@ AGAIN = f"sage-rlvr run --config study={STUDY.option}" + (
 )
 
 
+def studies_below():
+    """Results of the study as it is written, where values were set over it, and of the studies that
+    it extends, the nearest first."""
+    option, names = SETTINGS.study, [Path(SETTINGS.study).stem] * bool(STUDY.overrides)
+    while parent := extended(option, CONFIG_FOLDER):
+        names.append(parent.stem)
+        option = str(parent)
+    return [Path(SETTINGS.results) / name for name in names]
+
+
+def take_over_work(dag):
+    """Takes what is the same from the studies below, and says so; a dry run only looks. The jobs of
+    which it is so, each with the folder that made it."""
+    others = [folder for folder in studies_below() if jobs_folder(folder).is_dir()]
+    if not (others and workflow.executor_plugin):
+        return {}
+    jobs = [job for level in dag.toposorted() for job in level]
+    taken = take_over(jobs, RESULTS.folder, others, only_look=workflow.dryrun)
+    verb = "would be taken" if workflow.dryrun else "are taken"
+    for folder, number in Counter(taken.values()).items():
+        text = f"What {number} jobs make {verb} from {folder}: same settings, code and data"
+        print(text, file=sys.stderr, flush=True)
+    if not workflow.dryrun:
+        workflow.iocache.exists_local.clear()
+    return taken
+
+
 def compare_with_records():
     """Has Snakemake make again what is not what today's settings, code and files make, and nothing
     for its date.
@@ -51,6 +78,7 @@ def compare_with_records():
             await whole.update(await whole.file2jobs(page), file=page)
             LAST.append(compare(whole.jobs, RESULTS.folder))
             return
+        taken = take_over_work(dag)
         LAST.append(compare(dag.jobs, RESULTS.folder))
         dag.forcefiles.update(file for job in LAST[-1].changed for file in job.output)
         if workflow.executor_plugin:  # not for --summary, which shows dates
@@ -59,6 +87,10 @@ def compare_with_records():
             workflow.iocache.mtime.update(dates)
         for line in LAST[-1].lines("A run makes that again", AGAIN):
             print(line, file=sys.stderr, flush=True)
+        if workflow.dryrun:
+            LAST[-1].reasons.update(
+                {job: [f"taken from {taken[job]}"] for job in taken}
+            )
 
     DAG.check_incomplete = check
 
