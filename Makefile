@@ -93,7 +93,7 @@ bench: install-test
 bench-vllm: install-vllm
 	$(run-vllm) python -m benchmarks vllm
 
-## make settings            write the editors' schemas and docs/method.md's tables from the types
+## make settings            write the editors' schemas and docs/method.md's table from the types
 settings: install
 	$(run) python -m workflow.settings_docs
 

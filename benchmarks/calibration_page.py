@@ -34,13 +34,14 @@ def markdown(tables: Mapping[str, list[Record]]) -> dict[str, str]:
     """The tables of the page by name, a column for each number of runs; – where not measured."""
     runs = {name: sorted({row["runs"] for row in rows}) for name, rows in tables.items()}
     columns = {
-        "false verdicts": (["world", "claim"], "false"),
         "no difference": (["methods"], "no difference"),
         "power": (["claim", "points"], "right"),
-        "coverage": (["of"], "covered"),
     }
     pages = {}
     for name, rows in tables.items():
+        if name in ("false verdicts", "coverage"):
+            pages[name] = (_covered if name == "coverage" else _highest)(rows)
+            continue
         keys, value = columns[name]
         cells: dict[tuple[str, ...], dict[int, str]] = {}
         for row in rows:
@@ -55,6 +56,28 @@ def markdown(tables: Mapping[str, list[Record]]) -> dict[str, str]:
             lines.append("| " + " | ".join([*key, *texts]) + " |")
         pages[name] = "\n".join(lines)
     return pages
+
+
+def _highest(rows: list[Record]) -> str:
+    """Of each world the highest share of false verdicts of a claim, and those of any claim."""
+    lines = ["| world | studies | highest of a claim | any claim |", "|---|---|---|---|"]
+    for world in dict.fromkeys(row["world"] for row in rows):
+        here = [row for row in rows if row["world"] == world]
+        shares = [row["false"] for row in here if row["claim"] == "any"]
+        one = max((row for row in here if row["claim"] != "any"), key=lambda row: row["false"])
+        highest = f"{one['false']:.3f} (`{one['claim']}`, {one['runs']} runs)"
+        between = " to ".join(f"{share:.3f}" for share in dict.fromkeys([min(shares), max(shares)]))
+        lines.append(f"| {world} | {one['studies']:,} | {highest} | {between} |")
+    return "\n".join(lines)
+
+
+def _covered(rows: list[Record]) -> str:
+    """Of each kind of difference the lowest and the highest coverage, over numbers of runs."""
+    lines = ["| of | coverage |", "|---|---|"]
+    for of in dict.fromkeys(row["of"] for row in rows):
+        shares = [row["covered"] for row in rows if row["of"] == of]
+        lines.append(f"| {of} | {min(shares):.3f} to {max(shares):.3f} |")
+    return "\n".join(lines)
 
 
 def _right(row: Mapping[str, Any]) -> float:

@@ -127,9 +127,9 @@ def test_the_site_has_what_its_pages_link(site: Any) -> None:
 @pytest.mark.parametrize(
     ("place", "link", "expected"),
     [
-        ("README.md", "docs/faults.md", "faults.md"),
+        ("README.md", "docs/running.md#faults", "running.md#faults"),
         ("running.md", "../README.md#on-a-cluster", "README.md#on-a-cluster"),
-        ("config/README.md", "../docs/faults.md", "../faults.md"),
+        ("config/README.md", "../docs/running.md", "../running.md"),
         ("config/README.md", "#exhibits", "#exhibits"),
         ("method.md", "findings.md", "findings.md"),
         ("README.md", "https://example.org/a", "https://example.org/a"),

@@ -28,10 +28,20 @@ def test_the_page_has_the_tables_of_the_file() -> None:
         assert TEXT.count(START.format(name)) == 1
 
 
+def test_false_verdicts_are_summed_up_by_world() -> None:
+    def row(claim: str, runs: int, false: float) -> dict[str, object]:
+        return {"world": "w", "claim": claim, "runs": runs, "false": false, "studies": 2000}
+
+    rows = [row("a", 3, 0.01), row("b", 5, 0.03), row("any", 3, 0.02), row("any", 5, 0.04)]
+    table = markdown({"false verdicts": rows})["false verdicts"]
+    assert table.splitlines()[2:] == ["| w | 2,000 | 0.030 (`b`, 5 runs) | 0.020 to 0.040 |"]
+    assert "| 0.020 |" in markdown({"false verdicts": rows[:3]})["false verdicts"]
+
+
 def test_a_table_is_put_in_its_place() -> None:
-    rows = [{"of": "x", "runs": runs, "covered": 0.95} for runs in (1, 3)]
+    rows = [{"of": "x", "runs": runs, "covered": 0.95 + runs / 1000} for runs in (1, 3)]
     text = f"a {START.format('coverage')} old {END} b"
-    table = "| of | 1 run | 3 runs |\n|---|---|---|\n| x | 0.950 | 0.950 |"
+    table = "| of | coverage |\n|---|---|\n| x | 0.951 to 0.953 |"
     assert markdown({"coverage": rows}) == {"coverage": table}
     assert page_with(text, {"coverage": rows}) == (
         f"a {START.format('coverage')}\n\n{table}\n\n{END} b"

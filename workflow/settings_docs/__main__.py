@@ -1,4 +1,4 @@
-"""Write the schemas of config/schemas and the tables of docs/method.md.
+"""Write the schemas of config/schemas and the table of docs/method.md.
 
 Run it from the folder of the Snakefile after a type of the study has changed.
 """

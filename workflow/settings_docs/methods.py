@@ -1,7 +1,7 @@
-"""The tables of docs/method.md: each method of algorithms.yaml, and each kind that one can name.
+"""The table of docs/method.md: each method of algorithms.yaml.
 
-Both are read off the registries: what a kind does is the first line of its class, its source the
-paper that this line, or the head of a rival's file, names.
+It is read off the registries: the source of a kind is the paper that the first lines of its class,
+or the head of a rival's file, name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -21,23 +20,22 @@ from sage.study.derived import whole_methods
 from sage.study.registry import RIVALS
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|ACL Findings 2026, 641|\bEq\. [\d, ]*\d")
-_BLOCK = re.compile(r"(<!-- begin generated: (\w+) -->\n).*?(<!-- end generated -->)", re.S)
+_BLOCK = re.compile(r"(<!-- begin generated: methods -->\n).*?(<!-- end generated -->)", re.S)
 _ARXIV = "arXiv "
 
 
 def filled(text: str, config: Path) -> str:
-    """`text` with both tables written anew."""
+    """`text` with the table written anew."""
     entries = yaml.safe_load((config / "algorithms.yaml").read_text(encoding="utf-8"))
     whole, _ = whole_methods(entries)
     methods = {name: Algorithm.model_validate(entry) for name, entry in whole.items()}
-    tables = {
-        "methods": [
+    table = _table(
+        [
             ["method", "what is drawn", "what is credited", "what is paid", "source"],
             *([f"`{name}`", *_row(method)] for name, method in methods.items()),
-        ],
-        "kinds": [["key", "kind", "what it does", "source"], *_kinds()],
-    }
-    return _BLOCK.sub(lambda match: match[1] + _table(tables[match[2]]) + match[3], text)
+        ]
+    )
+    return _BLOCK.sub(lambda match: match[1] + table + match[2], text)
 
 
 def _row(method: Algorithm) -> list[str]:
@@ -67,13 +65,6 @@ def _row(method: Algorithm) -> list[str]:
         paid += f" + {method.entropy_bonus:g} · entropy"
     named = (_sources(key, choice.kind) for _, key, choice in method.choices())
     return [drawn, credited, paid, _cited(dict.fromkeys(chain.from_iterable(named)))]
-
-
-def _kinds() -> Iterator[list[str]]:
-    for key, registry in REGISTRIES.items():
-        for kind in registry.classes:
-            said = _said(REGISTRIES[key].find(kind)).splitlines()[0]
-            yield [key, f"`{kind}`", said, _cited(dict.fromkeys(_sources(key, kind)))]
 
 
 def _said(named: object) -> str:
