@@ -35,8 +35,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEAST_DOSE = 0.05
-"""In standard deviations of the advantages. Below it a guide was not tested: no difference is
-then seen whatever guides do."""
+"""In standard deviations of the advantages, for a guide in the reward. Below it a guide was not
+tested: no difference is then seen whatever guides do."""
+
+LEAST_DOSE_IN_LOSS = 0.05
+"""As LEAST_DOSE, for the dose in the loss: a guide then makes less than 0.05^2, a quarter of a
+percent, of the variance of what tokens of a state are weighed by."""
 
 _MARKS = "osD^vP"
 _TITLES = {
@@ -77,8 +81,9 @@ class DoseFigure(Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.exhibits.dose_effects",)
     caption: ClassVar[str] = (
         "Effect of adding the guide, against its dose. Method and β are the same with it and "
-        "without. Dose: the standard deviation of β log q within a group, in standard deviations "
-        "of the advantages, averaged over training. Each mark is a cell, with its 95 % interval; "
+        "without. Dose: that in the reward, the standard deviation of β log q within a group, in "
+        "standard deviations of the advantages, averaged over training; also where the KL term is "
+        "in the loss, which has a dose of its own. Each mark is a cell, with its 95 % interval; "
         "filled where that excludes 0. Left of the dotted line a guide counts as untested."
     )
 
