@@ -35,7 +35,7 @@ from sage.claims.verdicts import (
     two_states,
 )
 from sage.evaluation.histories import STAGES, History, read_histories, stage_means
-from sage.exhibits.dose import LEAST_DOSE, LEAST_DOSE_IN_LOSS
+from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import number_text
 from sage.runtime.files import atomic_file, write_text_atomic
@@ -363,7 +363,7 @@ def dose_of(
     None if no run recorded one.
     """
     estimator = study.algorithms[row].estimator
-    in_reward = estimator is not None and estimator.kind == "k1_reward"
+    in_reward = estimator is not None and estimator.kind == IN_REWARD
     for place in ("the reward",) if in_reward else ("the loss", "the reward"):
         key = _DOSES[place][0]
         by_model = {

@@ -123,7 +123,7 @@ class RandomGuide:
     """Perturbs a random share of the tokens (Eq. 9).
 
     q_t = 1 + sigma * N(0, 1) with probability epsilon, else 1. Each schedule is a cosine from high
-    to low, restarted. `of_state`: whichever token was drawn.
+    to low, restarted.
     """
 
     of_state: ClassVar[bool] = True
@@ -200,7 +200,7 @@ class BranchGuide:
     q_t = 1 + ratio * max(0, H_t - threshold), with H_t and `threshold` in nats. With the policy's
     entropy the guide can feed itself: q pays for noise, which raises the entropy and with it q. The
     reference's entropy at the same places does not move, but takes one more forward pass. `causal`:
-    a factor depends on no later token. `of_state`: nor on the drawn one.
+    a factor depends on no later token.
     """
 
     causal: ClassVar[bool] = True
