@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
@@ -40,12 +40,19 @@ from benchmarks.worlds import (
     shift_for,
     simulated_study,
 )
-from sage.claims.evidence import Measured, Pair
+from sage.claims.evidence import Finding, Measured, Pair
 from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, Recorded, load_claims
 from sage.claims.tests import Comparison as Test
+from sage.claims.verdicts import two_states
 from sage.evaluation.comparisons import average
-from sage.evaluation.intervals import interval_of_difference, interval_of_share
+from sage.evaluation.intervals import (
+    POWER,
+    interval_of_difference,
+    interval_of_share,
+    mean_of,
+    parts_of,
+)
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.runtime.files import write_text_atomic
 
@@ -88,7 +95,9 @@ def comparisons() -> Iterator[Comparison]:
         ("false verdicts", false_verdicts(claims)),
         ("no difference", no_difference(claims)),
         ("power", power(claims)),
+        ("least effect", least_effects(claims)),
         ("coverage", coverage()),
+        ("two states", of_two_states(claims)),
     ):
         print(name, flush=True)
         tables[name] = []
@@ -204,6 +213,23 @@ def power(claims: Mapping[str, Claim]) -> Table:
                 yield record, _at_most(title, record)
 
 
+def least_effects(claims: Mapping[str, Claim]) -> Table:
+    """The smallest loss, in points, that 8 of 10 studies find; above 60 none is looked for."""
+    for name, exhibit in (("accuracy_and_coverage", "table1"), ("further_benchmark", "table9")):
+        benchmarks = simulated_study().benchmarks_of(exhibit)
+        for runs in SEEDS:
+            low, high = 0.0, 0.6
+            for _ in range(7):
+                points = (low + high) / 2
+                shift = shift_for(-points, PRIMARY_K, benchmarks)
+                shifts = {("grpo_branch", benchmark): shift for benchmark in benchmarks}
+                asked = {name: claims[name]}
+                seen = verdicts(asked, World(), runs, STUDIES, runs, shifts)[name]
+                found = seen.count("contradicted") >= POWER * STUDIES
+                low, high = (low, points) if found else (points, high)
+            yield {"claim": name, "runs": runs, "points": round(100 * high, 1)}, None
+
+
 def coverage() -> Table:
     """Coverage of 95 % intervals of differences and of shares, by runs."""
     for runs in RUNS:
@@ -218,6 +244,48 @@ def coverage() -> Table:
         for truth, a, b in ((0.995, 3.0, 12.0), (0.986, 2.2, 10.0), (0.94, 1.2, 6.0)):
             share = share_coverage(a, b, SAMPLES, runs, MANY, runs)
             yield _coverage(f"pass@64 of {truth}, {SAMPLES} samples", runs, share, MANY)
+
+
+def of_two_states(claims: Mapping[str, Claim]) -> Table:
+    """Runs of which a share is 30 points lower, so that the mean over all of them is 0.
+
+    `named`: studies in which the rules name two states, and give no verdict. `covered`: these, and
+    studies whose interval holds the mean of the states that its runs are in; `over all`: those
+    whose interval holds the mean over all runs. No rule sees a state that no run was in.
+    """
+    for share, runs in product((0.1, 0.2, 0.5), (*SEEDS, 20)):
+        record = two_state_coverage(claims["accuracy_and_coverage"].primary, share, runs, 2 * MANY)
+        title = f"{100 * share:.0f} % of runs in the lower state"
+        covered, limit = _coverage(title, runs, record.pop("covered"), 2 * MANY)
+        yield covered | record, limit
+
+
+def two_state_coverage(test: Test, share: float, runs: int, studies: int) -> Record:
+    """The numbers of `of_two_states`, for `runs` runs over 60 problems."""
+    rng, problems, apart = np.random.default_rng(runs), 60, 0.3
+    lower = rng.random((runs, 1, studies)) < share
+    state = apart * (share - lower)
+    values = (
+        0.2 * rng.standard_normal((1, problems, studies))
+        + 0.02 * rng.standard_normal((runs, 1, studies))
+        + 0.1 * rng.standard_normal((runs, problems, studies))
+        + state
+    )
+    estimate = mean_of([parts_of(values, DRAWS)])
+    low, high = estimate.interval()
+    both = lower.any(axis=(0, 1)) & ~lower.all(axis=(0, 1))
+    truth = np.where(both, 0.0, state[0, 0])
+    none = Finding("", 0.0, 0.0, 0.0, 0.0, problems, "problems", runs)
+    named = np.array(
+        [
+            two_states(test, replace(none, by_run=tuple(one))) is not None
+            for one in estimate.by_run.T.tolist()
+        ]
+    )
+    held = (low <= truth) & (truth <= high)
+    over_all = (low <= 0) & (high >= 0)
+    numbers = {"covered": (held | named).mean(), "named": named.mean(), "over all": over_all.mean()}
+    return {name: round(float(number), 4) for name, number in numbers.items()}
 
 
 def verdicts(

@@ -36,6 +36,8 @@ def markdown(tables: Mapping[str, list[Record]]) -> dict[str, str]:
     columns = {
         "no difference": (["methods"], "no difference"),
         "power": (["claim", "points"], "right"),
+        "least effect": (["claim"], "points"),
+        "two states": (["of"], "covered"),
     }
     pages = {}
     for name, rows in tables.items():
@@ -45,9 +47,12 @@ def markdown(tables: Mapping[str, list[Record]]) -> dict[str, str]:
         keys, value = columns[name]
         cells: dict[tuple[str, ...], dict[int, str]] = {}
         for row in rows:
-            text = f"{_right(row) if value == 'right' else row[value]:.3f}"
+            number = _right(row) if value == "right" else row[value]
+            text = f"{number:.1f}" if value == "points" else f"{number:.3f}"
             if "means alone" in row:
                 text += f" ({row['means alone']:.3f})"
+            if "named" in row:
+                text += f" ({row['named']:.2f}; {row['over all']:.2f})"
             cells.setdefault(tuple(str(row[key]) for key in keys), {})[row["runs"]] = text
         head = [*keys, *(f"{n} run{'s' * (n > 1)}" for n in runs[name])]
         lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]

@@ -35,7 +35,7 @@ import numpy as np
 import pandas as pd
 
 from sage.claims.evidence import Measured
-from sage.claims.ledger import ledger
+from sage.claims.ledger import guided_of, ledger
 from sage.claims.tests import Claim, PassAtK, kept_claims
 from sage.evaluation.curves import POOLED
 from sage.evaluation.metrics import of_counts
@@ -77,9 +77,10 @@ OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
 """Columns of a dose table that come from histories."""
 
 REFRESHED = (
-    "The tables beside this page were computed again by a later rule for degrees of freedom: their "
-    "intervals are up to 12 % wider than on it."
+    "The tables beside this page were computed again by later rules: some of their intervals are "
+    "up to 12 % wider, or narrower, than on it."
 )
+_REFRESHED = re.compile(r"The tables beside this page were computed again[^.]*\. ")
 
 _FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
 """A link of a report to a file of the study."""
@@ -205,7 +206,7 @@ def redraw(folder: Path, target: Path) -> list[str]:
 
 
 def refresh(folder: Path) -> None:
-    """Write a kept run's tables from its counts by today's rules; doses and claims stay.
+    """Write a kept run's tables from its counts by today's rules; doses stay, and what claims say.
 
     Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
     """
@@ -215,6 +216,7 @@ def refresh(folder: Path) -> None:
     other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
     _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
     _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
+    write_text_atomic(folder / "claims.csv", _claims_refreshed(folder, tables["claims"]))
     if (support := folder / "support.csv").exists():
         text = tables["support"].to_csv(index=False, lineterminator="\n")
         write_text_atomic(support, text)
@@ -237,8 +239,25 @@ def refresh(folder: Path) -> None:
                 )
     page = folder / "index.html"
     if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
+        text = _REFRESHED.sub("", text)
         text = text.replace('<p class="notice">', f'<p class="notice">{REFRESHED} ', 1)
         write_text_atomic(page, text)
+
+
+def _claims_refreshed(folder: Path, new: pd.DataFrame) -> str:
+    """claims.csv with the numbers of `new` where they differ from what is kept."""
+    kept = pd.read_csv(folder / "claims.csv", dtype=str, keep_default_na=False)
+    keys = KEYS["claims"]
+    places = kept.assign(test=pd.to_numeric(kept["test"])).set_index(keys).index
+    rows = new.set_index(keys)
+    for column in [name for name in COMPARED if name in kept and name in rows]:
+        if pd.api.types.is_numeric_dtype(rows[column]):
+            for at, place in enumerate(places):
+                value = rows[column].get(place, np.nan)
+                own = kept.columns.get_loc(column)
+                if not pd.isna(value) and not np.isclose(float(kept.iloc[at, own]), value, 1e-5):
+                    kept.iloc[at, own] = repr(float(value))
+    return kept.to_csv(index=False, lineterminator="\n")
 
 
 def _constant_histories(
@@ -268,7 +287,12 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
         keys, new, kept = KEYS[name], tables[name], pd.read_csv(file)
         if name == "claims":
             kept = kept[kept["claim"].isin(new["claim"])]
-            untested = set(kept.loc[kept["verdict"] == "untested at this dose", "claim"])
+            study, asked = kept_study(folder), claims_of(folder)
+            untested = {
+                claim
+                for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
+                if guided_of(study, asked[claim].primary.row, asked[claim].primary.other)
+            }
             new = new.assign(
                 verdict=new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
             )

@@ -10,6 +10,7 @@ from scipy.stats import t
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import KEPT, SEEN, K, difference, frame, points_of, study_of
+from sage.evaluation.intervals import groups_of, mean_of, parts_of
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import interval_of_points, percent, points
@@ -17,6 +18,10 @@ from sage.study import BASE
 
 GUIDED = ("grpo_branch_stronger_k1_reward", "grpo_branch_strong_k1_reward")
 PLAIN = "grpo_k1_reward"
+DRAWS = 10_000
+
+Effect = tuple[float, float, float]
+"""A mean and its 95 % interval."""
 
 
 def over_training(study: str = "equal_accuracy") -> str:
@@ -57,33 +62,69 @@ def early_line(accuracies: Sequence[float], coverages: Sequence[float], accuracy
     return float(np.interp(accuracy, np.array(accuracies)[order], np.array(coverages)[order]))
 
 
+def beside_stops(
+    own: np.ndarray, path: np.ndarray, n: int, k: int, trained: np.ndarray
+) -> tuple[float, float, np.ndarray]:
+    """Accuracy and coverage of a policy, and by problem what it covers beyond an early stop, `[P]`.
+
+    `own` `[P]` and those of a `path` `[M, P]`, a run at M moments, are right samples of `n`.
+    Accuracy is pass@1 on `trained` problems `[P]`, coverage pass@k on all. The run is stopped where
+    it is as accurate (`early_line`). The mean over problems is the difference; single values also
+    have what a problem's accuracy moves the stop by, to first order.
+    """
+    weights = trained / trained.mean()
+    accuracies, coverages = weights * path / n, pass_at_k(n, path, np.array([k]))[..., 0]
+    accuracy, coverage = weights * own / n, pass_at_k(n, own, np.array([k]))[..., 0]
+    order = np.argsort(accuracies.mean(axis=1), kind="stable")
+    means = accuracies.mean(axis=1)[order]
+    at = int(np.clip(np.searchsorted(means, accuracy.mean()), 1, len(means) - 1))
+    (low, high), gap = order[at - 1 : at + 1], means[at] - means[at - 1]
+    share = float(np.clip((accuracy.mean() - means[at - 1]) / gap, 0.0, 1.0)) if gap else 1.0
+    stopped, its_accuracy = (
+        (1 - share) * each[low] + share * each[high] for each in (coverages, accuracies)
+    )
+    slope = (coverages[high] - coverages[low]).mean() / gap if 0 < share < 1 else 0.0
+    beyond = coverage - stopped - slope * (accuracy - its_accuracy)
+    return float(accuracy.mean()), float(coverage.mean()), beyond
+
+
+def over_problems(beyond: Sequence[np.ndarray], strata: Sequence[str]) -> Effect:
+    """The mean of `beside_stops` over runs or bases `[S]` of the same problems, with its interval.
+
+    Runs and problems are both random; `strata` `[P]` of problems are fixed.
+    """
+    groups = groups_of([""] * len(strata), strata)
+    estimate = mean_of([parts_of(np.array(beyond)[..., None], DRAWS, None, groups)])
+    low, high = estimate.interval()
+    return float(estimate.value[0]), float(low[0]), float(high[0])
+
+
 def beyond_early_stopping(study: str, plain: str, guided: Sequence[str]) -> pd.DataFrame:
     """For each base and guided method: what it has, and what stopping `plain` early has.
 
     `accuracy` is pass@1 on the strata that RL trains on, `coverage` pass@16 on all, both with
-    correct working; `early` is the coverage of `plain` stopped at that accuracy. `reached` is
-    whether `plain` ever is so accurate; if not, `early` is that of its most accurate moment.
+    correct working; `early` is the coverage of `plain` stopped at that accuracy, and `beyond` and
+    `strata` what `over_problems` takes. `reached` is whether `plain` ever is so accurate; if not,
+    `early` is that of its most accurate moment.
     """
     counts = pd.concat(pd.read_parquet(each) for each in (KEPT / study).glob("*counts.parquet"))
     counts = counts[counts["benchmark"] == "sheets"]
-
-    def measured(own: pd.DataFrame) -> tuple[float, float]:
-        n, worked = int(own["n_samples"].iloc[0]), own["worked"].to_numpy(int)
-        seen = own["stratum"].isin(SEEN).to_numpy()
-        return worked[seen].mean() / n, float(pass_at_k(n, worked, np.array([K])).mean())
-
     rows = []
     for model, of_base in counts.groupby("model"):
-        points = {name: measured(own) for name, own in of_base.groupby("algorithm")}
-        path = [name for name in points if name in (BASE, plain) or name.startswith("step-")]
-        line = [[points[name][part] for name in path] for part in (0, 1)]
+        n = int(of_base["n_samples"].iloc[0])
+        by_name = of_base.pivot(index="algorithm", columns="problem_id", values="worked")
+        strata = of_base.drop_duplicates("problem_id").set_index("problem_id")["stratum"]
+        strata = strata[by_name.columns]
+        path = [name for name in by_name.index if name in (BASE, plain) or name[:5] == "step-"]
+        moments, trained = by_name.loc[path].to_numpy(int), strata.isin(SEEN).to_numpy()
+        most = moments[:, trained].mean(axis=1).max() / n
         for name in guided:
-            accuracy, coverage = points[name]
-            early = early_line(*line, accuracy)
-            values = accuracy, coverage, early, coverage - early, accuracy <= max(line[0])
-            rows.append((model, name, *values))
+            own = by_name.loc[name].to_numpy(int)
+            accuracy, coverage, beyond = beside_stops(own, moments, n, K, trained)
+            values = accuracy, coverage, coverage - beyond.mean(), beyond.mean()
+            rows.append((model, name, *values, accuracy <= most, beyond, [*strata]))
     columns = ["model", "algorithm", "accuracy", "coverage", "early", "difference", "reached"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=[*columns, "beyond", "strata"])
 
 
 def methods_over_bases(study: str = "bases", group: str = "ten", baseline: str = "grpo") -> str:
@@ -117,13 +158,16 @@ def methods_over_bases(study: str = "bases", group: str = "ten", baseline: str =
 
 
 def over_bases(study: str = "bases") -> str:
-    """The guide against stopping early at equal accuracy: means over bases with t-intervals."""
+    """The guide against stopping early at equal accuracy: means over bases and sheets."""
     lines = []
     table = beyond_early_stopping(study, PLAIN, GUIDED)
     for name, own in table.groupby("algorithm", sort=False):
         means = (percent(own[column].mean()) for column in ("accuracy", "coverage", "early"))
-        values, equal = own["difference"], own.loc[own["reached"], "difference"]
-        apart = (points_of(mean_over(each.to_numpy())) for each in (values, equal))
+        values, equal = own["difference"], own[own["reached"]]
+        apart = (
+            points_of(over_problems([*each["beyond"]], each["strata"].iloc[0]))
+            for each in (own, equal)
+        )
         above = f"{(values > 0).sum()} of {len(values)}"
         lines.append(
             [row_title(study_of(study), str(name)), *means, *apart, str(len(equal)), above]

@@ -21,7 +21,7 @@ import pandas as pd
 
 from benchmarks.chance import markdown
 from benchmarks.kept_tables import points_of
-from benchmarks.path_tables import early_line, mean_over
+from benchmarks.path_tables import beside_stops, over_problems
 from benchmarks.pretrained import K, file_of
 from benchmarks.pretrained_rivals import GUIDED, PLAIN, counts_of
 from sage.evaluation.comparisons import comparisons_table
@@ -99,26 +99,22 @@ def _beside_stops(
     """Coverage minus that of PLAIN stopped where it is as accurate, over training seeds.
 
     Also the number of seeds that have all moments, some of them as accurate and some less: others
-    are left out. None with fewer than two. Student's t is over runs, so it is about these sheets.
+    are left out. None with fewer than two. Runs and problems are both random.
     """
     apart = []
     for seed in curves[row].seeds:
         if not all(name == BASE or seed in curves[name].seeds for name in path):
             continue
-        line = []
-        for name in path:
-            at = 0 if name == BASE else curves[name].seeds.index(seed)
-            line.append(_place(right[name][at], curves[name].n, own))
-        accuracy, coverage = _place(right[row][curves[row].seeds.index(seed)], curves[row].n, own)
-        accuracies, coverages = zip(*line, strict=True)
-        if min(accuracies) <= accuracy <= max(accuracies):
-            apart.append(coverage - early_line(accuracies, coverages, accuracy))
-    return (mean_over(np.array(apart)) if len(apart) > 1 else None), len(apart)
-
-
-def _place(run: np.ndarray, n: int, own: np.ndarray) -> tuple[float, float]:
-    """pass@1 on the stratum of RL and pass@32 on all, of one run."""
-    return float(run[own].mean() / n), float(pass_at_k(n, run, np.array([K])).mean())
+        places = {name: 0 if name == BASE else curves[name].seeds.index(seed) for name in path}
+        line = np.array([right[name][at] for name, at in places.items()])
+        run = right[row][curves[row].seeds.index(seed)]
+        _, _, beyond = beside_stops(run, line, curves[row].n, K, own)
+        means = line[:, own].mean(axis=1)
+        if means.min() <= run[own].mean() <= means.max():
+            apart.append(beyond)
+    groups = curves[row].groups
+    strata = groups.labels if groups else [""] * len(own)
+    return (over_problems(apart, strata) if len(apart) > 1 else None), len(apart)
 
 
 def _differences(counts: pd.DataFrame) -> dict[tuple[str, str, int], Difference]:

@@ -15,7 +15,7 @@ from conftest import ROOT
 
 from benchmarks import strata_figure
 from benchmarks.kept_tables import KEPT, SEEN, difference, points_of
-from benchmarks.path_tables import GUIDED, PLAIN, beyond_early_stopping, mean_over
+from benchmarks.path_tables import GUIDED, PLAIN, beyond_early_stopping, over_problems
 from sage.claims.registration import read_entries, registration
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS
@@ -47,7 +47,8 @@ def of_cell(study: str, exhibit: str) -> Effect:
 def over_early(equal: bool) -> Effect:
     """The guide over stopping early, from all bases or those where accuracy could be matched."""
     table = beyond_early_stopping("bases", PLAIN, GUIDED[:1])
-    return mean_over(table.loc[table["reached"] | (not equal), "difference"].to_numpy())
+    table = table[table["reached"] | (not equal)]
+    return over_problems([*table["beyond"]], table["strata"].iloc[0])
 
 
 FALL, HELP, NOT = "Does pass@16 fall?", "Does a guide ten times as strong help?", "Where not?"

@@ -2,10 +2,12 @@
 
 Evidence and verdicts are made below, the manipulation check of claims about guides is made here: a
 guide whose factors stay at 1 cannot change anything, and no verdict on it says something about
-guides. Eq. 3 adds beta * log q(x, y) to the reward of a completion; what acts is how much that
-differs within a group, next to the advantages there: the guide's dose
-(`sage.training.anchoring.DoseTally`). The rest finds the files' rows that a test is about and keeps
-the result as a frame, which `sage.claims.view` turns into text for the page.
+guides. With the KL term in the reward beta * log q(x, y) is added to that of a completion (Eq. 3);
+what acts is how much it differs within a group, next to the advantages there. With the KL term in
+the loss it is what differs among the tokens of a state. These are a guide's two doses
+(`sage.training.anchoring.DoseTally`), each with its least. The rest finds the files' rows that a
+test is about and keeps the result as a frame, which `sage.claims.view` turns into text for the
+page.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from sage.claims.verdicts import (
     means_within,
     of_claim,
     of_finding,
+    two_states,
 )
 from sage.evaluation.histories import STAGES, History, read_histories, stage_means
-from sage.exhibits.dose import LEAST_DOSE
+from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
 from sage.rendering.labels import row_title
 from sage.rendering.numbers import number_text
 from sage.runtime.files import atomic_file, write_text_atomic
@@ -124,9 +127,10 @@ def judged(
     weak = strength = ""
     if exhibit:
         compared = [row for test in tests for row in (test.row, test.other)]
-        strength = strength_text(study, exhibit.model, compared, measured.histories)
+        models = claim.primary.models(study)
+        strength = strength_text(study, models, compared, measured.histories)
         if claim.primary.of_policies:
-            weak = too_weak(study, exhibit.model, compared[0], compared[1], measured.histories)
+            weak = too_weak(study, models, compared[0], compared[1], measured.histories)
     primary = [of_finding(claim.primary, one, one.p, equivalence=not weak) for one in contrast]
     others = [(claim.primary, place) for place in places] + [
         (test, one)
@@ -150,7 +154,7 @@ def judged(
     elif primary and weak:
         verdict, because = "untested at this dose", weak
     elif verdict == "inconclusive" and not because:
-        because = _few_runs(claim.primary, contrast[0])
+        because = _two_states(claim.primary, contrast[0]) or _few_runs(claim.primary, contrast[0])
     left = [(one, at.p, 1) for one, at in zip(primary, contrast, strict=True)]
     left += [(one, at, family) for one, at in zip(seen, p, strict=True)]
     rows = []
@@ -197,15 +201,29 @@ def _by_working(
     return ends | ({"worked_verdict": of_finding(test, one, one.p, True)} if tested else {})
 
 
+def _two_states(test: Comparison, finding: Finding) -> str:
+    """Which two states the runs fall into; empty if they are in one."""
+    states = two_states(test, finding)
+    if states is None:
+        return ""
+    lower, upper = (
+        f"{len(each)} at {'−' if np.mean(each) < 0 else '+'}"
+        f"{amount(abs(float(np.mean(each))), test.unit)}"
+        for each in states
+    )
+    what = "bases" if finding.bases > 1 else "training runs"
+    return f"{what} fall into two states, {lower} and {upper}, and their mean is that of none"
+
+
 def _few_runs(test: Comparison, finding: Finding) -> str:
     """Why means within the margin are not enough; empty if they are not within it."""
     share = far_share(test, finding)
     if not means_within(test, finding) or share < FAR_SHARE:
         return ""
-    bound = amount(FAR * (test.margin or 0.0), test.unit)
+    bound, what = amount(FAR * (test.margin or 0.0), test.unit), "bases" * (finding.bases > 1)
     return (
         f"the mean lies within {amount(test.margin or 0.0, test.unit)}, but up to "
-        f"{100 * share:.0f} % of runs may differ by more than {bound}; below "
+        f"{100 * share:.0f} % of {what or 'runs'} may differ by more than {bound}; below "
         f"{100 * FAR_SHARE:.0f} % it would be no difference"
     )
 
@@ -252,72 +270,113 @@ Histories = Mapping[tuple[str, str, int], History]
 
 
 def strength_text(
-    study: ResolvedStudy, model: str, rows: Iterable[str], histories: Histories
+    study: ResolvedStudy, models: Sequence[str], rows: Iterable[str], histories: Histories
 ) -> str:
     """A sentence for each of `rows` with a guide: means over its runs, first and last third.
 
-    Empty if no row has a guide, or none was trained for at least three steps.
+    `models` are the bases that a claim is about. Empty if no row has a guide, or none was trained
+    for at least three steps.
     """
-    sentences = []
+    sentences: list[str] = []
+    least: dict[str, tuple[str, str, float]] = {}
     for row in dict.fromkeys(rows):
         if row not in study.algorithms or not study.algorithms[row].guide:
             continue
-        runs = [history for (*run, _), history in histories.items() if run == [model, row]]
+        runs = [one for (model, own, _), one in histories.items() if model in models and own == row]
         shares, logs = (_first_and_last_third(runs, key) for key in ("amplified_share", "log_q"))
         if shares is None or logs is None:
             continue
-        beta = study.kl_coefficient(model, row)
-        dose = dose_of(model, row, histories)
+        beta = study.kl_coefficient(models[0], row)
+        dose = dose_of(study, models, row, histories)
         count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
         sentences.append(
             f"{row_title(study, row)} ({count}; first and last third of training): q > 1 on "
             f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
             f"completion {number_text(logs[0])} and {number_text(logs[1])} nats, times β "
             f"{number_text(beta * logs[0])} and {number_text(beta * logs[1])}; dose "
-            f"{'not recorded' if dose is None else f'{dose:.2g}'}."
+            f"{'not recorded' if dose is None else f'in {dose[1]} {dose[0]:.2g}'}."
         )
-    if not sentences:
-        return ""
-    sentences.append(
-        "The dose is the standard deviation of β log q among completions of a prompt, in units of "
-        f"that of their advantages; below {LEAST_DOSE:g} a guide is not tested."
-    )
+        least |= {} if dose is None else {dose[1]: _DOSES[dose[1]]}
+    sentences += [
+        f"The dose in {place} is {what}, in units of that of their advantages; below {bound:g} a "
+        "guide is not tested."
+        for place, (_, what, bound) in least.items()
+    ]
     return " ".join(sentences)
 
 
-def too_weak(study: ResolvedStudy, model: str, row: str, other: str, histories: Histories) -> str:
+_DOSES = {
+    "the reward": (
+        "guide_dose",
+        "the standard deviation of β log q among completions of a prompt",
+        LEAST_DOSE,
+    ),
+    "the loss": (
+        "loss_dose",
+        "the standard deviation, among tokens of a state, of what the guide adds to the weight of "
+        "a token's gradient",
+        LEAST_DOSE_IN_LOSS,
+    ),
+}
+"""By place of the KL term the key of a guide's dose in a history, its meaning and its least."""
+
+
+def too_weak(
+    study: ResolvedStudy, models: Sequence[str], row: str, other: str, histories: Histories
+) -> str:
     """Why two methods do not test the guides in which they differ; empty if they do.
 
-    Both have a KL term: without one, more than the guide is compared. A dose that no run has
+    The doses are means over the `models`, the bases that the claim is about. One that no run has
     recorded says nothing.
     """
-    pair = [name for name in (row, other) if name in study.algorithms]
-    guides = [study.algorithms[name].guide for name in pair]
-    if len(pair) < 2 or guides[0] == guides[1]:
+    guided = guided_of(study, row, other)
+    doses = {name: dose_of(study, models, name, histories) for name in guided}
+    known = {name: (dose[0] / _DOSES[dose[1]][2], dose) for name, dose in doses.items() if dose}
+    if not known or max(share for share, _ in known.values()) >= 1.0:
         return ""
-    if not all(study.kl_coefficient(model, name) for name in pair):
-        return ""
-    guided = [name for name, guide in zip(pair, guides, strict=True) if guide]
-    doses = {name: dose for name in guided if (dose := dose_of(model, name, histories)) is not None}
-    if not doses or max(doses.values()) >= LEAST_DOSE:
-        return ""
-    strongest = max(doses, key=lambda name: doses[name])
-    dose = doses[strongest]
-    short = f", {LEAST_DOSE / dose:.2g} times too small" if dose else ""
+    strongest = max(known, key=lambda name: known[name][0])
+    share, (dose, place) = known[strongest]
+    short = f", {1.0 / share:.2g} times too small" if dose else ""
     return (
-        f"the dose of {row_title(study, strongest)} is {dose:.2g} standard deviations of the "
-        f"advantages, below {LEAST_DOSE:g}{short}"
+        f"the dose of {row_title(study, strongest)} in {place} is {dose:.2g} standard deviations "
+        f"of the advantages, below {_DOSES[place][2]:g}{short}"
     )
 
 
-def dose_of(model: str, row: str, histories: Histories) -> float | None:
-    """The dose of a method's guide, the mean over steps and runs; None if no run recorded one."""
-    doses = [
-        float(np.mean([step["guide_dose"] for step in history if "guide_dose" in step]))
-        for (*run, _), history in histories.items()
-        if run == [model, row] and any("guide_dose" in step for step in history)
-    ]
-    return float(np.mean(doses)) if doses else None
+def guided_of(study: ResolvedStudy, row: str, other: str) -> list[str]:
+    """Which of two methods have a guide, where they differ in it and both have a KL term.
+
+    Without one, more than the guide is compared.
+    """
+    pair = [study.algorithms[name] for name in (row, other) if name in study.algorithms]
+    if len(pair) < 2 or pair[0].guide == pair[1].guide or "none" in (one.kl for one in pair):
+        return []
+    return [name for name in (row, other) if study.algorithms[name].guide]
+
+
+def dose_of(
+    study: ResolvedStudy, models: Sequence[str], row: str, histories: Histories
+) -> tuple[float, str] | None:
+    """The dose of a method's guide, the mean over steps, runs and `models`, and its place.
+
+    A run with the KL term in the loss that has not recorded its dose there has that in the reward.
+    None if no run recorded one.
+    """
+    estimator = study.algorithms[row].estimator
+    in_reward = estimator is not None and estimator.kind == IN_REWARD
+    for place in ("the reward",) if in_reward else ("the loss", "the reward"):
+        key = _DOSES[place][0]
+        by_model = {
+            model: [
+                float(np.mean([step[key] for step in history if key in step]))
+                for (*run, _), history in histories.items()
+                if run == [model, row] and any(key in step for step in history)
+            ]
+            for model in models
+        }
+        if doses := [float(np.mean(runs)) for runs in by_model.values() if runs]:
+            return float(np.mean(doses)), place
+    return None
 
 
 def _first_and_last_third(runs: Sequence[History], key: str) -> tuple[float, float] | None:

@@ -78,6 +78,10 @@ class Comparison(Strict, ABC):
         """Why nothing is found where everything was measured."""
         return f"{self.row} and {self.other} were not both measured"
 
+    def models(self, study: ResolvedStudy) -> list[str]:
+        """The models that it is about; the study has the exhibit."""
+        return [study.study.exhibits[self.exhibit].model]
+
     @abstractmethod
     def subject(self, study: ResolvedStudy) -> str:
         """What is compared, in words."""
@@ -126,6 +130,9 @@ class PassAtK(Comparison):
     benchmarks: Annotated[list[Name], Field(min_length=1)] | None = None
     count: Literal["working"] | None = None
 
+    def models(self, study: ResolvedStudy) -> list[str]:
+        return study.bases(study.study.exhibits[self.exhibit].model)[1]
+
     def subject(self, study: ResolvedStudy) -> str:
         known = self.k != "primary" or self.exhibit in study.study.exhibits
         counted = " with correct working" if self.count else ""
@@ -171,11 +178,10 @@ class PassAtK(Comparison):
         """
         if measured.chance is None or self.count:
             return ""
-        _, models = study.bases(study.study.exhibits[self.exhibit].model)
         k = self.k_in(study)
         rows = measured.chance
         rows = rows[
-            rows["model"].isin(models)
+            rows["model"].isin(self.models(study))
             & (rows["k"] == k)
             & (rows["train_seed"] == POOLED)
             & (rows["stratum"] == "")

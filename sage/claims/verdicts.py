@@ -9,13 +9,16 @@ so that nobody decides one by hand.
 - No difference is about means and about runs: of the training runs, fewer than FAR_SHARE may be
   far from each other (FAR margins), with 95 % confidence. A method that loses so much in one run
   of five is not the same, and few runs may show none of them.
+- Training runs may fall into two states: some collapse, or learn what others do not. Where they are
+  seen in both, on both sides of the null, their mean is that of no run, and there is no verdict.
 - Everything else is secondary: its p-values are adjusted together (Holm), whichever way they
   point, and the same numbers count once. Some secondary tests are parts of the claim's sentence;
   each part holds, does not hold or is open.
 - A claim about pass@k is not testable where luck is more than 5 % of it
   (`sage.evaluation.chance.LUCKY`).
-- A claim about policies that differ in a guide whose dose is below `sage.exhibits.dose.LEAST_DOSE`
-  is untested at this dose, whatever its numbers: a small p is then chance, or of something else.
+- A claim about policies that differ in a guide whose dose, in the reward or in the loss, is below
+  its least (`sage.exhibits.dose`) is untested at this dose, whatever its numbers: a small p is then
+  chance, or of something else.
 - A secondary finding that is no part of the claim can take a verdict back and never make one, so
   a claim with no effect behind it gets a false verdict in at most 5 % of studies.
 """
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -40,6 +44,10 @@ through fewer than a third of the runs only if these are far."""
 
 FAR_SHARE = 0.3
 """No difference is found where more of the runs than this may be far: by nine runs, none far."""
+
+USUAL = 0.95
+"""Runs are in two states where the gap between them is wider than in this share of normal samples,
+in units of the wider state."""
 
 Verdict = Literal[
     "supported",
@@ -82,6 +90,8 @@ def of_finding(test: Comparison, finding: Finding, p: float, equivalence: bool =
     if math.isnan(low + high + p) or low == high:  # runs that agree to the digit say nothing
         return "inconclusive"
     clear = p < LEVEL
+    if two_states(test, finding):
+        return "inconclusive"
     above, below = clear and low > test.null, clear and high < test.null
     right, wrong = (above, below) if test.direction == "up" else (below, above)
     within = equivalence and means_within(test, finding)
@@ -114,6 +124,45 @@ def far_share(test: Comparison, finding: Finding) -> float:
     runs = len(finding.by_run)
     far = sum(abs(value) > FAR * (test.margin or math.inf) for value in finding.by_run)
     return float(betaincinv(far + 1, runs - far, 0.95)) if far < runs else float(runs > 0)
+
+
+def two_states(test: Comparison, finding: Finding) -> tuple[list[float], list[float]] | None:
+    """The effects of single runs in the lower and in the upper of two states; None for one state.
+
+    There are two if the widest gap between neighbouring runs is more than FAR margins and wider, by
+    the range of either side, than in USUAL normal samples, and runs are on both sides of the null.
+    Three runs show no states, but their interval is wide. With several bases it is about these.
+    """
+    runs = np.sort(finding.by_run)
+    if len(runs) < 4 or not test.margin or not runs[0] < test.null < runs[-1]:
+        return None
+    gap, wider, place = (float(each[0]) for each in _widest_gap(runs[None]))
+    if gap <= FAR * test.margin or gap <= usual_gap(len(runs)) * wider:
+        return None
+    return runs[: int(place)].tolist(), runs[int(place) :].tolist()
+
+
+def _widest_gap(runs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of sorted `runs` `[N, S]`: the widest gap, the wider range beside it, and the runs below."""
+    gaps = np.diff(runs, axis=1)
+    at = gaps.argmax(axis=1)
+    rows = np.arange(len(runs))
+    wider = np.maximum(runs[rows, at] - runs[:, 0], runs[:, -1] - runs[rows, at + 1])
+    return gaps[rows, at], wider, at + 1
+
+
+@lru_cache
+def usual_gap(runs: int) -> float:
+    """The widest gap over the wider range that USUAL samples of so many normal runs stay below."""
+    gap, wider, _ = _widest_gap(
+        np.sort(np.random.default_rng(0).standard_normal((20_000, runs)), axis=1)
+    )
+    return float(np.quantile(gap / wider, USUAL))
+
+
+def unseen_share(runs: int) -> float:
+    """The largest share of runs in a state that none of `runs` was in, at 95 % confidence."""
+    return 1.0 - 0.05 ** (1.0 / runs)
 
 
 def adjusted(findings: Sequence[Finding]) -> tuple[list[float], int]:

@@ -6,17 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pandas as pd
 
 from sage.claims.ledger import amount
 from sage.claims.registration import Registration
-from sage.claims.verdicts import FAR, VERDICTS
+from sage.claims.verdicts import FAR, VERDICTS, unseen_share
 from sage.rendering.forest import Line
-from sage.rendering.labels import AVERAGE, benchmark_titles
+from sage.rendering.labels import AVERAGE, benchmark_titles, row_title
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
-from sage.study import ResolvedStudy
+from sage.study import BASE, ResolvedStudy
 
 DECISIVE = ("supported", "contradicted", "smaller than matters", "no difference")
 """Verdicts that say something of the methods."""
@@ -82,6 +83,7 @@ def ledger_view(
     if frame is None:
         return []
     titles, registration = benchmark_titles(study), registration or Registration()
+    methods = row_titles(study)
     claims = []
     for name, rows in frame.groupby("claim", sort=False):
         first = rows.iloc[0]
@@ -99,7 +101,13 @@ def ledger_view(
             **words,
             rows=views,
             verdict_text=_verdict_said(words["verdict"], rows, margin),
-            summary=_summary(first.to_dict(), views, margin, rows["family"].fillna(0).max()),
+            summary=_summary(
+                first.to_dict(),
+                views,
+                margin,
+                rows["family"].fillna(0).max(),
+                bounded=not _contrast(str(first["says"]), methods)[2],
+            ),
             strength=str(first["strength"]),
             registered=registered,
             exploratory=not early,
@@ -119,16 +127,17 @@ def lines_of(
     effect, or in other units, have no line.
     """
     titles, by_name = benchmark_titles(study), {claim.name: claim for claim in claims}
+    methods, places = row_titles(study), frame.groupby(["claim", "test"]).size() - 1
     lines: dict[str, list[Line]] = {"points": [], "percent": []}
     for row in frame.to_dict("records"):
         claim, unit = by_name.get(row["claim"]), row["unit"]
         if claim is None or math.isnan(row["effect"]) or unit not in lines:
             continue
-        measure, title, claimed = _contrast(str(row["says"]))
+        measure, title, claimed = _contrast(str(row["says"]), methods)
         place, primary = titles.get(str(row["place"]), str(row["place"])), row["role"] == "primary"
         seen = claim.verdict_text if primary else str(row["place_verdict"])
-        if claim.rows and row["place"] == AVERAGE:
-            place = f"mean of {sum(one.role == 'place' for one in claim.rows)} benchmarks"
+        if row["place"] == AVERAGE:
+            place = f"mean of {places[row['claim'], row['test']]} benchmarks"
         other = ""
         if primary and row["worked_verdict"] not in ("", row["place_verdict"]):
             other = f"; {_by_working(row)}"
@@ -151,12 +160,21 @@ def lines_of(
     return lines
 
 
-def _contrast(says: str) -> tuple[str, str, str]:
-    """What a test measures, its difference in words, and the side of 0 that it claims."""
+def row_titles(study: ResolvedStudy) -> list[str]:
+    """The titles of all methods, longer ones first."""
+    titles = {row_title(study, name) for name in (BASE, *study.algorithms)}
+    return sorted(titles, key=len, reverse=True)
+
+
+def _contrast(says: str, methods: Sequence[str]) -> tuple[str, str, str]:
+    """What a test measures, its difference in words, and the side of 0 that it claims.
+
+    A title of `methods` may hold a sign itself, so the sign is what follows the first title.
+    """
     measure, _, relation = says.partition(": ")
-    for sign, claimed in ((" > ", "up"), (" < ", "down"), (" ≤ ", "")):
-        row, has_sign, other = relation.partition(sign)
-        if has_sign:
+    for row, (sign, claimed) in product(methods, ((" > ", "up"), (" < ", "down"), (" ≤ ", ""))):
+        if relation.startswith(f"{row}{sign}"):
+            other = relation.removeprefix(f"{row}{sign}")
             return measure, f"{row} − {other if claimed else other.rpartition(' + ')[0]}", claimed
     return measure, relation, ""
 
@@ -199,9 +217,12 @@ def _outcome(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...]) -> str:
 
 
 def _summary(
-    first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str, family: int
+    first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str, family: int, bounded: bool
 ) -> tuple[str, ...]:
-    """What a claim's primary contrast found, what that allows to say, and what was secondary."""
+    """What a claim's primary contrast found, what that allows to say, and what was secondary.
+
+    `bounded`: the claim is that a difference does not reach a bound.
+    """
     contrast, places = rows[0], sum(row.role == "place" for row in rows)
     if contrast.verdict == "not run":
         return (f"Primary contrast: {contrast.says}. Not run: {contrast.place}.",)
@@ -210,6 +231,7 @@ def _summary(
     interval = f" (95 % interval {contrast.interval})" if contrast.interval else ""
     primary = ", ".join(filter(None, [contrast.says, where]))
     sentences = [f"Primary contrast: {primary}. Found: {effect}{interval}, {contrast.over}."]
+    units = "bases" if first["bases"] > 1 else "runs"
     match first["verdict"], first["because"]:
         case "supported", _:
             sentences.append("The contrast is significant, and as claimed.")
@@ -221,8 +243,8 @@ def _summary(
             sentences.append(f"A difference larger than {margin} is excluded.")
             if first["far"] > 0:
                 sentences.append(
-                    f"Fewer than {100 * first['far']:.0f} % of runs differ by more than {FAR:.0f} "
-                    "times that (95 % confidence)."
+                    f"Fewer than {100 * first['far']:.0f} % of {units} differ by more than "
+                    f"{FAR:.0f} times that (95 % confidence)."
                 )
         case "not testable", because:
             sentences.append(f"Not testable here: {because}. So much of it is luck.")
@@ -244,10 +266,15 @@ def _summary(
             )
         case _:
             sentences.append("Inconclusive: no interval can be given.")
-    if first["verdict"] in DECISIVE and not pd.isna(first["runs"]) and first["bases"] == 1:
-        sentences.append("This is shown for this base alone.")
+    bounds_runs = first["verdict"] == "no difference" and first["far"] > 0  # says more of them
+    if first["verdict"] in DECISIVE and not pd.isna(first["runs"]) and not bounds_runs:
+        sizes = first["bases"] if first["bases"] > 1 else first["runs"]
+        alone = "" if first["bases"] > 1 else "This is shown for this base alone. "
+        sentences.append(
+            f"{alone}Up to {100 * unseen_share(sizes):.0f} % of {units} may be in a state that "
+            f"none of these {sizes} was in."
+        )
     within = max(-first["low_90"], first["high_90"]) < first["margin"]
-    bounded = " ≤ " in str(first["says"])  # the claim is that it does not reach a bound
     if (
         first["verdict"] in DECISIVE
         and not (within or bounded)

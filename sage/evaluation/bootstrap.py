@@ -22,8 +22,10 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtrit
 
-CARRIERS = 4.0
-"""Where fewer problems than this carry the variance, the bootstrap does not know the tail."""
+FEW, ENOUGH = 3.0, 5.0
+"""Where fewer problems than FEW carry the variance, the bootstrap does not know the tail, and
+Gaffke's interval stands for it; from ENOUGH on it does. Between them the ends move from one
+interval to the other in proportion, so that no end jumps when one sample changes."""
 
 Interval = tuple[np.ndarray, np.ndarray]
 Ends = tuple[float, float]
@@ -37,10 +39,11 @@ def arms_over_problems(by_problem: np.ndarray, draws: int, ends: Ends | None) ->
     mean = by_problem.mean(axis=0)
     low, high = _bca(by_problem, draws)
     if ends is not None:
-        few = _carriers(by_problem, ends) < CARRIERS
-        if few.any():
+        weight = np.clip((ENOUGH - _carriers(by_problem, ends)) / (ENOUGH - FEW), 0.0, 1.0)
+        if (few := weight > 0).any():
             lowest, highest = _gaffke(by_problem[:, few], ends, draws)
-            low[few], high[few] = np.minimum(low[few], lowest), np.maximum(high[few], highest)
+            low[few] += weight[few] * np.minimum(lowest - low[few], 0.0)
+            high[few] += weight[few] * np.maximum(highest - high[few], 0.0)
     arms = np.stack([mean - low, high - mean]) / stdtrit(len(by_problem) - 1, 0.975)
     if ends is not None and ends[0] < 0.0 < ends[1]:
         arms = np.maximum(arms, by_problem.std(axis=0, ddof=1) / np.sqrt(len(by_problem)))

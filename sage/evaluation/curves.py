@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+from sage.evaluation.pass_at_k import pass_at_k, powers_of_two, whole
 from sage.fields import BASE
 from sage.results import run_at
 
@@ -62,7 +62,7 @@ class Curves:
         """The curves of right answers with correct working; None where it is not known."""
         if np.isnan(self.worked).any():
             return None
-        worked = self.worked.astype(int)
+        worked = whole(self.worked)
         values = pass_at_k(self.n, worked, self.ks)
         return replace(self, correct=worked, values=values)
 
@@ -79,7 +79,7 @@ def right_counts(curves: Mapping[str, Curves]) -> tuple[dict[str, np.ndarray], b
     """
     worked = all(not np.isnan(each.worked).any() for each in curves.values())
     return {
-        name: (each.worked if worked else each.correct).astype(int) for name, each in curves.items()
+        name: whole(each.worked if worked else each.correct) for name, each in curves.items()
     }, worked
 
 

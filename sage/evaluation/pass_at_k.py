@@ -17,16 +17,16 @@ def pass_at_k(n: int | np.ndarray, correct: np.ndarray, ks: np.ndarray) -> np.nd
     """pass@k of each problem: `[..., P]` counts out of `n` and `[K]` values of k to `[..., P, K]`.
 
     `n` is one number or `[P]`, then with NaN where k exceeds a problem's n. Raises ValueError
-    unless 0 <= correct <= n, and k is a whole number from 1 to the largest n.
+    unless counts are whole numbers with 0 <= correct <= n, and k one from 1 to the largest n.
     """
-    correct, ks = np.asarray(correct), np.atleast_1d(ks)
-    sizes = np.broadcast_to(np.asarray(n), correct.shape)
+    correct, ks = whole(correct, "correct"), np.atleast_1d(ks)
+    sizes = np.broadcast_to(whole(n, "samples"), correct.shape)
     if correct.size and (correct.min() < 0 or (correct > sizes).any()):
         raise ValueError(f"counts must be from 0 to {sizes.max()}, the number of samples")
     largest = int(np.max(n, initial=0))
     if ks.size and (ks.min() < 1 or ks.max() > largest or (ks % 1 != 0).any()):
         raise ValueError(f"k must be a whole number from 1 to n = {largest}, not {ks.tolist()}")
-    pairs, place = np.unique(sizes.astype(np.int64) * (largest + 1) + correct, return_inverse=True)
+    pairs, place = np.unique(sizes * (largest + 1) + correct, return_inverse=True)
     samples, counts = pairs // (largest + 1), pairs % (largest + 1)
     all_wrong = np.ones(len(pairs))
     table = np.empty((len(pairs), len(ks)))
@@ -35,6 +35,17 @@ def pass_at_k(n: int | np.ndarray, correct: np.ndarray, ks: np.ndarray) -> np.nd
         all_wrong *= np.maximum(left - counts, 0) / left
         table[:, ks == j + 1] = np.where(samples > j, 1.0 - all_wrong, np.nan)[:, None]
     return table[place.reshape(correct.shape)]
+
+
+def whole(counts: int | np.ndarray, what: str = "correct") -> np.ndarray:
+    """Counts as integers. Raises ValueError for NaN and for parts of a sample."""
+    counts = np.asarray(counts)
+    if (
+        counts.dtype.kind == "f"
+        and (odd := ~(np.isfinite(counts) & (counts == np.floor(counts)))).any()
+    ):
+        raise ValueError(f"counts must be whole numbers, not {counts[odd].flat[0]} {what}")
+    return counts.astype(np.int64)
 
 
 def powers_of_two(n: int) -> np.ndarray:

@@ -35,12 +35,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEAST_DOSE = 0.05
-"""In standard deviations of the advantages. Below it a guide was not tested: no difference is
-then seen whatever guides do."""
+"""In standard deviations of the advantages, for a guide in the reward. Below it a guide was not
+tested: no difference is then seen whatever guides do."""
+
+LEAST_DOSE_IN_LOSS = 0.05
+"""As LEAST_DOSE, for the dose in the loss: a guide then makes less than 0.05^2, a quarter of a
+percent, of the variance of what tokens of a state are weighed by."""
+
+IN_REWARD = "k1_reward"
+"""The estimator whose KL term is in the reward."""
 
 _MARKS = "osD^vP"
 _TITLES = {
-    "k1_reward": "KL term in the reward (k1)",
+    IN_REWARD: "KL term in the reward (k1)",
     "k3": "KL term in the loss (k3)",
     "k3_corrected": "KL term in the loss (k3, corrected)",
 }
@@ -77,9 +84,11 @@ class DoseFigure(Kind):
     measured_by: ClassVar[tuple[str, ...]] = ("sage.exhibits.dose_effects",)
     caption: ClassVar[str] = (
         "Effect of adding the guide, against its dose. Method and β are the same with it and "
-        "without. Dose: the standard deviation of β log q within a group, in standard deviations "
-        "of the advantages, averaged over training. Each mark is a cell, with its 95 % interval; "
-        "filled where that excludes 0. Left of the dotted line a guide counts as untested."
+        "without. Dose: that in the reward, the standard deviation of β log q within a group, in "
+        "standard deviations of the advantages, averaged over training; also where the KL term is "
+        "in the loss, which has a dose of its own. Each mark is a cell, with its 95 % interval; "
+        "filled where that excludes 0. Left of the dotted line a guide in the reward counts as "
+        "untested."
     )
 
     def named(self) -> list[str]:
@@ -207,10 +216,8 @@ class DoseFigure(Kind):
             which = f" ({_title(slope['estimator'])})"
             which *= slopes["estimator"].nunique() > 1
             ends = slope["value"], slope["low"], slope["high"]
-            weak = cell["guide_dose"] < LEAST_DOSE
-            untested = f" That dose is below {LEAST_DOSE:g}: the guide was hardly tested." * bool(
-                weak
-            )
+            weak = slope["estimator"] == IN_REWARD and bool(cell["guide_dose"] < LEAST_DOSE)
+            untested = f" That dose is below {LEAST_DOSE:g}: the guide was hardly tested." * weak
             sentences.append(
                 f"Ten times the dose of the guide{which} {_adds(what, *ends)}. At the largest "
                 f"dose, {cell['guide_dose']:.2f}, it is {percent(cell['with_guide'])} % "
@@ -246,9 +253,10 @@ class DoseFigure(Kind):
             for axes, estimator in zip(row, estimators, strict=False):
                 here = frame[(frame["k"] == k) & (frame["estimator"] == estimator)]
                 self._draw(axes, here)
-                axes.axvline(LEAST_DOSE, color=PALETTE["grey"][0], lw=0.8, ls=":")
+                if estimator == IN_REWARD:
+                    axes.axvline(LEAST_DOSE, color=PALETTE["grey"][0], lw=0.8, ls=":")
                 axes.axhline(0, color=PALETTE["grey"][0], lw=0.8)
-                axes.set(xscale="log", xlabel="dose of the guide (SDs of the advantages)")
+                axes.set(xscale="log", xlabel="dose in the reward (SDs of the advantages)")
                 axes.set(ylabel=f"Δ pass@{k} (points)", title=_title(estimator))
                 plain_ticks(axes.xaxis, LogLocator(subs=(1.0, 2.0, 5.0)))
                 axes.tick_params(labelbottom=True)  # the page shows each panel by itself

@@ -87,7 +87,8 @@ class GuideFunction(Protocol):
     """A guide: per-token factors q_t before clamping.
 
     A class may say `causal = True` if a factor depends on no later token of its completion; the
-    KL in the reward then need not count the factors of earlier tokens. A guide that learns may have
+    KL in the reward then need not count the factors of earlier tokens; and `of_state = True` if a
+    factor does not depend on which token was drawn. A guide that learns may have
     `observe(signals, reference_log_probs, advantages)`, called in training before `factors`, and
     `end_step`, `state_dict` and `load_state_dict` (`sage.training.shaping`).
     """
@@ -124,6 +125,8 @@ class RandomGuide:
     q_t = 1 + sigma * N(0, 1) with probability epsilon, else 1. Each schedule is a cosine from high
     to low, restarted.
     """
+
+    of_state: ClassVar[bool] = True
 
     epsilon_high: Annotated[
         Share, about("perturbed tokens at the start of a period", unit="share of tokens, 0 to 1")
@@ -201,6 +204,7 @@ class BranchGuide:
     """
 
     causal: ClassVar[bool] = True
+    of_state: ClassVar[bool] = True
 
     ratio: Annotated[
         NonNegativeFloat, about("growth of the factor above the threshold", unit="per nat")

@@ -293,9 +293,11 @@ class ResolvedStudy(Strict):
         return [name for name in self.study.problems if name in used]
 
     def kl_coefficient(self, model: str, method: str) -> float:
-        """The weight of a method's KL term: its own, else the model's [per nat]."""
-        own = self.algorithms[method].kl_coefficient
-        return self.rl(model).kl_coefficient if own is None else own
+        """The weight of a method's KL term: its own, else the model's; 0 without one [per nat]."""
+        own = self.algorithms[method]
+        if own.kl == "none":
+            return 0.0
+        return self.rl(model).kl_coefficient if own.kl_coefficient is None else own.kl_coefficient
 
     def seen_by(self, *exhibits: str) -> ResolvedStudy:
         """The study as some exhibits see it: without the others, title, notice and `rl.watch`.

@@ -13,7 +13,7 @@ The tallies say what is logged of it: how large q is, and how much of a group's 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from accelerate import Accelerator
 from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.training.drawing import OLD, ProcessSlices
-from sage.training.shaping import Shaping, loss_mask
+from sage.training.shaping import Estimator, Shaping, loss_mask
 
 REFERENCE = "ref_per_token_logps"
 """TRL's name, in a batch, of the reference's log-probs."""
@@ -298,6 +298,30 @@ def mean_of_one(
     }.get(loss_type, (lengths > 0).float().mean())
 
 
+def guide_pushes(
+    estimator: Estimator, seen: LogProbs, log_factors: torch.Tensor, of_state: bool
+) -> torch.Tensor:
+    """What a guide in the loss adds to the weight of each token's gradient, `[B, T]`.
+
+    That is the derivative of the estimator's value by the token's log-prob, without the guide minus
+    with it; an advantage is such a weight. What all tokens of a state are given alike teaches
+    nothing. A guide `of_state` gives them what it would where policy and reference agree, which is
+    taken off; for other guides nothing is, so that theirs is an upper bound.
+    """
+
+    def weights(anchor: torch.Tensor) -> torch.Tensor:
+        policy = seen.policy.detach().requires_grad_()
+        with torch.enable_grad():
+            values = estimator.values(replace(seen, policy=policy, anchor=anchor))
+            return torch.autograd.grad(values.sum(), policy)[0]
+
+    policy, reference = seen.policy.detach(), seen.anchor - log_factors
+    pushes = weights(reference) - weights(seen.anchor)
+    if of_state:
+        pushes -= weights(policy) - weights(policy + log_factors)
+    return pushes
+
+
 class DoseTally:
     """How strongly the KL term and the guide tell completions of a group apart, as advantages do.
 
@@ -308,6 +332,9 @@ class DoseTally:
     the groups whose rewards differ. They are the advantages of completions, also where a credit
     rule gives tokens others. Groups are whole: where several steps learn from a generation, each
     from a part of every group, a dose is logged with the last of them.
+
+    Those are doses in the reward. In the loss a guide acts on single tokens: its dose there is beta
+    times the root mean square of its `guide_pushes` over tokens with loss, in the same units.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -316,9 +343,15 @@ class DoseTally:
         self._groups, self._rows = torch.empty(0), torch.empty(0)
 
     def add(
-        self, call: LossCall, kl_coefficient: float, generation: int, last: bool = True
+        self,
+        call: LossCall,
+        kl_coefficient: float,
+        generation: int,
+        last: bool = True,
+        pushes: torch.Tensor | None = None,
     ) -> dict[str, float]:
-        """The log of `call` and those before it: `kl_dose`, and with a guide `guide_dose`.
+        """The log of `call` and those before it: `kl_dose`, and with a guide `guide_dose`; with its
+        `pushes` also `loss_dose`.
 
         A group is known by its number in the pass over a `generation` of that number, of which this
         may be the `last` micro-batch; what is compared are its completions that are learned from,
@@ -330,6 +363,8 @@ class DoseTally:
         terms = [call.log_probs.detach() - call.reference]
         terms += [] if call.log_factors is None else [call.log_factors]
         sums = [kl_coefficient * (term.float() * mask).sum(dim=1) for term in terms]
+        if pushes is not None:
+            sums += [(pushes.float().square() * mask).sum(dim=1), mask.float().sum(dim=1)]
         groups = call.inputs["group"].to(mask.device) + generation * 2**32
         # Rows without a token only fill up, or are not learnt from.
         groups = self._accelerator.gather(groups.masked_fill(~mask.bool().any(dim=1), -1)).cpu()
@@ -337,17 +372,22 @@ class DoseTally:
         moment, before, width = self._now
         # A generation may take several steps, a step several generations, and a stopwatch changes
         # methods within a step.
-        if (moment != call.moment and before != generation) or width != len(terms):
+        if (moment != call.moment and before != generation) or width != len(sums):
             self._groups, self._rows = groups[:0], rows[:0]
-        self._now = (call.moment, generation, len(terms))
+        self._now = (call.moment, generation, len(sums))
         self._groups = torch.cat([self._groups, groups[groups >= 0]])
         self._rows = torch.cat([self._rows, rows[groups >= 0]])
-        spreads = spreads_within(self._rows.double(), self._groups)
+        rows = self._rows.double()
+        spreads = spreads_within(rows[:, : 1 + len(terms)], self._groups)
         differ = spreads[:, 0] > _DIFFERS
         if not (last and differ.any()):
             return {}
-        doses = spreads[:, 1:].mean(dim=0) / spreads[differ, 0].mean()
-        return dict(zip(("kl_dose", "guide_dose"), doses.tolist(), strict=False))
+        unit = spreads[differ, 0].mean()
+        doses = [*(spreads[:, 1:].mean(dim=0) / unit).tolist()]
+        if pushes is not None:
+            squares, tokens = rows[:, -2:].sum(dim=0)
+            doses.append(float(kl_coefficient * (squares / tokens).sqrt() / unit))
+        return dict(zip(("kl_dose", "guide_dose", "loss_dose"), doses, strict=False))
 
 
 def spreads_within(values: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:

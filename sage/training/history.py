@@ -10,7 +10,9 @@ from typing import Any
 
 from sage.runtime.files import write_text_atomic
 
-_OF_THE_GUIDE = "q_mean q_min q_max amplified_share clamped_share log_q guide_dose kl_dose"
+_OF_THE_GUIDE = (
+    "q_mean q_min q_max amplified_share clamped_share log_q guide_dose kl_dose loss_dose"
+)
 
 HISTORY_KEYS = {
     "rewards/correct/mean": "reward",
@@ -40,8 +42,8 @@ HISTORY_KEYS = {
 """TRL's names and this project's for what a row holds; what a run does not log is left out.
 
 `log_q` is in nats. `guide_dose` and `kl_dose` are in standard deviations of the advantages within a
-group: how much beta * log q and beta * log(pi / pi_ref) of its completions differ
-(`sage.training.anchoring.DoseTally`).
+group: how much beta * log q and beta * log(pi / pi_ref) of its completions differ; `loss_dose` is
+the dose of a guide in the loss, in the same units (`sage.training.anchoring.DoseTally`).
 """
 
 OF_ROLLOUTS = {

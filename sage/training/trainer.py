@@ -45,7 +45,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
-from sage.method.anchors import forward_kl_exact
+from sage.method.anchors import K3, K3Corrected, forward_kl_exact
 from sage.method.planners import Draw, Planner
 from sage.training import anchoring, credit, drawing, planning
 from sage.training.anchoring import REFERENCE, LossCall
@@ -310,7 +310,8 @@ class SageTrainer(GRPOTrainer):
         if call.reference is not None and call.training:
             generation, part = divmod(self._step, self.args.steps_per_generation)
             last = part + 1 == self.args.steps_per_generation
-            self._log(call, "sage", self._doses.add(call, self.beta, generation, last))
+            pushes = self._pushes(call)
+            self._log(call, "sage", self._doses.add(call, self.beta, generation, last, pushes))
         if shaping.exact_forward_kl:
             call.replace_k3(self._forward_kl(model, *texts))
         elif shaping.replaces_k3 and shaping.estimator is not None:
@@ -321,6 +322,15 @@ class SageTrainer(GRPOTrainer):
             log = credit.correct(call, self._correction, self._gaps, self.loss_type)
             self._log(call, "sampler", log)
         return output
+
+    def _pushes(self, call: anchoring.LossCall) -> torch.Tensor | None:
+        """What the guide adds to the weights of tokens in the loss; None where it is not there."""
+        if call.log_factors is None or self.shaping.kl_in_reward:
+            return None
+        own = K3Corrected() if self.args.use_bias_correction_kl else K3()
+        of_state = getattr(self.shaping.guide, "of_state", False)
+        seen, factors = call.seen(self._shares), call.log_factors
+        return anchoring.guide_pushes(self.shaping.estimator or own, seen, factors, of_state)
 
     def _forward_kl(self, model: Any, ids: Any, mask: Any, length: int) -> torch.Tensor:
         """KL(reference || policy) at the states of the last `length` tokens, `[B, T]`."""

@@ -9,7 +9,15 @@ from report_frames import ROOT, a_study, history
 
 from sage.claims.evidence import Measured
 from sage.claims.figure import contrasts_figure
-from sage.claims.ledger import COLUMNS, findings, ledger, says, strength_text, too_weak
+from sage.claims.ledger import (
+    COLUMNS,
+    dose_of,
+    findings,
+    ledger,
+    says,
+    strength_text,
+    too_weak,
+)
 from sage.claims.tests import Claim, PassAtK, load_claims
 from sage.claims.verdicts import APART, of_finding
 from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
@@ -148,7 +156,8 @@ class TestLedger:
         assert wide.verdict == "supported"
         assert "Whether it reaches 2.0 points, which would matter, is not shown." in wide.summary
         (large,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(RAISED)), study)
-        assert "This is shown for this base alone." in large.summary
+        said = "This is shown for this base alone. Up to 63 % of runs may be in a state that none "
+        assert f"{said}of these 3 was in." in large.summary  # 1 - 0.05^(1 / 3)
         assert not any("would matter" in sentence for sentence in large.summary)
 
     def test_a_claim_of_two_parts_says_which_part_holds(self, study: ResolvedStudy) -> None:
@@ -220,8 +229,8 @@ class TestLedger:
         assert weak.verdict == "untested at this dose"
         assert weak.rows[0].verdict == "inconclusive"
         said = (
-            "Untested at this dose: the dose of Branch is 0.02 standard deviations of the "
-            "advantages, below 0.05, 2.5 times too small."
+            "Untested at this dose: the dose of Branch in the reward is 0.02 standard deviations "
+            "of the advantages, below 0.05, 2.5 times too small."
         )
         assert said in weak.summary
         # Nor does a small p speak of a guide that hardly acted: it is chance, or of something else.
@@ -230,17 +239,88 @@ class TestLedger:
 
     def test_the_dose_counts_where_a_guide_alone_is_compared(self) -> None:
         study, weak = a_study(), {("tiny", "branch", 1): [{"guide_dose": 0.0}]}
-        assert too_weak(study, "tiny", "branch", "grpo", weak).endswith("advantages, below 0.05")
-        assert too_weak(study, "tiny", "grpo", "branch", weak)
-        assert not too_weak(study, "tiny", "branch", "base", weak)
-        assert not too_weak(study, "tiny", "branch", "branch", weak)
+        assert too_weak(study, ["tiny"], "branch", "grpo", weak).endswith("advantages, below 0.05")
+        assert too_weak(study, ["tiny"], "grpo", "branch", weak)
+        assert not too_weak(study, ["tiny"], "branch", "base", weak)
+        assert not too_weak(study, ["tiny"], "branch", "branch", weak)
         runs, model = load_study("paper_runs", ROOT / "config"), "qwen_math_7b"
         pair = "grpo_branch_k1_reward", "grpo_k1_reward"  # with the KL term in the reward
-        assert too_weak(runs, model, *pair, {(model, pair[0], 1): [{"guide_dose": 0.01}]})
-        assert not too_weak(runs, model, *pair, {(model, pair[0], 1): [{"guide_dose": 0.06}]})
-        free = study.algorithms["grpo"].model_copy(update={"kl_coefficient": 0.0})
+        assert too_weak(runs, [model], *pair, {(model, pair[0], 1): [{"guide_dose": 0.01}]})
+        assert not too_weak(runs, [model], *pair, {(model, pair[0], 1): [{"guide_dose": 0.06}]})
+        free = study.algorithms["grpo"].model_copy(update={"kl": "none", "estimator": None})
         without = study.model_copy(update={"algorithms": {**study.algorithms, "grpo": free}})
-        assert not too_weak(without, "tiny", "branch", "grpo", weak)
+        assert without.kl_coefficient("tiny", "grpo") == 0.0 < study.kl_coefficient("tiny", "grpo")
+        assert not too_weak(without, ["tiny"], "branch", "grpo", weak)
+
+    def test_the_dose_is_that_of_the_place_of_the_kl_term_over_all_bases(self) -> None:
+        """In the loss (branch has k3) `loss_dose` counts; bases count alike."""
+        study = a_study()
+        both = {("tiny", "branch", 1): [{"guide_dose": 0.3, "loss_dose": 0.002}]}
+        said = too_weak(study, ["tiny"], "branch", "grpo", both)
+        assert said == (
+            "the dose of Branch in the loss is 0.002 standard deviations of the advantages, below "
+            "0.05, 25 times too small"
+        )
+        runs, pair = load_study("paper_runs", ROOT / "config"), ("grpo_branch_k1_reward", "grpo")
+        model = "qwen_math_7b"
+        in_reward = {(model, pair[0], 1): [{"guide_dose": 0.3, "loss_dose": 0.002}]}
+        assert not too_weak(runs, [model], *pair, in_reward)
+        of_bases = {("tiny", "branch", seed): [{"loss_dose": 0.01}] for seed in (1, 2, 3)}
+        of_bases["second", "branch", 1] = [{"loss_dose": 0.2}]
+        assert too_weak(study, ["tiny"], "branch", "grpo", of_bases)
+        models = {"tiny": study.model("tiny"), "second": study.model("tiny")}
+        study = study.model_copy(
+            update={"study": study.study.model_copy(update={"models": models})}
+        )
+        dose = dose_of(study, ["tiny", "second"], "branch", of_bases)
+        assert dose == (pytest.approx(0.105), "the loss")
+        assert not too_weak(study, ["tiny", "second"], "branch", "grpo", of_bases)
+
+    def test_runs_in_two_states_are_named_and_decide_nothing(self, study: ResolvedStudy) -> None:
+        """Three runs of five lose 30 points, two gain 8."""
+        by_run = [-0.30, 0.08, -0.31, 0.08, -0.29]
+        mean = sum(by_run) / 5
+        frame = small(mean, 1e-6, 1e-6, runs=5).assign(by_run=[by_run] * 4)
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(frame)), study)
+        assert claim.verdict == "inconclusive"
+        said = (
+            "Inconclusive: training runs fall into two states, 3 at −30.0 points and 2 at +8.0 "
+            "points, and their mean is that of none."
+        )
+        assert said in claim.summary
+
+    def test_few_bases_are_not_called_runs(self, study: ResolvedStudy) -> None:
+        tiny = study.model("tiny")
+        update = {"models": {"tiny": tiny, "b": tiny}, "bases": {"group": ["b", "tiny"]}}
+        study = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        frame = small(0.001, 1e-5, 0.8, runs=5).assign(model="group", n_bases=5)
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(frame)), study)
+        assert "up to 45 % of bases may differ by more than 6.0 points" in claim.because
+        many = small(0.001, 1e-5, 0.8, runs=12).assign(model="group", n_bases=12)
+        (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(many)), study)
+        assert any("of bases differ by more than 3 times that" in one for one in claim.summary)
+
+    def test_a_sign_in_a_title_turns_no_contrast(self, study: ResolvedStudy) -> None:
+        titled = {
+            name: study.algorithms[name].model_copy(update={"title": title})
+            for name, title in (("branch", "Branch > 1.2"), ("grpo", "A < B"))
+        }
+        study = study.model_copy(update={"algorithms": study.algorithms | titled})
+        test = {**pass_test("primary", margin=0.02), "direction": "down"}
+        claim = Claim.model_validate(CLAIM.model_dump() | {"primary": test})
+        frame = ledger({"fall": claim}, study, Measured(RAISED))
+        lines = lines_of(frame, study, ledger_view(frame, study))["points"]
+        assert (lines[0].title, lines[0].claimed) == ("Branch > 1.2 − A < B", "down")
+        secondary = next(line for line in lines[1:] if not line.note.startswith("pass@2"))
+        assert secondary.note == "pass@1, mean of 2 benchmarks"
+
+    def test_a_secondary_mean_has_its_own_benchmarks(self, study: ResolvedStudy) -> None:
+        one_place = pass_test("primary", margin=0.02, benchmarks=["easy"])
+        claim = Claim.model_validate(CLAIM.model_dump() | {"primary": one_place})
+        frame = ledger({"rise": claim}, study, Measured(RAISED))
+        notes = [line.note for line in lines_of(frame, study, ledger_view(frame, study))["points"]]
+        assert "pass@1, mean of 2 benchmarks" in notes
+        assert not any("mean of 0" in note for note in notes)
 
     def test_what_was_not_run_is_named(self, study: ResolvedStudy) -> None:
         elsewhere = PassAtK.model_validate({**pass_test(1), "exhibit": "table4"})
@@ -277,6 +357,7 @@ class TestLedger:
         assert claim.verdict == "supported"
         assert claim.rows[0].over == "82 problems, 2 bases, 6 runs"
         assert not any("this base" in sentence for sentence in claim.summary)
+        assert "Up to 78 % of bases may be in a state that none of these 2 was in." in claim.summary
         assert ledger({"rise": CLAIM}, study, Measured(RAISED))["verdict"][0] == "not run"
 
     def test_p_of_a_margin_is_about_the_margin(self, study: ResolvedStudy) -> None:
@@ -365,14 +446,14 @@ def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:
     runs = {("tiny", "branch", seed): rising for seed in (1, 2)}
     beta = study.model("tiny").rl.kl_coefficient
     assert beta == 0.05
-    text = strength_text(study, "tiny", ["grpo", "branch"], runs)
+    text = strength_text(study, ["tiny"], ["grpo", "branch"], runs)
     assert text == (
         f"{row_title(study, 'branch')} (2 runs; first and last third of training): q > 1 on 30.0 "
         "and 10.0 % of tokens; mean log q of a completion 0.5 and \u22120.25 nats, times β 0.025 "
-        "and \u22120.0125; dose 0.012. The dose is the standard deviation of β log q among "
-        "completions of a prompt, in units of that of their advantages; below 0.05 a guide is not "
-        "tested."
+        "and \u22120.0125; dose in the reward 0.012. The dose in the reward is the "
+        "standard deviation of β log q among completions of a prompt, in units of that of their "
+        "advantages; below 0.05 a guide is not tested."
     )
-    assert strength_text(study, "tiny", ["grpo", "base"], runs) == ""
+    assert strength_text(study, ["tiny"], ["grpo", "base"], runs) == ""
     short = {("tiny", "branch", 1): rising[:2]}
-    assert strength_text(study, "tiny", ["branch"], short) == ""
+    assert strength_text(study, ["tiny"], ["branch"], short) == ""

@@ -158,4 +158,4 @@ def test_neither_the_guide_nor_a_larger_beta_is_shown_to_be_above_an_early_stop(
         assert of(policy, JUDGED)["seeds"] == seeds
     pairs = {(one["policy"], one["other"]): one for one in JUDGED["differences"]}
     assert pairs[LARGER, PLAIN]["pass_32"][1] > 0 > pairs[LARGER, PLAIN]["own"][2]
-    assert pairs[GUIDED, LARGER]["own"][1] > 0 > pairs[GUIDED, LARGER]["pass_32"][2]
+    assert pairs[GUIDED, LARGER]["own"][1] < 0 > pairs[GUIDED, LARGER]["pass_32"][2]  # few sheets

@@ -94,7 +94,30 @@ def test_a_kept_run_is_written_anew_from_its_counts(tmp_path: Path) -> None:
     assert check(folder) == []
     for name in names:
         pd.testing.assert_frame_equal(pd.read_csv(folder / name), pd.read_csv(kept / name))
-    assert (folder / "index.html").read_text().count("later rule for degrees of freedom") == 1
+    assert (folder / "index.html").read_text().count("were computed again by later rules") == 1
+
+
+def test_numbers_of_claims_are_written_anew_and_their_words_stay(tmp_path: Path) -> None:
+    kept, folder = ROOT / "reports/kept/sizes_rivals", tmp_path / "sizes_rivals"
+    shutil.copytree(kept, folder)
+    text = (kept / "claims.csv").read_text(encoding="utf-8")
+    low = str(pd.read_csv(kept / "claims.csv", dtype=str)["low"].dropna().iloc[0])
+    (folder / "claims.csv").write_text(text.replace(low, "0.5", 1), encoding="utf-8")
+    assert check(folder) == ["claims.csv: low differs in 1 of 4 rows"]
+    refresh(folder)
+    assert check(folder) == []
+    pd.testing.assert_frame_equal(
+        pd.read_csv(folder / "claims.csv"), pd.read_csv(kept / "claims.csv")
+    )
+
+
+def test_only_guides_that_are_compared_can_be_untested(tmp_path: Path) -> None:
+    """A pair that differs in the KL term as well tests more than the guide."""
+    folder = tmp_path / "sizes_rivals"
+    shutil.copytree(ROOT / "reports/kept/sizes_rivals", folder)
+    claims = pd.read_csv(folder / "claims.csv")
+    claims.assign(verdict="untested at this dose").to_csv(folder / "claims.csv", index=False)
+    assert check(folder) == ["claims.csv: verdict differs in 4 of 4 rows"]
 
 
 def test_an_unfinished_study_is_refused(tmp_path: Path) -> None:

@@ -60,3 +60,6 @@ def test_a_strong_dose_reaches_the_anchor(
     assert max(largest) == (4.0 if ratio == 3.0 else pytest.approx(2.1, abs=0.5))
     doses = [e["sage/guide_dose"] for e in trainer.state.log_history if "sage/guide_dose" in e]
     assert min(doses) > 0.05
+    in_loss = [e["sage/loss_dose"] for e in trainer.state.log_history if "sage/loss_dose" in e]
+    assert len(in_loss) == (0 if estimator == "k1_reward" else len(doses))
+    assert all(dose < min(doses) for dose in in_loss)  # q is the same for all tokens of a state

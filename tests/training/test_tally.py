@@ -7,7 +7,16 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from sage.training.anchoring import ADDED, DoseTally, LossCall, Tally, TokenMeans, guide_log
+from sage.method.anchors import K2, K3, K3Corrected, LogProbs
+from sage.training.anchoring import (
+    ADDED,
+    DoseTally,
+    LossCall,
+    Tally,
+    TokenMeans,
+    guide_log,
+    guide_pushes,
+)
 
 CLAMP = (0.5, 2.0)
 
@@ -82,6 +91,43 @@ def test_doses_by_hand() -> None:
     assert doses.add(call, 0.5, generation=0) == pytest.approx(expected)
     without = loss_call([1.0, -1.0, 0.0, 0.0], ratios, None, step=2)
     assert doses.add(without, 0.5, generation=0) == pytest.approx({"kl_dose": 0.175})
+
+
+def test_pushes_in_the_loss_by_hand() -> None:
+    """q = 1.5, pi_ref / pi = 0.8: k3 weighs a gradient by 1 - rho, so that q adds 0.5 * 0.8.
+
+    Tokens of a state share 0.5 of it, what q adds where pi_ref is pi. k2 weighs it by -log rho, and
+    so does k3 corrected for the policy that drew.
+    """
+    policy = torch.tensor([[-1.0, -2.0]])
+    log_q = torch.full((1, 2), math.log(1.5))
+    anchor = policy + math.log(0.8) + log_q
+    seen = LogProbs(policy=policy, anchor=anchor, old=policy)
+    for estimator, pushes, of_state in (
+        (K3(), 0.5 * 0.8, 0.5 * (0.8 - 1.0)),
+        (K2(), math.log(1.5), 0.0),
+        (K3Corrected(), math.log(1.5), 0.0),
+    ):
+        for alike, expected in ((False, pushes), (True, of_state)):
+            found = guide_pushes(estimator, seen, log_q, alike)
+            torch.testing.assert_close(found, torch.full((1, 2), expected), atol=1e-6, rtol=1e-5)
+
+
+def test_the_dose_in_the_loss_by_hand() -> None:
+    """beta 0.5 times the root mean square of 0.3, 0.1 and 0.2 over the advantages' sqrt 2.
+
+    Padding does not count, nor does the group whose advantages are equal as a unit.
+    """
+    ratios = [[0.7, 0.3], [0.0, math.nan]]
+    call = loss_call([1.0, -1.0], ratios, [[0.0, 0.0], [0.0, 0.0]], groups=[0, 0])
+    pushes = torch.tensor([[0.3, -0.1], [0.2, 7.0]])
+    log = DoseTally(Accelerator(cpu=True)).add(call, 0.5, generation=0, pushes=pushes)
+    assert log["loss_dose"] == pytest.approx(0.5 * (0.14 / 3) ** 0.5 / 2**0.5)
+    halves = DoseTally(Accelerator(cpu=True))
+    for row in (slice(0, 1), slice(1, 2)):
+        part = loss_call([1.0, -1.0][row], ratios[row], [[0.0, 0.0]], groups=[0])
+        twice = halves.add(part, 0.5, generation=0, pushes=pushes[row])
+    assert twice == pytest.approx(log)
 
 
 def test_doses_do_not_depend_on_the_micro_batches_of_a_step() -> None:
