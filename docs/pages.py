@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md")
 PICTURES = (
     "reports/strata.svg",
-    "reports/kept/mini/tradeoff.svg",
-    "reports/kept/dose/dose_plus.svg",
-    "reports/kept/dose/dose_minus.svg",
-    "reports/kept/equal_accuracy/free_rivals.svg",
+    "reports/mini/mini/tradeoff.svg",
+    "reports/dose/dose/dose_plus.svg",
+    "reports/dose/dose/dose_minus.svg",
+    "reports/early_stopping/equal_accuracy/free_rivals.svg",
 )
 FILES = (
     "CITATION.cff",
@@ -65,7 +65,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def kept_pages() -> list[Path]:
     """The reports of kept runs that have one."""
-    return sorted(ROOT.glob("reports/kept/*/index.html"))
+    return sorted(ROOT.glob("reports/*/*/index.html"))
 
 
 def kept_list() -> str:

@@ -92,8 +92,8 @@ def test_the_site_has_the_reports_of_kept_runs(site: Any) -> None:
     for page in site.kept_pages():
         link = page.relative_to(ROOT).as_posix()
         assert f"## [{page.parent.name}]({link})" in listed
-    assert site.relinked("[a](reports/kept/mini/index.html)", site.KEPT) == (
-        "[a](reports/kept/mini/index.html)"
+    assert site.relinked("[a](reports/mini/mini/index.html)", site.KEPT) == (
+        "[a](reports/mini/mini/index.html)"
     )
 
 

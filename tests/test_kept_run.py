@@ -107,7 +107,7 @@ def test_a_kept_run_is_one_file_with_a_row_for_each_run(tmp_path: Path) -> None:
 
 
 def test_three_runs_can_be_compared_with_the_committed_kept_run() -> None:
-    reference = read_kept(kept_file(ROOT / "reports/kept/mini"))
+    reference = read_kept(kept_file(ROOT / "reports/mini/mini"))
     row = reference[(reference["algorithm"] == "grpo") & (reference["train_seed"] == 1)]
     runs = pd.concat([row.assign(train_seed=seed) for seed in (1, 2, 3)])
     runs["value"] += 0.01 * (runs["train_seed"] - 2.0)

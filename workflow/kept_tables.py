@@ -1,0 +1,191 @@
+"""Tables that texts quote and no exhibit makes, from the counts of kept runs.
+
+`strata.csv` has each policy of a run, moments of training among them, where RL trains and where it
+does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
+`working.csv` counts runs whose right answers have wrong working, and `pooled.csv` joins two studies
+of a guide. `make numbers` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from sage.evaluation.comparisons import comparisons_table
+from sage.evaluation.curves import ANSWERS, WORKING
+from sage.evaluation.intervals import student
+from sage.evaluation.pass_at_k import pass_at_k
+from sage.exhibits import kept_study
+from sage.problems.sum_sets import SumsSet
+from sage.study import BASE
+from sage.tools.keep import ROOT
+
+REPORTS = ROOT / "reports"
+GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
+BENCHMARK = "sheets"
+PARTS = ("all", "trained", "others")
+"""All strata, those that RL trains on, and the others."""
+
+STRATA = ("mini/mini", "early_stopping/equal_accuracy", "pretrained/pretrained_plain")
+"""Runs that get a `strata.csv`."""
+
+POOLED = ("pretrained_short", "pretrained_plain")
+"""Studies of one model and two kinds of RL that `pooled.csv` joins."""
+
+
+def tables() -> dict[Path, pd.DataFrame]:
+    """Every table, by its file."""
+    made = {REPORTS / name / "strata.csv": strata(REPORTS / name) for name in STRATA}
+    made[REPORTS / "bases/bases/early.csv"] = beyond_early_stopping(REPORTS / "bases/bases")
+    made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
+    made[REPORTS / "pretrained/pooled.csv"] = pooled()
+    return made
+
+
+def counts_of(folder: Path) -> pd.DataFrame:
+    """The counts of a kept run on sheets, those of moments of training and temperatures among them.
+
+    The base stands once, with the study's counts.
+    """
+    files = sorted(folder.glob("*counts.parquet"), key=lambda file: file.name != "counts.parquet")
+    counts = pd.concat([pd.read_parquet(file) for file in files])
+    counts = counts[counts["benchmark"] == BENCHMARK]
+    keys = ["model", "algorithm", "train_seed", "problem_id"]
+    return counts.drop_duplicates(keys).reset_index(drop=True)
+
+
+def trained_strata(folder: Path, model: str) -> Sequence[str]:
+    """The strata of the sheets that RL trains a kept run's model on; none where it has no RL."""
+    study = kept_study(folder)
+    rl = study.model(model).rl
+    problems = study.study.problems[rl.problems] if rl else None
+    return problems.strata or () if isinstance(problems, SumsSet) else ()
+
+
+def strata(folder: Path) -> pd.DataFrame:
+    """pass@k of each policy and its difference from the base, by PARTS, at k = 1 and the primary k.
+
+    `runs` are those of the policy. Intervals are those of `comparisons_table`.
+    """
+    study, rows = kept_study(folder), []
+    for model, own in counts_of(folder).groupby("model", sort=False):
+        trained, k = trained_strata(folder, model), study.evaluation(model).primary_k
+        seen = own["stratum"].isin(trained)
+        if seen.all() or not seen.any():
+            continue
+        for part, chosen in zip(PARTS, (own, own[seen], own[~seen]), strict=True):
+            base = chosen[chosen["algorithm"] == BASE]
+            for policy, of_policy in chosen.groupby("algorithm", sort=False):
+                apart = _from_base(base, of_policy, study.study.evaluation.bootstrap)
+                n, runs = int(of_policy["n_samples"].iloc[0]), of_policy["train_seed"].nunique()
+                for metric, column in ((ANSWERS, "correct"), (WORKING, "worked")):
+                    right = of_policy[column].to_numpy(dtype=int)
+                    values = pass_at_k(n, right, np.array([1, k])).mean(axis=0)
+                    for one, value in zip((1, k), values, strict=True):
+                        ends = apart.get((metric, one), (np.nan,) * 3)
+                        rows.append((model, policy, runs, part, metric, one, value, *ends))
+    columns = ["model", "algorithm", "runs", "part", "metric", "k", "value", "minus_base"]
+    return pd.DataFrame(rows, columns=[*columns, "low", "high"])
+
+
+def _from_base(
+    base: pd.DataFrame, policy: pd.DataFrame, draws: int
+) -> dict[tuple[str, int], tuple[float, float, float]]:
+    """A policy minus the base with its interval, by metric and k; nothing for the base itself."""
+    if (policy["algorithm"] == BASE).all() or base.empty:
+        return {}
+    table = comparisons_table(pd.concat([base, policy]).reset_index(drop=True), draws)
+    return {
+        (row["metric"], row["k"]): (row["value"], row["low"], row["high"])
+        if row["other"] == BASE
+        else (-row["value"], -row["high"], -row["low"])
+        for row in table.to_dict("records")
+    }
+
+
+def early_line(accuracies: Sequence[float], coverages: Sequence[float], accuracy: float) -> float:
+    """Coverage of a policy stopped where it has `accuracy`, linear between its moments.
+
+    Moments may be in any order. Above the most accurate and below the least it is theirs.
+    """
+    order = np.argsort(accuracies, kind="stable")
+    return float(np.interp(accuracy, np.array(accuracies)[order], np.array(coverages)[order]))
+
+
+def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED) -> pd.DataFrame:
+    """For each base: what a guided method has, and what stopping `plain` early has.
+
+    `accuracy` is pass@1 where RL trains, `coverage` pass@k on all strata, both with correct
+    working; `early` is the coverage of `plain` stopped at that accuracy. `reached` is whether
+    `plain` ever is so accurate. The last rows are means with 95 % intervals by Student's t: over
+    `all` bases, and over those that are `matched`.
+    """
+    rows = []
+    for model, own in counts_of(folder).groupby("model", sort=False):
+        k = kept_study(folder).evaluation(model).primary_k
+        seen = own["stratum"].isin(trained_strata(folder, model))
+        points = {}
+        for name, of_policy in own.groupby("algorithm"):
+            n, worked = int(of_policy["n_samples"].iloc[0]), of_policy["worked"].to_numpy(dtype=int)
+            there = worked[seen.loc[of_policy.index].to_numpy()].mean() / n
+            points[name] = there, float(pass_at_k(n, worked, np.array([k])).mean())
+        path = [p for name, p in points.items() if name in (BASE, plain) or "step-" in str(name)]
+        accuracies, coverages = zip(*path, strict=True)
+        accuracy, coverage = points[guided]
+        early = early_line(accuracies, coverages, accuracy)
+        reached = accuracy <= max(accuracies)
+        rows.append((model, accuracy, coverage, early, reached, coverage - early, np.nan, np.nan))
+    columns = ["model", "accuracy", "coverage", "early", "reached", "value", "low", "high"]
+    table = pd.DataFrame(rows, columns=columns)
+    chosen = {"all": table, "matched": table[table["reached"]]}
+    means = [{"model": name, **_mean(one["value"].to_numpy())} for name, one in chosen.items()]
+    return pd.concat([table, pd.DataFrame(means)])
+
+
+def _mean(values: np.ndarray) -> dict[str, float]:
+    """A mean with its 95 % interval by Student's t, and of how many."""
+    half = student(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
+    mean = float(values.mean())
+    return {"value": mean, "low": mean - half, "high": mean + half, "n": len(values)}
+
+
+def wrong_working(folder: Path) -> pd.DataFrame:
+    """In how many runs less than 90 % of the right answers have correct working, by KL term.
+
+    `none`, or on `all` tokens, where RL trains and elsewhere. SCOPE has a KL term on some tokens,
+    and guided retry repeats GRPO without one: both are left out.
+    """
+    study, counts, rows = kept_study(folder), counts_of(folder), []
+    for part, seen in (("trained", True), ("others", False)):
+        here = counts["stratum"].isin(trained_strata(folder, "sums")) == seen
+        own = counts[here & ~counts["algorithm"].isin([BASE, "guided_retry", "scope"])]
+        runs = own.groupby(["algorithm", "train_seed"])[["correct", "worked"]].sum()
+        wrong = runs["worked"] < 0.9 * runs["correct"]
+        without = [study.algorithms[name].kl == "none" for name, _ in runs.index]
+        for kind, chosen in (("none", np.array(without)), ("all", ~np.array(without))):
+            rows.append((kind, part, int(wrong[chosen].sum()), int(chosen.sum())))
+    return pd.DataFrame(rows, columns=["kl", "part", "wrong", "runs"])
+
+
+def pooled() -> pd.DataFrame:
+    """The guide minus the same without it in pass@k with correct working, a pretrained model.
+
+    Each training seed of POOLED is one difference; its mean with the interval by Student's t.
+    """
+    rows = []
+    for name in POOLED:
+        folder = REPORTS / "pretrained" / name
+        counts, k = counts_of(folder), kept_study(folder).evaluation("sums").primary_k
+        for (policy, seed), own in counts.groupby(["algorithm", "train_seed"]):
+            worked = own["worked"].to_numpy(dtype=int)
+            value = pass_at_k(int(own["n_samples"].iloc[0]), worked, np.array([k])).mean()
+            rows.append((name, policy, seed, value))
+    values = pd.DataFrame(rows, columns=["study", "algorithm", "seed", "value"])
+    wide = values.pivot(index=["study", "seed"], columns="algorithm", values="value")
+    apart = (wide[GUIDED] - wide[PLAIN]).dropna()
+    table = apart.rename("value").reset_index().assign(seed=lambda t: t["seed"].astype(str))
+    mean = {"study": "both", "seed": "all", **_mean(apart.to_numpy())}
+    return pd.concat([table, pd.DataFrame([mean])])
