@@ -26,7 +26,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
-	test-gpu test-paper test-slurm bench bench-vllm settings lock watch docs clean help
+	test-gpu test-paper test-slurm bench bench-vllm settings numbers lock watch docs clean help
 
 ## make                     set up, then run the default study on all cores: `sage-rlvr run`
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
@@ -57,9 +57,9 @@ test-slow: install-test
 test-all: install-test
 	$(pytest) $(PYTEST_ARGS)
 
-## make lint                the style checks alone: ruff, mypy, snakefmt, snakemake --lint
+## make lint                ruff, mypy, snakefmt, snakemake --lint, and the numbers of texts
 lint: install-test
-	$(pytest) -m lint tests/test_code_style.py
+	$(pytest) -m lint tests/test_code_style.py tests/test_numbers.py
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
@@ -96,6 +96,11 @@ bench-vllm: install-vllm
 ## make settings            write the editors' schemas and docs/method.md's tables from the types
 settings: install
 	$(run) python -m workflow.settings_docs
+
+## make numbers            fill the numbers of README.md, docs and reports from kept tables;
+##                         `python -m workflow.numbers --check` only compares
+numbers: install
+	$(run) python -m workflow.numbers
 
 ## make lock                resolve the pins anew with uv and write locks/*.txt
 lock:

@@ -2,8 +2,10 @@
 
 `strata.csv` has each policy of a run, moments of training among them, where RL trains and where it
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
-`working.csv` counts runs whose right answers have wrong working, and `pooled.csv` joins two studies
-of a guide. `make numbers` writes them.
+`doses.csv` has what guides did to advantages,
+`working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
+of a guide, and `paper/tested/means.csv` tests what the paper's tables state. `make numbers` writes
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import pandas as pd
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS, WORKING
-from sage.evaluation.intervals import student
+from sage.evaluation.intervals import holm, p_of_distance, student
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study
 from sage.problems.sum_sets import SumsSet
@@ -32,6 +34,14 @@ PARTS = ("all", "trained", "others")
 STRATA = ("mini/mini", "early_stopping/equal_accuracy", "pretrained/pretrained_plain")
 """Runs that get a `strata.csv`."""
 
+EVALUATION_SEEDS = 5
+"""Those that the deviations of the paper's tables are over: no other number gives them."""
+
+PAPERS_PAIRS = [
+    ("grpo_branch", other) for other in ("grpo", "grpo_no_kl", "grpo_forward_kl", "base")
+]
+PAPERS_PAIRS += [("grpo", "base")]
+
 POOLED = ("pretrained_short", "pretrained_plain")
 """Studies of one model and two kinds of RL that `pooled.csv` joins."""
 
@@ -39,10 +49,17 @@ POOLED = ("pretrained_short", "pretrained_plain")
 def tables() -> dict[Path, pd.DataFrame]:
     """Every table, by its file."""
     made = {REPORTS / name / "strata.csv": strata(REPORTS / name) for name in STRATA}
+    made[REPORTS / "mini/mini/doses.csv"] = doses(REPORTS / "mini/mini")
     made[REPORTS / "bases/bases/early.csv"] = beyond_early_stopping(REPORTS / "bases/bases")
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
     made[REPORTS / "pretrained/pooled.csv"] = pooled()
+    made[REPORTS / "paper/tested/means.csv"] = paper_means(REPORTS / "paper/table1.csv")
     return made
+
+
+def text_of(table: pd.DataFrame) -> str:
+    """A table as it stands in its file."""
+    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
 
 
 def counts_of(folder: Path) -> pd.DataFrame:
@@ -152,6 +169,13 @@ def _mean(values: np.ndarray) -> dict[str, float]:
     return {"value": mean, "low": mean - half, "high": mean + half, "n": len(values)}
 
 
+def doses(folder: Path) -> pd.DataFrame:
+    """The mean dose of each method's guide and KL term over training, from the kept histories."""
+    steps = pd.read_csv(folder / "histories.csv.gz")
+    means = steps.groupby("algorithm", sort=False)[["guide_dose", "kl_dose"]].mean()
+    return means.rename(columns={"guide_dose": "dose"}).reset_index()
+
+
 def wrong_working(folder: Path) -> pd.DataFrame:
     """In how many runs less than 90 % of the right answers have correct working, by KL term.
 
@@ -189,3 +213,26 @@ def pooled() -> pd.DataFrame:
     table = apart.rename("value").reset_index().assign(seed=lambda t: t["seed"].astype(str))
     mean = {"study": "both", "seed": "all", **_mean(apart.to_numpy())}
     return pd.concat([table, pd.DataFrame([mean])])
+
+
+def paper_means(file: Path) -> pd.DataFrame:
+    """PAPERS_PAIRS in a table of the paper, by the mean over its benchmarks: Welch's t-test.
+
+    The deviations that the paper states are the noise of evaluation alone: that of training runs
+    and of problems is not in them. `p_holm` is adjusted over the pairs, for each k apart.
+    """
+    table, rows = pd.read_csv(file), []
+    for quantity, cells in table.groupby("quantity"):
+        wide = cells.pivot(index="benchmark", columns="algorithm", values=["value", "std"])
+        for row, other in PAPERS_PAIRS:
+            value = float((wide["value"][row] - wide["value"][other]).mean())
+            parts = wide["std"][[row, other]].to_numpy() ** 2 / EVALUATION_SEEDS / len(wide) ** 2
+            error = float(np.sqrt(parts.sum()))
+            df = float(parts.sum() ** 2 / (parts**2 / (EVALUATION_SEEDS - 1)).sum())
+            half = student(df, 0.975) * error
+            p = p_of_distance(abs(value), error, df)
+            rows.append((quantity, row, other, len(wide), value, value - half, value + half, p))
+    columns = ["quantity", "algorithm", "other", "benchmarks", "value", "low", "high", "p"]
+    tested = pd.DataFrame(rows, columns=columns)
+    adjusted = tested.groupby("quantity")["p"].transform(lambda p: holm(p.to_numpy()))
+    return tested.assign(p_holm=adjusted)
