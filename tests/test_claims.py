@@ -224,6 +224,10 @@ class TestClaimsOfAStudy:
         assert replaced == more["ours"]
         alone = text.replace("claims:\n", "claims:\n  others: null\n")
         assert [*self.read(tmp_path / "alone.yaml", alone)] == ["ours"]
+        first = text.replace("extends: mini", "extends: smoke")
+        assert [*self.read(tmp_path / "first.yaml", first)] == ["ours"]  # smoke has a file
+        none = first.replace("claims:\n", "claims:\n  others: null\n")
+        assert [*self.read(tmp_path / "none.yaml", none)] == ["ours"]
         papers = self.read(tmp_path / "papers.yaml", "extends: mini\nclaims: null\n")
         assert papers == load_claims(ROOT / "config/claims.yaml")
 

@@ -25,7 +25,7 @@ def words_of(page: Path) -> int:
 @pytest.mark.lint
 def test_every_number_is_that_of_its_table() -> None:
     assert [fault for file in numbers.texts() for fault in numbers.faults(file)] == []
-    filled = [file for file in numbers.texts() if "<!--n " in file.read_text(encoding="utf-8")]
+    filled = [file for file in numbers.texts() if "<!--n:" in file.read_text(encoding="utf-8")]
     assert len(filled) >= 12
 
 
@@ -34,7 +34,7 @@ def test_a_changed_digit_is_named_with_its_span_and_the_command(
 ) -> None:
     (tmp_path / "kept.csv").write_text("claim,effect,low,high\na,-0.188,-0.232,-0.144\nb,1,0,2\n")
     text = (
-        "Lost: <!--n kept.csv claim=a points--><!--/n-->,\nor <!--n kept.csv claim=b p--><!--/n-->"
+        "Lost: <!--n:kept.csv,claim=a,points--><!--/n-->,\nor <!--n:kept.csv,claim=b,p--><!--/n-->"
     )
     monkeypatch.setattr(numbers, "ROOT", tmp_path)
     numbers.table_of.cache_clear()
@@ -44,7 +44,7 @@ def test_a_changed_digit_is_named_with_its_span_and_the_command(
     (tmp_path / "README.md").write_text("One.\n" + filled.replace("18.8", "18.9"))
     assert numbers.main(["--check"]) == 1
     said = capsys.readouterr().out
-    assert "README.md, line 2: span `kept.csv claim=a points` says '\u221218.9 points" in said
+    assert "README.md, line 2: span `kept.csv,claim=a,points` says '\u221218.9 points" in said
     assert "its table '\u221218.8 points (\u221223.2 to \u221214.4)'; run `make numbers`" in said
     numbers.table_of.cache_clear()
 
@@ -52,11 +52,11 @@ def test_a_changed_digit_is_named_with_its_span_and_the_command(
 @pytest.mark.parametrize(
     ("query", "fault"),
     [
-        ("kept.csv claim=c points", "0 rows of kept.csv have claim=c, not one"),
-        ("kept.csv claims=a points", "kept.csv has no column 'claims', only claim, effect"),
-        ("kept.csv claim=a pints", "no form 'pints'; there are points"),
-        ("kept.csv claim=a percent:share", "KeyError: 'share'"),
-        ("lost.csv claim=a points", "FileNotFoundError"),
+        ("kept.csv,claim=c,points", "0 rows of kept.csv have claim=c, not one"),
+        ("kept.csv,claims=a,points", "kept.csv has no column 'claims', only claim, effect"),
+        ("kept.csv,claim=a,pints", "no form 'pints'; there are points"),
+        ("kept.csv,claim=a,percent:share", "KeyError: 'share'"),
+        ("lost.csv,claim=a,points", "FileNotFoundError"),
     ],
 )
 def test_a_span_without_a_number_says_why(

@@ -2,7 +2,7 @@
 
 A number stands between two marks, which no reader sees:
 
-    <!--n reports/bases/bases/claims.csv claim=guide_that_acts role=primary points-->…<!--/n-->
+    <!--n:reports/bases/bases/claims.csv,claim=guide_that_acts,role=primary,points-->…<!--/n-->
 
 The first mark names a table, the values of columns that leave one row of it, and a form (FORMS),
 behind a colon the column that is shown. Rounding and intervals are those of
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXTS = ("README.md", "*/README.md", "reports/*/README.md", "docs/*.md")
 """Texts that may have spans."""
 
-SPAN = re.compile(r"<!--n (?P<query>[^>]*?)-->(?P<text>.*?)<!--/n-->", re.DOTALL)
+SPAN = re.compile(r"<!--n:(?P<query>[^\s>]*)-->(?P<text>.*?)<!--/n-->", re.DOTALL)
 
 Row = dict[str, Any]
 
@@ -78,12 +78,12 @@ SHOWN = ("effect", "minus_base", "value")
 
 def filled(text: str) -> str:
     """The text with every span as its table has it. Raises ValueError that names the span."""
-    return SPAN.sub(lambda span: f"<!--n {span['query']}-->{value(span['query'])}<!--/n-->", text)
+    return SPAN.sub(lambda span: f"<!--n:{span['query']}-->{value(span['query'])}<!--/n-->", text)
 
 
 def value(query: str) -> str:
     """The number that the first mark of a span asks for."""
-    name, *filters, asked = query.split()
+    name, *filters, asked = query.split(",")
     form, _, column = asked.partition(":")
     try:
         if form not in FORMS:
@@ -152,8 +152,8 @@ def faults(file: Path) -> Iterator[str]:
         if wanted != span["text"]:
             said = f"span `{span['query']}` says {span['text']!r}, its table {wanted!r}"
             yield f"{place}: {said}; run `make numbers`"
-    if text.count("<!--n ") != len(SPAN.findall(text)):
-        yield f"{file.relative_to(ROOT)}: a mark <!--n …--> or <!--/n--> stands alone"
+    if text.count("<!--n:") != len(SPAN.findall(text)):
+        yield f"{file.relative_to(ROOT)}: a mark <!--n:…--> or <!--/n--> stands alone"
 
 
 def main(arguments: Sequence[str]) -> int:

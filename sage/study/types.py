@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 
 from sage.fields import BASE, Distinct, Name, Seed, Strict, known
 from sage.problems.contamination import Contamination
@@ -77,7 +77,11 @@ class Study(Strict):
     """what the numbers do and do not show; stands at the top of the report"""
     paper: Paper | None = SAGE
     """the paper that the report names; `null` for a study that reproduces none"""
-    claims: Annotated[str, Field(pattern="\\.ya?ml$")] | dict[Name, AskedClaim] = PAPERS_CLAIMS
+    claims: Annotated[
+        Annotated[str, Field(pattern="\\.ya?ml$"), Tag("file")]
+        | Annotated[dict[Name, AskedClaim], Tag("dict")],
+        Discriminator(lambda asked: "dict" if isinstance(asked, dict) else "file"),
+    ] = PAPERS_CLAIMS
     """the claims that are tested, by name, with the keys of `config/claims.yaml`; or the file of a
     list, from the folder of the Snakefile. A claim of this study replaces one of the same name of
     the study that it extends"""

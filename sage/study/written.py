@@ -283,7 +283,7 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
     of exhibits is that of the report. A claim replaces another whole.
     """
     if not isinstance(below, Section) or not isinstance(above, Section):
-        return above
+        return _over_nothing(above)
     if OTHERS not in below and above.get(OTHERS, below) is None:
         below = placed({k: v for k, v in below.items() if k in above}, below.places)
         above = placed({k: v for k, v in above.items() if k != OTHERS}, above.places)
@@ -292,7 +292,7 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
     for name, value in above.items():
         if name not in below:
             order.insert(position, name)
-            content[name] = value
+            content[name] = _over_nothing(value)
         else:
             position = order.index(name)
             if value is None and not _means_something(name, kinds):
@@ -309,6 +309,13 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
         if not isinstance(key, tuple) or key[0] not in replaced  # items of a list
     }
     return placed({name: content[name] for name in order}, {**places, **above.places})
+
+
+def _over_nothing(value: Any) -> Any:
+    """A value with no section below it: `others: null` takes nothing out there."""
+    if not isinstance(value, Section) or value.get(OTHERS, value) is not None:
+        return value
+    return placed({k: v for k, v in value.items() if k != OTHERS}, value.places)
 
 
 def _fields(name: str, kinds: Sequence[Any]) -> list[FieldInfo]:

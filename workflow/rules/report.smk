@@ -26,7 +26,7 @@ rule claims:
         ENVIRONMENT
     params:
         study=STUDY.seen_by().model_dump(mode="json"),
-        claims=STUDY.study.claims,
+        claims=STUDY.study.model_dump(mode="json")["claims"],
     script:
         "../scripts/claims.py"
 
