@@ -41,11 +41,6 @@ class Written:
     file: Path
     content: Section
 
-    @property
-    def name(self) -> str:
-        """A study's name: that of its file, or of the folder of a `study.yaml`."""
-        return self.file.resolve().parent.name if self.file.name == ALONE else self.file.stem
-
     def place(self, key: str) -> tuple[Path, int | None]:
         """File and line of the value under `key`, such as `models.tiny.seeds.grpo[1]`.
 
@@ -87,6 +82,11 @@ def _step(content: Any, key: str) -> tuple[Place, Any, str] | None:
                 return place, inner[index], rest[match.end() :]
             return content.places[name], inner, rest
     return None
+
+
+def name_of_study(file: Path) -> str:
+    """A study's name: that of its file, or of the folder of a `study.yaml`."""
+    return file.resolve().parent.name if file.name == ALONE else file.stem
 
 
 def read(file: Path) -> Written:
