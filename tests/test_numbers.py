@@ -78,6 +78,7 @@ def test_no_result_is_typed_by_hand(page: Path) -> None:
     assert re.findall(r"[+\u2212]\d+(?:\.\d+)?(?: points)?|\d+\.\d+ ?%|\d+ of \d+\b", bare) == []
 
 
+@pytest.mark.slow
 def test_derived_tables_follow_from_counts() -> None:
     for path, table in kept_tables.tables().items():
         kept, new = (pd.read_csv(path), table.reset_index(drop=True))

@@ -71,19 +71,9 @@ KEYS = {
     "claims": ["claim", "test", "place"],
     "support": CURVES[:4],
 }
-COMPARED: tuple[str, ...] = (
-    "value",
-    "effect",
-    "low",
-    "high",
-    "p",
-    "p_holm",
-    "far",
-    "place_verdict",
-    "verdict",
-)
-COMPARED += ("worked", "worked_low", "worked_high", "worked_verdict")
-COMPARED += (*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high")))
+COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict"]
+COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
+COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
 """Columns that `--check` compares, and what names a row, by table."""
 
 OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
