@@ -7,12 +7,14 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
 
 from benchmarks import strata_figure
 from sage.claims.registration import read_entries, registration
+from sage.evaluation.pass_at_k import pass_at_k
 from workflow import kept_tables, numbers
 
 PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("reports/*/README.md"))]
@@ -88,6 +90,17 @@ def test_derived_tables_follow_from_counts() -> None:
 def test_early_stopping_is_read_between_moments() -> None:
     assert kept_tables.early_line([0.4, 0.2], [0.5, 0.6], 0.3) == pytest.approx(0.55)
     assert kept_tables.early_line([0.2, 0.4], [0.6, 0.5], 0.9) == pytest.approx(0.5)
+
+
+def test_the_mean_over_problems_is_the_difference_from_the_early_stop() -> None:
+    rng = np.random.default_rng(0)
+    path, own, n, k = np.sort(rng.integers(0, 9, (3, 20)), axis=0), rng.integers(2, 7, 20), 8, 4
+    trained = np.arange(20) < 8
+    accuracy, coverage, beyond = kept_tables.beside_stops(own, path, n, k, trained)
+    coverages = pass_at_k(n, path, np.array([k]))[..., 0].mean(axis=1)
+    early = kept_tables.early_line(path[:, trained].mean(axis=1) / n, coverages, accuracy)
+    assert accuracy == pytest.approx(own[trained].mean() / n)
+    assert beyond.mean() == pytest.approx(coverage - early)
 
 
 REGISTERED = {"bases/bases", "long/long", "long/long_bases", "mini/mini", "rivals/rivals"}

@@ -18,7 +18,7 @@ import pandas as pd
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS, WORKING
-from sage.evaluation.intervals import holm, p_of_distance, student
+from sage.evaluation.intervals import groups_of, holm, mean_of, p_of_distance, parts_of, student
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study
 from sage.problems.sum_sets import SumsSet
@@ -42,6 +42,11 @@ PAPERS_PAIRS = [
 ]
 PAPERS_PAIRS += [("grpo", "base")]
 
+EARLY = ("bases/bases", "pretrained/pretrained_plain")
+"""Runs that get an `early.csv`."""
+
+DRAWS = 10_000
+
 POOLED = ("pretrained_short", "pretrained_plain")
 """Studies of one model and two kinds of RL that `pooled.csv` joins."""
 
@@ -50,7 +55,7 @@ def tables() -> dict[Path, pd.DataFrame]:
     """Every table, by its file."""
     made = {REPORTS / name / "strata.csv": strata(REPORTS / name) for name in STRATA}
     made[REPORTS / "mini/mini/doses.csv"] = doses(REPORTS / "mini/mini")
-    made[REPORTS / "bases/bases/early.csv"] = beyond_early_stopping(REPORTS / "bases/bases")
+    made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
     made[REPORTS / "pretrained/pooled.csv"] = pooled()
     made[REPORTS / "paper/tested/means.csv"] = paper_means(REPORTS / "paper/table1.csv")
@@ -132,33 +137,65 @@ def early_line(accuracies: Sequence[float], coverages: Sequence[float], accuracy
     return float(np.interp(accuracy, np.array(accuracies)[order], np.array(coverages)[order]))
 
 
+def beside_stops(
+    own: np.ndarray, path: np.ndarray, n: int, k: int, trained: np.ndarray
+) -> tuple[float, float, np.ndarray]:
+    """Accuracy and coverage of a policy, and what it covers beyond an early stop, by problem `[P]`.
+
+    `own` `[P]` and a `path` `[M, P]` of another run at M moments are right samples of `n`. Accuracy
+    is pass@1 on `trained` problems `[P]`, coverage pass@k on all. The other run is stopped where it
+    is as accurate, linear between its moments. The mean over problems is the difference; a single
+    value also has what that problem's accuracy moves the stop by, to first order.
+    """
+    weights = trained / trained.mean()
+    accuracies, coverages = weights * path / n, pass_at_k(n, path, np.array([k]))[..., 0]
+    accuracy, coverage = weights * own / n, pass_at_k(n, own, np.array([k]))[..., 0]
+    order = np.argsort(accuracies.mean(axis=1), kind="stable")
+    means = accuracies.mean(axis=1)[order]
+    at = int(np.clip(np.searchsorted(means, accuracy.mean()), 1, len(means) - 1))
+    low, high, gap = order[at - 1], order[at], means[at] - means[at - 1]
+    share = float(np.clip((accuracy.mean() - means[at - 1]) / gap, 0.0, 1.0)) if gap else 1.0
+    stopped, moved = ((1 - share) * a[low] + share * a[high] for a in (coverages, accuracies))
+    slope = (coverages[high] - coverages[low]).mean() / gap if 0 < share < 1 else 0.0
+    beyond = coverage - stopped - slope * (accuracy - moved)
+    return float(accuracy.mean()), float(coverage.mean()), beyond
+
+
 def beyond_early_stopping(folder: Path, plain: str = PLAIN, guided: str = GUIDED) -> pd.DataFrame:
-    """For each base: what a guided method has, and what stopping `plain` early has.
+    """For each run of a guided method: what it has, and what stopping `plain` early has.
 
     `accuracy` is pass@1 where RL trains, `coverage` pass@k on all strata, both with correct
-    working; `early` is the coverage of `plain` stopped at that accuracy. `reached` is whether
-    `plain` ever is so accurate. The last rows are means with 95 % intervals by Student's t: over
-    `all` bases, and over those that are `matched`.
+    working; `early` is the coverage of `plain`, of the same base and seed, stopped at that
+    accuracy. `reached` is whether `plain` ever is so accurate. The last rows are means with their
+    95 % intervals over runs and problems: of `all` runs, and of those that are `matched`.
     """
-    rows = []
-    for model, own in counts_of(folder).groupby("model", sort=False):
-        k = kept_study(folder).evaluation(model).primary_k
-        seen = own["stratum"].isin(trained_strata(folder, model))
-        points = {}
-        for name, of_policy in own.groupby("algorithm"):
-            n, worked = int(of_policy["n_samples"].iloc[0]), of_policy["worked"].to_numpy(dtype=int)
-            there = worked[seen.loc[of_policy.index].to_numpy()].mean() / n
-            points[name] = there, float(pass_at_k(n, worked, np.array([k])).mean())
-        path = [p for name, p in points.items() if name in (BASE, plain) or "step-" in str(name)]
-        accuracies, coverages = zip(*path, strict=True)
-        accuracy, coverage = points[guided]
-        early = early_line(accuracies, coverages, accuracy)
-        reached = accuracy <= max(accuracies)
-        rows.append((model, accuracy, coverage, early, reached, coverage - early, np.nan, np.nan))
-    columns = ["model", "accuracy", "coverage", "early", "reached", "value", "low", "high"]
+    rows, apart = [], []
+    counts = counts_of(folder)
+    runs = counts.loc[counts["algorithm"] == guided, ["model", "train_seed"]].drop_duplicates()
+    for model, seed in runs.itertuples(index=False):
+        here = counts[(counts["model"] == model) & counts["train_seed"].isin([0, seed])]
+        right = here.pivot(index="algorithm", columns="problem_id", values="worked")
+        strata = here.drop_duplicates("problem_id").set_index("problem_id")["stratum"]
+        strata = strata.loc[right.columns]
+        path = [name for name in right.index if name in (BASE, plain) or name[:5] == "step-"]
+        moments, own = right.loc[path].to_numpy(dtype=int), right.loc[guided].to_numpy(dtype=int)
+        trained = strata.isin(trained_strata(folder, model)).to_numpy()
+        n, k = int(here["n_samples"].iloc[0]), kept_study(folder).evaluation(model).primary_k
+        accuracy, coverage, beyond = beside_stops(own, moments, n, k, trained)
+        ends = moments[:, trained].mean(axis=1) / n
+        reached = ends.min() <= accuracy <= ends.max()
+        values = accuracy, coverage, coverage - beyond.mean(), reached, beyond.mean()
+        rows.append((model, seed, *values))
+        apart.append(beyond)
+    columns = ["model", "seed", "accuracy", "coverage", "early", "reached", "value"]
     table = pd.DataFrame(rows, columns=columns)
-    chosen = {"all": table, "matched": table[table["reached"]]}
-    means = [{"model": name, **_mean(one["value"].to_numpy())} for name, one in chosen.items()]
+    groups, means = groups_of([""] * len(strata), [*strata]), []
+    for name, chosen in (("all", [True] * len(table)), ("matched", table["reached"])):
+        runs_apart = np.array(apart)[np.array(chosen)][..., None]
+        estimate = mean_of([parts_of(runs_apart, DRAWS, None, groups)])
+        low, high = (float(end[0]) for end in estimate.interval())
+        value = float(estimate.value[0])
+        means.append({"model": name, "value": value, "low": low, "high": high, "n": sum(chosen)})
     return pd.concat([table, pd.DataFrame(means)])
 
 
