@@ -26,7 +26,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
-	test-gpu test-paper test-slurm bench bench-vllm settings bases lock watch docs clean help
+	test-gpu test-paper test-slurm bench bench-vllm settings numbers bases lock watch docs clean help
 
 ## make                     set up, then run the default study on all cores: `sage-rlvr run`
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
@@ -57,9 +57,9 @@ test-slow: install-test
 test-all: install-test
 	$(pytest) $(PYTEST_ARGS)
 
-## make lint                the style checks alone: ruff, mypy, snakefmt, snakemake --lint
+## make lint                ruff, mypy, snakefmt, snakemake --lint, and the numbers of texts
 lint: install-test
-	$(pytest) -m lint tests/test_code_style.py
+	$(pytest) -m lint tests/test_code_style.py tests/claims/test_numbers.py
 
 ## make test-vllm           set up vLLM in a separate environment, then run the tests that need it
 test-vllm: install-vllm
@@ -100,6 +100,11 @@ settings: install
 ## make bases               pretrain anew the bases that come with the repository (config/bases)
 bases: install
 	$(run) python -m workflow.keep_bases
+
+## make numbers            fill the numbers of README.md, docs and reports from kept tables;
+##                         `python -m workflow.numbers --check` only compares
+numbers: install
+	$(run) python -m workflow.numbers
 
 ## make lock                resolve the pins anew with uv and write locks/*.txt
 lock:

@@ -7,7 +7,7 @@ training histories and times have no such samples and are not run. The k of a cl
 samples that a run gets: the pool has more for claims of fewer methods.
 
 Trained runs differ from each other, which draws from one base do not show. So the samples of the
-runs in `reports/kept/first_world`, five of each of seven methods, are dealt in two halves that are
+runs in `reports/mini/first_world`, five of each of seven methods, are dealt in two halves that are
 taken for two methods, and so are their runs, two against two. The file was made by
 
     snakemake --config study=FILE -- SAMPLES         (the mini study with evaluation.samples 256)
@@ -88,7 +88,7 @@ def halves(deals: int = 20, seed: int = 0) -> dict[str, np.ndarray]:
     runs`: runs 1 and 2 against 3 and 4, and the two other ways to pair four runs. On harder sums
     and puzzles, at k = 1 and HALF_K.
     """
-    kept = pd.read_parquet(ROOT / "reports/kept/first_world/counts.parquet")
+    kept = pd.read_parquet(ROOT / "reports/mini/first_world/counts.parquet")
     kept = kept[kept["benchmark"].isin(BENCHMARKS) & (kept["algorithm"] != BASE)]
     keys = ["algorithm", "benchmark", "train_seed", "problem_id"]
     solved = kept["count"].where(kept["correct"], 0).groupby([kept[key] for key in keys]).sum()

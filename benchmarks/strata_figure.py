@@ -17,21 +17,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from benchmarks.kept_tables import KEPT, SEEN
-from benchmarks.path_tables import GUIDED, PLAIN, early_line
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 from sage.rendering.lines import PALETTE
 from sage.rendering.numbers import percent
 from sage.rendering.style import STYLE, in_percent
 from sage.runtime.files import write_text_atomic
 from sage.study import BASE
+from workflow.kept_tables import GUIDED, PLAIN, REPORTS, counts_of, early_line, trained_strata
 
-FILE = KEPT.parent / "strata.svg"
+FILE, RUN = REPORTS / "strata.svg", REPORTS / "bases/bases"
 KS = powers_of_two(32)
 PANELS = {"trained": "The two strategies that RL trains on", "others": "The four others"}
 LINES = {
     BASE: ("before RL", "grey", (0, (2.4, 1.2))),
-    GUIDED[0]: ("RL with a guide ten times the paper's", "green", "-"),
+    GUIDED: ("RL with a guide ten times the paper's", "green", "-"),
     "early": ("RL without it, stopped where as accurate", "blue", (0, (5, 1.6))),
     "grpo": ("RL (GRPO)", "rust", "-"),
 }
@@ -43,13 +42,13 @@ Curves = dict[str, np.ndarray]
 
 def curves() -> dict[str, list[Curves]]:
     """Those of each line from each base."""
-    counts = pd.concat(pd.read_parquet(file) for file in (KEPT / "bases").glob("*counts.parquet"))
+    counts = counts_of(RUN)
     found: dict[str, list[Curves]] = {line: [] for line in LINES}
     for _, of_base in counts.groupby("model"):
         policies = {str(name): _of(own) for name, own in of_base.groupby("algorithm")}
         path = [policies[p] for p in policies if p in (BASE, PLAIN) or p.startswith("step-")]
         accuracies = [one["trained"][0] for one in path]
-        accuracy = policies[GUIDED[0]]["trained"][0]
+        accuracy = policies[GUIDED]["trained"][0]
         policies["early"] = {
             panel: np.array([early_line(accuracies, each, accuracy) for each in columns])
             for panel in PANELS
@@ -62,7 +61,7 @@ def curves() -> dict[str, list[Curves]]:
 
 def _of(own: pd.DataFrame) -> Curves:
     each = pass_at_k(int(own["n_samples"].iloc[0]), own["correct"].to_numpy(int), KS)
-    seen = own["stratum"].isin(SEEN).to_numpy()
+    seen = own["stratum"].isin(trained_strata(RUN, "sums")).to_numpy()
     return {"trained": each[seen].mean(axis=0), "others": each[~seen].mean(axis=0)}
 
 

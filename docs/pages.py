@@ -15,17 +15,21 @@ from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md")
-PICTURES = (
-    "reports/strata.svg",
-    "reports/kept/mini/tradeoff.svg",
-    "reports/kept/dose/dose_plus.svg",
-    "reports/kept/dose/dose_minus.svg",
-    "reports/kept/equal_accuracy/free_rivals.svg",
+FOUND = sorted(file.relative_to(ROOT).as_posix() for file in ROOT.glob("reports/**/README.md"))
+"""The pages of what was found: all questions, and each."""
+
+ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "config/README.md", *FOUND)
+PICTURES = sorted(
+    {
+        normpath(join(dirname(name), picture))
+        for name in ("README.md", *FOUND)
+        for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / name).read_text("utf-8"))
+    }
 )
 FILES = (
     "CITATION.cff",
     "LICENSE",
+    "reports/mini/mini/effects.csv",
     "examples/sage_minimal.py",
     "examples/train.ipynb",
     "examples/explore.ipynb",
@@ -65,7 +69,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def kept_pages() -> list[Path]:
     """The reports of kept runs that have one."""
-    return sorted(ROOT.glob("reports/kept/*/index.html"))
+    return sorted(ROOT.glob("reports/*/*/index.html"))
 
 
 def kept_list() -> str:

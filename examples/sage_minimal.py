@@ -243,7 +243,7 @@ def main() -> None:
             right = [solved(policy, p, 128) for p in problems]
             values = [sum(pass_at_k(128, c, k) for c in right) / len(right) for k in ks]
             print(f"  {name:30}" + "".join(f"{100 * value:8.1f}" for value in values))
-    print("One run of each decides nothing: docs/findings.md has more, with intervals.")
+    print("One run of each decides nothing: reports/README.md has more, with intervals.")
 
 
 if __name__ == "__main__":

@@ -22,14 +22,18 @@ import pytest
 import yaml
 from conftest import ROOT, snakemake_in
 
-from benchmarks import keep_run
 from sage.exhibits import load_study
+from sage.tools import keep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(4000)]
 
 GOLDEN = ROOT / "tests/golden"
-STUDIES = sorted(path.stem for path in (ROOT / "config/studies").glob("*.yaml"))
-KEPT = sorted(path.parent for path in (ROOT / "reports/kept").glob("*/study.json"))
+OPTIONS = {path.stem: path.stem for path in (ROOT / "config/studies").glob("*.yaml")}
+OPTIONS |= {
+    path.parent.name: str(path.relative_to(ROOT)) for path in ROOT.glob("reports/*/*/study.yaml")
+}
+STUDIES = sorted(OPTIONS)
+KEPT = keep.kept_runs()
 
 _TABLES_OF_TIME = {"step_times", "overhead"}
 _OF_THE_RUN = {
@@ -51,7 +55,7 @@ _OF_THE_RUN = {
 """Keys of manifests that differ from run to run."""
 
 
-of_counts = functools.cache(keep_run.recomputed)
+of_counts = functools.cache(keep.recomputed)
 
 
 def is_as_kept(name: str, text: str) -> None:
@@ -82,8 +86,9 @@ def same_machine() -> None:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_a_study_resolves_to_the_same_settings(study: str) -> None:
-    dump = load_study(study, ROOT / "config").model_dump(mode="json")
+def test_a_study_resolves_to_the_same_settings(study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    dump = load_study(OPTIONS[study], ROOT / "config").model_dump(mode="json")
     text = yaml.safe_dump(dump, sort_keys=False, width=1000, allow_unicode=True)
     is_as_kept(f"studies/{study}.yaml", text)
 
@@ -91,7 +96,7 @@ def test_a_study_resolves_to_the_same_settings(study: str) -> None:
 def test_each_study_has_the_same_jobs(tmp_path: Path) -> None:
     lines = []
     for study in STUDIES:
-        config = ("--config", f"study={study}", f"results={tmp_path}")
+        config = ("--config", f"study={OPTIONS[study]}", f"results={tmp_path}")
         done = snakemake_in(ROOT)("-n", "--nolock", *config)
         jobs = re.findall(r"^(\w+) +(\d+)$", done.stdout, flags=re.MULTILINE)
         assert jobs, done.stdout
@@ -109,9 +114,9 @@ def test_verdicts_of_a_kept_run_follow_from_counts(folder: Path) -> None:
 def test_exhibits_of_a_kept_run_are_drawn_the_same(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keep_run, "recomputed", of_counts)
+    monkeypatch.setattr(keep, "recomputed", of_counts)
     parts = []
-    for name in keep_run.redraw(folder, tmp_path):
+    for name in keep.redraw(folder, tmp_path):
         text = (tmp_path / name).read_text(encoding="utf-8")
         if name.endswith(".svg"):
             text = "\n".join(

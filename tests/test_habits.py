@@ -15,8 +15,9 @@ from conftest import ROOT, copy_project, pytest_collection_modifyitems, snakemak
 
 PAGES = sorted(
     path
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("config/*.md")]
-    if path.is_file()
+    for pattern in ("*.md", "docs/**/*.md", "*/README.md", "reports/*/README.md")
+    for path in ROOT.glob(pattern)
+    if path.is_file() and not path.relative_to(ROOT).as_posix().startswith("results")
 )
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -92,8 +93,8 @@ def test_the_site_has_the_reports_of_kept_runs(site: Any) -> None:
     for page in site.kept_pages():
         link = page.relative_to(ROOT).as_posix()
         assert f"## [{page.parent.name}]({link})" in listed
-    assert site.relinked("[a](reports/kept/mini/index.html)", site.KEPT) == (
-        "[a](reports/kept/mini/index.html)"
+    assert site.relinked("[a](reports/mini/mini/index.html)", site.KEPT) == (
+        "[a](reports/mini/mini/index.html)"
     )
 
 
@@ -109,7 +110,7 @@ def test_the_site_has_every_page_once(site: Any) -> None:
     shown = pages_of(loaded("mkdocs.yml")["nav"])
     docs = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/**/*.md")]
     assert sorted(shown) == sorted([*docs, *site.ELSEWHERE, site.KEPT, site.RIVALS, *site.KEYS])
-    assert shown[0] == "findings.md"
+    assert shown[0] == "reports/README.md"
     assert all((ROOT / name).is_file() for name in (*site.ELSEWHERE, *site.PICTURES, *site.FILES))
 
 
@@ -131,7 +132,8 @@ def test_the_site_has_what_its_pages_link(site: Any) -> None:
         ("running.md", "../README.md#on-a-cluster", "README.md#on-a-cluster"),
         ("config/README.md", "../docs/running.md", "../running.md"),
         ("config/README.md", "#exhibits", "#exhibits"),
-        ("method.md", "findings.md", "findings.md"),
+        ("method.md", "../reports/README.md", "reports/README.md"),
+        ("reports/dose/README.md", "../mini/README.md", "../mini/README.md"),
         ("README.md", "https://example.org/a", "https://example.org/a"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The ledger of claims: every test of `config/claims.yaml` run on a study's files.
+"""The ledger of claims: every test of a study's claims run on a study's files.
 
 Evidence and verdicts are made below, the manipulation check of claims about guides is made here: a
 guide whose factors stay at 1 cannot change anything, and no verdict on it says something about
@@ -21,7 +21,7 @@ import pandas as pd
 
 from sage.claims.evidence import Finding, Measured
 from sage.claims.registration import claim_sum
-from sage.claims.tests import Claim, Comparison, load_claims
+from sage.claims.tests import Claim, Comparison
 from sage.claims.verdicts import (
     FAR,
     FAR_SHARE,
@@ -66,7 +66,7 @@ _WHOLE = ["n", "runs", "bases", "family"]
 
 def write_ledger(
     study: ResolvedStudy,
-    claims: Path,
+    claims: Mapping[str, Claim],
     comparisons: Path | None,
     chance: Path | None,
     exhibits: Mapping[str, Path],
@@ -91,7 +91,7 @@ def write_ledger(
         exhibits={name: read_frame(path) for name, path in exhibits.items()},
         histories=histories,
     )
-    frame = ledger(load_claims(claims), study, measured)
+    frame = ledger(claims, study, measured)
     with atomic_file(table) as temporary:
         frame.to_parquet(temporary, index=False)
     write_text_atomic(table.with_suffix(".csv"), frame.to_csv(index=False, lineterminator="\n"))

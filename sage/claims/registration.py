@@ -1,5 +1,9 @@
 """What a study asks, written down before it is trained: `registered.json` of its results.
 
+Where it lives: before a run, for people who want it in git, in
+`reports/{question}/{study}/registered.json`; while the study runs, beside its results, beginning
+with the entries of that file; after it beside what was found, where `sage-rlvr keep` puts it.
+
 The file is a list. Each run of the workflow begins with it, before any job. An entry has the time,
 the commit, what there was already, the claims, and the methods, seeds, k and problems of each
 model, which are the study's comparisons where no claim is about them. A study or a claim that
@@ -30,14 +34,14 @@ Entry = dict[str, Any]
 
 
 def register(
-    study: ResolvedStudy, claims: Mapping[str, Claim], file: Path, committed: Path
+    study: ResolvedStudy, claims: Mapping[str, Claim], file: Path, committed: Path | None
 ) -> None:
     """Add what the study asks now to `file`, beside its results, unless the last entry says it.
 
-    A `file` that does not exist begins with the entries of `committed`, if people keep such a file
-    in git. Raises Damaged for files that were not written here.
+    A `file` that does not exist begins with the entries of `committed`, if there is one. Raises
+    Damaged for files that were not written here.
     """
-    known = next((one for one in (file, committed) if one.is_file()), None)
+    known = next((one for one in (file, committed) if one and one.is_file()), None)
     entries = read_entries(known) if known else []
     asked = {"claims": claims_asked(claims, study), **design(study)}
     last = entries[-1] if entries else {}
@@ -48,6 +52,12 @@ def register(
     elif known == file:
         return
     write_json_atomic(file, entries)
+
+
+def committed(study: str, reports: Path) -> Path | None:
+    """The registration in `reports` of a study that was not run yet: a kept run's is its own."""
+    files = sorted(reports.glob(f"*/{study}/registered.json"))
+    return next((file for file in files if not (file.parent / "run.json").exists()), None)
 
 
 def read_entries(file: Path) -> list[Entry]:

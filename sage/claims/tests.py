@@ -1,4 +1,4 @@
-"""The paper's claims as typed tests on measured files, read from `config/claims.yaml`.
+"""Claims as typed tests on measured files: the paper's (`config/claims.yaml`), or a study's own.
 
 Each test says which measurement, which rows, which way, and takes what it finds from
 `sage.claims.evidence`; what follows from that is decided in `sage.claims.verdicts`.
@@ -6,6 +6,7 @@ Each test says which measurement, which rows, which way, and takes what it finds
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,9 +30,11 @@ from sage.evaluation.curves import POOLED
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, row_title
 from sage.study import BASE, ResolvedStudy
+from sage.study.faults import listed, type_faults
 from sage.study.kept import updated
+from sage.study.parsed import StudyError
 from sage.study.reading import read_as
-from sage.study.written import read
+from sage.study.written import Written, read
 
 Direction = Literal["up", "down", "not up"]
 
@@ -307,16 +310,40 @@ class Claim(Strict):
 
 def load_claims(path: Path) -> dict[str, Claim]:
     """The ledger by the claims' names. Raises ValueError naming the file, the key and the fault."""
-    claims = read_as(dict[Name, Claim], path)
+    return _with_few_headlines(read_as(dict[Name, Claim], path), path)
+
+
+def read_claims(asked: str | Mapping[str, Any], written: Written | None = None) -> dict[str, Claim]:
+    """The claims that a study tests: its own, or those of the file that it names.
+
+    `written` is the study as it is written, for the places of faults. Raises ValueError as
+    `load_claims` does.
+    """
+    if isinstance(asked, str):
+        return load_claims(Path(asked))
+    if faults := type_faults(dict[Name, Claim], dict(asked), "claims"):
+        lines = written.faults(faults) if written else [listed("the study", faults)]
+        raise StudyError("\n".join(lines))
+    claims = TypeAdapter(dict[Name, Claim]).validate_python(asked)
+    return _with_few_headlines(claims, written.file if written else "the study")
+
+
+def _with_few_headlines(claims: dict[str, Claim], place: object) -> dict[str, Claim]:
     headlines = [name for name, claim in claims.items() if claim.headline]
     if len(headlines) > HEADLINES:
         raise ValueError(
-            f"{path}: {', '.join(headlines)} have headline: true; at most {HEADLINES} claims may"
+            f"{place}: {', '.join(headlines)} have headline: true; at most {HEADLINES} claims may"
         )
     return claims
 
 
-def kept_claims(path: Path, version: int) -> dict[str, Claim]:
-    """The ledger of a kept study, of this version or an earlier one."""
-    content = {"version": version, "claims": read(path).content}
-    return TypeAdapter(dict[Name, Claim]).validate_python(updated(content)["claims"])
+def kept_claims(folder: Path) -> dict[str, Claim]:
+    """The ledger of a kept run, of this version or an earlier one.
+
+    It is in the kept study, or beside it in `claims.yaml` if the study named a file.
+    """
+    dump = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    file, version = folder / "claims.yaml", dump.get("version", 1)
+    own = read(file).content if file.is_file() else dump["study"]["claims"]
+    content = updated({"version": version, "claims": own})["claims"]
+    return TypeAdapter(dict[Name, Claim]).validate_python(content)

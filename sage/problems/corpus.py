@@ -5,7 +5,7 @@ lose. Styles differ in frequency and in reliability: answering directly is commo
 mostly wrong; working from left to right is common and good until the running total
 falls below zero; grouping the positive and the negative terms is rare and slips a little
 more often. It was meant to solve sums with negative totals; the small model does not learn
-to, so what RL loses there is guessing (docs/measurements.md, section 9).
+to, so what RL loses there is guessing (reports/mini/first_world).
 Every problem drawn here belongs to the training split, so no benchmark problem occurs.
 """
 

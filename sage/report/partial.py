@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from sage.claims import CONTRASTS
 from sage.claims.figure import write_contrasts
 from sage.claims.ledger import write_ledger
+from sage.claims.tests import Claim
 from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
 from sage.exhibits import (
@@ -38,11 +39,13 @@ from sage.runtime.manifest import Manifest
 from sage.study import BASE, ResolvedStudy
 
 
-def write_partial(study: ResolvedStudy, results: Results, reports: Path, claims: Path) -> Path:
+def write_partial(
+    study: ResolvedStudy, results: Results, reports: Path, claims: Mapping[str, Claim]
+) -> Path:
     """Make the report of the results in `results` and return the page's path.
 
-    `reports` holds the templates and the paper's tables; `claims` is the ledger of claims. What
-    cannot be made is left out with a message, and the page marks it as not run.
+    `reports` holds the templates and the paper's tables; `claims` are those that the study tests.
+    What cannot be made is left out with a message, and the page marks it as not run.
     """
     files = PageFiles(results, results.partial, reports)
     samples = _samples(study, results)
@@ -148,7 +151,7 @@ def _contamination(study: ResolvedStudy, files: PageFiles) -> None:
     write_contamination(*sets, rule.ngram, rule.share, folder)
 
 
-def _claims(study: ResolvedStudy, files: PageFiles, claims: Path) -> None:
+def _claims(study: ResolvedStudy, files: PageFiles, claims: Mapping[str, Claim]) -> None:
     exhibits = {name: kind_of(study, name).evidence for name in study.study.exhibits}
     frames = {
         name: files.measured(study, name) / f"{frame}.parquet"

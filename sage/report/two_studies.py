@@ -42,6 +42,7 @@ from sage.runtime.files import write_text_atomic
 from sage.runtime.records import manifests
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy, StudyError
+from sage.study.written import moved
 
 TEMPLATE = "compare.html.j2"
 DRAWS = 10_000
@@ -177,7 +178,7 @@ def _study_of(folder: Path, config: Path) -> ResolvedStudy | None:
     or a file beside the Snakefile; None if there is none, or it cannot be read."""
     words = folder.name.split("-")
     for name in ("-".join(words[:count]) for count in range(len(words), 0, -1)):
-        for written in (name, f"{name}.yaml"):
+        for written in filter(None, (name, moved(name, config / "studies"), f"{name}.yaml")):
             with suppress(StudyError):
                 return load_study(written, config)
     return None

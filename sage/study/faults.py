@@ -224,6 +224,8 @@ def _has_label(member: Any, label: int | str) -> bool:
     """Whether `label` is Pydantic's for this member of a union."""
     if is_model(member):
         return label in _tags(member)
+    if typing.get_origin(member) is dict:
+        return label == "dict"
     return typing.get_origin(member) is typing.Literal and str(label).startswith("literal[")
 
 

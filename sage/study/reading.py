@@ -28,7 +28,7 @@ from sage.study.models import Model
 from sage.study.open_choices import with_answers
 from sage.study.parsed import StudyError
 from sage.study.types import ResolvedStudy, Settings, Study
-from sage.study.written import SET, Written, read, read_study
+from sage.study.written import SET, Written, moved, name_of_study, read, read_study
 
 Content = TypeVar("Content")
 
@@ -64,6 +64,7 @@ def load_study(
     listing every fault, if the study cannot be run.
     """
     written = read_study(study, config_folder, overrides)
+    name = name_of_study(written.file)
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults, row_faults = _with_methods(written, written_rows)
@@ -91,21 +92,33 @@ def load_study(
     }
     checked, study_faults = validated(Study, content, context=context_of(exhibit_kind) | known)
     _refuse(
-        *written.faults(
-            [*type_faults(Name, written.file.stem, "the name of the file"), *study_faults, *faults]
-        ),
+        *written.faults([*type_faults(Name, name, "the name of the file"), *study_faults, *faults]),
         *written_rows.faults(row_faults),
         *written_entries.faults(entry_faults),
     )
     algorithms |= checked.own_methods
-    _refuse(*written.faults(exhibit_conflicts(checked, algorithms)))
-    in_folder = written.file.parent == config_folder / "studies"
-    option = written.file.stem if in_folder else study
-    resolved = _resolved(
-        checked, algorithms, entries, name_of(written.file.stem, overrides), option, overrides
+    _refuse(
+        *written.faults(
+            [*exhibit_conflicts(checked, algorithms), *_moved_claims(checked, config_folder)]
+        )
     )
+    in_folder = written.file.parent == config_folder / "studies"
+    option = name if in_folder else study
+    resolved = _resolved(checked, algorithms, entries, name_of(name, overrides), option, overrides)
     _refuse(*written.faults(conflicts(resolved)))
     return resolved
+
+
+def _moved_claims(study: Study, config_folder: Path) -> list[str]:
+    """The fault of a file of claims that was config/claims_{study}.yaml: it is in its study now."""
+    named = re.fullmatch(r"config/claims_(\w+)\.yaml", str(study.claims))
+    if not named or Path(str(study.claims)).is_file():
+        return []
+    option = moved(named[1], config_folder / "studies") or named[1]
+    return [
+        f"claims: the claims of {study.claims} are in their study now, study={option}; write them "
+        "here, or take them along with `extends`"
+    ]
 
 
 def _with_methods(

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 
 from sage.fields import BASE, Distinct, Name, Seed, Strict, known
 from sage.problems.contamination import Contamination
@@ -44,6 +44,11 @@ class Paper(Strict):
     """its number on arXiv, such as `2605.18864`"""
 
 
+AskedClaim = dict[str, Any]
+"""A claim as it is written; `sage.claims.tests`, on a higher floor, checks it."""
+
+PAPERS_CLAIMS = "config/claims.yaml"
+
 SAGE = Paper(
     title="SAGE: Shaping Anchors for Guided Exploration in RLVR of LLMs",
     authors="Lee, Kang and Hwang",
@@ -57,8 +62,8 @@ class Study(Strict):
     """One complete study.
 
     Names of problem sets and models become names of folders: letters, digits, `_`, `.` and `-`,
-    starting with a letter or a digit. The same holds for the name of the file, which becomes
-    the folder of results.
+    starting with a letter or a digit. The same holds for the name of the file, or of the folder of
+    a file `study.yaml`, which becomes the folder of results.
     """
 
     extends: Annotated[str | None, Field(exclude=True)] = None
@@ -72,8 +77,14 @@ class Study(Strict):
     """what the numbers do and do not show; stands at the top of the report"""
     paper: Paper | None = SAGE
     """the paper that the report names; `null` for a study that reproduces none"""
-    claims: Annotated[str, Field(pattern="\\.ya?ml$")] = "config/claims.yaml"
-    """file of the claims that are tested, from the folder of the Snakefile [path]"""
+    claims: Annotated[
+        Annotated[str, Field(pattern="\\.ya?ml$"), Tag("file")]
+        | Annotated[dict[Name, AskedClaim], Tag("dict")],
+        Discriminator(lambda asked: "dict" if isinstance(asked, dict) else "file"),
+    ] = PAPERS_CLAIMS
+    """the claims that are tested, by name, with the keys of `config/claims.yaml`; or the file of a
+    list, from the folder of the Snakefile. A claim of this study replaces one of the same name of
+    the study that it extends"""
     problems: Annotated[dict[Name, ProblemSet], Field(min_length=1)]
     """problem sets, to train on or to use as benchmarks"""
     models: Annotated[dict[Name, Model], Field(min_length=1)]
@@ -300,7 +311,8 @@ class ResolvedStudy(Strict):
         return self.rl(model).kl_coefficient if own.kl_coefficient is None else own.kl_coefficient
 
     def seen_by(self, *exhibits: str) -> ResolvedStudy:
-        """The study as some exhibits see it: without the others, title, notice and `rl.watch`.
+        """The study as some exhibits see it: without the others, title, notice, claims and
+        `rl.watch`.
 
         `algorithms` has what is used of the study's own methods.
 
@@ -318,5 +330,6 @@ class ResolvedStudy(Strict):
             for name, model in self.study.models.items()
         }
         hidden: dict[str, Any] = {"title": "", "notice": "", "paper": None, "own_methods": {}}
+        hidden["claims"] = PAPERS_CLAIMS
         study = self.study.model_copy(update={**hidden, "exhibits": kept, "models": models})
         return self.model_copy(update={"study": study})

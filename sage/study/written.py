@@ -22,9 +22,15 @@ from sage.fields import nearest
 from sage.study.faults import as_written, is_model, listed, mapping, members
 from sage.study.models import Model
 from sage.study.parsed import Place, Section, StudyError, parsed, placed
-from sage.study.types import Study
+from sage.study.types import AskedClaim, Study
 
 EXTENDS, SET, OTHERS = "extends", "--set", "others"
+ALONE = "study.yaml"
+"""The file of a study that has a folder of its own, such as `reports/dose/dose_more`."""
+
+RENAMED = {"equal_accuracy": "early_stopping"}
+"""Studies of `config/studies` that had another name."""
+
 _INDEX = re.compile(r"\[(\d+)\]\.?")
 
 
@@ -78,6 +84,11 @@ def _step(content: Any, key: str) -> tuple[Place, Any, str] | None:
     return None
 
 
+def name_of_study(file: Path) -> str:
+    """A study's name: that of its file, or of the folder of a `study.yaml`."""
+    return file.resolve().parent.name if file.name == ALONE else file.stem
+
+
 def read(file: Path) -> Written:
     """A YAML file that stands alone. Raises StudyError if it cannot be read or is no mapping."""
     try:
@@ -108,6 +119,8 @@ def read_study(study: str, config_folder: Path, overrides: Sequence[str] = ()) -
 def _no_study(study: str, folder: Path) -> str:
     """Why `study` names none: a path is wrong in another way than a name."""
     path, here = Path(study), Path.cwd()
+    if option := moved(path.stem, folder):
+        return f"{study!r} has moved: study={option}"
     if os.path.exists(path):
         return f"{study!r} is no YAML file; a study's name ends in .yaml or .yml"
     if len(path.parts) > 1 or path.suffix in (".yaml", ".yml"):
@@ -119,6 +132,17 @@ def _no_study(study: str, folder: Path) -> str:
         return f"the file {study!r} does not exist (seen from {here}){hint}"
     what = f"{study!r} is neither a study in {folder} nor a YAML file"
     return what + nearest(study, _names(folder))
+
+
+def moved(name: str, folder: Path) -> str:
+    """What `study=` takes for the study that was `name` in `folder`; empty if there is none.
+
+    A settled follow-up is beside its results, `reports/{question}/{name}/study.yaml`.
+    """
+    if name in RENAMED:
+        return RENAMED[name]
+    files = [*folder.parents[1].glob(f"reports/*/{name}/{ALONE}")] if name else []
+    return os.path.relpath(files[0]) if files else ""
 
 
 def overridden(content: Section, override: str) -> Section:
@@ -256,10 +280,10 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
     `null` takes out a key that stands below, unless `kinds`, the types that this section can have,
     give `null` a meaning of its own there, as for `lora`; `others: null` all keys that `above` does
     not name. A new key stands beside the keys of `below` that it is written beside, for the order
-    of exhibits is that of the report.
+    of exhibits is that of the report. A claim replaces another whole.
     """
     if not isinstance(below, Section) or not isinstance(above, Section):
-        return above
+        return _over_nothing(above)
     if OTHERS not in below and above.get(OTHERS, below) is None:
         below = placed({k: v for k, v in below.items() if k in above}, below.places)
         above = placed({k: v for k, v in above.items() if k != OTHERS}, above.places)
@@ -268,13 +292,15 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
     for name, value in above.items():
         if name not in below:
             order.insert(position, name)
-            content[name] = value
+            content[name] = _over_nothing(value)
         else:
             position = order.index(name)
             if value is None and not _means_something(name, kinds):
                 order.remove(name)
                 continue
-            content[name] = _merged(below[name], value, _inside(name, kinds))
+            inside = _inside(name, kinds)
+            whole = AskedClaim in inside
+            content[name] = value if whole else _merged(below[name], value, inside)
         position += 1
     replaced = {name for name in above if isinstance(below.get(name), list)}
     places = {
@@ -283,6 +309,13 @@ def _merged(below: Any, above: Any, kinds: Sequence[Any]) -> Any:
         if not isinstance(key, tuple) or key[0] not in replaced  # items of a list
     }
     return placed({name: content[name] for name in order}, {**places, **above.places})
+
+
+def _over_nothing(value: Any) -> Any:
+    """A value with no section below it: `others: null` takes nothing out there."""
+    if not isinstance(value, Section) or value.get(OTHERS, value) is not None:
+        return value
+    return placed({k: v for k, v in value.items() if k != OTHERS}, value.places)
 
 
 def _fields(name: str, kinds: Sequence[Any]) -> list[FieldInfo]:

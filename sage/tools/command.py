@@ -40,6 +40,7 @@ MODULES = {
     "watch": "show the progress of a running study",
     "new": "write a study of your own model and problems",
     "grade": "grade completions from files, whatever program made them",
+    "keep": "keep a finished study's small files in reports/, or check kept runs",
 }
 """Commands that are a module beside this one: they start no jobs."""
 

@@ -42,6 +42,8 @@ def kept_file(folder: Path | None) -> Path:
     for name in _FILES:
         if (folder / name).is_file():
             return folder / name
+    if folder.parent.name == "kept" and (there := [*folder.parents[1].glob(f"*/{folder.name}")]):
+        raise FileNotFoundError(f"{folder}: has moved to {there[0]}")
     raise FileNotFoundError(
         f"{folder}: no {', '.join(_FILES)}; a kept run is the results folder of a finished "
         "study, or a folder with a copy of its metrics/pass_at_k.parquet, as it is or as CSV"

@@ -21,6 +21,7 @@ from sage.fields import NAME, REPOSITORY
 from sage.problems.own import FORMATS, FileSet, OwnFields
 from sage.problems.record import DataError
 from sage.study.bases import FolderBase
+from sage.study.written import name_of_study
 
 GUESSES = {
     "problem": ("problem", "question", "prompt", "query", "quiz", "input", "instruction"),
@@ -69,7 +70,7 @@ def study_text(model: str, data: str, problem: str | None, answer: str | None, o
     `problem` and `answer` are columns; None guesses them from names. Raises ValueError or
     DataError with a message for people if the model or the data cannot be used.
     """
-    if not re.fullmatch(NAME, out.stem) or out.suffix not in (".yaml", ".yml"):
+    if not re.fullmatch(NAME, name_of_study(out)) or out.suffix not in (".yaml", ".yml"):
         raise ValueError(
             f"--out {out}: must end in .yaml, and its name in letters, digits, _, . and -"
         )
@@ -78,7 +79,7 @@ def study_text(model: str, data: str, problem: str | None, answer: str | None, o
     title, name = Path(data).stem, Path(model).resolve().name
     return TEXT.read_text(encoding="utf-8").format(
         file=out,
-        name=out.stem,
+        name=name_of_study(out),
         title=_inline(f"{name} on {title}"),
         problems=_inline({**problems, "title": title}),
         train=_inline({**problems, "title": f"{title}, for training"}),

@@ -24,6 +24,7 @@ from sage.report.browser import expected_note
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import Architecture, ScratchBase, SharedBase
+from sage.study.written import name_of_study
 from sage.tools.slurm import partitions, places
 
 BYTES_PER_TOKEN = 8.0
@@ -160,7 +161,7 @@ def _kept_speed(study: ResolvedStudy, stage: str) -> dict[str, float | None]:
 
     A study with values set on the command line has the speed of the study as it is written.
     """
-    file = TIMES / f"{Path(study.option.split()[0]).stem}_time.json"
+    file = TIMES / f"{name_of_study(Path(study.option.split()[0]))}_time.json"
     if not file.is_file():
         return {}
     run = json.loads(file.read_text(encoding="utf-8"))

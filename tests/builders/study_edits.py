@@ -19,6 +19,9 @@ from sage.study import StudyError
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = sorted(path.stem for path in (ROOT / "config/studies").glob("*.yaml"))
+FOLLOW_UPS = {path.parent.name: str(path) for path in ROOT.glob("reports/*/*/study.yaml")}
+"""Settled studies beside what they found, by name: their files."""
+
 STUDY, ALGORITHMS = "studies/smoke.yaml", "algorithms.yaml"
 DROPPED = object()
 JARGON = re.compile(

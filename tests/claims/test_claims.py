@@ -8,9 +8,11 @@ import pytest
 from report_frames import ROOT
 
 from sage.claims.evidence import Finding
-from sage.claims.tests import PassAtK, load_claims
+from sage.claims.tests import Claim, PassAtK, load_claims, read_claims
 from sage.claims.verdicts import APART, Seen, adjusted, far_share, of_claim, of_finding
 from sage.exhibits import load_study
+from sage.study import StudyError
+from sage.study.written import read_study
 
 
 def a_test(direction: str = "up", margin: float | None = None) -> PassAtK:
@@ -198,3 +200,38 @@ class TestLoader:
         path.write_text("".join(f"c{n}:\n{claim}" for n in range(4)))
         with pytest.raises(ValueError, match="c0, c1, c2, c3 have headline: true; at most 3"):
             load_claims(path)
+
+
+class TestClaimsOfAStudy:
+    CLAIM = "claims:\n  ours:\n    claim: A is above B.\n    source: here\n"
+    CLAIM += "    primary: {test: pass_at_k, exhibit: table1, row: grpo, other: base, k: 1, "
+
+    def read(self, file: Path, text: str) -> dict[str, Claim]:
+        file.write_text(text, encoding="utf-8")
+        study = load_study(str(file), ROOT / "config")
+        return read_claims(study.study.claims, read_study(str(file), ROOT / "config"))
+
+    def test_they_replace_those_below_one_by_one(self, tmp_path: Path) -> None:
+        below = self.read(tmp_path / "below.yaml", "extends: mini\n")
+        text = f"extends: mini\n{self.CLAIM}direction: up, margin: 0.1}}\n"
+        more = self.read(tmp_path / "more.yaml", text)
+        assert [*more] == [*below, "ours"]
+        assert {name: more[name] for name in below} == below
+        again = text.replace("ours", "accuracy_and_coverage")
+        replaced = self.read(tmp_path / "again.yaml", again)["accuracy_and_coverage"]
+        assert below["accuracy_and_coverage"].headline
+        assert not replaced.headline
+        assert replaced == more["ours"]
+        alone = text.replace("claims:\n", "claims:\n  others: null\n")
+        assert [*self.read(tmp_path / "alone.yaml", alone)] == ["ours"]
+        first = text.replace("extends: mini", "extends: smoke")
+        assert [*self.read(tmp_path / "first.yaml", first)] == ["ours"]  # smoke has a file
+        none = first.replace("claims:\n", "claims:\n  others: null\n")
+        assert [*self.read(tmp_path / "none.yaml", none)] == ["ours"]
+        papers = self.read(tmp_path / "papers.yaml", "extends: mini\nclaims: null\n")
+        assert papers == load_claims(ROOT / "config/claims.yaml")
+
+    def test_a_fault_has_its_place(self, tmp_path: Path) -> None:
+        text = f"extends: mini\n{self.CLAIM}direction: upp}}\n"
+        with pytest.raises(StudyError, match=r"claims\.ours\.primary\.direction: .* \(line 6\)"):
+            self.read(tmp_path / "own.yaml", text)

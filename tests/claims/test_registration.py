@@ -13,6 +13,7 @@ from report_frames import ROOT, a_study
 from sage.claims.registration import (
     Registration,
     claim_sum,
+    committed,
     design,
     read_entries,
     register,
@@ -87,6 +88,16 @@ def test_nothing_is_added_where_nothing_changed(study: ResolvedStudy, tmp_path: 
     renamed = {name: m.model_copy(update={"title": "T"}) for name, m in study.study.models.items()}
     register(changed(study, title="Another", models=renamed), CLAIMS, file, NOWHERE)
     assert file.read_bytes() == before
+
+
+def test_a_registration_in_git_counts_until_the_study_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "question/mine"
+    folder.mkdir(parents=True)
+    assert committed("mine", tmp_path) is None
+    (folder / "registered.json").write_text("[]")
+    assert committed("mine", tmp_path) == folder / "registered.json"
+    (folder / "run.json").write_text("{}")
+    assert committed("mine", tmp_path) is None
 
 
 @pytest.mark.parametrize("what", ["seeds", "problems", "samples", "learning rate", "algorithm"])

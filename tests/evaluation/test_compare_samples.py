@@ -361,8 +361,8 @@ class TestCommand:
     @pytest.mark.parametrize(
         "words",
         [
-            ["mini", "reports/kept/mini"],
-            ["reports/kept/mini", "reports/kept/smollm"],
+            ["mini", "reports/mini/mini"],
+            ["reports/mini/mini", "reports/smollm/smollm"],
             ["mini", "nothing.csv.d"],
             ["a", "b", "--html", "page.html"],
             ["--config", "study=mini", "kept=a.csv"],

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from itertools import combinations, product
 from math import comb
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from counted import counts_of
 
-from benchmarks import mixture_coverage
 from sage.evaluation.mixtures import beside_mixture, equal_accuracy, mixture_pass_at_k
 from sage.evaluation.pass_at_k import pass_at_k
 
@@ -99,17 +96,3 @@ def test_a_method_as_accurate_as_an_end_has_its_mixture() -> None:
 def test_unlike_numbers_of_runs_are_refused() -> None:
     with pytest.raises(ValueError, match="beside"):
         beside_mixture(np.ones((1, 4)), np.ones((5, 4)), np.zeros(4), 8, 2, 100)
-
-
-def test_the_page_of_statistics_holds_how_often_intervals_hold_the_truth() -> None:
-    rows = json.loads((ROOT / "benchmarks/mixture_coverage.json").read_text("utf-8"))["rows"]
-    page = (ROOT / "docs/statistics.md").read_text("utf-8")
-    assert all(f"| {name} | {value:.3f} |" in page for name, value in rows)
-    assert min(value for name, value in rows if "carry" not in name) >= 0.95
-
-
-def test_intervals_cover_where_a_method_is_nearly_as_accurate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mixture_coverage, "STUDIES", 150)
-    assert mixture_coverage.coverage(mixture_coverage.nearly_as_accurate, 5, True) >= 0.92

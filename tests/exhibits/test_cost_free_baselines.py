@@ -75,7 +75,7 @@ def test_the_line_of_mixtures_goes_from_the_baseline_to_the_base() -> None:
 
 
 def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
-    study = load_study("equal_accuracy", ROOT / "config")
+    study = load_study("early_stopping", ROOT / "config")
     methods = ["grpo", "grpo_k1_reward"]
     counts = counts_of(
         base=[[2] * 30],
@@ -102,7 +102,7 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
 
 def test_stops_alone_are_shown_without_a_line_of_temperatures() -> None:
     own = ["exhibits.free_rivals.temperatures=[]"]
-    study = load_study("equal_accuracy", ROOT / "config", own)
+    study = load_study("early_stopping", ROOT / "config", own)
     counts = counts_of(base=[[2] * 30], grpo=[[8, 0] * 15] * 3, **{"step-20": [[3, 2] * 15] * 3})
     frames = {
         "cost_free_baselines": equal_accuracy(counts, "grpo", ["grpo", "step-20"], 4, 100),
@@ -117,12 +117,12 @@ def test_stops_alone_are_shown_without_a_line_of_temperatures() -> None:
 def test_rivals_of_nothing_are_refused() -> None:
     nothing = ["exhibits.free_rivals.snapshots=1", "exhibits.free_rivals.temperatures=[]"]
     with pytest.raises(ValueError, match="set snapshots to 2 or more, or give a temperature"):
-        load_study("equal_accuracy", ROOT / "config", nothing)
+        load_study("early_stopping", ROOT / "config", nothing)
 
 
 def test_the_page_opens_with_the_rivals_of_a_kept_run() -> None:
-    study, kept = load_study("equal_accuracy", ROOT / "config"), ROOT / "reports/kept"
-    frame = pd.read_csv(kept / "equal_accuracy/free_rivals.csv")
+    study = load_study("early_stopping", ROOT / "config")
+    frame = pd.read_csv(ROOT / "reports/early_stopping/equal_accuracy/free_rivals.csv")
     (found,) = findings_of(study, {"free_rivals": frame})
     assert found.sentences == [
         "Sheets of sums (0.17 M): none of 15 alternatives to GRPO (methods, early stops, "

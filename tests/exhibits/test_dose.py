@@ -102,7 +102,7 @@ def test_the_table_and_the_figure_show_every_cell(tmp_path: Path) -> None:
 
 def test_the_page_opens_with_the_slopes_of_a_kept_run() -> None:
     """The primary contrast of each world, pass@k of its largest dose, and one forest of both."""
-    study, kept = load_study("dose", ROOT / "config"), ROOT / "reports/kept/dose"
+    study, kept = load_study("dose", ROOT / "config"), ROOT / "reports/dose/dose"
     told = {
         f"{name}{suffix}": pd.read_csv(kept / f"{name}{suffix}.csv")
         for name in ("dose_plus", "dose_minus")

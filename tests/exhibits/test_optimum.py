@@ -134,7 +134,7 @@ def test_the_table_is_measured_from_the_bases_samples_and_what_training_reached(
     policies = [tmp_path / f"m/{path.parts[-3]}/{path.parts[-2]}" for path in paths[1:]]
     for policy in policies:
         shutil.copytree(base, policy)
-    study = load_study("equal_accuracy", ROOT / "config")
+    study = load_study("early_stopping", ROOT / "config")
     kind = study.study.exhibits["optimum"].model_copy(update={"responses": 2})
     methods = load_study("mini", ROOT / "config").algorithms
     rows = {name: methods[name].model_dump() for name in ("grpo", "grpo_branch")}
@@ -172,13 +172,13 @@ def test_only_methods_whose_objective_it_is_are_shown() -> None:
     """Not a reward for wrong answers, no reward without a grader, no reference before SFT."""
     rows = "grpo, grpo_wrong_reward, rlpr_kl, grpo_released, grpo_no_kl, grpo_learned, grpo_branch"
     changed = [RLPR_KL, f"exhibits.optimum.algorithms=[{rows}]"]
-    study = load_study("equal_accuracy", ROOT / "config", changed)
+    study = load_study("early_stopping", ROOT / "config", changed)
     settings = study.study.exhibits["optimum"].settings(study, "optimum")
     assert [*settings["betas"]] == ["grpo", "grpo_branch"]
 
 
 def test_an_optimum_of_no_method_is_refused() -> None:
     changed = [RLPR_KL, "exhibits.optimum.algorithms=[grpo_no_kl, rlpr_kl]"]
-    study = load_study("equal_accuracy", ROOT / "config", changed)
+    study = load_study("early_stopping", ROOT / "config", changed)
     with pytest.raises(StudyError, match="optimum: no method of the model sums has a reverse KL"):
         study.study.exhibits["optimum"].settings(study, "optimum")

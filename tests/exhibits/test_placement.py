@@ -55,7 +55,7 @@ def test_no_labels_of_kept_runs_overlap(
     """In a figure that is no wider than a phone's page, so that its type stays legible there."""
     folder, study = tmp_path_factory.mktemp(name), load_study(name, ROOT / "config")
     exhibit = study.study.exhibits["tradeoff"]
-    counts = pd.read_parquet(ROOT / f"reports/kept/{name}/counts.parquet")
+    counts = pd.read_parquet(ROOT / f"reports/{name}/{name}/counts.parquet")
     counts = counts[
         (counts["model"] == exhibit.model) & counts["benchmark"].isin(exhibit.benchmarks_of(study))
     ]
@@ -65,7 +65,7 @@ def test_no_labels_of_kept_runs_overlap(
         for other in sorted(others)
     ]
     pd.concat(compared).to_parquet(folder / "comparisons.parquet")
-    kept = pd.read_csv(ROOT / f"reports/kept/{name}/pass_at_k.csv")
+    kept = pd.read_csv(ROOT / f"reports/{name}/{name}/pass_at_k.csv")
     kept.to_parquet(folder / "pass_at_k.parquet")
     with rc_context(STYLE):
         figure = exhibit.figure(Display(study, "tradeoff", [folder], ROOT / "reports/paper"))

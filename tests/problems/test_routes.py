@@ -9,12 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import pytest
 from hostile import hostile_texts
 
-from benchmarks.route_rules import chance, distinct_routes, fork_places, moves_of, pass_at
-from sage.evaluation.chance import checks_working
 from sage.exhibits import load_study
 from sage.grading import STATUSES, Grader
 from sage.grading.walks import allowed_moves, arrives, read_route, settle_route
@@ -311,7 +308,8 @@ class TestCorpus:
 
 class TestSettings:
     def test_the_study_holds_mazes_that_can_be_drawn(self) -> None:
-        study = load_study("routes", Path(__file__).parents[2] / "config").study
+        root = Path(__file__).parents[2]
+        study = load_study(str(root / "reports/mini/routes/study.yaml"), root / "config").study
         for name, each in study.problems.items():
             assert len(draw_problems(name, {**each.model_dump(), "count": 5})) == 5
         base = study.models["tiny"].base
@@ -339,57 +337,3 @@ class TestSettings:
     ) -> None:
         with pytest.raises(ValueError, match=message):
             RoutesSet.model_validate({**SET, "split": "test", **change})
-
-
-TRIPS = {"walled": WALLED, "open": Trip(3, frozenset(), 0, 6, 4)}
-
-
-@pytest.fixture
-def drawn() -> pd.DataFrame:
-    """Four graded samples of each of TRIPS."""
-    rows = [
-        ("walled", "aa ab bc cb ca", True),
-        ("walled", "aa ba ca", False),
-        ("walled", "", False),
-        ("walled", "aa ab bc", False),
-        ("open", "aa ba ca", True),
-        ("open", "aa ab bc cb ca", True),
-        ("open", "aa ab bc cb ca", True),
-        ("open", "aa ba aa", False),
-    ]
-    frame = pd.DataFrame(rows, columns=["problem_id", "answer", "correct"])
-    return frame.assign(route=[read_route(answer, 3) for answer in frame["answer"]])
-
-
-class TestRules:
-    def test_chance_grades_answers_on_the_other_problems(self, drawn: pd.DataFrame) -> None:
-        # Two of the four answers to `walled` (its own and the straight one) are right for `open`,
-        # two of those to `open` (the long one, twice) for `walled`: pass@2 = 1 - (2/4)(1/3).
-        problems = [
-            Problem(name, render(trip), gold_answer(trip), "route", "", "sage/routes", "hand")
-            for name, trip in TRIPS.items()
-        ]
-        assert chance(drawn, problems, 1) == pytest.approx(1 / 2)
-        assert chance(drawn, problems, 2) == pytest.approx(5 / 6)
-        assert checks_working(problems)
-
-    def test_pass_at_k_is_that_of_all_problems_and_of_each_level(self, drawn: pd.DataFrame) -> None:
-        levels = {"walled": "far", "open": "near"}
-        assert pass_at(drawn, levels, 1) == {"all": 50.0, "far": 25.0, "near": 75.0}
-
-    def test_distinct_correct_routes_count_once_each(self, drawn: pd.DataFrame) -> None:
-        assert distinct_routes(drawn) == 1.5  # one, and two
-
-    def test_shares_of_moves_that_keep_the_rules(self, drawn: pd.DataFrame) -> None:
-        # 4 + 2 + 2 moves for `walled`, of which two touch the wall; 2 + 4 + 4 + 2 for `open`.
-        found = moves_of(drawn, TRIPS)
-        assert found["moves_that_follow_an_edge_%"] == pytest.approx(100 * 18 / 20, abs=0.01)
-        assert found["moves_to_a_new_cell_%"] == pytest.approx(100 * 19 / 20, abs=0.01)
-        assert found["completions_with_a_route_%"] == pytest.approx(100 * 7 / 8, abs=0.01)
-
-    def test_the_token_at_a_fork_is_the_one_behind_its_cell(self) -> None:
-        texts = ["<end_working_out>", SOLUTION_OPEN, " aa", " ab", " bc", " cb", " ca", "end"]
-        route = cells("aa ab bc cb ca")
-        assert fork_places(WALLED, route, texts) == [4, 5, 6]  # behind ab, bc, cb
-        assert fork_places(WALLED, route, [*texts[:2], " a", "a", *texts[3:]]) is None
-        assert fork_places(WALLED, cells("aa ab"), texts[:4]) == []  # cut off behind ab

@@ -269,7 +269,8 @@ class TestPartial:
     def test_an_empty_folder_still_has_a_report(self, tmp_path: Path) -> None:
         study = load_study("smoke", ROOT / "config")
         results = Results(tmp_path / "smoke")
-        path = write_partial(study, results, ROOT / "reports", ROOT / "config/claims.yaml")
+        claims = load_claims(ROOT / "config/claims.yaml")
+        path = write_partial(study, results, ROOT / "reports", claims)
         page = path.read_text()
         assert "A partial report." in page
         assert "Not trained yet" in page

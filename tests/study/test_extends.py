@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 from conftest import ROOT, copy_project, snakemake_in
-from study_edits import STUDIES, edit, message_of
+from study_edits import FOLLOW_UPS, STUDIES, edit, message_of
 
 from sage.exhibits import load_study
 from sage.rendering.markup import yaml_text
@@ -335,10 +335,12 @@ def test_a_model_that_extends_may_leave_keys_out_in_a_whole_study() -> None:
 
 
 def test_studies_that_share_a_world_state_it_once() -> None:
+    files = {name: CONFIG / f"studies/{name}.yaml" for name in STUDIES}
+    files |= {name: Path(file) for name, file in FOLLOW_UPS.items()}
     stating = {
         name
-        for name in STUDIES
-        if re.search(r"^ +architecture:", (CONFIG / f"studies/{name}.yaml").read_text(), re.M)
+        for name, file in files.items()
+        if re.search(r"^ +architecture:", file.read_text(), re.M)
     }
     larger = {"sizes", "sizes_large", "sizes_rivals"}
     assert stating == {"mini", "smoke", "routes", "sums"} | larger

@@ -14,14 +14,14 @@ import yaml
 from pydantic import ValidationError
 from report_frames import ROOT
 
-from benchmarks.keep_run import claims_of
 from sage.claims.registration import claim_sum, claims_asked, design, read_entries
 from sage.claims.tests import kept_claims, load_claims
 from sage.exhibits import kept_study, load_study, restore_study
 from sage.study import ResolvedStudy, kept
 from sage.study.kept import Dropped, Renamed, RenamedKind, first_names, updated
+from sage.tools.keep import kept_runs
 
-KEPT = ROOT / "reports/kept"
+KEPT = {folder.name: folder for folder in kept_runs()}
 
 REGISTERED = {"bases": 5, "dose": 0, "dose_more": 0, "equal_accuracy": 5, "long": 3}
 REGISTERED |= {"long_bases": 2, "looking": 5, "mini": 12, "pretrained": 4, "pretrained_methods": 5}
@@ -48,8 +48,8 @@ def after(monkeypatch: pytest.MonkeyPatch, *changes: Any) -> None:
 
 @pytest.mark.parametrize("name", REGISTERED)
 def test_registered_claims_and_designs_have_their_sums(name: str) -> None:
-    last, study = read_entries(KEPT / name / "registered.json")[-1], kept_study(KEPT / name)
-    claims = claims_of(KEPT / name)
+    last, study = read_entries(KEPT[name] / "registered.json")[-1], kept_study(KEPT[name])
+    claims = kept_claims(KEPT[name])
     sums = {claim: claim_sum(claims[claim], study) for claim in last["claims"]}
     assert sums == {claim: entry["sha256"] for claim, entry in last["claims"].items()}
     assert len(sums) == REGISTERED[name]
@@ -58,7 +58,7 @@ def test_registered_claims_and_designs_have_their_sums(name: str) -> None:
 
 
 def test_no_kept_run_is_forgotten() -> None:
-    assert REGISTERED.keys() <= {path.parent.name for path in KEPT.glob("*/study.json")}
+    assert REGISTERED.keys() == KEPT.keys()
 
 
 def test_a_dropped_key_is_ignored_at_its_default(
@@ -106,10 +106,17 @@ def test_claims_are_read_with_the_version_of_their_study(
     early = json.loads(json.dumps({n: c.model_dump(mode="json") for n, c in known.items()}))
     text = yaml.safe_dump(early).replace("other:", "against:")
     (tmp_path / "claims.yaml").write_text(text)
+    (tmp_path / "study.json").write_text('{"study": {"claims": "config/claims.yaml"}}')
     after(monkeypatch, Renamed("claims.**.against", "other"))
-    assert kept_claims(tmp_path / "claims.yaml", 1) == known
+    assert kept_claims(tmp_path) == known
+    (tmp_path / "study.json").write_text(json.dumps({"study": {"claims": yaml.safe_load(text)}}))
+    (tmp_path / "claims.yaml").unlink()
+    assert kept_claims(tmp_path) == known
+    (tmp_path / "study.json").write_text(
+        json.dumps({"version": 2, "study": {"claims": yaml.safe_load(text)}})
+    )
     with pytest.raises(ValidationError, match="against"):
-        kept_claims(tmp_path / "claims.yaml", 2)
+        kept_claims(tmp_path)
 
 
 def test_a_kind_is_renamed_or_left_out(

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from study_edits import ROOT, STUDIES, STUDY, edit
 
-from benchmarks.paper_files import write_study
 from sage.exhibits import load_study
 from sage.study import load_settings
 
@@ -45,15 +44,6 @@ def test_a_study_can_be_a_file_of_ones_own(config: Path, tmp_path: Path) -> None
     assert (study.name, study.option) == ("mine", str(mine))  # and so it is asked for again
     assert study.model("tiny").rl.steps == 7
     assert load_study("smoke", config).option == "smoke"
-
-
-def test_the_study_that_rendering_is_measured_with_is_one(tmp_path: Path) -> None:
-    write_study(tmp_path / "large.yaml", ROOT / "config/studies/paper.yaml")
-    large, paper = (
-        load_study(study, ROOT / "config") for study in (str(tmp_path / "large.yaml"), "paper")
-    )
-    assert large.study.exhibits.keys() == paper.study.exhibits.keys()
-    assert len(large.study.seeds) == 5
 
 
 def test_rows_start_with_the_policy_before_rl() -> None:

@@ -15,6 +15,8 @@ ROW = {"title": "A new row", "loss": "grpo", "kl": "none"}
 
 
 FAULTS = [
+    (STUDY, "claims", 3, "claims: must be text, not 3"),
+    (STUDY, "claims", {"ours": 3}, "claims.ours: must be a mapping of keys to values, not 3"),
     # unknown and missing keys
     (STUDY, "sedes", [1], "sedes: unknown key; did you mean 'seeds'? Allowed: bases, c"),
     (STUDY, "models.tiny.rl.stepz", 4, "models.tiny.rl.stepz: unknown key; did you mean 'steps'?"),

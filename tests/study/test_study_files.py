@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from study_edits import ALGORITHMS, ROOT, STUDIES, STUDY, edit, message_of
+from study_edits import ALGORITHMS, FOLLOW_UPS, ROOT, STUDIES, STUDY, edit, message_of
 
 from sage.exhibits import load_study
 from sage.study import load_settings
@@ -160,6 +160,35 @@ def test_settings_of_the_machine_are_checked_too(content: dict[str, Any], fault:
     ]
 
 
+@pytest.mark.parametrize(
+    ("typed", "place"),
+    [
+        ("dose_more", "reports/dose/dose_more/study.yaml"),
+        ("config/studies/dose_more.yaml", "reports/dose/dose_more/study.yaml"),
+        ("equal_accuracy", "early_stopping"),
+    ],
+)
+def test_a_study_that_has_moved_is_named_with_its_place(
+    typed: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    message = message_of(lambda: load_study(typed, Path("config")))
+    assert message == f"study: {typed!r} has moved: study={place}"
+
+
+def test_a_study_in_a_folder_of_its_own_is_called_as_the_folder() -> None:
+    study = load_study(FOLLOW_UPS["dose_more"], ROOT / "config")
+    assert (study.name, study.option) == ("dose_more", FOLLOW_UPS["dose_more"])
+
+
+@pytest.mark.parametrize("name", ["sizes_large", "mini"])
+def test_a_file_of_claims_that_is_in_its_study_now_is_named(config: Path, name: str) -> None:
+    edit(config / STUDY, "claims", f"config/claims_{name}.yaml")
+    assert f"are in their study now, study={name}; write them here" in message_of(
+        lambda: load_study("smoke", config)
+    )
+
+
 SHARED_ON_PURPOSE = {("sizes", "sizes_large"), ("long_bases", "pretrained_plain")}
 """Studies whose sheets have the same seeds, as a page of theirs says."""
 
@@ -168,10 +197,11 @@ SHARED_ON_PURPOSE = {("sizes", "sizes_large"), ("long_bases", "pretrained_plain"
 def test_problems_of_a_study_are_not_those_of_another(problems: str) -> None:
     """What a study calls fresh must not have been drawn before."""
     by_seed: dict[int, list[str]] = {}
-    for file in sorted((ROOT / "config/studies").glob("*.yaml")):
-        own = yaml.safe_load(file.read_text(encoding="utf-8")).get("problems") or {}
+    files = {name: str(ROOT / f"config/studies/{name}.yaml") for name in STUDIES} | FOLLOW_UPS
+    for name, file in sorted(files.items()):
+        own = yaml.safe_load(Path(file).read_text(encoding="utf-8")).get("problems") or {}
         if seed := (own.get(problems) or {}).get("seed"):
-            by_seed.setdefault(seed, []).append(file.stem)
+            by_seed.setdefault(seed, []).append(name)
     shared = {tuple(names) for names in by_seed.values() if len(names) > 1}
     assert len(by_seed) > 10
     assert shared == SHARED_ON_PURPOSE

@@ -106,8 +106,13 @@ def test_a_kept_run_is_one_file_with_a_row_for_each_run(tmp_path: Path) -> None:
         read_kept(path)
 
 
+def test_a_kept_run_that_has_moved_is_named_with_its_place() -> None:
+    with pytest.raises(FileNotFoundError, match=r"kept/mini: has moved to .*reports/mini/mini$"):
+        kept_file(ROOT / "reports/kept/mini")
+
+
 def test_three_runs_can_be_compared_with_the_committed_kept_run() -> None:
-    reference = read_kept(kept_file(ROOT / "reports/kept/mini"))
+    reference = read_kept(kept_file(ROOT / "reports/mini/mini"))
     row = reference[(reference["algorithm"] == "grpo") & (reference["train_seed"] == 1)]
     runs = pd.concat([row.assign(train_seed=seed) for seed in (1, 2, 3)])
     runs["value"] += 0.01 * (runs["train_seed"] - 2.0)

@@ -44,8 +44,8 @@ from sage.tools.targets import MOST_FILES, ending, no_target
             "check --cores 1 --keep-going --config study=smoke device=cuda results=/tmp/x",
         ),
         (
-            "compare smoke reports/kept/mini",
-            "compare --cores 1 --config study=smoke kept=reports/kept/mini",
+            "compare smoke reports/mini/mini",
+            "compare --cores 1 --config study=smoke kept=reports/mini/mini",
         ),
         (
             "run smoke --set rl.steps=10 --set=seeds=[1,2]",
@@ -258,7 +258,7 @@ def test_a_study_ends_with_its_report_and_verdicts_in_three_lines(tmp_path: Path
         "Verdicts: 1 supported, 1 not run",
         "Supported: A holds.",
     ]
-    kept = (ROOT / "reports/kept/mini/index.html").read_text()
+    kept = (ROOT / "reports/mini/mini/index.html").read_text()
     results.page.write_text(kept)
     ledger = pd.DataFrame(rows, columns=["claim", "text", "verdict"]).assign(verdict="not run")
     ledger.to_parquet(results.metrics("claims"))
@@ -292,7 +292,7 @@ def test_snakemake_itself_works_as_before_and_lists_a_line_for_each_target(
     made = run("table8", "--cores", "1", *SMOKE).stdout
     assert "table8: results/smoke/report/tables/table8.csv" in made
     assert "2 of 2 steps (100%) done" in made
-    again = run("compare", "--cores", "1", *SMOKE, f"kept={ROOT / 'reports/kept/mini'}")
+    again = run("compare", "--cores", "1", *SMOKE, f"kept={ROOT / 'reports/mini/mini'}")
     assert again.returncode == 1
     assert "the study has not been run; run it first" in again.stdout
     assert "rule rl" not in again.stdout

@@ -12,7 +12,7 @@ import lock
 import pytest
 from conftest import ROOT
 
-from benchmarks.next_versions import with_versions
+from workflow.next_versions import with_versions
 
 
 def test_entries_are_read_by_package_with_their_checksums() -> None:

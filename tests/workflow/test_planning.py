@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from study_edits import FOLLOW_UPS, STUDIES
 
 from sage.claims.tests import load_claims
 from sage.exhibits import load_study
@@ -107,11 +108,11 @@ def test_requests_for_memory_are_held_against_the_highest_peak(
     assert hint is None or hint in hints[0]
 
 
-@pytest.mark.parametrize("study", sorted(p.stem for p in (ROOT / "config/studies").glob("*.yaml")))
+@pytest.mark.parametrize("study", [*STUDIES, *FOLLOW_UPS])
 def test_every_study_has_a_plan(study: str, tmp_path: Path) -> None:
-    text = render_plan(
-        loaded := load_study(study, ROOT / "config"), plan(loaded, Results(tmp_path))
-    )
+    loaded = load_study(FOLLOW_UPS.get(study, study), ROOT / "config")
+    assert loaded.name == study
+    text = render_plan(loaded, plan(loaded, Results(tmp_path)))
     assert all(model in text for model in loaded.study.models)
     assert "Total: " in text
 

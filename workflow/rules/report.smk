@@ -4,7 +4,7 @@
 rule claims:
     """The verdicts on the claims of the paper."""
     input:
-        claims=STUDY.study.claims,
+        claims=file_of_claims(),
         comparisons=RESULTS.metrics("comparisons"),
         chance=RESULTS.metrics("chance"),
         exhibits=evidence(),
@@ -26,6 +26,7 @@ rule claims:
         ENVIRONMENT
     params:
         study=STUDY.seen_by().model_dump(mode="json"),
+        claims=STUDY.study.model_dump(mode="json")["claims"],
     script:
         "../scripts/claims.py"
 

@@ -103,10 +103,17 @@ def evidence():
     return [RESULTS.measured(name) for name in names]
 
 
+def file_of_claims():
+    """The file that the study's claims are in; none where the study has its own."""
+    return [STUDY.study.claims] if isinstance(STUDY.study.claims, str) else []
+
+
 def page_sources():
     """Templates, style and script of the page, and the paper's tables."""
     folder = PROJECT / "reports"
     ends = "j2", "css", "js", "csv", "yaml"
-    files = {path for end in ends for path in folder.rglob(f"*.{end}")}
-    files -= set((folder / "kept").rglob("*"))  # runs to compare with
+    places = folder, folder / "partials", folder / "paper"  # beside them are kept runs
+    files = {
+        path for end in ends for place in places for path in place.glob(f"*.{end}")
+    }
     return beside_snakefile(files)

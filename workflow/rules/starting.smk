@@ -108,13 +108,15 @@ def todays_jobs(wildcards):
 def register_study():
     """Writes down what the study asks, before any job. No rule's input: it may change later, and
     what has been trained stays trained."""
-    from sage.claims.registration import register
-    from sage.claims.tests import load_claims
+    from sage.claims.registration import committed, register
+    from sage.claims.tests import read_claims
+    from sage.study.written import read_study
 
-    committed = CONFIG_FOLDER / "registered" / f"{STUDY.name}.json"
     try:
-        claims = load_claims(Path(STUDY.study.claims))
-        register(STUDY, claims, RESULTS.registered, committed)
+        written = read_study(SETTINGS.study, CONFIG_FOLDER, SETTINGS.set)
+        claims = read_claims(STUDY.study.claims, written)
+        earlier = committed(STUDY.name, PROJECT / "reports")
+        register(STUDY, claims, RESULTS.registered, earlier)
     except (Damaged, ValueError) as error:
         refuse(error)
 

@@ -1,0 +1,410 @@
+"""Keeps the small files of a finished study beside what was found, and judges a kept run again.
+
+    sage-rlvr keep results/dose reports/dose/dose --figure tradeoff
+    sage-rlvr keep --check [FOLDER] [--redraw FOLDER]
+
+The folder gets the page, every table as CSV, the figures that it names as SVG, the claims, and
+pass@k of every training run (`pass_at_k.csv`, which `snakemake compare` reads). The differences of
+its methods are in `comparisons.csv.gz`, the steps of training in `histories.csv.gz`, if a table or
+figure `training` was made. The manifests of all jobs are in `manifests.jsonl.gz`; `run.json` has
+what they say together: commit, machine, versions, and the number and seconds of jobs by stage.
+
+`counts.parquet` has what became of each problem in each run (`sage.evaluation.counts`), beside
+`study.json` with the claims, and `registered.json`. From these alone `--check` computes pass@k,
+differences, chance levels and the verdicts of claims about pass@k, and compares them with the kept
+ones, of every kept run if none is named; the exit status is 1 if one is different. `--redraw`
+writes the tables and figures of pass@k, from the counts as well, into a folder. `--refresh` writes
+the kept tables anew by today's rules of intervals and verdicts, which the page beside them then
+says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sage.claims.evidence import Measured
+from sage.claims.ledger import guided_of, ledger
+from sage.claims.tests import PassAtK, kept_claims
+from sage.evaluation.curves import POOLED
+from sage.evaluation.metrics import of_counts
+from sage.evaluation.support import SCORES
+from sage.exhibits import kept_study, kind_of, load_study, write_piece
+from sage.exhibits.dose import DoseFigure
+from sage.exhibits.dose_effects import Cell, dose_tables
+from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
+from sage.results import Results
+from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic
+from sage.runtime.manifest import settings_sum
+from sage.runtime.records import jobs_folder
+from sage.runtime.tables import read_frame
+from sage.study.kept import version
+from sage.study.written import moved
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = ROOT / "config"
+STUDY = "study.json"
+
+CURVES = ["model", "algorithm", "train_seed", "benchmark", "metric", "k", "value", "low", "high"]
+CURVES += ["n_problems", "n_samples"]
+"""Columns of pass_at_k.csv."""
+
+DIFFERENCES = ["model", "benchmark", "algorithm", "other", "metric", "k", "value", "low", "high"]
+DIFFERENCES += ["p", "p_holm", "n_problems", "n_seeds", "n_bases"]
+"""Columns of comparisons.csv.gz."""
+
+KEYS = {
+    "pass_at_k": CURVES[:6],
+    "comparisons": DIFFERENCES[:6],
+    "claims": ["claim", "test", "place"],
+    "support": CURVES[:4],
+}
+COMPARED = ["value", "effect", "low", "high", "p", "p_holm", "far", "place_verdict", "verdict"]
+COMPARED += ["worked", "worked_low", "worked_high", "worked_verdict"]
+COMPARED += [*SCORES, *(f"{name}_{end}" for name in SCORES for end in ("low", "high"))]
+"""Columns that `--check` compares, and what names a row, by table."""
+
+OF_TRAINING = ["guide_dose", "kl_dose", "guide_dose_first", "kl", "truncated"]
+"""Columns of a dose table that come from histories."""
+
+REFRESHED = (
+    "The tables beside this page were computed again by later rules: some of their intervals are "
+    "up to 12 % wider, or narrower, than on it."
+)
+_REFRESHED = re.compile(r"The tables beside this page were computed again[^.]*\. ")
+
+_FILE = re.compile(r'<a class="file" href="([^"]+)">(.*?)</a>')
+"""A link of a report to a file of the study."""
+
+OF_ALL = ("git_commit", "hardware", "versions")
+"""What the manifests of one run agree on; where they do not, `run.json` lists each value."""
+
+
+def keep(results: Path, target: Path, figures: list[str], note: str) -> None:
+    """Write the kept run `target` from the finished study in `results`.
+
+    Raises FileNotFoundError for a study that is not finished, or for an unknown figure, and
+    ValueError if the study or its claims have changed since they were judged.
+    """
+    places = Results(results)
+    if not places.page.exists():
+        raise FileNotFoundError(f"{places.page}: the study is not finished; run it to its page")
+    target.mkdir(parents=True, exist_ok=True)
+    for table in sorted(places.table("*").parent.glob("*.csv")):
+        shutil.copyfile(table, target / table.name)
+    for name in figures:
+        shutil.copyfile(places.figure(name), target / f"{name}.svg")
+    shutil.copyfile(places.metrics("claims", "csv"), target / "claims.csv")
+    _write(target / "pass_at_k.csv", pd.read_parquet(places.metrics("pass_at_k"), columns=CURVES))
+    compared = pd.read_parquet(places.metrics("comparisons"), columns=DIFFERENCES)
+    _pack(target / "comparisons.csv.gz", _text(compared))
+    _keep_for_judging(places, target)
+    for drawn in results.glob("metrics/*/drawn.parquet"):  # counts of what an exhibit draws itself
+        shutil.copyfile(drawn, target / f"{drawn.parent.name}_counts.parquet")
+    for histories in results.glob("metrics/training/histories.parquet"):
+        _pack(target / "histories.csv.gz", _text(pd.read_parquet(histories)))
+    lines = (json.dumps({"stage": stage} | one) + "\n" for stage, one in _manifests(results))
+    _pack(target / "manifests.jsonl.gz", "".join(lines))
+    write_json_atomic(target / "run.json", summary(results) | {"note": note})
+    page = _FILE.sub(partial(_beside, target), places.page.read_text(encoding="utf-8"))
+    write_text_atomic(target / "index.html", page)
+
+
+def _beside(target: Path, link: re.Match[str]) -> str:
+    """A page's link to a file: to the copy that is kept beside the page, else its text alone."""
+    name = link[1].rpartition("/")[2]
+    return f'<a class="file" href="{name}">{link[2]}</a>' if (target / name).is_file() else link[2]
+
+
+def _write(path: Path, table: pd.DataFrame) -> None:
+    write_text_atomic(path, _text(table))
+
+
+def _text(table: pd.DataFrame) -> str:
+    return str(table.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+
+
+def _pack(path: Path, text: str) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def _keep_for_judging(places: Results, target: Path) -> None:
+    """Counts, study, claims and registration: what `recomputed` reads."""
+    record = _read(jobs_folder(places.folder) / "metrics/claims.json")
+    name = places.folder.name
+    loaded = load_study(moved(name, CONFIG / "studies") or name, CONFIG)
+    study, claims = loaded.seen_by().model_dump(mode="json"), loaded.study.claims
+    same = settings_sum({"study": study, "claims": claims}) == record["settings_sha256"]
+    if isinstance(claims, str):
+        judged = {total for path, total in record["inputs"].items() if path.endswith(claims)}
+        same = same and judged == {file_sum(ROOT / claims)}
+    if not same:
+        raise ValueError(
+            f"{places.folder}: there is another study or there are other claims now than those "
+            "that were judged; keep the run with the configuration that made it"
+        )
+    if isinstance(claims, str):
+        shutil.copyfile(ROOT / claims, target / "claims.yaml")
+    shutil.copyfile(places.registered, target / places.registered.name)
+    # Not sorted: the order of a grid is part of its methods' names.
+    study["study"]["claims"] = claims
+    dump = {"version": version(), **study}
+    write_text_atomic(target / STUDY, json.dumps(dump, ensure_ascii=False) + "\n")
+    with atomic_file(target / "counts.parquet") as temporary:
+        counts = read_frame(places.metrics("counts"))
+        counts.to_parquet(temporary, index=False, compression="zstd")
+
+
+def recomputed(folder: Path) -> dict[str, pd.DataFrame]:
+    """Tables of a kept run from its counts alone, by the name of the kept file.
+
+    `claims` has those whose every test is about pass@k, `support` the rows over all runs.
+    """
+    study = kept_study(folder)
+    counts = read_frame(folder / "counts.parquet")
+    tables = of_counts(counts, study.study.bases, study.study.evaluation.bootstrap)
+    support = tables["support"]
+    tables["support"] = support[support["train_seed"] == POOLED].reset_index(drop=True)
+    measured = Measured(comparisons=tables["comparisons"], chance=tables["chance"])
+    claims = {
+        name: claim
+        for name, claim in kept_claims(folder).items()
+        if all(isinstance(test, PassAtK) for test in (claim.primary, *claim.secondary))
+    }
+    return tables | {"claims": ledger(claims, study, measured)}
+
+
+def redraw(folder: Path, target: Path) -> list[str]:
+    """Write a kept run's tables and figures of pass@k from its counts; their names."""
+    study, names = kept_study(folder), []
+    with TemporaryDirectory() as scratch:
+        measured = Path(scratch)
+        for name, table in recomputed(folder).items():
+            table.to_parquet(measured / f"{name}.parquet", index=False)
+        for name in study.study.exhibits:
+            if not isinstance(kind := kind_of(study, name), ShowsPassAtK) or kind.measures:
+                continue
+            given = study, name, "", [measured], ROOT / "reports/paper"
+            if "" in kind.tables():
+                write_piece(*given, target / f"{name}.csv")
+                names.append(f"{name}.csv")
+            if "" in kind.figures():
+                write_piece(*given, target / f"{name}.svg")
+                names.append(f"{name}.svg")
+    return names
+
+
+def refresh(folder: Path) -> None:
+    """Write a kept run's tables from its counts by today's rules; doses stay, and what claims say.
+
+    Raises ValueError if the verdict of a claim would change: then the study is to be judged anew.
+    """
+    tables = recomputed(folder)
+    if lost := [line for line in _differences(folder, tables, ["claims"]) if "verdict" in line]:
+        raise ValueError(f"{folder}: {'; '.join(lost)}; run the study's claims and page again")
+    other_rule = bool(_differences(folder, tables, ["pass_at_k"]))
+    _write(folder / "pass_at_k.csv", tables["pass_at_k"][CURVES])
+    _pack(folder / "comparisons.csv.gz", _text(tables["comparisons"][DIFFERENCES]))
+    write_text_atomic(folder / "claims.csv", _claims_refreshed(folder, tables["claims"]))
+    if (support := folder / "support.csv").exists():
+        text = tables["support"].to_csv(index=False, lineterminator="\n")
+        write_text_atomic(support, text)
+    study, counts = kept_study(folder), read_frame(folder / "counts.parquet")
+    for name in study.study.exhibits:
+        if isinstance(kind := kind_of(study, name), DoseFigure):
+            kept = pd.read_csv(folder / f"{name}.csv")
+            here = (counts["model"] == kind.model) & (counts["benchmark"] == kind.benchmark)
+            effects, slopes = dose_tables(
+                counts[here & counts["algorithm"].isin([*kept["algorithm"], *kept["other"]])],
+                _constant_histories(kept, counts),
+                [Cell(**cell) for cell in kind.settings(study, name)["cells"]],
+                kind.settings(study, name)["ks"],
+                study.study.evaluation.bootstrap,
+            )
+            effects[OF_TRAINING] = kept[OF_TRAINING]
+            for suffix, table in {"": effects, "_slopes": slopes}.items():
+                write_text_atomic(
+                    folder / f"{name}{suffix}.csv", table.to_csv(index=False, lineterminator="\n")
+                )
+    page = folder / "index.html"
+    if other_rule and page.exists() and REFRESHED not in (text := page.read_text("utf-8")):
+        text = _REFRESHED.sub("", text)
+        text = text.replace('<p class="notice">', f'<p class="notice">{REFRESHED} ', 1)
+        write_text_atomic(page, text)
+
+
+def _claims_refreshed(folder: Path, new: pd.DataFrame) -> str:
+    """claims.csv with the numbers of `new` where they differ from what is kept."""
+    kept = pd.read_csv(folder / "claims.csv", dtype=str, keep_default_na=False)
+    keys = KEYS["claims"]
+    places = kept.assign(test=pd.to_numeric(kept["test"])).set_index(keys).index
+    rows = new.set_index(keys)
+    for column in [name for name in COMPARED if name in kept and name in rows]:
+        if pd.api.types.is_numeric_dtype(rows[column]):
+            for at, place in enumerate(places):
+                value = rows[column].get(place, np.nan)
+                own = kept.columns.get_loc(column)
+                if not pd.isna(value) and not np.isclose(float(kept.iloc[at, own]), value, 1e-5):
+                    kept.iloc[at, own] = repr(float(value))
+    return kept.to_csv(index=False, lineterminator="\n")
+
+
+def _constant_histories(
+    kept: pd.DataFrame, counts: pd.DataFrame
+) -> dict[tuple[str, int], list[dict[str, float]]]:
+    """One step for each run of a dose table, with the means that were kept of its histories."""
+    runs = counts[["algorithm", "train_seed"]].drop_duplicates().itertuples(index=False)
+    doses = kept.drop_duplicates("algorithm").set_index("algorithm")["guide_dose"]
+    return {(name, seed): [{"guide_dose": float(doses.get(name, np.nan))}] for name, seed in runs}
+
+
+def check(folder: Path) -> list[str]:
+    """What differs between a kept run and its numbers from counts, a line for each column.
+
+    How strongly a guide acted is not in the counts, so that a claim is untested at its dose is
+    taken from what is kept, and so is what its primary contrast alone would say.
+    """
+    names = [name for name in KEYS if any(folder.glob(f"{name}.csv*"))]
+    return _differences(folder, recomputed(folder), names)
+
+
+def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[str]) -> list[str]:
+    """What differs between kept tables and others, a line for each column."""
+    faults = []
+    for name in names:
+        (file,) = folder.glob(f"{name}.csv*")
+        keys, new, kept = KEYS[name], tables[name], pd.read_csv(file)
+        if name == "claims":
+            kept = kept[kept["claim"].isin(new["claim"])]
+            study, asked = kept_study(folder), kept_claims(folder)
+            untested = {
+                claim
+                for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
+                if guided_of(study, asked[claim].primary.row, asked[claim].primary.other)
+            }
+            new = new.assign(
+                verdict=new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")
+            )
+        one, two = (
+            table.assign(**{key: table[key].astype(object).fillna("") for key in keys})
+            .set_index(keys)
+            .sort_index()
+            for table in (kept, new)
+        )
+        if not one.index.equals(two.index):
+            faults.append(f"{name}.csv: {len(one)} rows are kept, {len(two)} others computed")
+            continue
+        if name == "claims":  # where the dose is too small, nothing is said to be no difference
+            weak = (one["verdict"] == "untested at this dose") & (one["role"] == "primary")
+            for column in {"place_verdict", "worked_verdict"} & {*one}:
+                two.loc[weak, column] = one.loc[weak, column]
+        for column in [column for column in COMPARED if column in one]:
+            if pd.api.types.is_numeric_dtype(two[column]):
+                same = np.isclose(one[column], two[column], rtol=1e-5, atol=1e-9, equal_nan=True)
+            else:
+                same = (
+                    one[column].astype(object).fillna("").eq(two[column].astype(object).fillna(""))
+                )
+            if not all(same):
+                faults.append(f"{name}.csv: {column} differs in {sum(~same)} of {len(same)} rows")
+    return faults
+
+
+def summary(results: Path) -> dict[str, Any]:
+    """What made a study: `OF_ALL`, first start and last end, jobs and seconds by stage."""
+    manifests = list(_manifests(results))
+    content: dict[str, Any] = {}
+    for key in OF_ALL:
+        values = {json.dumps(_without_threads(one[key]), sort_keys=True) for _, one in manifests}
+        found = [json.loads(value) for value in sorted(values)]
+        content[key] = found[0] if len(found) == 1 else found
+    stages: dict[str, dict[str, float]] = {}
+    for stage, one in manifests:
+        entry = stages.setdefault(stage, {"jobs": 0, "seconds": 0.0})
+        entry["jobs"] += 1
+        entry["seconds"] = round(entry["seconds"] + one["wall_seconds"], 1)
+    return content | {
+        "started": min(one["started"] for _, one in manifests),
+        "ended": max(one["ended"] for _, one in manifests),
+        "stages": stages,
+        "peak_memory_gib": max(one["peak_memory_gib"] for _, one in manifests),
+    }
+
+
+def _manifests(results: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every job's manifest that a kept run counts, with the stage that it belongs to."""
+    for path in sorted(results.glob("models/*/*/manifest.json")):
+        yield {"base": "sft"}.get(path.parent.name, path.parent.name), _read(path)
+    for path in sorted(results.glob("models/*/*/seed*/manifest.json")):
+        yield "rl", _read(path)
+    for path in sorted(results.glob("samples/*/*/seed*/*.json")):
+        yield "sample", _read(path)
+    for path in sorted(results.glob("metrics/*/manifest.json")):
+        yield path.parent.name, _read(path)
+
+
+def _without_threads(value: Any) -> Any:
+    """`value` without what each job is given of a machine."""
+    if not isinstance(value, dict):
+        return value
+    return {key: entry for key, entry in value.items() if key != "threads"}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def kept_runs() -> list[Path]:
+    """The folders of the kept runs that can be judged again."""
+    return sorted(file.parent for file in ROOT.glob(f"reports/*/*/{STUDY}"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the command line; keep a run, or check one. The exit status is 1 if a check fails."""
+    parser = argparse.ArgumentParser("sage-rlvr keep", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="?", help="results/{study}")
+    parser.add_argument("target", type=Path, nargs="?", help="reports/{question}/{study}")
+    parser.add_argument("--figure", action="append", default=[], help="a figure to keep as SVG")
+    parser.add_argument("--note", default="", help="what the numbers do not show")
+    parser.add_argument(
+        "--check", type=Path, nargs="*", help="kept runs to compute again from counts; none: all"
+    )
+    parser.add_argument("--redraw", type=Path, help="with --check: where to write what it shows")
+    parser.add_argument("--refresh", type=Path, help="a kept run to write anew from its counts")
+    given = parser.parse_args(arguments)
+    if given.refresh:
+        refresh(given.refresh)
+        return 0
+    if given.check is not None:
+        failed = False
+        for folder in given.check or kept_runs():
+            if given.redraw:
+                given.redraw.mkdir(parents=True, exist_ok=True)
+                print(", ".join(redraw(folder, given.redraw)))
+            faults = check(folder)
+            failed = failed or bool(faults)
+            said = "\n  ".join(faults) or "the kept numbers and verdicts follow from counts"
+            print(f"{folder}: {said}", flush=True)
+        return int(failed)
+    if not given.target:
+        parser.error("name the results and the folder to write, or --check FOLDER")
+    keep(given.results, given.target, given.figure, given.note)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

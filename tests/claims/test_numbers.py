@@ -1,0 +1,138 @@
+"""Numbers of texts are those of kept tables, which are computed by a machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from benchmarks import strata_figure
+from sage.claims.registration import read_entries, registration
+from sage.evaluation.pass_at_k import pass_at_k
+from workflow import kept_tables, numbers
+
+PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("reports/*/README.md"))]
+
+
+def words_of(page: Path) -> int:
+    return len(re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8")).split())
+
+
+@pytest.mark.lint
+def test_every_number_is_that_of_its_table() -> None:
+    assert [fault for file in numbers.texts() for fault in numbers.faults(file)] == []
+    filled = [file for file in numbers.texts() if "<!--n:" in file.read_text(encoding="utf-8")]
+    assert len(filled) >= 12
+
+
+def test_a_changed_digit_is_named_with_its_span_and_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kept.csv").write_text("claim,effect,low,high\na,-0.188,-0.232,-0.144\nb,1,0,2\n")
+    text = (
+        "Lost: <!--n:kept.csv,claim=a,points--><!--/n-->,\nor <!--n:kept.csv,claim=b,p--><!--/n-->"
+    )
+    monkeypatch.setattr(numbers, "ROOT", tmp_path)
+    numbers.table_of.cache_clear()
+    filled = numbers.filled(text.partition(",\n")[0])
+    assert re.sub("<.*?>", "", filled) == "Lost: \u221218.8 points (\u221223.2 to \u221214.4)"
+    assert numbers.filled(filled) == filled
+    (tmp_path / "README.md").write_text("One.\n" + filled.replace("18.8", "18.9"))
+    assert numbers.main(["--check"]) == 1
+    said = capsys.readouterr().out
+    assert "README.md, line 2: span `kept.csv,claim=a,points` says '\u221218.9 points" in said
+    assert "its table '\u221218.8 points (\u221223.2 to \u221214.4)'; run `make numbers`" in said
+    numbers.table_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("kept.csv,claim=c,points", "0 rows of kept.csv have claim=c, not one"),
+        ("kept.csv,claims=a,points", "kept.csv has no column 'claims', only claim, effect"),
+        ("kept.csv,claim=a,pints", "no form 'pints'; there are points"),
+        ("kept.csv,claim=a,percent:share", "KeyError: 'share'"),
+        ("lost.csv,claim=a,points", "FileNotFoundError"),
+    ],
+)
+def test_a_span_without_a_number_says_why(
+    query: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kept.csv").write_text("claim,effect,low,high\na,-0.188,-0.232,-0.144\n")
+    monkeypatch.setattr(numbers, "ROOT", tmp_path)
+    numbers.table_of.cache_clear()
+    with pytest.raises(ValueError, match=f"span `{re.escape(query)}`: .*{re.escape(fault)}"):
+        numbers.value(query)
+    numbers.table_of.cache_clear()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_result_is_typed_by_hand(page: Path) -> None:
+    """A signed number, an interval or a share with a decimal is a result."""
+    bare = numbers.SPAN.sub("", page.read_text(encoding="utf-8"))
+    bare = re.sub(r"^```.*?^```|`[^`]*`|\]\([^)]*\)", "", bare, flags=re.M | re.S)
+    assert re.findall(r"[+\u2212]\d+(?:\.\d+)?(?: points)?|\d+\.\d+ ?%|\d+ of \d+\b", bare) == []
+
+
+@pytest.mark.slow
+def test_derived_tables_follow_from_counts() -> None:
+    for path, table in kept_tables.tables().items():
+        kept, new = (pd.read_csv(path), table.reset_index(drop=True))
+        pd.testing.assert_frame_equal(kept, new, rtol=1e-4, check_dtype=False)
+
+
+def test_early_stopping_is_read_between_moments() -> None:
+    assert kept_tables.early_line([0.4, 0.2], [0.5, 0.6], 0.3) == pytest.approx(0.55)
+    assert kept_tables.early_line([0.2, 0.4], [0.6, 0.5], 0.9) == pytest.approx(0.5)
+
+
+def test_the_mean_over_problems_is_the_difference_from_the_early_stop() -> None:
+    rng = np.random.default_rng(0)
+    path, own, n, k = np.sort(rng.integers(0, 9, (3, 20)), axis=0), rng.integers(2, 7, 20), 8, 4
+    trained = np.arange(20) < 8
+    accuracy, coverage, beyond = kept_tables.beside_stops(own, path, n, k, trained)
+    coverages = pass_at_k(n, path, np.array([k]))[..., 0].mean(axis=1)
+    early = kept_tables.early_line(path[:, trained].mean(axis=1) / n, coverages, accuracy)
+    assert accuracy == pytest.approx(own[trained].mean() / n)
+    assert beyond.mean() == pytest.approx(coverage - early)
+
+
+REGISTERED = {"bases/bases", "long/long", "long/long_bases", "mini/mini", "rivals/rivals"}
+REGISTERED |= {
+    "pretrained/pretrained",
+    "pretrained/pretrained_plain",
+    "pretrained/pretrained_short",
+}
+REGISTERED |= {"sizes/sizes_large", "support/support", "support/support_bases"}
+"""Runs whose claims the pages call registered."""
+
+
+@pytest.mark.parametrize("run", sorted(REGISTERED))
+def test_claims_called_registered_were_so_before_training(run: str) -> None:
+    folder = ROOT / "reports" / run
+    with gzip.open(folder / "manifests.jsonl.gz", "rt", encoding="utf-8") as lines:
+        jobs = [json.loads(line) for line in lines]
+    entries = read_entries(folder / "registered.json")
+    known = registration(entries, (job["started"] for job in jobs if job["stage"] == "rl"))
+    claims = pd.read_csv(folder / "claims.csv").query("role == 'primary' and verdict != 'not run'")
+    assert len(claims)
+    for claim in claims.itertuples():
+        early, words = known.of_claim(claim.claim, claim.claim_sha256)
+        assert early, (claim.claim, words)
+
+
+def test_the_figure_is_that_of_the_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strata_figure, "FILE", tmp_path / "strata.svg")
+    strata_figure.main()
+    assert (tmp_path / "strata.svg").read_bytes() == (ROOT / "reports/strata.svg").read_bytes()
+
+
+def test_pages_can_be_read_in_minutes() -> None:
+    limits = {ROOT / "README.md": 800, ROOT / "reports/README.md": 1200}
+    assert [page for page in PAGES if words_of(page) > limits.get(page, 600)] == []

@@ -1,0 +1,125 @@
+"""A finished study's small files, kept in a folder that `snakemake compare` reads."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+from sage.tools.command import main as command
+from sage.tools.keep import check, keep, kept_runs, recomputed, redraw, refresh
+from sage.tools.kept_run import kept_file, read_kept
+
+pytestmark = [pytest.mark.timeout(4000)]
+
+
+def test_a_finished_study_is_kept_with_what_made_it(smoke: Path, tmp_path: Path) -> None:
+    keep(smoke, tmp_path, ["training"], "One run of each method.")
+    assert (tmp_path / "training.svg").read_bytes() == (
+        smoke / "report/figures/training.svg"
+    ).read_bytes()
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    links = re.findall(r'class="file" href="([^"]+)"', page)
+    assert {"table1.csv", "claims.csv", "training.svg"} <= set(links)
+    assert all((tmp_path / link).is_file() for link in links)
+    without = re.compile(r'<a class="file"[^>]*>|</a>')
+    whole_page = (smoke / "report/index.html").read_text(encoding="utf-8")
+    assert without.sub("", page) == without.sub("", whole_page)
+    lines = gzip.decompress((tmp_path / "manifests.jsonl.gz").read_bytes()).splitlines()
+    stages = [json.loads(line)["stage"] for line in lines]
+    assert stages.count("sample") == len(list(smoke.glob("samples/*/*/seed*/*.json"))) > 0
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["stages"]["rl"]["jobs"] == len(list(smoke.glob("models/*/*/seed*/manifest.json")))
+    assert run["hardware"]["cores"] >= 1
+    assert run["versions"]["torch"]
+    assert run["note"] == "One run of each method."
+    compared = pd.read_csv(tmp_path / "comparisons.csv.gz")
+    assert {"grpo"} <= {*compared["algorithm"]} | {*compared["other"]}
+    steps = pd.read_csv(tmp_path / "histories.csv.gz")
+    assert {"step", "reward", "algorithm", "seed"} <= {*steps}
+    kept, whole = (read_kept(kept_file(folder)) for folder in (tmp_path, smoke))
+    assert len(kept) == len(whole) > 0
+
+
+def test_verdicts_follow_from_the_kept_counts_alone(smoke: Path, tmp_path: Path) -> None:
+    keep(smoke, tmp_path, [], "")
+    assert check(tmp_path) == []
+    drawn = redraw(tmp_path, tmp_path / "again")
+    assert {"table1.csv", "figure3.svg"} <= {*drawn}
+    assert (tmp_path / "again/table1.csv").read_text() == (tmp_path / "table1.csv").read_text()
+    claims = recomputed(tmp_path)["claims"]
+    assert {"accuracy_and_coverage", "further_benchmark"} <= {*claims["claim"]}
+    assert claims["effect"].notna().any()
+    counts = pd.read_parquet(tmp_path / "counts.parquet")
+    assert {*counts.loc[counts["benchmark"] == "arithmetic", "worked"].isna()} == {False}
+    solved = counts["algorithm"] == "grpo"
+    counts.assign(correct=counts["correct"].mask(solved, counts["n_samples"])).to_parquet(
+        tmp_path / "counts.parquet"
+    )
+    faults = check(tmp_path)
+    assert any(fault.startswith("claims.csv: effect differs in ") for fault in faults)
+    assert any(fault.startswith("pass_at_k.csv: value differs in ") for fault in faults)
+
+
+BEFORE_COUNTS = {"first_world", "smollm"}
+"""Runs kept before their counts were."""
+
+
+def test_numbers_of_every_kept_run_follow_from_its_counts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folders = {path.parent.name for path in ROOT.glob("reports/*/*/run.json")}
+    assert folders - BEFORE_COUNTS == {folder.name for folder in kept_runs()}
+    assert command(["keep", "--check"]) == 0
+    assert capsys.readouterr().out.count("follow from counts") == len(folders - BEFORE_COUNTS)
+
+
+def test_a_kept_run_is_written_anew_from_its_counts(tmp_path: Path) -> None:
+    """Intervals by another rule are replaced, doses stay, and the page says it once."""
+    kept, folder = ROOT / "reports/dose/dose", tmp_path / "dose"
+    shutil.copytree(kept, folder)
+    names = ("comparisons.csv.gz", "pass_at_k.csv", "dose_plus.csv", "dose_minus_slopes.csv")
+    for name in names:
+        table = pd.read_csv(folder / name)
+        table.assign(low=table["low"] - 0.01).to_csv(folder / name, index=False)
+    assert check(folder)
+    refresh(folder)
+    refresh(folder)
+    assert check(folder) == []
+    for name in names:
+        pd.testing.assert_frame_equal(pd.read_csv(folder / name), pd.read_csv(kept / name))
+    assert (folder / "index.html").read_text().count("were computed again by later rules") == 1
+
+
+def test_numbers_of_claims_are_written_anew_and_their_words_stay(tmp_path: Path) -> None:
+    kept, folder = ROOT / "reports/sizes/sizes_rivals", tmp_path / "sizes_rivals"
+    shutil.copytree(kept, folder)
+    text = (kept / "claims.csv").read_text(encoding="utf-8")
+    low = str(pd.read_csv(kept / "claims.csv", dtype=str)["low"].dropna().iloc[0])
+    (folder / "claims.csv").write_text(text.replace(low, "0.5", 1), encoding="utf-8")
+    assert check(folder) == ["claims.csv: low differs in 1 of 4 rows"]
+    refresh(folder)
+    assert check(folder) == []
+    pd.testing.assert_frame_equal(
+        pd.read_csv(folder / "claims.csv"), pd.read_csv(kept / "claims.csv")
+    )
+
+
+def test_only_guides_that_are_compared_can_be_untested(tmp_path: Path) -> None:
+    """A pair that differs in the KL term as well tests more than the guide."""
+    folder = tmp_path / "sizes_rivals"
+    shutil.copytree(ROOT / "reports/sizes/sizes_rivals", folder)
+    claims = pd.read_csv(folder / "claims.csv")
+    claims.assign(verdict="untested at this dose").to_csv(folder / "claims.csv", index=False)
+    assert check(folder) == ["claims.csv: verdict differs in 4 of 4 rows"]
+
+
+def test_an_unfinished_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="not finished"):
+        keep(tmp_path / "results", tmp_path / "kept", [], "")
