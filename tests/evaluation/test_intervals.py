@@ -192,6 +192,20 @@ def test_no_arm_of_a_difference_is_shorter_than_students() -> None:
     assert high == pytest.approx(bootstrap[1])
 
 
+def test_no_end_jumps_where_few_problems_carry_a_difference() -> None:
+    """Of 60 problems m differ by 0.3 and one by 0.3 t: (m + t^2)^2 / (m + t^4) carry, 3 to 5."""
+    values = np.zeros((1, 60, 101))
+    for column, size in enumerate(np.linspace(3.0, 5.0, 101)):
+        whole = int(min(size, 4.0))
+        values[0, :whole, column] = 0.3
+        values[0, whole, column] = 0.3 * np.sqrt(size - whole)
+    low, high = interval_of_difference(values, draws=10_000)
+    widths = high - low
+    assert widths[0] == pytest.approx(0.125, abs=0.003)  # Gaffke's
+    assert widths[-1] == pytest.approx(0.052, abs=0.003)  # the bootstrap's
+    assert np.abs(np.diff(widths)).max() < 0.006  # 0.075 at once, were there a step
+
+
 @pytest.mark.parametrize("zeros", [0, 1, 3])
 def test_the_interval_of_a_difference_does_not_depend_on_its_sign(zeros: int) -> None:
     values = np.ones((3, 40, 1))
