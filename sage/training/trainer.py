@@ -260,7 +260,8 @@ class SageTrainer(GRPOTrainer):
                 numbers = strategies_of(inputs, completions)
                 call.strategies = torch.tensor(numbers, device=rewards.device)
             call.correct = rewards[:, 0]
-            call.rewards = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
+            total = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
+            call.rewards = total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
         return rewards
 
     # 3. A micro-batch

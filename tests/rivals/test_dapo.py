@@ -24,10 +24,10 @@ def test_a_group_of_wrong_completions_is_not_kept_for_its_length_penalty() -> No
     assert Mixed().keep(correct, rewards).tolist() == [False, True, False, False]
 
 
-class Dropping(Mixed):
-    """A filter that takes the loss from groups that it does not keep."""
+class Filling(Mixed):
+    """A filter that leaves the loss to groups that it does not keep."""
 
-    drops = True
+    drops = False
 
 
 def test_dynamic_sampling_puts_kept_groups_first() -> None:
@@ -40,8 +40,8 @@ def test_dynamic_sampling_puts_kept_groups_first() -> None:
     assert planner.further(second) is not None
     assert planner.further(replace(second, draws=3)) is None
     assert planner.chosen(second).prompts.tolist() == [1, 3, 0]
-    assert planner.chosen(second).loss is None
-    dropping = DynamicSampling(Dropping(), max_refills=0)
+    assert DynamicSampling(Filling(), max_refills=2).chosen(second).loss is None
+    dropping = DynamicSampling(Mixed(), max_refills=0)
     assert dropping.further(first) is None
     loss = dropping.chosen(first).loss
     assert loss is not None
