@@ -27,7 +27,10 @@ outlives them.
 In several processes each holds a slice of the completions of a generation. What is done does not
 depend on how many there are: noise is named by a completion's place in the whole generation, a
 planner sees the groups of all processes, and means over the tokens of a micro-batch are taken over
-all processes that share it.
+all processes that share it. Three things do differ: of a generation that serves several steps, TRL
+deals each process its own completions out to these steps; loss bnpo and rules that rank the tokens
+of a micro-batch (SCOPE, STEER) depend on what is in one; and TRL's own generation, without
+`make_drawer`, draws in each process from a generator of its own.
 """
 
 from __future__ import annotations
