@@ -1,11 +1,11 @@
 """Advantages of the rollouts of a group, from their rewards.
 
 Each is a class that holds its settings and maps rewards `[N, G]` of N prompts to advantages
-`[N, G]`. Where prompts have unequal numbers of rollouts, NaN stands for those that are missing, and
-their advantage is 0. The first two are what TRL computes in training, which the tests hold against
-them; the rest is what advantages of other papers (`sage.rivals`) are made of. One with `binary`
-takes rewards of 0 or 1 alone, for the reason it says. Torch is not imported here: a study is read
-without it.
+`[N, G]`. NaN stands for rollouts that are missing, where prompts have unequal numbers of them, and
+for those that no reward function scored: they are out of the group, and their advantage is 0. The
+first two are what TRL computes in training, which the tests hold against them; the rest is what
+advantages of other papers (`sage.rivals`) are made of. One with `binary` takes rewards of 0 or 1
+alone, for the reason it says. Torch is not imported here: a study is read without it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class OfSets:
 def pass_at_k(rewards: torch.Tensor, k: int) -> torch.Tensor:
     """Unbiased pass@k of each prompt from rewards of 0 or 1, `[N, G]` to `[N]` (arXiv 2107.03374).
 
-    Raises ValueError if a prompt has fewer than k rollouts.
+    NaN for a prompt with fewer than k rollouts that are scored; ValueError if none can have so
+    many.
     """
     count, right = right_counts(rewards, k)
     return 1.0 - chance_of_none(count, right, k)[:, 0]
@@ -75,19 +76,22 @@ def too_few(k: int, rl: Any) -> Iterator[str]:
 
 
 def right_counts(rewards: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rollouts and right rollouts of each prompt, `[N, 1]`; ValueError if any has fewer than k."""
+    """Scored and right rollouts of each prompt, `[N, 1]`; ValueError for groups of fewer than k."""
+    if rewards.shape[1] < k:
+        raise ValueError(f"a prompt has {rewards.shape[1]} rollouts, fewer than k = {k}")
     count = rewards.isfinite().sum(dim=1, keepdim=True).double()
-    if bool((count < k).any()):
-        raise ValueError(f"a prompt has {int(count.min())} rollouts, fewer than k = {k}")
     return count, rewards.double().nansum(dim=1, keepdim=True)
 
 
 def chance_of_none(count: torch.Tensor, right: torch.Tensor, k: int) -> torch.Tensor:
-    """C(count - right, k) / C(count, k): k of `count` drawn without replacement, none right."""
+    """C(count - right, k) / C(count, k): k of `count` drawn without replacement, none right.
+
+    NaN where `count` is below k.
+    """
     chance = count.new_ones(count.shape)
     for drawn in range(k):
         chance = chance * (count - right - drawn).clamp(min=0.0) / (count - drawn)
-    return chance
+    return chance.masked_fill(count < k, float("nan"))
 
 
 def check_rewards(rewards: torch.Tensor, binary: bool = False) -> None:

@@ -32,7 +32,8 @@ class TokenSignals:
     process, `[B, ...]`, into those of the whole micro-batch, `[M, ...]`. `hidden_states` are the
     last layer's, `[B, T, D]`, for a rule that says `hidden_states = True`; `strategies` `[B]` are
     equal for completions that solve a problem in the same way, for one that says `strategies =
-    True`. `training` is False in evaluation, when a rule must not learn.
+    True`. NaN among `rewards` stands for a completion that is not scored, whose advantage is 0.
+    `training` is False in evaluation, when a rule must not learn.
     """
 
     log_probs: torch.Tensor

@@ -76,7 +76,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Moment:
-    """When a guide is asked: optimizer step `step` of `total_steps`, and its own noise."""
+    """When a guide is asked: optimizer step, or loss call, `step` of `total_steps`; its noise."""
 
     step: int
     total_steps: int
@@ -108,8 +108,9 @@ def cosine(moment: Moment, high: float, low: float, periods: int = 8, decay: flo
     """A cosine from `high` down to `low`, restarted `periods` times over training.
 
     In a period of P = total / periods steps, v(t) = low + (high - low)(1 + cos(pi t / P)) / 2;
-    `high` shrinks by `decay` at each restart, but not below `low`. Behind the last period, which a
-    schedule of loss calls reaches (fidelity `released`), it stays where that ends.
+    `high` shrinks by `decay` at each restart, but not below `low`. In a schedule of loss calls
+    (fidelity `released`) steps and total are loss calls. Behind the last period, where a run is
+    prolonged, it stays where that ends.
     """
     length = max(moment.total_steps, 1) / periods
     period = min(int(moment.step / length), periods - 1)

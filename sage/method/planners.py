@@ -22,10 +22,10 @@ class Drawn:
 
     `[N, M]`, completions in the order drawn: `present`, whether there is one; `correct`, the first
     reward function's value, and `rewards`, all of them weighted and added up, both NaN where there
-    is none; `guided`, whether it was drawn under the prompt with guidance. `prompts` is how many
-    prompts a generation takes, `rollouts` how many completions each had at first (G), `draws` how
-    many draws there were, the first one included. `problems` names the problem of each prompt, the
-    same whenever it is drawn.
+    is none and where it is not scored; `guided`, whether it was drawn under the prompt with
+    guidance. `prompts` is how many prompts a generation takes, `rollouts` how many completions each
+    had at first (G), `draws` how many draws there were, the first one included. `problems` names
+    the problem of each prompt, the same whenever it is drawn.
     """
 
     present: torch.Tensor

@@ -41,7 +41,8 @@ class BetaNormalised:
         if rewards.shape[0] < 2:
             raise ValueError("BNPO's Beta distribution needs at least two prompts a step")
         rates = rewards.double().nanmean(dim=1)
-        mean, variance = rates.mean(), rates.var()
+        scored = rates[~rates.isnan()]  # prompts without a scored rollout have no rate
+        mean, variance = scored.mean(), scored.var()
         common = mean * (1 - mean) / variance.clamp(min=1e-12) - 1
         alpha = (1 + mean * common / 3).clamp(min=1.0)
         beta = (1 + (1 - mean) * common / 3).clamp(min=1.0)

@@ -4,8 +4,8 @@
     penalty = 0 up to `margin_tokens` before the length limit, then linear down to -1 at the limit
 
 Whether a group is kept depends on correctness alone: a penalty does not make a group of wrong
-completions worth training on. The rest of DAPO are settings of a method: `loss: dapo`,
-`clip_high: 0.28`, `mask_truncated`.
+completions worth training on, and what is neither kept nor replaced has no loss. The rest of DAPO
+are settings of a method: `loss: dapo`, `clip_high: 0.28`, `mask_truncated`.
 
 Its authors draw until a batch is full. Here `max_refills` bounds it
 (`sage.method.planners.DynamicSampling`).
@@ -31,10 +31,11 @@ class Mixed:
     """Groups with both correct and wrong completions are kept."""
 
     kind: ClassVar[str] = "mixed"
+    drops: ClassVar[bool] = True
 
     def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
         """Which groups to keep, `[N, G]` to bool `[N]`; `rewards` are all rewards, added up."""
-        return (correct.amax(dim=1) > 0) & (correct.amin(dim=1) < 1)
+        return (correct > 0).any(dim=1) & (correct < 1).any(dim=1)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ gets as many more as bring its sum of absolute centred advantages to that of p =
     more = ceil((2 (1 - p) 0.5 G - G S) / S)   `hardness`
 
 Groups that are then all right or all wrong are dropped; if all are, the first G rollouts of each
-are kept. So advantages must be 0 where all rollouts of a prompt are right, or all wrong.
+are kept. G counts rollouts that are scored. So advantages must be 0 where all rollouts of a prompt
+are right, or all wrong.
 
 Its authors take batches of 3,072 completions and two epochs, and up to 64 rollouts with `hardness`.
 Here it is up to 32 and the batch of the study: compare at equal tokens.
@@ -63,13 +64,13 @@ class Dars:
         """Once: further completions of hard prompts."""
         if drawn.draws > 1:
             return None
-        right = (drawn.correct > 0).sum(dim=1)
-        return Draw(more=extra_rollouts(right, drawn.rollouts, self.cap, self.weighting))
+        right, scored = (drawn.correct > 0).sum(dim=1), (~drawn.correct.isnan()).sum(dim=1)
+        room = max(self.cap - drawn.rollouts, 0)
+        return Draw(more=extra_rollouts(right, scored, room, self.weighting))
 
     def chosen(self, drawn: Drawn) -> Chosen:
         """Prompts with right and wrong completions."""
-        right = ((drawn.correct > 0) & drawn.present).sum(dim=1)
-        mixed = (right > 0) & (right < drawn.present.sum(dim=1))
+        mixed = (drawn.correct > 0).any(dim=1) & (drawn.correct <= 0).any(dim=1)
         if bool(mixed.any()):
             return Chosen(mixed.nonzero()[:, 0], drawn.present)
         rows = drawn.present.clone()
@@ -78,17 +79,18 @@ class Dars:
 
 
 def extra_rollouts(
-    right: torch.Tensor, rollouts: int, cap: int, weighting: Literal["equal", "hardness"]
+    right: torch.Tensor, scored: torch.Tensor, room: int, weighting: Literal["equal", "hardness"]
 ) -> torch.Tensor:
-    """How many more rollouts DARS draws of prompts with `right` of G `rollouts` right, `[N]`.
+    """How many more rollouts DARS draws of prompts with `right` of G `scored` ones right, `[N]`.
 
-    In whole numbers: with h = 2 p G the formulas above are G^3 / (h (2 G - h)) - G and
-    G^2 / h - G. None from p = 0.5 on.
+    At most `room`. In whole numbers: with h = 2 p G the formulas above are G^3 / (h (2 G - h)) - G
+    and G^2 / h - G. None from p = 0.5 on.
     """
-    size, half = rollouts, (2 * right).clamp(min=1, max=rollouts)
+    size = scored.clamp(min=1)
+    half = (2 * right).clamp(min=1).minimum(size)
     if weighting == "equal":
         above, below = size**3, half * (2 * size - half)
     else:
         above, below = size**2, half
     more = -(-above // below) - size
-    return (more * (2 * right < size)).clamp(min=0, max=max(cap - size, 0))
+    return (more * (2 * right < size)).clamp(min=0, max=room)

@@ -36,10 +36,13 @@ class GuidedRetry:
             yield "weights completions by their probability ratio, which clip_high must bound"
 
     def further(self, drawn: Drawn) -> Draw | None:
-        """Once: as many completions again, under guidance, of prompts that failed."""
+        """Once: as many completions again, under guidance, of prompts that failed.
+
+        Completions that are not scored neither fail nor succeed.
+        """
         if drawn.draws > 1:
             return None
-        failed = (drawn.correct > 0).sum(dim=1) == 0
+        failed = ~(drawn.correct > 0).any(dim=1) & (drawn.correct <= 0).any(dim=1)
         return Draw(more=failed.long() * drawn.rollouts, guided=True)
 
     def chosen(self, drawn: Drawn) -> Chosen:

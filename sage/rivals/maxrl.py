@@ -42,7 +42,7 @@ class MaxRl:
         yield from too_few(self.order or 1, rl)
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
-        """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or fewer than order."""
+        """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or G below order."""
         check_rewards(rewards, binary=True)
         count, right = right_counts(rewards, self.order or 1)
         if self.order is None:

@@ -6,7 +6,7 @@
 
 The advantages are minus its derivative in each completion's log-probability, divided by the
 probability ratio, which the loss of a policy gradient brings in. Completions without a token under
-the loss (`mask_truncated`) are left out.
+the loss (`mask_truncated`) or a reward are left out.
 
 Its authors take 4 steps a generation. Here it is 1, at which the ratio is 1, every psi is 0 and
 PACS is a class-balanced REINFORCE; set `rl: {steps_per_generation: 4}` to exercise it.
@@ -63,7 +63,8 @@ class Pacs:
         together = equal_rows(groups, groups)
         if bool((together.sum(dim=1) != everyone(signals.group_sizes)).any()):
             raise ValueError("PACS needs whole groups in a micro-batch")
-        together *= everyone(signals.mask.sum(dim=1) > 0)[None, :]
+        scored = ~rewards.isnan()
+        together *= (everyone(signals.mask.sum(dim=1) > 0) & scored)[None, :]
         sizes = together.sum(dim=1)
         rest = (sizes - 1).clamp(min=1.0)
         others = (together @ all_scores - all_scores) / rest
@@ -74,5 +75,5 @@ class Pacs:
         slope = weight * ((all_scores - others).sigmoid() - right)
         pull = slope - (together @ slope - slope) / rest
         place = (signals.rows[:, None] == everyone(signals.rows)[None, :]).int().argmax(dim=1)
-        own = -self.beta * pull[place]
+        own = -self.beta * (pull * scored)[place]
         return (own[:, None] / log_ratios.double().exp()).to(signals.advantages.dtype)

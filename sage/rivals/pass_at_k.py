@@ -6,7 +6,8 @@ With w wrong ones among the G rollouts of a prompt, the chance R that a set of k
     A = (1 - R) / s                                       for a right rollout
     A = (1 - R - C(w - 1, k - 1) / C(G - 1, k - 1)) / s   for a wrong one
 
-and 0 for all where s is 0. With k = 1 this is GRPO's with the biased standard deviation.
+and 0 for all where s is 0, and in a group of which fewer than k rollouts are scored. With k = 1
+this is GRPO's with the biased standard deviation.
 
 Its authors take k = 4 and no KL term, as here.
 """
@@ -27,7 +28,7 @@ class PassAtK(OfSets):
     """Sets of k rollouts are rewarded for a right one among them."""
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
-        """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or fewer than k."""
+        """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or G below k."""
         check_rewards(rewards, binary=True)
         count, right = right_counts(rewards, self.k)
         failure = chance_of_none(count, right, self.k)

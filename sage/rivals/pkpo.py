@@ -6,8 +6,8 @@ right ones among the G rollouts of a prompt:
     A = k C(G - c, k - 1) / C(G - 1, k - 1)   for a right rollout
     A = 0                                     for a wrong one
 
-With k = 1 this is the reward itself. k must be below G: at k = G a group has a gradient only if
-exactly one of its rollouts is right.
+A group of which fewer than k rollouts are scored has 0. With k = 1 this is the reward itself. k
+must be below G: at k = G a group has a gradient only if exactly one of its rollouts is right.
 
 Its authors sum gradients over rollouts. Here A is G times theirs, for the loss takes a mean; the
 scale is the learning rate's.
@@ -38,7 +38,7 @@ class Pkpo(OfSets):
             )
 
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
-        """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or fewer than k."""
+        """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1, or G below k."""
         check_rewards(rewards, binary=True)
         count, right = right_counts(rewards, self.k)
         # k - 1 others drawn from the G - 1 others, all wrong: C(G - c, k - 1) / C(G - 1, k - 1).

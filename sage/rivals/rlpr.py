@@ -66,14 +66,15 @@ class Spread:
     _now: float = field(init=False, default=math.nan, repr=False, compare=False)
 
     def keep(self, correct: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
-        """Which groups to keep, `[N, G]` to bool `[N]`; NaN stands for a rollout that is missing.
+        """Which groups to keep, `[N, G]` to bool `[N]`; NaN stands for a rollout that is missing
+        or not scored.
 
         Asked again in the same step it says the same. The groups of the last call count.
         """
         count = rewards.isfinite().sum(dim=1)
         squares = (rewards - rewards.nanmean(dim=1, keepdim=True)).square().nansum(dim=1)
         deviations = (squares / (count - 1).clamp(min=1)).sqrt()
-        self._now = float(deviations.mean())
+        self._now = float(deviations[count > 1].mean())  # one rollout alone does not differ
         return deviations >= (0.0 if math.isnan(self._mean) else self.share * self._mean)
 
     def end_step(self, total: Callable[[torch.Tensor], torch.Tensor]) -> None:

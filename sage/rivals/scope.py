@@ -8,7 +8,7 @@ never among them. With `score: entropy`, which the paper has as an ablation, tok
 the policy's entropy; with that and share 1 this is the estimator `of`.
 
 Its authors add the KL on 5 % of the tokens to GRPO. Here it is the same share of each micro-batch,
-with the study's coefficient.
+with the study's coefficient: runs that split a step into other micro-batches choose other tokens.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
                exp(ln(lowest) change_t / max(most, 0.02)), exponential
     A_t      = A weight_t
 
-The range of the changes is that of the tokens of a micro-batch.
+The range of the changes is that of the tokens of a micro-batch whose completions are scored.
 
 Its authors take 16 steps a generation, clip 0.2 / 0.28 and exponential weights from 1 to 0.8
 (`form: exponential`). Here it is 1 step, clip 0.2 and linear weights from 1.2 to 0.8, which their
@@ -56,7 +56,7 @@ class Steer:
             * (1.0 - policy)
             * (signals.log_probs + signals.entropies)
         ).abs()
-        inside = signals.mask.bool()
+        inside = signals.mask.bool() & ~signals.rewards.isnan()[:, None]
         most = signals.everyone(change.masked_fill(~inside, 0.0).amax().view(1)).amax()
         least = signals.everyone(change.masked_fill(~inside, float("inf")).amin().view(1)).amin()
         if self.form == "linear":

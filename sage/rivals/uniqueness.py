@@ -3,8 +3,8 @@
     A_i = A / f^alpha,   f completions of the prompt follow the strategy of completion i
 
 Working that follows no known strategy is one more strategy. With alpha 0 the advantages stay as
-they are. Completions without a token under the loss (`mask_truncated`) are neither weighted nor
-counted.
+they are. Completions without a token under the loss (`mask_truncated`) or a reward are neither
+weighted nor counted.
 
 Its authors have a language model cluster all rollouts of a prompt, and alpha from 0 to 1. Here the
 checker of the working tells strategies apart, for problems whose strategies it knows
@@ -49,7 +49,7 @@ class Uniqueness:
         if signals.strategies is None:
             raise ValueError("uniqueness needs the strategy of each completion")
         weighted = (signals.rewards > 0) | (not self.right_only)
-        weighted &= signals.mask.sum(dim=1) > 0
+        weighted &= (signals.mask.sum(dim=1) > 0) & ~signals.rewards.isnan()
         everyone = signals.everyone
         alike = equal_rows(signals.groups, everyone(signals.groups)) * equal_rows(
             signals.strategies, everyone(signals.strategies)

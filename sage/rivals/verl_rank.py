@@ -58,11 +58,11 @@ class VerlRank:
     _sums: torch.Tensor | None = field(init=False, default=None, repr=False, compare=False)
 
     def conflicts_with_run(self, rl: Any) -> Iterator[str]:
-        if rl.sampling.max_tokens <= 2 * self.every:
+        if rl.sampling.max_tokens <= 2 * self.every + 1:
             yield (
                 f"measures the rank every {self.every} tokens and needs three measurements of a "
                 "completion for its acceleration, but rl.sampling.max_tokens is "
-                f"{rl.sampling.max_tokens}; set every below {-(-rl.sampling.max_tokens // 2)}"
+                f"{rl.sampling.max_tokens}; set every below {rl.sampling.max_tokens // 2}"
             )
 
     def token_advantages(self, signals: TokenSignals) -> torch.Tensor:
@@ -136,7 +136,8 @@ def rank_measures(states: torch.Tensor, mask: torch.Tensor, every: int) -> torch
     """ER, ERV and ERA of each completion, `[B, 3]`, float64; NaN where it is too short for one.
 
     m_1, m_2, ... are effective ranks of the first `every`, 2 `every`, ... tokens, the last of the
-    whole completion. ER is the last. v_j = m_j - mean of m_1 .. m_(j-1); ERV is the mean of the
+    whole completion, unless it has a single token more than the one before, as in the release. ER
+    is that of the whole completion. v_j = m_j - mean of m_1 .. m_(j-1); ERV is the mean of the
     v_j, and ERA that of v_(j+1) - v_j. `states` `[B, T, D]`, `mask` `[B, T]`, 1 on the first
     tokens of each completion.
     """
@@ -150,8 +151,10 @@ def rank_measures(states: torch.Tensor, mask: torch.Tensor, every: int) -> torch
         rows = (lengths > place * every).nonzero()[:, 0]
         if len(rows):
             ranks[rows, place] = effective_rank(states[rows, :end], mask[rows, :end])
+    last = ((lengths - 1) // every).clamp(min=0)[:, None]
+    whole = ranks.gather(1, last)[:, 0]
+    single = (lengths[:, None] - last * every == 1) & (last > 0)  # a last window of one token
+    ranks = ranks.scatter(1, last, ranks.gather(1, last).masked_fill(single, torch.nan))
     count = torch.arange(1, columns + 1, device=ranks.device)
     speeds = ranks[:, 1:] - (ranks.cumsum(dim=1) / count)[:, :-1]
-    last = ((lengths - 1) // every).clamp(min=0)
-    whole = ranks.gather(1, last[:, None])[:, 0]
     return torch.stack([whole, speeds.nanmean(1), speeds.diff(dim=1).nanmean(1)], dim=1)

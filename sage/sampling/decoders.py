@@ -58,23 +58,53 @@ def padded(prompts: Prompts, device: torch.device) -> tuple[torch.Tensor, torch.
     return torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
 
 
-def _rope_changes_behind(config: Any) -> int | None:
-    """The length behind which longrope takes other factors, for all positions; None without it."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") != "longrope":
-        return None
-    limit = rope.get("original_max_position_embeddings")
-    return int(limit or config.original_max_position_embeddings)
+# Recurrent models whose states pass over padding and follow the cache that is handed in.
+_RECURRENT = {
+    *("bamba", "falcon_h1", "granitemoehybrid", "jamba", "olmo_hybrid", "qwen3_5_text"),
+    "qwen3_next",
+}
+
+
+def is_decodable(model: Any) -> bool:
+    """Whether ModuleDecoder computes what `model` does: of recurrent models those known here.
+
+    Others keep states in a cache of their own, which does not follow rows that branch or move.
+    """
+    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if not getattr(plain, "_supports_default_dynamic_cache", lambda: True)():
+        return False
+    return not getattr(plain, "_is_stateful", False) or plain.config.model_type in _RECURRENT
+
+
+def _rope_changes_behind(config: Any) -> tuple[int, str] | None:
+    """The length behind which all positions turn otherwise, and the kind of RoPE; None without."""
+    ropes = getattr(config.get_text_config(), "rope_parameters", None) or {}
+    for rope in (ropes, *(each for each in ropes.values() if isinstance(each, dict))):
+        if (kind := rope.get("rope_type")) in ("longrope", "dynamic"):
+            limit = rope.get("original_max_position_embeddings") or getattr(
+                config, "original_max_position_embeddings", config.max_position_embeddings
+            )
+            return int(limit), kind
+    return None
 
 
 class ModuleDecoder:
-    """A model of transformers, run as it is; `around` surrounds every forward pass."""
+    """A model of transformers, run as it is; `around` surrounds every forward pass.
+
+    Raises ValueError for a recurrent model that is not `is_decodable`.
+    """
 
     records = False
 
     def __init__(
         self, model: Any, around: Callable[[], AbstractContextManager[Any]] = nullcontext
     ) -> None:
+        if not is_decodable(model):
+            raise ValueError(
+                f"{type(model).__name__} keeps states of its own between tokens, which these rows "
+                "do not follow; have TRL draw its rollouts (without make_drawer), or choose a "
+                "model with attention alone"
+            )
         self._model, self._around = model, around
         self.config = model.config
         self.device: torch.device = model.device
@@ -84,11 +114,12 @@ class ModuleDecoder:
         """Rows of the prompts; see `Decoder`."""
         ids, lengths = padded(prompts, self.device)
         width = ids.shape[1]
-        limit = _rope_changes_behind(self.config)
-        if limit is not None and width + room > limit:
+        change = _rope_changes_behind(self.config)
+        if change is not None and width + room > change[0]:
             raise ValueError(
-                f"this model turns positions in another way in texts of more than {limit} tokens "
-                f"(longrope), which a cache of keys cannot follow; prompts of up to {width} tokens "
+                "this model turns positions in another way in texts of more than "
+                f"{change[0]} tokens ({change[1]} RoPE), which a cache of keys cannot follow; "
+                f"prompts of up to {width} tokens "
                 f"and {room} of a completion are more: lower sampling.max_tokens"
             )
         mask = (torch.arange(width, device=self.device) >= width - lengths[:, None]).long()

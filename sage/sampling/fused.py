@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from peft import PeftType
 from torch.distributed.tensor import DTensor
+from torch.nn import Embedding
 from torch.nn import functional as F
 
 from sage.sampling.decoders import Decoding, Prompts, padded
+from sage.sampling.folding import products
 from sage.sampling.fused_rows import Attend, FusedRows
 
 _ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM"}
@@ -29,14 +31,15 @@ _STATIC_ROTATIONS = {"default", "linear", "llama3", "yarn"}
 def is_fusible(model: Any) -> bool:
     """Whether `model`, with or without an adapter, is one that FusedDecoder computes exactly.
 
-    Of adapters it knows two matrices beside a projection, and no more: not DoRA's magnitudes, not
-    biases, embeddings or whole modules of the adapter's own, and no other kind than LoRA.
+    Of adapters it knows two matrices beside a projection (`sage.sampling.folding`), and no more: no
+    embeddings or whole modules of the adapter's own, and no other kind than LoRA. Weights are as
+    they are loaded, not quantised.
     """
     plain = _without_adapter(model)
     config, adapters = plain.config, getattr(model, "peft_config", {})
     return (
         all(one.peft_type == PeftType.LORA for one in adapters.values())
-        and all(_is_plain(name, module) for name, module in plain.named_modules())
+        and all(_is_read(name, module) for name, module in plain.named_modules())
         and any(kind.__name__ in _ARCHITECTURES for kind in type(plain).__mro__)
         and config.model_type in _MODEL_TYPES
         and config.hidden_act == "silu"
@@ -46,14 +49,12 @@ def is_fusible(model: Any) -> bool:
     )
 
 
-def _is_plain(name: str, module: Any) -> bool:
-    """Whether an adapter changes nothing in the module that FusedDecoder does not read."""
-    if hasattr(module, "original_module"):  # peft put another in its place
-        return False
-    if not hasattr(module, "lora_A"):
-        return True
-    biases = any(getattr(module, "lora_bias", {}).values())
-    return name.endswith(_PROJECTIONS) and not module.lora_variant and not biases
+def _is_read(name: str, module: Any) -> bool:
+    """Whether FusedDecoder reads all that the module computes."""
+    if name.endswith((*_PROJECTIONS, "lm_head")):
+        return products(module) is not None and not (name == "lm_head" and products(module))
+    adapted = hasattr(module, "lora_A") or hasattr(module, "original_module")
+    return not adapted and not (name.endswith("embed_tokens") and type(module) is not Embedding)
 
 
 def _without_adapter(model: Any) -> Any:
@@ -71,7 +72,7 @@ class FusedDecoder:
         if not is_fusible(model):
             raise ValueError(
                 f"{type(model).__name__}: not an architecture that is known here, or its adapter "
-                "is not plain LoRA"
+                "is not plain LoRA, or weights are quantised"
             )
         self._model = _without_adapter(model)
         config = self._model.config
@@ -128,20 +129,22 @@ class FusedDecoder:
             target = torch.empty(shape, dtype=self.dtype, device=self.device)
         for part, module, base in zip(target.split(widths), modules, bases, strict=True):
             part.copy_(self._taken(base.weight))
-            for adapter in getattr(module, "active_adapters", ()):
-                if not module.disable_adapters and adapter in module.lora_A:
-                    part += self._delta(module, adapter)
+            added = products(module)
+            if added is None:
+                raise ValueError(
+                    f"{type(module).__name__}: since the decoder was made, its adapter has become "
+                    "more than plain LoRA"
+                )
+            for up, down, scale in added:
+                part += self._delta(up, down, scale)
             if consume:
                 base.weight = None
         return target
 
-    def _delta(self, module: Any, adapter: str) -> torch.Tensor:
-        """What the adapter adds to the weight of `module`, computed in float32."""
-        down, up = (
-            (w.full_tensor() if isinstance(w, DTensor) else w).float()
-            for w in (module.lora_A[adapter].weight, module.lora_B[adapter].weight)
-        )
-        return (module.scaling[adapter] * (up @ down)).to(self.dtype)
+    def _delta(self, up: torch.Tensor, down: torch.Tensor, scale: float) -> torch.Tensor:
+        """What an adapter adds to a weight, computed in float32."""
+        wide = ((w.full_tensor() if isinstance(w, DTensor) else w).float() for w in (up, down))
+        return (scale * torch.matmul(*wide)).to(self.dtype)
 
     def _biases(self, modules: tuple[Any, ...]) -> torch.Tensor | None:
         biases = [getattr(module, "base_layer", module).bias for module in modules]

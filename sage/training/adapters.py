@@ -8,6 +8,7 @@ import torch
 from peft import LoraConfig
 from peft.tuners.lora import Linear
 
+from sage.sampling.folding import products
 from sage.study import LoRA
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -34,17 +35,16 @@ class FoldedLinear(Linear):
         return torch.nn.functional.linear(x, weight, layer.bias)
 
     def _folded(self) -> torch.Tensor | None:
-        """The weights with those of the one adapter; None if not small, or if that is not all."""
-        layer: Any = self.base_layer
-        names: list[str] = self.active_adapters
-        name = names[0] if len(names) == 1 and names[0] in self.lora_A else None
-        if name is None or self.merged or self.disable_adapters:
+        """The weights with those of the one adapter; None if not small, or if that is not all.
+
+        `sage.sampling.folding` says when it is.
+        """
+        weight: Any = self.base_layer.weight
+        added = products(self) if weight.numel() <= SMALL else None
+        if added is None or len(added) != 1 or weight.dtype != added[0][0].dtype:
             return None
-        up: Any = self.lora_B[name]
-        down: Any = self.lora_A[name]
-        if layer.weight.numel() > SMALL or layer.weight.dtype != up.weight.dtype:
-            return None
-        return torch.addmm(layer.weight, up.weight, down.weight, alpha=self.scaling[name])
+        up, down, scale = added[0]
+        return torch.addmm(weight, up, down, alpha=scale)
 
 
 def lora_config(lora: LoRA) -> LoraConfig:

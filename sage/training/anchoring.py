@@ -196,6 +196,7 @@ class Guidance:
             before = self._tally.calls(call.moment) if call.training else 0
             place = accelerator.process_index // self._shares.sharing
             step = step * parts + before * min(accelerator.num_processes, parts) + place
+            total_steps *= parts
         moment = Moment(step, total_steps, noise)
         call.log_factors = guide_log_factors(guide, signals, moment, *shaping.clamp)
         inputs[REFERENCE] = shaped_anchor(inputs[REFERENCE], call.log_factors)

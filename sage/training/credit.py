@@ -42,8 +42,6 @@ def check_credit(
 
     `tools` says whether the policy calls any; `args` are TRL's settings.
     """
-    if args.use_liger_kernel:
-        raise ValueError("liger's kernels take no advantages of tokens; switch them off")
     if (reason := getattr(rule, "single_turn", None)) and tools:
         raise ValueError(f"the credit rule {type(rule).__name__} {reason}")
     whole = getattr(rule, "whole_groups", False)

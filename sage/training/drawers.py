@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sage.sampling.decoders import ModuleDecoder
+from sage.sampling.decoders import ModuleDecoder, is_decodable
 from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.interface import Completion, Request
 from sage.sampling.memory import cache_bytes, vllm_share
@@ -41,8 +41,9 @@ def drawer_for(
 ) -> MakeDrawer | None:
     """What makes the drawer of a run; None where TRL generates itself.
 
-    That is vLLM under full fine-tuning, which needs the weights and not an adapter, and, where
-    processes hold parts of the weights (`sharded`), an architecture that cannot be fused.
+    That is vLLM under full fine-tuning, which needs the weights and not an adapter, a recurrent
+    model whose states only its own generation keeps, and, where processes hold parts of the weights
+    (`sharded`), an architecture that cannot be fused.
     `longest_prompt` (tokens) bounds the memory of vLLM.
     """
     if settings.engine == "vllm":
@@ -51,7 +52,7 @@ def drawer_for(
         length = longest_prompt and longest_prompt + settings.sampling.max_tokens
         return vllm_rollouts(parent, length, settings.vllm_memory, settings.vllm_sleep)
     fusible = is_fusible(policy)
-    if sharded and not fusible:
+    if not fusible and (sharded or not is_decodable(policy)):
         return None
     return transformers_rollouts(copy_dtype(settings, fusible, sharded))
 

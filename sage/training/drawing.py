@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -84,6 +85,7 @@ class NamedDraws:
         self.drawer: Drawer | None = None
         self._make, self._seed, self._padding = make, seed, padding
         self._last: tuple[tuple[str, int], int] = (("", 0), 0)  # moment, and draw within it
+        self._is_said = False
 
     def draw(
         self,
@@ -108,11 +110,31 @@ class NamedDraws:
             for row, ids in enumerate(asked)
         ]
         drawn = self.drawer.draw(policy, requests)
+        self._say_what_is_too_long(policy, requests, drawn)
         missing = len(prompts) - len(drawn)
         return (
             [list(one.token_ids) for one in drawn] + [[self._padding]] * missing,
             [list(one.log_probs) for one in drawn] + [[0.0]] * missing,
         )
+
+    def _say_what_is_too_long(
+        self, policy: Any, requests: Sequence[Request], drawn: Sequence[Completion]
+    ) -> None:
+        """Warn once, as transformers does, of texts behind the positions that the model knows."""
+        limit = getattr(policy.config.get_text_config(), "max_position_embeddings", None)
+        if limit is None or self._is_said:
+            return
+        pairs = zip(requests, drawn, strict=True)
+        longer = sum(len(asked.prompt_ids) + len(one.token_ids) > limit for asked, one in pairs)
+        if longer:
+            self._is_said = True
+            warnings.warn(
+                f"{longer} of {len(drawn)} prompts with their completions have more tokens than "
+                f"the model has positions (max_position_embeddings {limit}); what it computes "
+                "behind them is not what it was trained for. Leave out long prompts, or lower "
+                "max_completion_length",
+                stacklevel=2,
+            )
 
 
 def rollout_stream(seed: int, mode: str, step: int, draw: int, place: int) -> str:
@@ -324,11 +346,13 @@ class GenerationCall:
     def log_pass_at_k(self) -> None:
         """Log pass@k of the prompts of all processes for k = 1, 2, 4, … up to a group's size.
 
-        A completion is right where its first reward is above 0.
+        A completion is right where its first reward is above 0. Prompts with fewer than k that are
+        scored do not count.
         """
-        right = (self.correct.view(-1, self.shares.group) > 0).float()
+        correct = self.correct.view(-1, self.shares.group)
+        right = (correct > 0).float().masked_fill(correct.isnan(), torch.nan)
         for k in (2**power for power in range(self.shares.group.bit_length())):
-            self.log[f"pass@{k}"].append(pass_at_k(right, k).mean().item())
+            self.log[f"pass@{k}"].append(pass_at_k(right, k).nanmean().item())
 
     def _scored(self, inputs: Examples) -> Rollouts:
         batch = self.score(inputs)

@@ -92,8 +92,8 @@ class Generation:
             return {"refills": float(len(self.parts) - 1)}
         counts = {"extra_rollouts": float(self.further.sum())}
         if self.guided.any():
-            right = self.column("correct")[self.guided] > 0
-            counts["guided_correct"] = float(right.float().mean())
+            correct = self.column("correct")[self.guided]
+            counts["guided_correct"] = float((correct[~correct.isnan()] > 0).float().mean())
         return counts
 
     def drawn(self) -> Drawn:
@@ -167,14 +167,15 @@ def chosen_rows(
     table = table if chosen.prompts is None else table[chosen.prompts]
     taken, counts = table[table >= 0], (table >= 0).sum(dim=1)
     batch = take_rows(shares.join(parts), taken)
-    if chosen.loss is not None:
-        with_loss = chosen.loss[generation.prompts[taken]]
-        batch["completion_mask"] = batch["completion_mask"] * with_loss[:, None]
     grown = generation.further[taken].any() or (counts != generation.rollouts).any()
     if advantage is not None or grown:
         made = advantage or (GroupNormalised() if scaled else Centred())
         values = made.advantages(laid_out(generation.column("reward"), table))
         batch["advantages"] = values[table >= 0]
+    if chosen.loss is not None:
+        with_loss = chosen.loss[generation.prompts[taken]]
+        batch["completion_mask"] = batch["completion_mask"] * with_loss[:, None]
+        batch["advantages"] = batch["advantages"] * with_loss
     counts = counts.cpu()
     batch["group"] = torch.arange(len(counts)).repeat_interleave(counts)
     batch["group_size"] = counts.repeat_interleave(counts)

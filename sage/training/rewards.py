@@ -9,6 +9,7 @@ gradient, before they are scored.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from bisect import bisect_right
 from collections import Counter
@@ -19,7 +20,7 @@ import torch
 from accelerate import PartialState
 from torch.nn.functional import pad
 
-from sage.grading import Grader
+from sage.grading import Grader, Verdict
 from sage.method.rewards import Completion, RewardFunction
 from sage.problems.record import readable_gold
 from sage.problems.working import STRATEGIES
@@ -28,7 +29,8 @@ from sage.prompting import SOLUTION_OPEN, completion
 if TYPE_CHECKING:
     from transformers import TrainerState
 
-Reward = Callable[..., list[float]]
+Reward = Callable[..., list[float | None]]
+"""None stands for a completion that is not scored."""
 Ids = list[int]
 
 SOURCE = "source"
@@ -42,28 +44,62 @@ def graded_reward(grader: Grader, answer: str = "answer", kind: str = "kind") ->
     """A reward function for TRL: 1 for a completion that `grader` finds correct, else 0.
 
     The data set's column `answer` holds the gold answers, and `kind` their kinds
-    (`sage.problems.record.Kind`); without that column all are `math`. The reward raises ValueError
-    without the column of answers.
+    (`sage.problems.record.Kind`); without that column all are `math`. Where the gold answer is
+    None, NaN or blank, completions are not scored. The reward raises ValueError without the column
+    of answers.
     """
 
-    def graded(completions: list[Any], **columns: Any) -> list[float]:
+    def graded(completions: list[Any], **columns: Any) -> list[float | None]:
         if answer not in columns:
             raise ValueError(
                 f"the data set has no column {answer!r} with the gold answers, only "
                 f"{sorted(columns)}; name it in graded_reward(grader, answer=...)"
             )
         kinds = columns.get(kind) or ["math"] * len(completions)
-        asked = zip(map(text_of, completions), map(str, columns[answer]), kinds, strict=True)
-        return [verdict.reward for verdict in grader.grade_many(list(asked))]
+        verdicts = _verdicts(
+            grader, [text_of(each) for each in completions], columns[answer], kinds
+        )
+        return [None if verdict is None else verdict.reward for verdict in verdicts]
 
     return graded
 
 
+def _verdicts(
+    grader: Grader, texts: Sequence[str], golds: Sequence[Any], kinds: Sequence[Any]
+) -> list[Verdict | None]:
+    """The verdicts on `texts`; None where there is no gold answer."""
+    rows = zip(texts, golds, kinds, strict=True)
+    asked = [(text, str(gold), kind) for text, gold, kind in rows if has_answer(gold)]
+    verdicts = iter(grader.grade_many(asked))
+    return [next(verdicts) if has_answer(gold) else None for gold in golds]
+
+
+def has_answer(gold: Any) -> bool:
+    """Whether a data set's cell holds a gold answer: not None, NaN or blank."""
+    return (
+        gold is not None
+        and not (isinstance(gold, float) and math.isnan(gold))
+        and bool(str(gold).strip())
+    )
+
+
 def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
-    """What TRL hands over as a completion: a text, or messages, whose texts are joined."""
+    """What the assistant wrote last, of what TRL hands over as a completion: a text, or messages.
+
+    What tools wrote, and what the assistant wrote before, is not its answer.
+    """
     if isinstance(completion, str):
         return completion
-    return "\n".join(str(message.get("content") or "") for message in completion)
+    own = [each for each in completion if each.get("role", "assistant") == "assistant"]
+    return content_of(own[-1]) if own else ""
+
+
+def content_of(message: Mapping[str, Any]) -> str:
+    """The text of a message; of content in parts the texts of all parts, joined."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
 
 
 def strategies_of(inputs: Sequence[Mapping[str, Any]], completions: Sequence[Any]) -> list[int]:
@@ -79,7 +115,9 @@ def strategies_of(inputs: Sequence[Mapping[str, Any]], completions: Sequence[Any
                 f"the credit rule compares strategies, which are known of problems from "
                 f"{', '.join(STRATEGIES)}, not of {SOURCE} {source!r}"
             )
-        name = STRATEGIES[source](text_of(example["prompt"][-1:]), text_of(written))
+        asked = example["prompt"]
+        problem = asked if isinstance(asked, str) else content_of(asked[-1])
+        name = STRATEGIES[source](problem, text_of(written))
         numbers.append(int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big"))
     return numbers
 
@@ -90,25 +128,25 @@ def graded(
     """TRL's reward functions: correctness, then the `rewards`, each under its name.
 
     Correctness is always there, for it is logged and filters look at it. A completion is graded
-    once, by the first function; `longest` is the length limit in tokens. What a completion draws
-    at random follows from the run's `seed`, the step, how many calls the step had before, and its
-    place among those of all processes in this call; so a run that continues draws the same.
-    Evaluation during training counts as a call.
+    once, by the first function, and none of them scores it where there is no gold answer; `longest`
+    is the length limit in tokens. What a completion draws at random follows from the run's `seed`,
+    the step, how many calls the step had before, and its place among those of all processes in this
+    call; so a run that continues draws the same. Evaluation during training counts as a call.
     """
-    seen: list[Completion] = []
+    seen: list[Completion | None] = []
     calls: Counter[int] = Counter()
 
     def correct(
-        completions: list[list[dict[str, str]]],
+        completions: list[Any],
         completion_ids: list[list[int]],
-        answer: list[str],
+        answer: list[Any],
         kind: list[Any],
         log_metric: Callable[[str, float], None] = lambda name, value: None,
         answer_probability: Sequence[float | None] = (),
         prior_probability: Sequence[float | None] = (),
         trainer_state: TrainerState | None = None,
         **_: Any,
-    ) -> list[float]:
+    ) -> list[float | None]:
         step = trainer_state.global_step if trainer_state else 0
         # The 0 once was the process; it stays, for with it runs of one process draw as before.
         lucky = random.Random(f"luck/{seed}/{step}/0/{calls[step]}")
@@ -116,21 +154,24 @@ def graded(
             lucky.random()
         calls[step] += 1
         unknown = [None] * len(completions)
-        texts = [completion[0]["content"] for completion in completions]
-        verdicts = grader.grade_many(list(zip(texts, answer, kind, strict=True)))
+        texts = [text_of(completion) for completion in completions]
+        verdicts = _verdicts(grader, texts, answer, kind)
         after, before = answer_probability or unknown, prior_probability or unknown
         rows = zip(texts, answer, verdicts, completion_ids, after, before, strict=True)
-        seen[:] = [
-            Completion(text, gold, verdict.reward > 0, len(ids), longest, p, prior, lucky.random())
-            for text, gold, verdict, ids, p, prior in rows
-        ]
-        late = sum(verdict.status == "timeout" for verdict in verdicts)
-        log_metric("grader_timeouts", late / max(len(verdicts), 1))
-        return [verdict.reward for verdict in verdicts]
+        seen.clear()
+        for text, gold, verdict, ids, p, prior in rows:
+            luck = lucky.random()
+            right = verdict is not None and verdict.reward > 0
+            one = Completion(text, gold, right, len(ids), longest, p, prior, luck)
+            seen.append(None if verdict is None else one)
+        graded = [verdict for verdict in verdicts if verdict is not None]
+        late = sum(verdict.status == "timeout" for verdict in graded)
+        log_metric("grader_timeouts", late / max(len(graded), 1))
+        return [None if verdict is None else verdict.reward for verdict in verdicts]
 
     def scored(name: str, reward: RewardFunction) -> Reward:
-        def score(**_: Any) -> list[float]:
-            return [float(reward.score(completion)) for completion in seen]
+        def score(**_: Any) -> list[float | None]:
+            return [None if one is None else float(reward.score(one)) for one in seen]
 
         score.__name__ = name
         vars(score)[READS_ANSWER] = getattr(reward, READS_ANSWER, False)
@@ -164,7 +205,8 @@ def with_answer_probabilities(
     for row, (one, prompt, ids) in enumerate(zip(inputs, prompts, written, strict=True)):
         if prompt != asked_for:  # completions of one prompt follow each other
             asked, asked_for = _prompt_ids(tokenizer, prompt), prompt
-        gold = readable_gold(str(one["answer"]), one.get("kind", "math"))
+        known = has_answer(one["answer"])
+        gold = readable_gold(str(one["answer"]), one.get("kind", "math")) if known else ""
         answer = plain_ids(tokenizer, gold)
         reasoning = ids_before_answer(tokenizer, list(ids))
         key = (tuple(asked), gold, None if alone else row)

@@ -111,11 +111,6 @@ class Shaping:
                 "a guide or an estimator needs a KL term, but its coefficient is 0; set `beta` in "
                 "GRPOConfig"
             )
-        if arguments.use_liger_kernel:
-            raise ValueError(
-                "liger's kernels replace the forward pass that hands log-probs and entropies to "
-                "the guide; use_liger_kernel must be off"
-            )
         if self.estimator is not None and arguments.use_bias_correction_kl:
             raise ValueError(
                 "use_bias_correction_kl (TRL's default) corrects k3 only, but another estimator is "

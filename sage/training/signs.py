@@ -72,7 +72,7 @@ def _in_window(rows: Window, start: int, test: Test) -> Iterator[Finding]:
 def _tests(watch: Watch) -> list[Test]:
     def mean(key: str, holds: Callable[[float], bool]) -> Callable[[Window], bool]:
         def test(window: Window) -> bool:
-            values = [float(row[key]) for row in window if key in row]
+            values = [float(row[key]) for row in window if row.get(key) is not None]
             return len(values) == len(window) and holds(math.fsum(values) / len(values))
 
         return test
@@ -129,7 +129,7 @@ def _runs_away(window: Window) -> bool:
     """Whether the second half of `window`, of a run with a guide, shows the sign."""
 
     def rise(key: str) -> float:
-        values = [float(row.get(key, math.nan)) for row in window]
+        values = [math.nan if row.get(key) is None else float(row[key]) for row in window]
         half = len(values) // 2
         return (math.fsum(values[half:]) - math.fsum(values[:half])) / half
 

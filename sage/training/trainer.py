@@ -19,14 +19,18 @@ each once, and they stand below in the order of a step:
 5. `end_step`: with the gradients of a step complete, choices learn that do; what they remember is
    in every checkpoint (`shaping`).
 
-These seven files and this one are all of a step; what a method's choices compute, as pure functions
-of tensors, is in `sage.method` and `sage.rivals`. A `GenerationCall` is open during 2 and a
-`LossCall` during 4; nothing in them outlives them.
+What is refused before the first step is in `start`. These eight files and this one are all of a
+step; what a method's choices compute, as pure functions of tensors, is in `sage.method` and
+`sage.rivals`. A `GenerationCall` is open during 2 and a `LossCall` during 4; nothing in them
+outlives them.
 
 In several processes each holds a slice of the completions of a generation. What is done does not
 depend on how many there are: noise is named by a completion's place in the whole generation, a
 planner sees the groups of all processes, and means over the tokens of a micro-batch are taken over
-all processes that share it.
+all processes that share it. Three things do differ: of a generation that serves several steps, TRL
+deals each process its own completions out to these steps; loss bnpo and rules that rank the tokens
+of a micro-batch (SCOPE, STEER) depend on what is in one; and TRL's own generation, without
+`make_drawer`, draws in each process from a generator of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ from trl.trainer.utils import add_fused_lm_head, use_adapter
 
 from sage.method.anchors import K3, K3Corrected, forward_kl_exact
 from sage.method.planners import Draw, Planner
-from sage.training import anchoring, credit, drawing, planning
+from sage.training import anchoring, credit, drawing, planning, start
 from sage.training.anchoring import REFERENCE, LossCall
 from sage.training.drawing import OLD, Examples, GenerationCall, MakeDrawer, Rollouts
 from sage.training.rewards import READS_ANSWER, strategies_of, with_answer_probabilities
@@ -81,7 +85,8 @@ class SageTrainer(GRPOTrainer):
     With TRL's `eval_dataset` it logs pass@k while it trains, for k up to `num_generations_eval`.
 
     Raises ValueError for a policy without a trainable parameter, for a guide or an estimator
-    without a KL term, and for settings of TRL that go past the seam.
+    without a KL term, for too few problems, for images, and for settings of TRL that go past the
+    seam. Warns where the policy is not the KL term's reference before the first update.
     """
 
     model: Any
@@ -104,6 +109,7 @@ class SageTrainer(GRPOTrainer):
         trims: bool = False,
         **more: Any,
     ) -> None:
+        start.check_reference(args, reference)
         beta = args.beta if args else 0.0
         if args and reference is not None:  # TRL would load another, and hold it beside this one
             args.beta = 0.0
@@ -116,7 +122,11 @@ class SageTrainer(GRPOTrainer):
         if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
             set_seed(self.args.seed, device_specific=True)
         self.shaping, self.stop_texts = shaping or Shaping(), tuple(stop_texts)
+        if self.stop_texts and self.mask_truncated_completions:  # TRL knows no end but EOS
+            self.mask_truncated_completions = False
+            self.shaping = replace(self.shaping, mask_truncated=True)
         self._correction, self._trims = correction or credit.Correction(), trims
+        self._starts = start.StartsAtReference(chosen=reference is not None)
         group, padding = int(self.num_generations or 1), cast(int, self._tokenizer.pad_token_id)
         parts = micro_batches or self.args.gradient_accumulation_steps
         self._shares = drawing.ProcessSlices(self.accelerator, group, padding, parts)
@@ -137,7 +147,8 @@ class SageTrainer(GRPOTrainer):
             if self.is_fsdp_enabled:  # parts of the weights are with processes that draw more
                 policy.generate = partial(policy.generate, synced_gpus=True)
         if reference is not None and self.beta != 0.0:
-            add_fused_lm_head(reference, temperature=self.temperature)
+            wide = self.args.cast_lm_head_to_fp32
+            add_fused_lm_head(reference, self.temperature, cast_lm_head_to_fp32=wide)
             self.ref_model = (
                 prepare_fsdp(reference, self.accelerator)
                 if self.is_fsdp_enabled
@@ -153,6 +164,7 @@ class SageTrainer(GRPOTrainer):
                 "adapter with is_trainable=True, or give peft_config"
             )
         self.shaping.check_kl(self.beta, self.args)
+        start.check_data(self, self.shaping)
         planner, tools = self.shaping.planning, bool(getattr(self, "tools", None))
         if (rule := self.shaping.token_rule) is not None:
             credit.check_credit(rule, planner, tools, self._shares, self.args)
@@ -260,7 +272,8 @@ class SageTrainer(GRPOTrainer):
                 numbers = strategies_of(inputs, completions)
                 call.strategies = torch.tensor(numbers, device=rewards.device)
             call.correct = rewards[:, 0]
-            call.rewards = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
+            total = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
+            call.rewards = total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
         return rewards
 
     # 3. A micro-batch
@@ -302,6 +315,7 @@ class SageTrainer(GRPOTrainer):
         if call is None:
             return output
         call.take(output[0], output[1])
+        self._starts.compare(self, call)
         if getattr(shaping.guide, "entropy_of", "policy") == "reference":
             with torch.no_grad(), self._reference(model) as network:
                 call.reference_entropies = plain(network, *texts, **kwargs)[1]

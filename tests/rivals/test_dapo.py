@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
+from method_entries import ROWS
 from rollout_groups import drawn
+from trainers import logged, small_trainer
 
 from sage.method.planners import DynamicSampling
 from sage.method.rewards import Completion
@@ -24,10 +27,10 @@ def test_a_group_of_wrong_completions_is_not_kept_for_its_length_penalty() -> No
     assert Mixed().keep(correct, rewards).tolist() == [False, True, False, False]
 
 
-class Dropping(Mixed):
-    """A filter that takes the loss from groups that it does not keep."""
+class Filling(Mixed):
+    """A filter that leaves the loss to groups that it does not keep."""
 
-    drops = True
+    drops = False
 
 
 def test_dynamic_sampling_puts_kept_groups_first() -> None:
@@ -40,8 +43,8 @@ def test_dynamic_sampling_puts_kept_groups_first() -> None:
     assert planner.further(second) is not None
     assert planner.further(replace(second, draws=3)) is None
     assert planner.chosen(second).prompts.tolist() == [1, 3, 0]
-    assert planner.chosen(second).loss is None
-    dropping = DynamicSampling(Dropping(), max_refills=0)
+    assert DynamicSampling(Filling(), max_refills=2).chosen(second).loss is None
+    dropping = DynamicSampling(Mixed(), max_refills=0)
     assert dropping.further(first) is None
     loss = dropping.chosen(first).loss
     assert loss is not None
@@ -49,3 +52,17 @@ def test_dynamic_sampling_puts_kept_groups_first() -> None:
     enough = replace(second, prompts=2)
     assert planner.further(enough) is None
     assert planner.chosen(enough).prompts.tolist() == [1, 3]
+
+
+def test_nothing_is_learnt_from_wrong_completions_of_unequal_lengths(
+    parent: Path, tmp_path: Path
+) -> None:
+    """Their rewards differ by the penalty, but no group is kept, and none can take their place."""
+    trainer = small_trainer(parent, ROWS["dapo_full"], tmp_path, reward=None, steps=1)
+    trainer.reward_funcs[:] = [
+        lambda completion_ids, **_: [0.0] * len(completion_ids),
+        lambda completion_ids, **_: [-len(ids) / 24 for ids in completion_ids],
+    ]
+    (row,) = logged(trainer)
+    assert row["reward_std"] > 0.01
+    assert (row["grad_norm"], row["loss"], row["zero_advantages"]) == (0.0, 0.0, 1.0)

@@ -20,13 +20,13 @@ from sage.training.shaping import Shaping
 
 
 def test_dars_draws_what_the_formula_says() -> None:
-    right = torch.arange(9)
+    right, eight = torch.arange(9), torch.full((9,), 8)
     # 1 of 8: S = 2/8 x 7/8 = 0.21875; (4 - 1.75) / S = 10.29, and (7 - 1.75) / S = 24 exactly.
     # None of 8 counts as 1/16: S = 0.1171875; (4 - 0.9375) / S = 26.13, and 56 exactly.
-    assert extra_rollouts(right, 8, 64, "equal").tolist() == [27, 11, 3, 1, 0, 0, 0, 0, 0]
-    assert extra_rollouts(right, 8, 64, "hardness").tolist() == [56, 24, 8, 3, 0, 0, 0, 0, 0]
-    assert extra_rollouts(right, 8, 32, "equal").tolist() == [24, 11, 3, 1, 0, 0, 0, 0, 0]
-    assert extra_rollouts(right, 8, 8, "hardness").tolist() == [0] * 9
+    assert extra_rollouts(right, eight, 56, "equal").tolist() == [27, 11, 3, 1, 0, 0, 0, 0, 0]
+    assert extra_rollouts(right, eight, 56, "hardness").tolist() == [56, 24, 8, 3, 0, 0, 0, 0, 0]
+    assert extra_rollouts(right, eight, 24, "equal").tolist() == [24, 11, 3, 1, 0, 0, 0, 0, 0]
+    assert extra_rollouts(right, eight, 0, "hardness").tolist() == [0] * 9
 
 
 @pytest.mark.parametrize("weighting", ["equal", "hardness"])
@@ -36,7 +36,8 @@ def test_dars_evens_out_the_sum_of_absolute_advantages(weighting: Any) -> None:
     for _ in range(200):
         size, cap = rng.randint(2, 20), rng.randint(20, 90)
         right = rng.randint(0, size)
-        more = int(extra_rollouts(torch.tensor([right]), size, cap, weighting))
+        counts, room = (torch.tensor([n]) for n in (right, size)), max(cap - size, 0)
+        more = int(extra_rollouts(*counts, room, weighting))
         p = Fraction(right, size) if right else Fraction(1, 2 * size)
         target = Fraction(size, 2) * (2 * (1 - p) if weighting == "hardness" else 1)
         per_rollout = 2 * p * (1 - p)

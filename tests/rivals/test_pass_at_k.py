@@ -57,5 +57,5 @@ def test_missing_rollouts_leave_the_others_as_in_a_smaller_group() -> None:
 
 
 def test_sets_larger_than_a_group_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 rollouts, fewer than k = 4"):
-        PassAtK(k=4).advantages(RAGGED)
+    with pytest.raises(ValueError, match="5 rollouts, fewer than k = 6"):
+        PassAtK(k=6).advantages(RAGGED)

@@ -69,18 +69,22 @@ def test_effective_rank_is_that_of_the_singular_values(size: tuple[int, int]) ->
 
 
 def test_measures_of_ragged_completions() -> None:
-    """Every 3 tokens, and at the end: of 8 tokens after 3, 6 and 8; of 4 after 3 and 4."""
+    """Every 3 tokens, and at the end: of 8 tokens after 3, 6 and 8; of 5 after 3 and 5.
+
+    Of 4 tokens only after 3, for there is a single one behind; the rank is still that of all four.
+    """
     numbers = torch.Generator().manual_seed(2)
-    states = torch.randn(4, 8, 5, generator=numbers)
-    mask = (torch.arange(8) < torch.tensor([8, 4, 3, 0])[:, None]).long()
+    states = torch.randn(5, 8, 5, generator=numbers)
+    mask = (torch.arange(8) < torch.tensor([8, 5, 3, 0, 4])[:, None]).long()
     got = rank_measures(states, mask, 3)
     a, b, c = (by_svd(states[0, :end]) for end in (3, 6, 8))
     first, second = b - a, c - (a + b) / 2
     assert got[0].tolist() == pytest.approx([c, (first + second) / 2, second - first])
-    a, b = (by_svd(states[1, :end]) for end in (3, 4))
+    a, b = (by_svd(states[1, :end]) for end in (3, 5))
     assert got[1].tolist() == pytest.approx([b, b - a, math.nan], nan_ok=True)
     assert got[2].tolist() == pytest.approx([by_svd(states[2, :3])] + [math.nan] * 2, nan_ok=True)
     assert got[3].isnan().all()
+    assert got[4].tolist() == pytest.approx([by_svd(states[4, :4])] + [math.nan] * 2, nan_ok=True)
 
 
 def test_measures_do_not_see_padding() -> None:
@@ -112,14 +116,14 @@ def shown(states: torch.Tensor, advantages: list[float], **more: Any) -> TokenSi
 
 def test_the_bonus_by_hand() -> None:
     """Running means 1, 0.5 and 0.25. The line has rank 1 throughout: dev ER = 0, dev ERV = -1,
-    dev ERA = -1, so Φ < 0. The square's rank goes 1, 1, 2 after 2, 3 and 5 tokens.
+    dev ERA = -1, so Φ < 0. The square's rank goes 1, 1, 2 after 2, 4 and 6 tokens.
     """
     rule = VerlRank(every=2)
     rule.load_state_dict({"means": [1.0, 0.5, 0.25]})
-    line = torch.arange(5.0)[:, None] * torch.tensor([1.0, 1.0])
+    line = torch.arange(6.0)[:, None] * torch.tensor([1.0, 1.0])
     states = torch.stack([line, line, line])
-    corner = torch.tensor([[0.0, 0], [1, 0], [2, 0], [3, 0], [0, 5]])
-    states = torch.cat([states, corner[None].expand(3, 5, 2)])
+    corner = torch.tensor([[0.0, 0], [1, 0], [2, 0], [3, 0], [0, 5], [1, 5]])
+    states = torch.cat([states, corner[None].expand(3, 6, 2)])
     got = rule.token_advantages(shown(states, [1.0, -1.0, 0.0, 1.0, -1.0, 0.0]))
     last = by_svd(corner)
     speeds = 0.0, last - 1.0
@@ -129,7 +133,7 @@ def test_the_bonus_by_hand() -> None:
     assert bonus > 0.1
     more = min(bonus, 0.5)
     expected = torch.tensor([1.0, -1.0, 0.0, 1.0 + more, -1.0 + more, 0.0])
-    torch.testing.assert_close(got, expected[:, None].expand(6, 5))
+    torch.testing.assert_close(got, expected[:, None].expand(6, 6))
 
 
 def test_a_bonus_is_at_most_half_the_advantage_and_has_a_weight() -> None:

@@ -14,7 +14,14 @@ import pytest
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, PromptTuningConfig, get_peft_model
 from sampled import LETTERS, in_one_thread, requests_of, sample, write_base
-from transformers import Lfm2Config, Lfm2ForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from trainers import SMALL
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+)
 
 from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint
 from sage.sampling import fused_rows
@@ -23,6 +30,8 @@ from sage.sampling.fused import FusedDecoder, is_fusible
 from sage.sampling.interface import Request
 from sage.sampling.transformers_engine import TransformersSampler, branched
 from sage.study import Sampling
+from sage.training.adapters import FoldedLinear
+from sage.training.drawers import drawer_for
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -183,8 +192,17 @@ def test_a_fused_decoder_follows_training_and_writes_nothing_back(base: Path) ->
     assert all(torch.equal(before[name], weight) for name, weight in policy.named_parameters())
 
 
+class Rounded(torch.nn.Linear):
+    """A stand-in of a layer that computes otherwise than its weight says, as quantised ones do."""
+
+
 def test_another_architecture_is_not_fused(base: Path) -> None:
     model = load_model(base)
+    for name in ("model.layers.0.mlp.up_proj", "lm_head"):
+        other = load_model(base)
+        module = other.get_submodule(name)
+        module.__class__ = Rounded
+        assert not is_fusible(other)
     assert is_fusible(model)
     for key, value in (("hidden_act", "gelu"), ("model_type", "qwen3")):
         other = load_model(base)
@@ -194,26 +212,72 @@ def test_another_architecture_is_not_fused(base: Path) -> None:
             FusedDecoder(other)
 
 
+PLAIN: dict[str, Any] = {"r": 4, "target_modules": ["q_proj", "up_proj"]}
+PLAIN |= {"init_lora_weights": False}
+
+
 @pytest.mark.parametrize(
-    "more",
+    ("more", "plain"),
     [
-        {"use_dora": True},
-        {"lora_bias": True},
-        {"target_modules": ["q_proj", "lm_head"]},
-        {"target_modules": ["q_proj", "embed_tokens"]},
-        {"modules_to_save": ["norm"]},
-        {"trainable_token_indices": [3]},
+        ({}, True),
+        ({"use_rslora": True, "alpha_pattern": {"q_proj": 3}}, True),
+        ({"rank_pattern": {"up_proj": 2}, "lora_dropout": 0.5}, True),
+        ({"init_lora_weights": "pissa"}, True),
+        ({"init_lora_weights": "olora"}, True),
+        ({"bias": "lora_only"}, True),
+        ({"use_dora": True}, False),
+        ({"lora_bias": True, "target_modules": ["q_proj"]}, False),
+        ({"alora_invocation_tokens": [3]}, False),
+        ({"target_modules": ["q_proj", "lm_head"]}, False),
+        ({"target_modules": ["q_proj", "embed_tokens"]}, False),
+        ({"modules_to_save": ["norm"]}, False),
+        ({"trainable_token_indices": [3]}, False),
     ],
+    ids=str,
 )
-def test_an_adapter_that_is_more_than_plain_lora_is_not_fused(
-    base: Path, more: dict[str, Any]
+def test_fast_paths_take_plain_lora_alone_and_compute_what_peft_does(
+    base: Path, more: dict[str, Any], plain: bool
 ) -> None:
-    plain = {"r": 3, "target_modules": ["q_proj", "up_proj"], "init_lora_weights": False}
-    assert is_fusible(get_peft_model(load_model(base), LoraConfig(**plain)))
-    policy: Any = get_peft_model(load_model(base), LoraConfig(**plain | more))
-    assert not is_fusible(policy)
-    with pytest.raises(ValueError, match="not plain LoRA"):
-        FusedDecoder(policy)
+    """Drawing from merged weights and training with layers added up; the rest is left to PEFT.
+
+    An adapter that is merged, switched off, or one of two counts as PEFT counts it.
+    """
+    config = LoraConfig(**PLAIN | more)
+    policy: Any = get_peft_model(load_model(base), config).eval()
+    for name, weight in policy.named_parameters():
+        if "magnitude" in name:  # of DoRA, which begin as if it were plain LoRA
+            weight.data *= 1.5
+    folded = LoraConfig(**PLAIN | more)
+    folded._register_custom_module({torch.nn.Linear: FoldedLinear})
+    trained: Any = get_peft_model(load_model(base), folded).eval()
+    trained.load_state_dict(policy.state_dict())
+    assert is_fusible(policy) == is_fusible(trained) == plain
+    ids = torch.tensor([[5, 6, 7]])
+
+    def same() -> None:
+        with torch.inference_mode():
+            expected = policy(ids).logits[:, -1]
+            torch.testing.assert_close(trained(ids).logits[:, -1], expected, rtol=1e-4, atol=1e-4)
+            if plain:
+                logits = FusedDecoder(policy).start([(5, 6, 7)], 2, 1)[1]
+                torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+    same()
+    if not plain:
+        with pytest.raises(ValueError, match="not plain LoRA"):
+            FusedDecoder(policy)
+        return
+    for model in (policy, trained):
+        model.merge_adapter()
+    same()
+    with policy.disable_adapter(), trained.disable_adapter():
+        same()
+    for model in (policy, trained):
+        model.unmerge_adapter()
+        model.add_adapter("other", LoraConfig(**PLAIN))
+        model.base_model.set_adapter(["default", "other"])
+    trained.load_state_dict(policy.state_dict())
+    same()
 
 
 @pytest.mark.parametrize(
@@ -227,21 +291,43 @@ def test_an_adapter_of_another_kind_is_not_fused(base: Path, config: PeftConfig)
     assert not is_fusible(get_peft_model(load_model(base), config))
 
 
-def test_a_model_with_recurrent_layers_is_decoded(base: Path) -> None:
-    """Its rows hold states as well as keys and values: all of them follow a row that moves."""
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 8}
+LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8}
+LINEAR |= {"linear_value_head_dim": 8, "head_dim": 8}
+MIXED = {"layer_types": ["linear_attention", "full_attention"]}
+
+
+def recurrent(kind: str, **more: Any) -> Any:
     torch.manual_seed(0)
-    config = Lfm2Config(
-        vocab_size=48,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        layer_types=["conv", "full_attention", "conv", "full_attention"],
-        initializer_range=0.3,
-    )
-    model = Lfm2ForCausalLM(config).eval()
-    texts = [[5, 6, 7], [8, 9, 10], [11, 12, 13]]
+    sizes = {"vocab_size": 48, "hidden_size": 32, "num_hidden_layers": 2, "pad_token_id": 0}
+    heads = {"intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(
+        kind, **sizes, **({} if "mamba" in kind else heads), initializer_range=0.3,
+        bos_token_id=1, eos_token_id=2, **more,
+    )  # fmt: skip
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}),
+        ("qwen3_next", LINEAR | MIXED | {"num_experts": 0, "mlp_only_layers": [0, 1]}),
+        ("qwen3_5_text", LINEAR | MIXED),
+        ("olmo_hybrid", {}),
+        ("jamba", {"num_experts": 1, "num_experts_per_tok": 1, "attn_layer_period": 2,
+                   "attn_layer_offset": 1, "mamba_d_state": 4, "use_mamba_kernels": False}),
+        ("bamba", MAMBA | {"attn_layer_indices": [1], "mamba_n_groups": 1}),
+        ("falcon_h1", MAMBA | {"mamba_n_heads": 4, "mamba_d_ssm": 32, "mamba_n_groups": 1}),
+        ("granitemoehybrid", MAMBA | {"layer_types": ["mamba", "attention"], "mamba_n_groups": 1,
+                                      "num_local_experts": 0, "num_experts_per_tok": 0,
+                                      "shared_intermediate_size": 64}),
+    ],
+)  # fmt: skip
+def test_a_model_with_recurrent_layers_is_decoded(kind: str, more: dict[str, Any]) -> None:
+    """Its rows hold states as well as keys and values: all of them follow a row that moves."""
+    model = recurrent(kind, **more)
+    texts = [[5, 6, 7, 14], [8, 9, 10], [11]]
     with torch.inference_mode():
         decoding, _ = ModuleDecoder(model).start([tuple(text) for text in texts], 5, 4)
         for kept, tokens in (
@@ -251,10 +337,23 @@ def test_a_model_with_recurrent_layers_is_decoded(base: Path) -> None:
         ):
             decoding.keep(torch.tensor(kept))
             texts = [[*texts[row], token] for row, token in zip(kept, tokens, strict=True)]
-            expected = model(torch.tensor(texts)).logits[:, -1]
+            expected = torch.cat([model(torch.tensor([text])).logits[:, -1] for text in texts])
             torch.testing.assert_close(
                 decoding.step(torch.tensor(tokens)), expected, rtol=1e-3, atol=1e-4
             )
+
+
+@pytest.mark.parametrize("kind", ["mamba", "mamba2", "minimax"])
+def test_a_model_whose_states_do_not_follow_its_rows_is_refused(kind: str, tmp_path: Path) -> None:
+    """TRL draws its rollouts: `make_drawer` would have drawn from another distribution."""
+    more: dict[str, Any] = {"num_heads": 8, "head_dim": 8} if kind == "mamba2" else {}
+    if kind == "minimax":
+        more = MIXED | {"num_local_experts": 1, "num_experts_per_tok": 1, "head_dim": 8}
+    model = recurrent(kind, **more)
+    with pytest.raises(ValueError, match="keeps states of its own between tokens"):
+        ModuleDecoder(model)
+    assert drawer_for(SMALL, model, tmp_path, sharded=False) is None
+    assert drawer_for(SMALL, llama(), tmp_path, sharded=False) is not None
 
 
 def test_a_young_adapter_is_not_rounded_away_in_16_bit_weights(base: Path, tmp_path: Path) -> None:

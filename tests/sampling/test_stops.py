@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers
 from tokenizers.trainers import BpeTrainer
-from transformers import Phi3Config, Phi3ForCausalLM, PreTrainedTokenizerBase
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers import PreTrainedTokenizerFast as Fast
 
 from sage.policies import train_tokenizer
@@ -64,7 +72,17 @@ def test_blanks_of_a_stop_text_are_seen_where_a_text_loses_its_first() -> None:
     assert found > 100
 
 
-def test_rope_that_changes_with_the_length_is_refused_behind_the_change() -> None:
+def dynamic() -> PreTrainedModel:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+            num_attention_heads=4, max_position_embeddings=24,
+            rope_parameters={"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0},
+        )
+    )  # fmt: skip
+
+
+def longrope() -> PreTrainedModel:
     config = Phi3Config(
         vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
@@ -74,7 +92,12 @@ def test_rope_that_changes_with_the_length_is_refused_behind_the_change() -> Non
             "long_factor": [1.3, 2.0, 3.0, 4.0], "original_max_position_embeddings": 24,
         },
     )  # fmt: skip
-    decoder = ModuleDecoder(Phi3ForCausalLM(config).eval())
+    return Phi3ForCausalLM(config)
+
+
+@pytest.mark.parametrize("model", [longrope, dynamic])
+def test_rope_that_changes_with_the_length_is_refused_behind_the_change(model: Any) -> None:
+    decoder = ModuleDecoder(model().eval())
     with torch.no_grad():
         assert decoder.start([(2, 3), (2,) * 4], room=20, rows=2)[1].shape == (2, 50)
     with pytest.raises(ValueError, match=r"24 tokens.*prompts of up to 4 tokens and 21"):

@@ -64,9 +64,14 @@ def test_peft_computes_what_is_more_than_one_product(monkeypatch: pytest.MonkeyP
     assert len(asked) == 1
     folded = layer(x)
     assert len(asked) == 1
+    layer.lora_dropout["default"] = torch.nn.Dropout(0.5)
+    assert (layer(x) - folded).abs().max() > 0.0 < len(asked) - 1
+    layer.eval()
+    torch.testing.assert_close(layer(x), folded)
+    assert len(asked) == 2
     model.merge_adapter()
     torch.testing.assert_close(layer(x), folded, rtol=1e-4, atol=1e-5)
-    assert len(asked) == 2
+    assert len(asked) == 3
 
 
 def test_an_adapters_settings_are_written_in_the_same_order_by_every_process(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from method_entries import ROWS
 from trainers import small_trainer
 
+from sage.method.guides import Moment, RandomGuide, Signals
 from sage.training.anchoring import REFERENCE, LossCall
 
 
@@ -26,6 +28,26 @@ def test_the_reference_is_asked_for_its_entropies_in_training(parent: Path, tmp_
     assert logs["policy"][0] == pytest.approx(logs["reference"][0], rel=1e-4)
     assert logs["policy"][0] > 0.1
     assert logs["policy"][-1] != pytest.approx(logs["reference"][-1], rel=1e-4)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_a_schedule_of_loss_calls_lasts_as_long_as_training(
+    parent: Path, tmp_path: Path, parts: int
+) -> None:
+    """Whatever parts a step is run in; it was over after a quarter of a run in four parts."""
+    heard: list[float] = []
+
+    class Noting(RandomGuide):
+        def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+            heard.append(moment.step / moment.total_steps)
+            return super().factors(signals, moment)
+
+    row = ROWS["grpo_random"] | {"fidelity": "released"}
+    trainer = small_trainer(parent, row, tmp_path, micro_batches=parts)
+    trainer.shaping = replace(trainer.shaping, guide=Noting())
+    trainer.train()
+    assert heard == pytest.approx([call / (4 * parts) for call in range(4 * parts)])
+    assert heard[::parts] == [0.0, 0.25, 0.5, 0.75]  # at the start of each step as without parts
 
 
 @pytest.mark.parametrize("estimator", ["k1_reward", "k3", "k3_corrected"])

@@ -38,7 +38,7 @@ from sage.runtime.manifest import Manifest
 from sage.study import RL, SFT, Algorithm
 from sage.training import rl, sft
 from sage.training.examples import Solution
-from sage.training.processes import rank, run
+from sage.training.processes import rank, run, world_size
 from sage.training.rewards import READS_ANSWER
 from sage.training.trainer import SageTrainer
 
@@ -80,6 +80,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+ACCUMULATED = [
+    (f"{loss}_{parts}", parts, {**ROWS["grpo_branch"], "loss": loss})
+    for loss in ("grpo", "dapo", "dr_grpo")
+    for parts in (1, 2)
+]
+"""Runs in which each process accumulates so many parts, as a script of one's own has it."""
+
+
 def rollouts(prompts: list[Any], trainer: SageTrainer) -> dict[str, Any]:
     """Completions of 3 to 12 tokens that follow from the prompt and the place in the group."""
     ends = trainer.eos_token_ids
@@ -119,7 +127,8 @@ vars(third_and_prior)[READS_ANSWER] = True
 def train_cases(parent: Path, output: Path) -> None:
     """Train every case; the first process writes what was logged and the weights."""
     torch.set_num_threads(1)
-    for name, (row, changes) in CASES.items():
+    cases = [(name, row, changes, 0) for name, (row, changes) in CASES.items()]
+    for name, row, changes, parts in [*cases, *((n, row, {}, p) for n, p, row in ACCUMULATED)]:
         settings = RL.model_validate(SETTINGS.model_dump() | changes)
         algorithm = Algorithm.model_validate(row)
         shaping = rl.shaping_of(algorithm)
@@ -134,7 +143,13 @@ def train_cases(parent: Path, output: Path) -> None:
             reward=third_and_prior if name == "rlpr" else third,
             rollout_func=rollouts,
             shaping=shaping,
-            micro_batches=settings.micro_batches,
+            micro_batches=None if parts else settings.micro_batches,
+            trl=parts
+            and {
+                "gradient_accumulation_steps": parts,
+                "steps_per_generation": parts,
+                "per_device_train_batch_size": 16 // parts // world_size(),
+            },
         )
         trainer.train()
         weights = {n: whole(p.detach()).clone() for n, p in trainer.model.named_parameters()}
@@ -265,6 +280,23 @@ def test_two_processes_compute_what_one_computes(one: Path, two: Path, case: str
         assert any(entry["extra_rollouts"] > 0 for entry in log)
     for name, weight in weights.items():
         torch.testing.assert_close(weights_of_two[name], weight, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo"])
+def test_processes_and_accumulated_parts_change_no_number_of_a_log(
+    one: Path, two: Path, loss: str
+) -> None:
+    """All that is logged, and the weights: data order, statistics of groups and means agree."""
+    log, weights = torch.load(one / f"cases/{loss}_1.pt")
+    assert sum(entry["grad_norm"] > 1e-3 for entry in log) >= 3
+    for run_, parts in ((one, 2), (two, 1), (two, 2)):
+        other_log, other_weights = torch.load(run_ / f"cases/{loss}_{parts}.pt")
+        for left, right in zip(log, other_log, strict=True):
+            assert left.keys() == right.keys()
+            for name in (name for name in left if "time" not in name):
+                assert right[name] == pytest.approx(left[name], rel=2e-4, abs=2e-6), name
+        for name, weight in weights.items():
+            torch.testing.assert_close(other_weights[name], weight, rtol=1e-3, atol=2e-5)
 
 
 def test_fine_tuning_in_two_processes_gives_the_weights_of_one(one: Path, two: Path) -> None:

@@ -90,6 +90,8 @@ def test_timeouts_count_by_their_mean_over_the_window() -> None:
 
 def test_what_a_history_does_not_hold_is_no_sign() -> None:
     assert findings([{"step": step} for step in range(1, 9)], Watch(patience=1)) == []
+    unscored = [{"reward": None, "truncated_share": None, "log_q": 1.0} for _ in range(6)]
+    assert signs(rows(*unscored)) == []  # as where no completion of a step is scored
 
 
 def test_a_row_for_several_steps_concerns_all_of_them() -> None:
