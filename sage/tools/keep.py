@@ -256,9 +256,9 @@ def _claims_refreshed(folder: Path, new: pd.DataFrame) -> str:
         if pd.api.types.is_numeric_dtype(rows[column]):
             for at, place in enumerate(places):
                 value = rows[column].get(place, np.nan)
-                own = kept.columns.get_loc(column)
-                if not pd.isna(value) and not np.isclose(float(kept.iloc[at, own]), value, 1e-5):
-                    kept.iloc[at, own] = repr(float(value))
+                own = str(kept.at[at, column])
+                if not pd.isna(value) and not np.isclose(float(own), value, 1e-5):
+                    kept.at[at, column] = repr(float(value))
     return kept.to_csv(index=False, lineterminator="\n")
 
 
