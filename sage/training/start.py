@@ -76,10 +76,10 @@ class StartsAtReference:
         """Compare the two on the first micro-batch that has both; `call` holds their log-probs."""
         if self._done or call.reference is None:
             return
-        self._done = True
-        if call.moment[1] > 0:  # a run that is resumed has moved
-            return
         inside = call.mask.bool()
+        self._done = bool(inside.any())
+        if call.moment[1] > 0 or not self._done:  # a run that is resumed has moved
+            return
         distance = (call.log_probs.detach().float() - call.reference.float())[inside].abs().mean()
         weights = next(trainer.model.parameters()).dtype
         short = trainer.accelerator.mixed_precision != "no" or weights != torch.float32

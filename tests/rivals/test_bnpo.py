@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from accelerate import Accelerator
-from rollout_groups import REWARDS
+from rollout_groups import NAN, REWARDS
 from scipy.stats import beta
 
 from sage.method.planners import Chosen, Draw
@@ -25,6 +25,16 @@ def test_beta_normalised_follows_its_definition() -> None:
         torch.testing.assert_close(
             BetaNormalised().advantages(REWARDS)[row], expected, rtol=1e-5, atol=1e-6
         )
+
+
+def test_what_is_not_scored_has_no_part_in_the_beta_density() -> None:
+    plain = BetaNormalised().advantages(REWARDS)
+    unscored = torch.full((4, 1), NAN)
+    wide = torch.cat([torch.cat([REWARDS, torch.full((1, 4), NAN)]), unscored], dim=1)
+    got = BetaNormalised().advantages(wide)
+    torch.testing.assert_close(got[:3, :4], plain)
+    assert not got[3].any()
+    assert not got[:, 4].any()
 
 
 def test_beta_of_equal_rates_stays_finite() -> None:
