@@ -17,10 +17,10 @@ from typing import Any
 from huggingface_hub import snapshot_download
 
 from sage.problems.fetching import mirror_folder, silence
-from sage.runtime.dependencies import PACKAGE, WITHOUT_EFFECT, module_files
 from sage.runtime.faults import Damaged, Fault
-from sage.runtime.files import atomic_directory, file_sum
-from sage.runtime.manifest import Manifest, settings_sum
+from sage.runtime.files import atomic_directory
+from sage.runtime.identity import code_digest, digest
+from sage.runtime.manifest import Manifest
 from sage.study.bases import FolderBase, ScratchBase
 
 KEPT = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.jinja", "*.model"]
@@ -61,9 +61,8 @@ def kept_base(base: ScratchBase, kept: Path) -> Path:
 
     Its name is a sum of the base's settings, seed included, and of the code that pretrains.
     """
-    files = map(Path, module_files("sage.training.pretrain", WITHOUT_EFFECT))
-    code = {file.relative_to(PACKAGE).as_posix(): file_sum(file) for file in files}
-    return kept / settings_sum({"base": base.model_dump(mode="json"), "code": code})[:16]
+    code = code_digest("sage.training.pretrain")
+    return kept / digest({"base": base.model_dump(mode="json"), "code": code})[:16]
 
 
 def take_base(kept: Path, output: Path, manifest: Manifest) -> None:

@@ -20,8 +20,8 @@ from sage.policies import load_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import SYSTEM_PROMPT, prompt_ids
 from sage.runtime.files import atomic_file
+from sage.runtime.identity import checkpoint_digest, code_digest, digest
 from sage.runtime.manifest import Manifest
-from sage.sampling.identity import checkpoint_digest, code_digest, digest
 from sage.sampling.interface import Completion, Request, engine, stream_key
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sage.runtime.files import atomic_file, write_json_atomic
+from sage.runtime.identity import digest
 from sage.runtime.tables import read_frame
-from sage.sampling.identity import digest
 from sage.sampling.interface import Completion
 
 KEY = ["problem_id", "eval_seed", "sample_index"]

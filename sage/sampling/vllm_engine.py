@@ -8,7 +8,7 @@ depend, in their last bits, on the requests that are decoded beside it. So sampl
 reproducible in distribution, and bit for bit only if the same call (the same requests in the
 same order, that is the same shard) is made again with the same `batch_size`, versions, and
 kind and number of devices. The number is, like the batch size, no part of what samples on disk
-are known by (`sage.sampling.identity`): it changes roundings, not the distribution.
+are known by (`sage.runtime.identity`): it changes roundings, not the distribution.
 
 To be repeatable the scheduler runs in this process, and cached prompts are forgotten between
 calls; VLLM_ENABLE_V1_MULTIPROCESSING=1 in the environment gives it a process of its own, and

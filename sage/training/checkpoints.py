@@ -24,8 +24,8 @@ from transformers.trainer_pt_utils import safe_globals
 from sage.problems.record import Problem
 from sage.runtime.dependencies import PACKAGE
 from sage.runtime.files import file_sum, file_sums, write_json_atomic, write_text_atomic
+from sage.runtime.identity import code_digest
 from sage.runtime.manifest import settings_sum
-from sage.sampling.identity import code_digest
 from sage.study import Algorithm
 from sage.study.algorithms import built, choice_files
 from sage.training.processes import rank

@@ -20,9 +20,9 @@ from trl import SFTConfig, SFTTrainer
 from sage import prompting
 from sage.policies import load_model, load_tokenizer, save_checkpoint
 from sage.runtime.files import atomic_directory, text_sum
+from sage.runtime.identity import code_digest
 from sage.runtime.manifest import Manifest
 from sage.runtime.tracking import reporting
-from sage.sampling.identity import code_digest
 from sage.study import SFT
 from sage.study.watch import Watch
 from sage.training.adapters import DTYPES, OPTIMIZERS, lora_config

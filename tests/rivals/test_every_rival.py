@@ -22,7 +22,7 @@ from sage import rivals
 from sage.method.advantages import GroupNormalised
 from sage.rivals.ucpo import Ucpo
 from sage.rivals.uniqueness import Uniqueness
-from sage.sampling.identity import code_digest
+from sage.runtime.identity import code_digest
 from sage.study import REGISTRIES, RL, Algorithm
 from sage.study.algorithms import built, run_conflicts
 from sage.study.registry import Registry, add_rivals

@@ -155,13 +155,12 @@ def test_pass_at_k_while_training_is_of_what_is_scored(parent: Path, tmp_path: P
 def test_a_problem_without_an_answer_is_not_scored(gold: Any) -> None:
     """No completion is right for saying None."""
     texts = [f"<SOLUTION>{gold}</SOLUTION>", "<SOLUTION>4</SOLUTION>"]
-    with Grader(workers=1) as grader:
-        asked = {"completions": texts, "answer": [gold, 4], "kind": ["math"] * 2}
-        assert graded_reward(grader)(**asked) == [None, 1.0]
-        correct, other = graded(grader, [("other", Right())], longest=9)
-        asked |= {"completions": [[{"content": text}] for text in texts]}
-        assert correct(**asked, completion_ids=[[1], [2]]) == [None, 1.0]
-        assert other() == [None, 1.0]
+    asked = {"completions": texts, "answer": [gold, 4], "kind": ["math"] * 2}
+    assert graded_reward(Grader())(**asked) == [None, 1.0]
+    correct, other = graded(Grader(), [("other", Right())], longest=9)
+    asked |= {"completions": [[{"content": text}] for text in texts]}
+    assert correct(**asked, completion_ids=[[1], [2]]) == [None, 1.0]
+    assert other() == [None, 1.0]
 
 
 class Right:
@@ -178,6 +177,5 @@ def test_what_the_assistant_wrote_last_is_graded() -> None:
     assert text_of([call, tool]) == "it is 5"
     assert text_of([{**call, "content": None}, tool]) == text_of([tool]) == ""
     assert text_of("as it is") == "as it is"
-    with Grader(workers=1) as grader:
-        reward = graded_reward(grader)
-        assert reward(completions=[[call, tool, last]], answer=["4"]) == [0.0]
+    reward = graded_reward(Grader())
+    assert reward(completions=[[call, tool, last]], answer=["4"]) == [0.0]

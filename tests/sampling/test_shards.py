@@ -17,8 +17,8 @@ from sampled import in_one_thread, sampling, write_base
 
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
+from sage.runtime.identity import checkpoint_digest, code_digest
 from sage.runtime.manifest import Manifest
-from sage.sampling.identity import checkpoint_digest, code_digest
 from sage.sampling.interface import Completion
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws

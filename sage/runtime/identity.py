@@ -42,13 +42,13 @@ def checkpoint_digest(folder: Path) -> str:
 def code_digest(module: str) -> str:
     """SHA-256 of what `module` and the `sage` modules it imports do.
 
-    Comments, docstrings and layout do not count.
+    Comments, docstrings and layout do not count, nor does the version of Python.
     """
     trees = {}
     for name in module_files(module, WITHOUT_EFFECT):
         path = Path(name)
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        trees[path.relative_to(PACKAGE).as_posix()] = ast.dump(_without_docstrings(tree))
+        trees[path.relative_to(PACKAGE).as_posix()] = _plain(_without_docstrings(tree))
     return digest(trees)
 
 
@@ -62,3 +62,15 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
                 or not isinstance(part.value.value, str)
             ]
     return tree
+
+
+def _plain(node: Any) -> Any:
+    """A syntax tree as what JSON knows, without the empty fields that some Pythons add."""
+    if isinstance(node, list):
+        return [_plain(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = {
+        name: _plain(value) for name, value in ast.iter_fields(node) if value not in (None, [])
+    }
+    return [type(node).__name__, fields]
