@@ -40,6 +40,7 @@ MODULES = {
     "watch": "show the progress of a running study",
     "new": "write a study of your own model and problems",
     "grade": "grade completions from files, whatever program made them",
+    "dose": "measure on a model, before any training, what a guide would do",
 }
 """Commands that are a module beside this one: they start no jobs."""
 
