@@ -132,7 +132,7 @@ ROW: dict[str, Any] = {
         ({"length_correlation": 0.9}, "here; it mostly rewards length."),
         ({"length_correlation": -0.9}, "here; it mostly rewards shortness."),
         ({"a_k_low": -0.05, "a_k_high": 0.09}, "and it leaves pass@8 as it is."),
-        ({"mixed": 3}, "what it does to pass@8 is open, for only 3 of 60 problems have both right"),
+        ({"mixed": 3}, "what it does to pass@8 is open: 3 of the 60 problems have both right"),
         (
             {"a_k": 0.1, "a_k_low": -0.1, "a_k_high": 0.3},
             "either way: 60 problems × 32 samples do not decide; about 240 problems would.",

@@ -126,7 +126,8 @@ def measured(read: Read, guide: Guide, beta: float, k: int, bootstrap: int = 10_
     prompt as it is (`spread`), at equal length and without noise; `dose_reward` with GRPO's
     advantages and `dose_centred` with centred ones, `dose_loss`; correlation of L with length;
     `gap`, mean L of right minus wrong completions; `a_1`, `a_k` and `a_k_equal_length` with the
-    ends of 95 % intervals over problems. Raises ValueError unless k is below `samples`.
+    ends of 95 % intervals over problems, NaN without a mixed one. Raises ValueError unless k is
+    below `samples`.
     """
     made = REGISTRIES["guide"].find(guide.kind)(**guide.settings)
     problems, size = read.right.shape
@@ -150,6 +151,8 @@ def measured(read: Read, guide: Guide, beta: float, k: int, bootstrap: int = 10_
     ks = np.unique([*(each for each in powers_of_two(size) if each < size), k])
     by_k = torch.stack([alignment(right, log_q, int(each)) for each in ks], dim=1)
     columns = torch.cat([by_k, alignment(right, alike, k)[:, None]], dim=1).numpy()
+    if not mixed.any():  # 0 everywhere, which says nothing
+        columns = np.full_like(columns, np.nan)
     low, high = interval_of_mean(columns[None], bootstrap)
     table = pd.DataFrame(
         {"k": ks, "value": columns.mean(axis=0)[:-1], "low": low[:-1], "high": high[:-1]}

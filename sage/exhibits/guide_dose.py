@@ -165,8 +165,8 @@ def _direction(row: Mapping[Any, Any], weak: bool) -> str:
     what = f"pass@{row['k']}"
     if row["mixed"] < LEAST_MIXED or math.isnan(low + high):
         return (
-            f"what it does to {what} is open, for only {row['mixed']} of {row['problems']} "
-            "problems have both right and wrong completions"
+            f"what it does to {what} is open: {row['mixed'] or 'none'} of the {row['problems']} "
+            "problems have both right and wrong completions, too few"
         )
     if low > 0:
         return f"it would raise {what} here"

@@ -12,6 +12,7 @@ and another guide, beta or k on the same completions takes seconds.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import time
@@ -25,7 +26,14 @@ import pandas as pd
 from sage.fields import BASE, REPOSITORY
 from sage.problems.own import FileSet
 from sage.problems.record import DataError, Problem
-from sage.rendering.numbers import duration, interval_of_points, number_text, percent, points
+from sage.rendering.numbers import (
+    NONE,
+    duration,
+    interval_of_points,
+    number_text,
+    percent,
+    points,
+)
 from sage.runtime.faults import Fault
 from sage.study.bases import FolderBase
 from sage.study.choices import REGISTRIES, Guide
@@ -33,12 +41,12 @@ from sage.study.models import Draws
 from sage.tools.new import problem_set
 
 MAX_TOKENS = 96
-"""Longest completion by default, with which a model of 135 M parameters takes 15 minutes."""
+"""Longest completion by default."""
 
 SHARD = 240
 """Completions that are written at once: the most that a stopped run loses."""
 
-BATCH = 60
+BATCH = 120
 """Completions that are drawn together, after which the progress bar moves."""
 
 
@@ -132,6 +140,8 @@ def facts(row: dict[str, Any]) -> list[tuple[str, str]]:
     def aligned(name: str) -> str:
         value, low, high = (beta * row[name + end] for end in ("", "_low", "_high"))
         of = 1 if name == "a_1" else k
+        if math.isnan(value):
+            return f"{NONE}: no problem has right and wrong completions"
         return f"{points(value)} points of pass@{of} ({interval_of_points(low, high)})"
 
     stateless = row["guide"] in ("branch", "random")
@@ -199,7 +209,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--beta", type=float, default=0.05, help="the KL coefficient")
     parser.add_argument("--k", type=int, default=8, help="alignment is with pass@k (default: 8)")
     parser.add_argument("--problems", type=int, default=60)
-    parser.add_argument("--samples", type=int, default=32, help="of each problem (default: 32)")
+    parser.add_argument("--samples", type=int, default=16, help="of each problem (default: 16)")
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS)
     parser.add_argument("--temperature", type=float, default=1.0, help="that of training")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")

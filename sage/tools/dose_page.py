@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from sage.evaluation.guide_dose import Measured, Read
-from sage.exhibits.guide_dose import DEFINITIONS, columns_of, sentence_of
+from sage.exhibits.guide_dose import DEFINITIONS, sentence_of
 from sage.rendering import markup, style
 from sage.rendering.lines import PALETTE
-from sage.rendering.table import table_of
 from sage.report.loader import read_sources
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.runtime.files import write_text_atomic
-from sage.study.choices import Guide
+from sage.study.choices import REGISTRIES, Guide
 from sage.tools.samples_page import REPORTS
 
 TEMPLATE = "dose.html.j2"
@@ -28,7 +28,7 @@ def figure(found: Measured, read: Read) -> Figure:
     drawn = Figure(figsize=(9.0, 3.6), layout="constrained")
     left, right = drawn.subplots(1, 2)
     by_k, scale = found.by_k, 100 * found.row["kl_coefficient"]
-    colour = PALETTE["blue"][0] if "blue" in PALETTE else PALETTE["ink"][0]
+    colour = PALETTE["blue"][0]
     left.fill_between(by_k["k"], scale * by_k["low"], scale * by_k["high"], color=colour, alpha=0.2)
     left.plot(by_k["k"], scale * by_k["value"], color=colour, marker="o", ms=4)
     left.axhline(0, color=PALETTE["grey"][0], lw=0.8)
@@ -70,7 +70,8 @@ def write_page(
         style.draw_figure(lambda: figure(found, read), drawn)
         label = "alignment against k, and log q against length; the numbers are in the table below"
         shown = markup.figure_html(drawn.read_text("utf-8"), "dose", label, {})
-    settings = [f"{name} {value:g}" for name, value in guide.settings.items()]
+    made = asdict(REGISTRIES["guide"].find(guide.kind)(**guide.settings))
+    settings = [f"{name.replace('_', ' ')} {value}" for name, value in made.items()]
     told = sentence_of(row)
     text = (
         environment_of(sources, page)
@@ -88,7 +89,6 @@ def write_page(
             facts=facts,
             figure=shown,
             definitions=DEFINITIONS,
-            table=table_of("Guide", columns_of(row["k"]), [("", [(guide.kind, row)])]),
             policy=content_policy(script),
             script=Markup(script),
             style=Markup(sources.get(STYLE, "")),
