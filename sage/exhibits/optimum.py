@@ -253,21 +253,11 @@ def log_q_of(algorithm: Algorithm, read: Sequence[Signal]) -> np.ndarray:
     guide = algorithm.guide
     if guide is None:
         return np.zeros(len(read))
-    import torch
-
-    from sage.method.guides import Moment, Noise, Signals, guide_log_factors
+    from sage.evaluation.token_signals import guide_signals
+    from sage.method.guides import Moment, Noise, guide_log_factors
 
     made = REGISTRIES["guide"].find(guide.kind)(**guide.settings)
-    log_probs, entropies = (
-        torch.nn.utils.rnn.pad_sequence(
-            [torch.from_numpy(np.asarray(pair[part], np.float32)) for pair in read],
-            batch_first=True,
-        )
-        for part in (0, 1)
-    )
-    lengths = torch.tensor([len(pair[0]) for pair in read])
-    mask = (torch.arange(log_probs.shape[1])[None] < lengths[:, None]).float()
-    signals = Signals(log_probs, entropies, mask, reference_entropies=entropies)
+    signals = guide_signals(read)
     factors = guide_log_factors(made, signals, Moment(1, 1, Noise("optimum")), *guide.clamp)
-    total: np.ndarray = (factors * mask).sum(1).numpy()
+    total: np.ndarray = factors.sum(1).numpy()
     return total

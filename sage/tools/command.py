@@ -41,6 +41,7 @@ MODULES = {
     "new": "write a study of your own model and problems",
     "grade": "grade completions from files, whatever program made them",
     "keep": "keep a finished study's small files in reports/, or check kept runs",
+    "dose": "measure on a model, before any training, what a guide would do",
 }
 """Commands that are a module beside this one: they start no jobs."""
 

@@ -75,7 +75,7 @@ def study_text(model: str, data: str, problem: str | None, answer: str | None, o
             f"--out {out}: must end in .yaml, and its name in letters, digits, _, . and -"
         )
     base, room = _base(model, out.parent)
-    problems = _problems(data, problem, answer, out.parent)
+    problems = problem_set(data, problem, answer, out.parent)
     title, name = Path(data).stem, Path(model).resolve().name
     return TEXT.read_text(encoding="utf-8").format(
         file=out,
@@ -101,8 +101,9 @@ def _base(model: str, folder: Path) -> tuple[dict[str, str], int]:
     return {"source": "folder", "folder": _from(folder, model)}, base.room() or 2 * LONGEST
 
 
-def _problems(data: str, problem: str | None, answer: str | None, folder: Path) -> dict[str, Any]:
-    """The problem set of a file or of the hub, with its columns."""
+def problem_set(data: str, problem: str | None, answer: str | None, folder: Path) -> dict[str, Any]:
+    """The problem set of a file or of the hub, with its columns, for a study in `folder`. Raises as
+    `study_text`."""
     asked = {"problem": problem, "answer": answer}
     fields = {key: column for key, column in asked.items() if column}
     if not data.endswith(FORMATS):
