@@ -33,8 +33,8 @@ from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.policies import load_policy, load_tokenizer
 from sage.problems.record import Problem
 from sage.runtime.files import atomic_file
+from sage.runtime.identity import checkpoint_digest, digest
 from sage.runtime.tables import read_frame
-from sage.sampling.identity import checkpoint_digest, digest
 from sage.study.choices import REGISTRIES, Guide
 
 BRANCH = 1.2

@@ -38,5 +38,6 @@ class FocalGrpo:
     def advantages(self, rewards: torch.Tensor) -> torch.Tensor:
         """See above; `[N, G]`. Raises ValueError on rewards not 0 or 1."""
         check_rewards(rewards, binary=True)
-        weight = (1.0 - rewards.nanmean(dim=1, keepdim=True)).clamp(min=0.0) ** self.gamma
+        missed = (1.0 - rewards.nanmean(dim=1, keepdim=True)).clamp(min=0.0)
+        weight = missed.nan_to_num() ** self.gamma  # of a prompt that nothing scored, with A = 0
         return weight * GroupNormalised().advantages(rewards)

@@ -89,6 +89,9 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
         names = [at for at, word in enumerate(rest) if _is_study(word) and not _is_value(rest, at)]
         config += [f"study={rest.pop(at)}" for at in names[:1]]
     if overrides:
+        given = [word for word in config if word.startswith("set=")]
+        config = [word for word in config if word not in given]
+        overrides = [*(one for word in given for one in _overrides(word)), *overrides]
         config.append(f"set={json.dumps(overrides, ensure_ascii=False)}")
     verbose = any(map(_VERBOSE.match, rest))
     rest = [word for word in rest if word != "--verbose"]
@@ -138,6 +141,15 @@ def _config(word: str) -> str:
     if "." in key:
         raise Usage(f"--config {word}: {key} is a setting of the study; write --set {word}")
     return word
+
+
+def _overrides(word: str) -> list[str]:
+    """The settings in a value `set=` of --config: one, or a list of them in JSON."""
+    value = word.partition("=")[2]
+    try:
+        return [str(one) for one in json.loads(value)] if value.startswith("[") else [value]
+    except json.JSONDecodeError:
+        raise Usage(f"--config {word}: must be one KEY=VALUE, or a list in JSON") from None
 
 
 def usage() -> str:

@@ -38,6 +38,9 @@ MEANS_OVER_COMPLETIONS = ("grpo", "sapo", "dr_grpo", "luspo")
 
 _NEAR = 1e-6  # exp(log q) need not give back the clamp to the last bit
 
+_STEP_MEANS = ("kl", "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean")
+"""TRL's names of means over tokens; `kl` is the first where there is one."""
+
 _DIFFERS = 1e-3
 """Advantages with a standard deviation below it come from equal rewards: it is rounding."""
 
@@ -47,16 +50,16 @@ class LossCall:
     """What is known within one `_compute_loss`: nothing of it outlives the call.
 
     `inputs` are a shallow copy of TRL's, so that what replaces them does not compound over the
-    iterations of a generation. `moment` is the mode (train or eval) and the optimizer step. What
-    follows is set when TRL has the log-probs: `[B, T]` those of the `reference`, which is None
-    without a KL term, `log_probs` of the policy, `entropies`, `reference_entropies` if a guide
-    asks for them, and `log_factors` (log q); the last layer's `states` `[B, T, D]` if a credit rule
-    does; `reward_kl`, the sum of the tokens' KL where that is in the reward; whether TRL's
-    k3 is `replaced`.
+    iterations of a generation. `moment` is the mode (train or eval), the optimizer step and the
+    number of evaluations begun. What follows is set when TRL has the log-probs: `[B, T]` those of
+    the `reference`, which is None without a KL term, `log_probs` of the policy, `entropies`,
+    `reference_entropies` if a guide asks for them, and `log_factors` (log q); the last layer's
+    `states` `[B, T, D]` if a credit rule does; `reward_kl`, the sum of the tokens' KL where that is
+    in the reward; whether TRL's k3 is `replaced`.
     """
 
     inputs: dict[str, Any]
-    moment: tuple[str, int]
+    moment: tuple[str, int, int]
     reference: torch.Tensor | None = None
     log_probs: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     entropies: torch.Tensor = field(default_factory=lambda: torch.empty(0))
@@ -137,36 +140,63 @@ class Tally:
         return self._sums, self._least
 
 
+class StepLog:
+    """An entry of TRL's log for each moment; TRL logs the mean of the entries since it last did."""
+
+    def __init__(self) -> None:
+        self._moments: dict[str, Hashable] = {}
+
+    def put(
+        self, log: dict[str, list[float]], moment: Hashable, values: Mapping[str, float]
+    ) -> None:
+        """Have the `values` of `moment` so far, by name, be its entries in the `log`."""
+        for name, value in values.items():
+            entries = log.setdefault(name, [])
+            if entries and self._moments.get(name) == moment:
+                entries.pop()
+            entries.append(value)
+            self._moments[name] = moment
+
+
 class TokenMeans:
-    """Means over all tokens with loss of a step, in the place of those that TRL logs.
+    """Means over all tokens with loss of a step, beside those that TRL logs.
 
     TRL's mean over micro-batches counts a short one as much as a long one, and one without such a
-    token as 0. Of ratios of whole sequences (`by_sequence`) the mean is over rows, which is right.
+    token as 0. Of ratios of whole sequences (`by_sequence`) the mean is over rows.
     """
 
     def __init__(self, accelerator: Accelerator, by_sequence: bool) -> None:
-        clipped = () if by_sequence else ("clip_ratio/low_mean", "clip_ratio/high_mean")
-        self._names, self._tally = ("kl", "entropy", *clipped), Tally(accelerator)
+        self._accelerator, self._by_sequence = accelerator, by_sequence
+        self._tally = Tally(accelerator)
 
-    def correct(self, call: LossCall, logged: dict[str, list[float]]) -> None:
-        """Put the means of the moment so far into `logged`, which ends with those of `call`.
+    def add(self, call: LossCall, logged: dict[str, list[float]]) -> dict[str, float]:
+        """The means of the moment so far, by TRL's names after `step/`.
 
-        The KL there is without what `LossCall.replace_k3` adds, and the rewards' if it is in these.
-        A moment without a token has no mean.
+        `logged` ends with TRL's means of `call`. Its KL is left there without what
+        `LossCall.replace_k3` adds, and is that in the rewards if it is in these. A moment without
+        a token has no mean over tokens.
         """
-        names = [name for name in self._names if logged.get(name)]
+        names = [name for name in _STEP_MEANS if logged.get(name)]
         tokens = call.mask.sum().double()
-        terms = [tokens * logged[name].pop() for name in names]
+        by_row = [self._by_sequence and name.startswith("clip_ratio") for name in names]
+        ones = torch.ones_like(tokens)
+        terms = [
+            (ones if rows else tokens) * logged[name][-1]
+            for name, rows in zip(names, by_row, strict=True)
+        ]
         if call.replaced:
             terms[0] = terms[0] - tokens * ADDED
+            logged["kl"][-1] -= ADDED if logged["kl"][-1] else 0.0  # 0 without a token
         if call.reward_kl is not None:
             terms[0] = call.reward_kl
-        (count, *sums), _ = self._tally.add(call.moment, [tokens, *terms], [tokens])
-        for name, total in zip(names, sums, strict=True):
-            if count:
-                logged[name] = [total / count]
-            else:
-                del logged[name]
+            sums = self._accelerator.reduce(torch.stack([terms[0], tokens]), reduction="sum")
+            logged["kl"][-1] = (sums[0] / sums[1].clamp(min=1)).item()
+        (count, calls, *totals), _ = self._tally.add(call.moment, [tokens, ones, *terms], [tokens])
+        return {
+            f"step/{name}": total / (calls if rows else count)
+            for name, total, rows in zip(names, totals, by_row, strict=True)
+            if rows or count
+        }
 
 
 class Guidance:
@@ -185,7 +215,7 @@ class Guidance:
         back with a checkpoint, and evaluation neither advances nor disturbs them.
         """
         guide: Any = shaping.guide
-        inputs, mask, (mode, step) = call.inputs, call.mask, call.moment
+        inputs, mask, (mode, step, _) = call.inputs, call.mask, call.moment
         own = (call.log_probs.detach(), call.entropies.detach(), mask)
         signals = Signals(*own, reference_entropies=call.reference_entropies)
         if call.training and hasattr(guide, "observe"):

@@ -8,8 +8,9 @@ order.
 
 What separates the sampler's probabilities from the trainer's is corrected here as well. Both
 compute the same policy, but round differently: in a short dtype, in another engine. A sampler's
-probabilities are behind its filters (top-k, top-p, min-p), which the trainer's are not. The gap of
-a token is the difference of its log-probs, trainer's minus sampler's. With the correction `token`
+probabilities are behind its filters (top-k, top-p, min-p), which the trainer's are not: with a
+filter they are not compared. The gap of a token is the difference of its log-probs, trainer's minus
+sampler's; a token that the sampler has no number for counts as without a gap. With `token`
 each token's advantage is weighted by exp(gap), at most `cap` (truncated importance sampling); the
 KL term, which is the same in expectation only if nothing is weighted, stays as TRL computes it:
 unweighted.
@@ -125,20 +126,31 @@ class Correction:
 
 
 def gap_log(
-    tally: Tally, moment: Hashable, gaps: torch.Tensor, cap: float, mask: torch.Tensor
+    tally: Tally,
+    moment: Hashable,
+    trained: torch.Tensor,
+    sampled: torch.Tensor,
+    cap: float,
+    mask: torch.Tensor,
 ) -> dict[str, float]:
-    """The log of `moment` so far, with `gaps` (nats) where `mask`, both `[B, T]`, counted in.
+    """The log of `moment` so far, with the gaps of `trained` and `sampled` log-probs counted in.
 
-    `clipped_share` is that of tokens with exp(gap) above `cap`. Every process must call it. Without
-    a token there is nothing to log. Raises SamplerFault, in every process, where a token in `mask`
-    has a gap that is not a number.
+    All are `[B, T]`, in nats, and count where `mask`. `clipped_share` is that of tokens with
+    exp(gap) above `cap`. Every process must call it. Without a token there is nothing to log; one
+    that the sampler gave no number (a NaN in `sampled`) is left out, as TRL does. Raises
+    SamplerFault, in every process, where another token in `mask` has a gap that is not a number, or
+    the sampler gave none for any token.
     """
-    unknown = gaps.isnan() & mask
-    gaps = gaps.masked_fill(~mask | unknown, 0.0)
+    unscored = sampled.isnan() & mask
+    unknown, mask = trained.isnan() & mask, mask & ~unscored
+    gaps = (trained - sampled).masked_fill(~mask | unknown, 0.0)
     parts = (torch.ones_like(gaps), gaps.abs(), gaps.exp() > cap)
     largest = (gaps.abs() * mask).max()
-    sums, ends = tally.add(moment, [unknown, *(part * mask for part in parts)], [-largest])
-    without, tokens, total, clipped = sums
+    sums, ends = tally.add(
+        moment, [unknown, unscored, *(part * mask for part in parts)], [-largest]
+    )
+    without, unscored_tokens, tokens, total, clipped = sums
+    without += 0 if tokens else unscored_tokens
     if without:
         raise SamplerFault(
             f"{without:.0f} sampled tokens have a log-probability that is not a number, of the "
@@ -159,11 +171,16 @@ def correct(
     Where the policy has moved since the rollouts were drawn, TRL keeps the log-probs of that time.
     """
     inputs, mask = call.inputs, call.mask.bool()
-    gap = call.old_log_probs.detach().float() - inputs[SAMPLED]
-    log = gap_log(gaps, call.moment, gap, correction.cap, mask)
+    trained, sampled = call.old_log_probs.detach().float(), inputs[SAMPLED]
+    log = gap_log(gaps, call.moment, trained, sampled, correction.cap, mask)
     if correction.kind == "none":
         return log
-    weights = gap.masked_fill(~mask, 0.0).exp().clamp(max=correction.cap)
+    weights = (
+        (trained - sampled)
+        .masked_fill(~mask | sampled.isnan(), 0.0)
+        .exp()
+        .clamp(max=correction.cap)
+    )
     if loss_type == "vespo":  # which knows such weights, and puts them into its own
         inputs["importance_sampling_ratio"] = weights
         return log

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,16 @@ def start_at_epoch(dataloader: Any, epoch: int) -> None:
         order.generator.manual_seed(order.seed)
         for _ in range(epoch):
             torch.randperm(order.num_samples, generator=order.generator)
+
+
+def filters_of(args: Any) -> list[str]:
+    """TRL's settings in `args` that cut tokens off the distribution that is drawn from."""
+    cuts = {
+        "top_k": (args.top_k or 0) > 0,
+        "top_p": args.top_p is not None and args.top_p < 1.0,
+        "min_p": (args.min_p or 0.0) > 0.0,
+    }
+    return [name for name, cut in cuts.items() if cut]
 
 
 def other_prompts(dataset: Any, count: int, seed: int, step: int, draw: int) -> Examples:
@@ -114,7 +125,8 @@ class NamedDraws:
         missing = len(prompts) - len(drawn)
         return (
             [list(one.token_ids) for one in drawn] + [[self._padding]] * missing,
-            [list(one.log_probs) for one in drawn] + [[0.0]] * missing,
+            [[math.nan if value is None else value for value in one.log_probs] for one in drawn]
+            + [[0.0]] * missing,
         )
 
     def _say_what_is_too_long(
@@ -170,13 +182,19 @@ class StopRule:
         return completions
 
     def truncated(self, batch: Rollouts, longest: int) -> torch.Tensor:
-        """Which completions were cut off at the length limit, `[B]`."""
-        lengths = batch["completion_mask"].sum(dim=1)
-        last = batch["completion_ids"].gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
-        ends = torch.tensor(self._tokens, device=last.device)
+        """Which completions were cut off at the length limit, `[B]`.
+
+        TRL takes their mask away with `mask_truncated_completions`; their last token is no padding.
+        """
+        ids, lengths = batch["completion_ids"], batch["completion_mask"].sum(dim=1)
+        if ids.shape[1] >= longest:
+            masked = (lengths == 0) & (ids[:, longest - 1] != self._tokenizer.pad_token_id)
+            lengths = torch.where(masked, longest, lengths)
+        last = ids.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+        ends = torch.tensor([*self._tokens, self._tokenizer.pad_token_id], device=last.device)
         cut = (lengths >= longest) & ~torch.isin(last, ends)
         for row in cut.nonzero()[:, 0].tolist():
-            cut[row] = not self._holds_text(batch["completion_ids"][row, : lengths[row]].tolist())
+            cut[row] = not self._holds_text(ids[row, : lengths[row]].tolist())
         return cut
 
     def _holds_text(self, ids: list[int]) -> bool:
@@ -285,6 +303,29 @@ def texts_of(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]
     return ids, mask, batch["completion_ids"].shape[1]
 
 
+class Solved:
+    """pass@k over the problems of one evaluation, of which there are `problems` if that is known.
+
+    Processes that run out of problems begin again: what is drawn for those counts no second time.
+    """
+
+    def __init__(self, problems: int | None = None) -> None:
+        self._problems, self._right = problems, torch.empty(0)
+
+    def pass_at_k(self, correct: torch.Tensor, group: int) -> dict[str, float]:
+        """The mean over the problems so far, for k = 1, 2, 4, … up to a `group`'s size.
+
+        `correct` `[R]` has the first rewards of all processes' completions in the next batch: a
+        completion is right where it is above 0, and not scored where it is NaN. Problems with fewer
+        than k that are scored do not count.
+        """
+        correct = correct.view(-1, group).cpu()
+        right = (correct > 0).float().masked_fill(correct.isnan(), torch.nan)
+        self._right = torch.cat([self._right.view(-1, group), right])[: self._problems]
+        sizes = [2**power for power in range(group.bit_length())]
+        return {f"pass@{k}": pass_at_k(self._right, k).nanmean().item() for k in sizes}
+
+
 @dataclass
 class GenerationCall:
     """The draws of one generation, in TRL's own way (`score`): it does not outlive TRL's call.
@@ -342,17 +383,6 @@ class GenerationCall:
         logged = [entry[DRAWN] for entry in self.state.log_history if DRAWN in entry]
         before = self.log[DRAWN] or logged or [0.0]  # not logged yet, or logged
         self.log[DRAWN] = [before[-1] + self.tokens]
-
-    def log_pass_at_k(self) -> None:
-        """Log pass@k of the prompts of all processes for k = 1, 2, 4, … up to a group's size.
-
-        A completion is right where its first reward is above 0. Prompts with fewer than k that are
-        scored do not count.
-        """
-        correct = self.correct.view(-1, self.shares.group)
-        right = (correct > 0).float().masked_fill(correct.isnan(), torch.nan)
-        for k in (2**power for power in range(self.shares.group.bit_length())):
-            self.log[f"pass@{k}"].append(pass_at_k(right, k).nanmean().item())
 
     def _scored(self, inputs: Examples) -> Rollouts:
         batch = self.score(inputs)

@@ -208,8 +208,13 @@ def shaping_of(algorithm: Algorithm) -> Shaping:
 
 
 def correction_of(settings: RL) -> Correction:
-    """The model's own, by default that of each token with vLLM, which computes otherwise."""
-    by_default = "token" if settings.engine == "vllm" else "none"
+    """The model's own, by default that of each token with vLLM, which computes otherwise.
+
+    Behind a filter (top-k, top-p, min-p) probabilities are not comparable: by default none there.
+    """
+    sampling = settings.sampling
+    cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
+    by_default = "token" if settings.engine == "vllm" and not cut else "none"
     return Correction(settings.correction or by_default, settings.correction_cap)
 
 

@@ -138,6 +138,8 @@ class SageTrainer(GRPOTrainer):
         self._gaps = anchoring.Tally(self.accelerator)
         by_sequence = self.importance_sampling_level == "sequence"
         self._means = anchoring.TokenMeans(self.accelerator, by_sequence)
+        self._entries, self._evaluations = anchoring.StepLog(), 0
+        self._solved = drawing.Solved()
         self._generation: GenerationCall | None = None
         self._loss: LossCall | None = None
         self._check()
@@ -162,6 +164,24 @@ class SageTrainer(GRPOTrainer):
             raise ValueError(
                 "the policy has no trainable parameter, so nothing would be learnt; load its "
                 "adapter with is_trainable=True, or give peft_config"
+            )
+        taken = {
+            "rollout_func": getattr(self, "rollout_func", None) is not None,
+            "use_transformers_continuous_batching": getattr(
+                self.args, "use_transformers_continuous_batching", False
+            ),
+        }
+        if self._draws is not None and (names := [name for name in taken if taken[name]]):
+            raise ValueError(
+                f"{', '.join(names)} and make_drawer both draw the completions; leave out one"
+            )
+        filters = drawing.filters_of(self.args)
+        if self._draws is not None and filters and self._correction.kind != "none":
+            raise ValueError(
+                f"the correction {self._correction.kind} compares the trainer's probabilities with "
+                f"the sampler's, but those are behind {', '.join(filters)}, which the trainer's "
+                "are not: a ratio would be far from 1 with equal policies; set the correction to "
+                "none, or draw without these filters"
             )
         self.shaping.check_kl(self.beta, self.args)
         start.check_data(self, self.shaping)
@@ -207,8 +227,19 @@ class SageTrainer(GRPOTrainer):
             self._generation = None
         if self.shaping.token_rule is None:  # else the loss gets other advantages
             log["zero_advantages"].append(float(zeros))
-        call.count() if training else call.log_pass_at_k()
+        if training:
+            call.count()
+        else:
+            moment = (*self._moment(self.model_wrapped), self._evaluations)
+            self._entries.put(log, moment, self._solved.pass_at_k(call.correct, group))
         return batch
+
+    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        """TRL's evaluation; what is logged of one has nothing of another in the same step."""
+        self._evaluations += 1
+        dataset = dataloader.dataset
+        self._solved = drawing.Solved(len(dataset) if hasattr(dataset, "__len__") else None)
+        return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
         """The completions of all processes, drawn further as the planner says and chosen by it."""
@@ -256,7 +287,11 @@ class SageTrainer(GRPOTrainer):
         policy: Any = self.accelerator.unwrap_model(self.model)
         first = self._shares.first(len(prompt_ids))
         wanted = None if self._generation is None else self._generation.wanted
-        return self._draws.draw(policy, prompt_ids, self._moment(self.model), first, wanted)
+        tokens, log_probs = self._draws.draw(
+            policy, prompt_ids, self._moment(self.model), first, wanted
+        )
+        # Behind a filter they are those of another distribution than the trainer's.
+        return tokens, None if drawing.filters_of(self.args) else log_probs
 
     def _calculate_rewards(
         self, inputs: Examples, prompts: Any, completions: Any, completion_ids_list: Any
@@ -290,12 +325,13 @@ class SageTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's loss of what `shaping` makes of the inputs, without what the seam adds to it."""
-        self._loss = call = LossCall(dict(inputs), self._moment(model))
+        moment = (*self._moment(model), self._evaluations)
+        self._loss = call = LossCall(dict(inputs), moment)
         try:
             loss: torch.Tensor = super()._compute_loss(model, call.inputs)
         finally:
             self._loss = None
-        self._means.correct(call, self._metrics[call.moment[0]])
+        self._log(call, "", self._means.add(call, self._metrics[call.moment[0]]))
         parts = self.current_gradient_accumulation_steps if call.training else 1.0
         return anchoring.undo_offset(loss, call, self._shares, self.args, self.entropy_coef, parts)
 
@@ -320,12 +356,12 @@ class SageTrainer(GRPOTrainer):
             with torch.no_grad(), self._reference(model) as network:
                 call.reference_entropies = plain(network, *texts, **kwargs)[1]
         if shaping.guide is not None:
-            self._log(call, "sage", self._guidance.shape(call, shaping, self.state.max_steps))
+            self._log(call, "sage/", self._guidance.shape(call, shaping, self.state.max_steps))
         if call.reference is not None and call.training:
             generation, part = divmod(self._step, self.args.steps_per_generation)
             last = part + 1 == self.args.steps_per_generation
             pushes = self._pushes(call)
-            self._log(call, "sage", self._doses.add(call, self.beta, generation, last, pushes))
+            self._log(call, "sage/", self._doses.add(call, self.beta, generation, last, pushes))
         if shaping.exact_forward_kl:
             call.replace_k3(self._forward_kl(model, *texts))
         elif shaping.replaces_k3 and shaping.estimator is not None:
@@ -334,7 +370,7 @@ class SageTrainer(GRPOTrainer):
             credit.give_credit(rule, call, shaping, self.beta, self._shares)
         if credit.SAMPLED in call.inputs:
             log = credit.correct(call, self._correction, self._gaps, self.loss_type)
-            self._log(call, "sampler", log)
+            self._log(call, "sampler/", log)
         return output
 
     def _pushes(self, call: anchoring.LossCall) -> torch.Tensor | None:
@@ -406,8 +442,8 @@ class SageTrainer(GRPOTrainer):
 
     def _log(self, call: LossCall, prefix: str, values: dict[str, float]) -> None:
         """Set what is logged of a moment; each call gives its numbers so far."""
-        for name, value in values.items():
-            self._metrics[call.moment[0]][f"{prefix}/{name}"] = [value]
+        named = {prefix + name: value for name, value in values.items()}
+        self._entries.put(self._metrics[call.moment[0]], call.moment, named)
 
 
 class _Learning(TrainerCallback):

@@ -84,7 +84,8 @@ def trainer_of(
 
 def is_of_trl(key: str) -> bool:
     """Whether a plain GRPOTrainer logs it too, and again the same."""
-    return not ("time" in key or "sage/" in key or key in ("zero_advantages", "drawn_tokens"))
+    own = ("time", "sage/", "step/", "zero_advantages", "drawn_tokens")
+    return not any(name in key for name in own)
 
 
 def odd_sum(completion_ids: list[list[int]], **_: Any) -> list[float]:

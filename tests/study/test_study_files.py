@@ -135,7 +135,7 @@ def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> Non
         (
             {"study": "mini", "studdy": "smoke"},
             "studdy: unknown key; did you mean 'study'? Allowed: device, kept, mirror, "
-            "results, set, study, tracking",
+            "pretrain, results, set, study, tracking",
         ),
         (
             {"study": "mini", "device": "gpu"},

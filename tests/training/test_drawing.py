@@ -298,3 +298,24 @@ def test_vllms_share_of_a_gpu_follows_from_what_it_holds() -> None:
         num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, hidden_size=32
     )
     assert cache_bytes(config, 10, 2) == 2 * 3 * 2 * 8 * 10 * 2
+
+
+def test_behind_a_filter_the_samplers_probabilities_are_not_compared(parent: Path) -> None:
+    """They are of another distribution: no gaps, no ratios, and no off-policy mask from them."""
+    sampling = SMALL.sampling.model_dump() | {"top_k": 3}
+    rows = logged(build(parent, settings={"sampling": sampling, "steps": 2}))
+    assert len(rows) == 2
+    assert not any(key.startswith("sampler/") for row in rows for key in row)
+    with pytest.raises(ValueError, match="behind top_k, which the trainer's are not"):
+        build(parent, settings={"sampling": sampling}, correction=Correction("token"))
+    cut = rl.RL.model_validate(SMALL.model_dump() | {"engine": "vllm", "sampling": sampling})
+    assert rl.correction_of(cut).kind == "none"
+    assert rl.correction_of(cut.model_copy(update={"sampling": SMALL.sampling})).kind == "token"
+
+
+def test_what_else_would_draw_is_refused_beside_a_drawer(parent: Path) -> None:
+    trainer = build(parent)
+    trainer.args.use_transformers_continuous_batching = True
+    trainer.rollout_func = print
+    with pytest.raises(ValueError, match="rollout_func, use_transformers_continuous_batching and"):
+        trainer._check()

@@ -11,9 +11,9 @@ FIRST = {
     "drawn_tokens": 60.0,
     "learning_rate": 1e-3,
     "grad_norm": 0.1,
-    "kl": 0.01,
+    "step/kl": 0.01,
 }
-SECOND = {"step": 2, "learning_rate": 5e-4, "grad_norm": 0.3, "kl": 0.02}
+SECOND = {"step": 2, "learning_rate": 5e-4, "grad_norm": 0.3, "step/kl": 0.02}
 
 
 def test_a_step_that_draws_nothing_keeps_the_rollouts_it_learns_from() -> None:

@@ -158,11 +158,6 @@ def test_a_guide_of_one_is_plain_grpo_in_every_mode(build: Build, changes: dict[
         trained(build(GRPOTrainer, **changes)),
         trained(build(SageTrainer, ONE_EVERYWHERE, **changes)),
     )
-    if "micro_batches" in changes:  # TRL logs means over these, not over tokens
-        for row in (*plain[0], *ours[0]):
-            assert row.pop("kl") >= 0.0
-            assert row.pop("entropy") > 0.0
-            row.pop("clip_ratio/low_mean"), row.pop("clip_ratio/high_mean")
     assert_same(plain, ours)
     guided = trained(build(SageTrainer, BRANCH, **changes))
     assert any(not torch.equal(plain[1][name], guided[1][name]) for name in plain[1])

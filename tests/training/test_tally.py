@@ -12,11 +12,14 @@ from sage.training.anchoring import (
     ADDED,
     DoseTally,
     LossCall,
+    StepLog,
     Tally,
     TokenMeans,
     guide_log,
     guide_pushes,
 )
+from sage.training.credit import SAMPLED, Correction, SamplerFault, correct, gap_log
+from sage.training.drawing import Solved
 
 CLAMP = (0.5, 2.0)
 
@@ -70,7 +73,7 @@ def loss_call(
     }
     return LossCall(
         inputs,
-        ("train", step),
+        ("train", step, 0),
         reference=torch.full_like(ratios, -2.0),
         log_probs=ratios.nan_to_num(9.0) - 2.0,
         log_factors=None if log_q is None else torch.tensor(log_q),
@@ -177,7 +180,7 @@ def test_means_over_tokens_do_not_depend_on_micro_batches() -> None:
 
     TRL logs 0.3, 0 and 0.9 for them; over all four tokens that is (3 * 0.3 + 0.9) / 4.
     """
-    means = TokenMeans(Accelerator(cpu=True), by_sequence=False)
+    means, entries = TokenMeans(Accelerator(cpu=True), by_sequence=False), StepLog()
     nothing = [math.nan, math.nan]
     logged: dict[str, list[float]] = {}
     parts = ([[1.0, 1.0], [1.0, math.nan]], 0.3), ([nothing], 0.0), ([[1.0, math.nan]], 0.9)
@@ -185,14 +188,17 @@ def test_means_over_tokens_do_not_depend_on_micro_batches() -> None:
         call = loss_call([0.0] * len(ratios), ratios, None)
         for name in ("kl", "entropy", "clip_ratio/low_mean", "reward"):
             logged.setdefault(name, []).append(mean)
-        means.correct(call, logged)
-    once = [pytest.approx(0.45)]
-    assert logged == {"kl": once, "entropy": once, "clip_ratio/low_mean": once} | {
-        "reward": [0.3, 0.0, 0.9]
-    }
-    empty = {"kl": [0.0], "entropy": [0.0]}
-    means.correct(loss_call([0.0], [nothing], None, step=2), empty)
-    assert empty == {}
+        entries.put(logged, call.moment, means.add(call, logged))
+    names, once = ("kl", "entropy", "clip_ratio/low_mean"), [pytest.approx(0.45)]
+    of_trl = {name: [0.3, 0.0, 0.9] for name in (*names, "reward")}
+    assert logged == of_trl | {f"step/{name}": once for name in names}
+    # A further step without a token leaves the entry of the one before; another adds its own.
+    call = loss_call([0.0], [nothing], None, step=2)
+    entries.put(logged, call.moment, means.add(call, logged | {"kl": [0.0]}))
+    assert logged["step/kl"] == once
+    call = loss_call([0.0], [[1.0, 1.0]], None, step=3)
+    entries.put(logged, call.moment, means.add(call, logged | {"kl": [2.0]}))
+    assert logged["step/kl"] == [*once, 2.0]
 
 
 def test_the_mean_kl_is_without_what_the_seam_adds_or_that_in_the_rewards() -> None:
@@ -200,10 +206,36 @@ def test_the_mean_kl_is_without_what_the_seam_adds_or_that_in_the_rewards() -> N
     call = loss_call([0.0], [[1.0, 1.0]], None)
     call.replaced = True
     logged = {"kl": [ADDED + 0.25], "entropy": [2.0], "clip_ratio/low_mean": [0.5]}
-    means.correct(call, logged)
-    assert logged == {"kl": [0.25], "entropy": [2.0], "clip_ratio/low_mean": [0.5]}
+    expected = {"kl": 0.25, "entropy": 2.0, "clip_ratio/low_mean": 0.5}
+    assert means.add(call, logged) == {f"step/{name}": expected[name] for name in expected}
+    assert logged == {name: [expected[name]] for name in expected}
     call = loss_call([0.0], [[1.0, 1.0]], None, step=2)
     call.reward_kl = torch.tensor(3.0, dtype=torch.float64)
     logged = {"kl": [0.0]}
-    means.correct(call, logged)
+    assert means.add(call, logged) == {"step/kl": 1.5}
     assert logged == {"kl": [1.5]}
+
+
+def test_pass_at_k_of_an_evaluation_is_the_mean_over_its_problems() -> None:
+    """5 problems in batches of 2 pairs, the last filled up with one that was there."""
+    solved, right = Solved(5), [1.0, 1.0, 0.0, 0.0]
+    assert solved.pass_at_k(torch.tensor(right), 2) == {"pass@1": 0.5, "pass@2": 0.5}
+    solved.pass_at_k(torch.zeros(4), 2)
+    log = solved.pass_at_k(torch.tensor([0.0, 0.0, 1.0, 1.0]), 2)
+    assert log == pytest.approx({"pass@1": 0.2, "pass@2": 0.2})
+
+
+def test_tokens_that_the_sampler_has_no_number_for_are_left_out() -> None:
+    trained, mask = torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2, dtype=torch.bool)
+    tally = Tally(Accelerator(cpu=True))
+    log = gap_log(tally, 1, trained, torch.tensor([[-1.5, math.nan]]), 3.0, mask)
+    assert log == {"gap_mean": 0.5, "gap_max": 0.5, "clipped_share": 0.0}
+    inputs = {"completion_mask": mask.long(), "advantages": torch.tensor([2.0])}
+    inputs[SAMPLED] = torch.tensor([[-1.5, math.nan]])
+    call = LossCall(inputs, ("train", 2, 0), log_probs=trained)
+    correct(call, Correction("token"), tally, "grpo")
+    assert inputs["advantages"].tolist() == [[pytest.approx(2 * math.exp(0.5)), 2.0]]
+    for sampled in ([[math.nan, math.nan]], [[-1.0, -1.0]]):
+        both = torch.full((1, 2), math.nan) if sampled[0][0] == -1.0 else trained
+        with pytest.raises(SamplerFault, match="2 sampled tokens"):
+            gap_log(tally, (3, sampled[0][0] == -1.0), both, torch.tensor(sampled), 3.0, mask)

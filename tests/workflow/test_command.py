@@ -296,3 +296,13 @@ def test_snakemake_itself_works_as_before_and_lists_a_line_for_each_target(
     assert again.returncode == 1
     assert "the study has not been run; run it first" in again.stdout
     assert "rule rl" not in again.stdout
+
+
+def test_settings_of_both_ways_to_give_them_are_all_kept() -> None:
+    for given in ("set=rl.rollouts=4", 'set=["rl.rollouts=4"]'):
+        words, _ = command.snakemake_words(
+            "run", ["smoke", "--set", "rl.steps=2", "--config", given]
+        )
+        assert words[-3:] == ["--config", "study=smoke", 'set=["rl.rollouts=4", "rl.steps=2"]']
+    with pytest.raises(command.Usage, match="a list in JSON"):
+        command.snakemake_words("run", ["--set", "a.b=1", "--config", "set=[a"])
