@@ -185,7 +185,8 @@ def facts(row: dict[str, Any]) -> list[tuple[str, str]]:
         (
             "Right minus wrong (aside)",
             f"{number_text(row['gap'], '.2g')} nats of log q; it says nothing of coverage: where "
-            "rare ways to solve a problem have more branches than the common one, it can have the other sign",
+            "rare ways to solve a problem have more branches than the common one, its sign is the "
+            "other",
         ),
     ]
 
