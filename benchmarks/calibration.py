@@ -339,7 +339,9 @@ def _may_be_clear(test: Test, rows: Mapping[Pair, Mapping[str, Any]]) -> bool:
     if not isinstance(test, PassAtK):
         return True
     study = simulated_study()
-    places = [(MODEL, b, test.row, test.other, test.k_in(study)) for b in BENCHMARKS[test.exhibit]]
+    places = [
+        (MODEL, b, test.method, test.other, test.k_in(study)) for b in BENCHMARKS[test.exhibit]
+    ]
     low, high = average([rows[place] for place in places]).interval()
     return bool(low[0] > 0 or high[0] < 0)
 

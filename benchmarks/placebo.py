@@ -174,7 +174,7 @@ def dealt(
     graded samples by run, and the metrics of exhibits.
     """
     tests = [claim.primary, *claim.secondary]
-    rows = sorted({row for test in tests for row in (test.row, test.other)})
+    rows = sorted({row for test in tests for row in (test.method, test.other)})
     cells = [(row, seed) for row in rows for seed in range(1 if row == BASE else runs)]
     if BASE not in rows:
         cells.append((BASE, 0))  # tails are measured against the base

@@ -327,7 +327,7 @@ def keys_of(claims: Collection[Claim]) -> list[Key]:
     study = simulated_study()
     return list(
         dict.fromkeys(
-            (test.row, test.other, benchmark, test.k_in(study))
+            (test.method, test.other, benchmark, test.k_in(study))
             for claim in claims
             for test in (claim.primary, *claim.secondary)
             if isinstance(test, PassAtK)

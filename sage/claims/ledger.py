@@ -36,7 +36,7 @@ from sage.claims.verdicts import (
 )
 from sage.evaluation.histories import STAGES, History, read_histories, stage_means
 from sage.exhibits.dose import IN_REWARD, LEAST_DOSE, LEAST_DOSE_IN_LOSS
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.rendering.numbers import number_text
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.runtime.tables import read_frame
@@ -126,7 +126,7 @@ def judged(
     exhibit = study.study.exhibits.get(claim.primary.exhibit)
     weak = strength = ""
     if exhibit:
-        compared = [row for test in tests for row in (test.row, test.other)]
+        compared = [row for test in tests for row in (test.method, test.other)]
         models = claim.primary.models(study)
         strength = strength_text(study, models, compared, measured.histories)
         if claim.primary.of_policies:
@@ -251,7 +251,7 @@ def says(test: Comparison, study: ResolvedStudy) -> str:
     """What a test says, in words."""
     named = {BASE, *study.algorithms}
     row, other = (
-        row_title(study, name) if name in named else name for name in (test.row, test.other)
+        method_title(study, name) if name in named else name for name in (test.method, test.other)
     )
     sign = {"up": ">", "down": "<", "not up": "≤"}[test.direction]
     bound = f" + {amount(test.null, test.unit)}" if test.direction == "not up" else ""
@@ -290,7 +290,7 @@ def strength_text(
         dose = dose_of(study, models, row, histories)
         count = f"{len(runs)} run" + ("" if len(runs) == 1 else "s")
         sentences.append(
-            f"{row_title(study, row)} ({count}; first and last third of training): q > 1 on "
+            f"{method_title(study, row)} ({count}; first and last third of training): q > 1 on "
             f"{100 * shares[0]:.1f} and {100 * shares[1]:.1f} % of tokens; mean log q of a "
             f"completion {number_text(logs[0])} and {number_text(logs[1])} nats, times β "
             f"{number_text(beta * logs[0])} and {number_text(beta * logs[1])}; dose "
@@ -338,8 +338,8 @@ def too_weak(
     share, (dose, place) = known[strongest]
     short = f", {1.0 / share:.2g} times too small" if dose else ""
     return (
-        f"the dose of {row_title(study, strongest)} in {place} is {dose:.2g} standard deviations "
-        f"of the advantages, below {_DOSES[place][2]:g}{short}"
+        f"the dose of {method_title(study, strongest)} in {place} is {dose:.2g} standard "
+        f"deviations of the advantages, below {_DOSES[place][2]:g}{short}"
     )
 
 

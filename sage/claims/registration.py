@@ -123,7 +123,9 @@ def claim_sum(claim: Claim, study: ResolvedStudy) -> str:
         for model in study.bases(study.study.exhibits[test.exhibit].model)[1]:
             known = _of_model(study, model)
             methods = models.setdefault(model, {**known, "methods": {}})["methods"]
-            methods |= {row: known["methods"].get(row) for row in (test.row, test.other)}
+            methods |= {
+                method: known["methods"].get(method) for method in (test.method, test.other)
+            }
             rl = study.model(model).rl
             problems |= {*([rl.problems] if rl else []), *study.benchmarks_of(test.exhibit)}
         problems |= {*(getattr(test, "benchmarks", None) or ())}
@@ -196,8 +198,11 @@ def _test(dump: Entry) -> Entry:
 def _of_model(study: ResolvedStudy, name: str) -> Entry:
     model = study.model(name)
     methods = {
-        row: {"seeds": study.seeds(name, row), **_settings(study.algorithms[row], "algorithms.*")}
-        for row in study.trained(name)
+        method: {
+            "seeds": study.seeds(name, method),
+            **_settings(study.algorithms[method], "algorithms.*"),
+        }
+        for method in study.trained(name)
     }
     evaluation = study.evaluation(name)
     own = {"algorithms", "benchmarks", "evaluation", "job", "seeds"}

@@ -28,7 +28,7 @@ from sage.claims.evidence import (
 from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
 from sage.fields import Name, Positive, PositiveFloat, Strict
-from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.labels import benchmark_titles, method_title
 from sage.study import BASE, ResolvedStudy
 from sage.study.faults import listed, type_faults
 from sage.study.kept import updated
@@ -43,7 +43,7 @@ HEADLINES = 3
 
 
 class Comparison(Strict, ABC):
-    """A difference, `row` minus `other`, that goes one way. `exhibit` lends model and benchmarks.
+    """A difference, `method` minus `other`, that goes one way. `exhibit` lends model, benchmarks.
 
     `up` and `down` say that there is one, `not up` that it is below `margin`. With `up` and
     `down`, `margin` is the smallest difference that would matter: a test that finds none may find
@@ -51,7 +51,7 @@ class Comparison(Strict, ABC):
     """
 
     exhibit: Name
-    row: Name
+    method: Name
     other: Name
     direction: Direction
     margin: PositiveFloat | None = None
@@ -79,7 +79,7 @@ class Comparison(Strict, ABC):
     @property
     def lacking(self) -> str:
         """Why nothing is found where everything was measured."""
-        return f"{self.row} and {self.other} were not both measured"
+        return f"{self.method} and {self.other} were not both measured"
 
     def models(self, study: ResolvedStudy) -> list[str]:
         """The models that it is about; the study has the exhibit."""
@@ -165,7 +165,7 @@ class PassAtK(Comparison):
         model, _ = study.bases(study.study.exhibits[self.exhibit].model)
         benchmarks = self.benchmarks or study.benchmarks_of(self.exhibit)
         return of_pass_at_k(
-            pairs, model, benchmarks, self.row, self.other, self.k_in(study), self.null
+            pairs, model, benchmarks, self.method, self.other, self.k_in(study), self.null
         )
 
     def k_in(self, study: ResolvedStudy) -> int:
@@ -188,14 +188,14 @@ class PassAtK(Comparison):
             & (rows["k"] == k)
             & (rows["train_seed"] == POOLED)
             & (rows["stratum"] == "")
-            & rows["algorithm"].isin([self.row, self.other])
+            & rows["algorithm"].isin([self.method, self.other])
             & rows["benchmark"].isin(self.benchmarks or study.benchmarks_of(self.exhibit))
         ]
         rows = rows[rows["chance"] > LUCKY * rows["value"]]
         if rows.empty:
             return ""
         worst = rows.sort_values("chance").iloc[-1]
-        title, benchmark = row_title(study, str(worst["algorithm"])), str(worst["benchmark"])
+        title, benchmark = method_title(study, str(worst["algorithm"])), str(worst["benchmark"])
         return (
             f"against the answers of other problems {title} has pass@{k} "
             f"{100 * worst['chance']:.1f} %, against their own {100 * worst['value']:.1f} % "
@@ -204,7 +204,7 @@ class PassAtK(Comparison):
 
 
 class PatternShare(OfExhibit):
-    """The share of correct solutions that show a pattern, on problems that both rows solve."""
+    """The share of correct solutions that show a pattern, on problems that both methods solve."""
 
     test: Literal["pattern"]
     pattern: Name
@@ -213,7 +213,7 @@ class PatternShare(OfExhibit):
         return self.pattern.replace("_", " ")
 
     def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
-        return of_patterns(table, self.pattern, self.row, self.other, draws, self.null)
+        return of_patterns(table, self.pattern, self.method, self.other, draws, self.null)
 
 
 class Tail(OfExhibit):
@@ -223,10 +223,10 @@ class Tail(OfExhibit):
 
     @model_validator(mode="after")
     def _of_trained_policies(self) -> Tail:
-        if BASE in (self.row, self.other):
+        if BASE in (self.method, self.other):
             raise ValueError(
                 f"the percentile is that of {BASE}, which cannot be compared with itself; name "
-                "two trained methods as row and other"
+                "two trained methods as method and other"
             )
         return self
 
@@ -234,7 +234,7 @@ class Tail(OfExhibit):
         return "upper tail of perplexity"
 
     def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
-        return of_tails(table, self.row, self.other, 0.95, draws, self.null)
+        return of_tails(table, self.method, self.other, 0.95, draws, self.null)
 
 
 class Recorded(Comparison):
@@ -258,7 +258,7 @@ class Recorded(Comparison):
 
     def find(self, study: ResolvedStudy, measured: Measured) -> tuple[list[Finding], str]:
         model = study.study.exhibits[self.exhibit].model
-        ours, theirs = (measured.histories_of(model, name) for name in (self.row, self.other))
+        ours, theirs = (measured.histories_of(model, name) for name in (self.method, self.other))
         effects = of_histories(ours, theirs, self.key, self.stage, self.relative, self.null)
         return effects, self.lacking + (", or one of them is 0" if self.relative else "")
 
@@ -277,7 +277,7 @@ class StepTime(OfExhibit):
         return "time to learn from the same completions"
 
     def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
-        return of_step_times(table, self.row, self.other, self.null)
+        return of_step_times(table, self.method, self.other, self.null)
 
 
 AnyTest = Annotated[

@@ -15,7 +15,7 @@ from sage.claims.ledger import amount
 from sage.claims.registration import Registration
 from sage.claims.verdicts import FAR, VERDICTS, unseen_share
 from sage.rendering.forest import Line
-from sage.rendering.labels import AVERAGE, benchmark_titles, row_title
+from sage.rendering.labels import AVERAGE, benchmark_titles, method_title
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.study import BASE, ResolvedStudy
 
@@ -162,7 +162,7 @@ def lines_of(
 
 def row_titles(study: ResolvedStudy) -> list[str]:
     """The titles of all methods, longer ones first."""
-    titles = {row_title(study, name) for name in (BASE, *study.algorithms)}
+    titles = {method_title(study, name) for name in (BASE, *study.algorithms)}
     return sorted(titles, key=len, reverse=True)
 
 

@@ -89,7 +89,7 @@ class AblationTable(ShowsPassAtK):
     def named(self) -> list[str]:
         return [self.algorithm]
 
-    def rows_of(self, study: ResolvedStudy) -> list[str]:
+    def methods_of(self, study: ResolvedStudy) -> list[str]:
         return [self.row(cell, study.algorithms) for cell in self.cells()]
 
     def variants(self, algorithms: Mapping[str, Algorithm]) -> dict[str, Algorithm]:

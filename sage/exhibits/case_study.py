@@ -42,7 +42,7 @@ class CaseStudyText(ExhibitOfRows, Kind):
     needs: ClassVar[tuple[str, ...]] = ("samples", "problems")
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        return {"algorithms": self.rows_of(study)}
+        return {"algorithms": self.methods_of(study)}
 
     def measure(self, job: Measuring) -> None:
         """Write the case as JSON; `null` if no problem is solved by every method.

@@ -97,7 +97,7 @@ class DoseFigure(Kind):
     def varied(self) -> list[str]:
         return list(self.algorithms)
 
-    def rows_of(self, study: ResolvedStudy) -> list[str]:
+    def methods_of(self, study: ResolvedStudy) -> list[str]:
         """For each method and KL weight the control, then a method for each strength."""
         return [self._name(*cell) for cell in self._grid()]
 

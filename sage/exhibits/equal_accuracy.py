@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
 from sage.exhibits.pooled_pass_at_k import PARTS
 from sage.fields import Name, Positive, PositiveFloat
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import Column, Record, TableDocument, points_cell, table_of, titled
@@ -44,7 +44,7 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {
-            "rows": [row for row in self.rows_of(study) if row != BASE],
+            "rows": [row for row in self.methods_of(study) if row != BASE],
             "k": study.evaluation(self.model).primary_k,
             "bootstrap": study.study.evaluation.bootstrap,
         }
@@ -152,10 +152,10 @@ class CostFreeBaselines(EqualAccuracyTable):
         frame = frame[(frame["algorithm"] != self.baseline) & frame["value"].notna()]
         if frame.empty:
             return Findings()
-        first, above = row_title(study, self.baseline), int((frame["low"] > 0).sum())
+        first, above = method_title(study, self.baseline), int((frame["low"] > 0).sum())
         one = max(frame.to_dict("records"), key=lambda row: float(row["value"]))
         rival = str(one["algorithm"])
-        name = self._titles(frame, first).get(rival) or row_title(study, rival)
+        name = self._titles(frame, first).get(rival) or method_title(study, rival)
         limits = interval_of_points(one["low"], one["high"])
         known = f", 95 % interval {limits}, not adjusted" if limits else ""
         sorts = ["methods", "early stops", *(["temperatures"] if self.temperatures else [])]

@@ -52,7 +52,7 @@ class GuideDoseTable(ExhibitOfRows, Kind):
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         """Guides and KL coefficients by method, and how RL samples. Raises StudyError."""
         rl, evaluation = study.model(self.model).rl, study.evaluation(self.model)
-        rows = [row for row in self.rows_of(study) if row != BASE]
+        rows = [row for row in self.methods_of(study) if row != BASE]
         guides = {row: guide for row in rows if (guide := study.algorithms[row].guide)}
         k = self.k or evaluation.primary_k
         fault = ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from sage.rendering.forest import Line
-from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, row_title
+from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, method_title
 from sage.rendering.table import Column, TableDocument, table_of, titled, titled_by
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
@@ -110,7 +110,7 @@ class Display:
     @cached_property
     def rows(self) -> list[str]:
         """Its methods in order, the base among them."""
-        return self.exhibit.rows_of(self.study)
+        return self.exhibit.methods_of(self.study)
 
     @property
     def baseline(self) -> str:
@@ -140,7 +140,7 @@ class Display:
 
     def title(self, row: str) -> str:
         """The title of a method."""
-        return row_title(self.study, row)
+        return method_title(self.study, row)
 
     def frame(self, name: str) -> pd.DataFrame:
         """A measured frame, joined from the folders that have it.
@@ -295,7 +295,7 @@ class Kind(Exhibit, Shows):
             "samples": [
                 results.samples(run, benchmark)
                 for benchmark in benchmarks
-                for row in self.rows_of(study)
+                for row in self.methods_of(study)
                 for run in study.runs_of(self.model, row)
             ],
             "policies": [results.policy(run) for run in self.runs(study)],
@@ -344,5 +344,5 @@ class Kind(Exhibit, Shows):
 
     def runs(self, study: ResolvedStudy) -> list[Run]:
         """The trained policies of its methods."""
-        rows = [row for row in self.rows_of(study) if row != BASE]
+        rows = [row for row in self.methods_of(study) if row != BASE]
         return [run for row in rows for run in study.runs_of(self.model, row)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from sage.exhibits.kind import Display, Shows
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.rendering.numbers import NONE, listing
 from sage.rendering.table import Column, TableDocument, table_of
 from sage.study import ResolvedStudy
@@ -67,4 +67,4 @@ def _title(study: ResolvedStudy, name: str) -> str:
     """What a model or method is called where people read it; other names stand for themselves."""
     if name in study.study.models:
         return study.model(name).title
-    return row_title(study, name) if name in study.algorithms else name
+    return method_title(study, name) if name in study.algorithms else name

@@ -73,7 +73,7 @@ class OptimumTable(ExhibitOfRows, Kind):
         They have a reverse KL term to the base, and right answers alone are rewarded. Not those
         whose guide learns: what it has learned is in no file of a study's settings.
         """
-        rows = [row for row in self.rows_of(study) if row != BASE]
+        rows = [row for row in self.methods_of(study) if row != BASE]
         methods = {row: study.algorithms[row] for row in rows}
         kept = {row: m for row, m in methods.items() if _has_the_objective(m) and not _learns(m)}
         if not kept:

@@ -64,7 +64,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         return [("Responses", f"{self.responses} per problem and run")]
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        return {"algorithms": self.rows_of(study)}
+        return {"algorithms": self.methods_of(study)}
 
     def measure(self, job: Measuring) -> None:
         """Write `perplexities`, a row per response, and their `tails`."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from sage.exhibits.kind import Display, Shows
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.rendering.numbers import NONE
 from sage.rendering.table import TableDocument, plain_table
 from sage.study import REGISTRIES, Model, ResolvedStudy
@@ -140,7 +140,7 @@ def _of_algorithms(study: ResolvedStudy, model: str) -> dict[str, str]:
             own |= {f"Guide {guide.kind}: {key}": value for key, value in of_guide.items()}
         for parameter, value in own.items():
             rows = collected.setdefault(parameter, {}).setdefault(_text(value), [])
-            rows.append(row_title(study, name))
+            rows.append(method_title(study, name))
     settings = {}
     for parameter, values in collected.items():
         (first, _), *others = sorted(values.items(), key=lambda one: -len(one[1])) or [("", [])]

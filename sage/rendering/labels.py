@@ -13,7 +13,7 @@ AVERAGE = "average"
 """The column group of an accuracy table that averages over benchmarks."""
 
 
-def row_title(study: ResolvedStudy, algorithm: str) -> str:
+def method_title(study: ResolvedStudy, algorithm: str) -> str:
     """The title of a method, or of the base."""
     return "Base" if algorithm == BASE else study.algorithms[algorithm].title
 

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator
 
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.runtime.files import atomic_file, write_text_atomic
 from sage.study import ResolvedStudy
@@ -204,7 +204,7 @@ def line_look(style: LineStyle) -> dict[str, Any]:
 def add_legend(figure: Figure, names: Sequence[str], study: ResolvedStudy) -> None:
     """A legend of a study's methods in `names`, below the panels."""
     styles = line_styles(study)
-    legend_below(figure, [(row_title(study, name), styles[name]) for name in names])
+    legend_below(figure, [(method_title(study, name), styles[name]) for name in names])
 
 
 def legend_below(figure: Figure, entries: Sequence[tuple[str, LineStyle]]) -> None:

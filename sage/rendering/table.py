@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.rendering.lines import LineStyle, line_styles
 from sage.rendering.numbers import NONE, interval, interval_of_points, percent, plain_text, points
 from sage.study import BASE, ResolvedStudy
@@ -153,7 +153,7 @@ def table_of(
         for name, record in records:
             texts = [read(record) for _, _, read in columns]
             cells = tuple(Cell(text) if isinstance(text, str) else text for text in texts)
-            title = row_title(study, name) if study else name
+            title = method_title(study, name) if study else name
             rows.append(Row(title, cells, styles.get(name), study is not None and name == BASE))
         made.append(Group(heading, tuple(rows)))
     heads = [

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from sage.evaluation.curves import run_of
 from sage.problems.record import Problem, read_problems, readable_gold
-from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.labels import benchmark_titles, method_title
 from sage.runtime.files import write_text_atomic
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
@@ -228,7 +228,7 @@ def with_titles(text: str, study: ResolvedStudy) -> str:
     rows = dict.fromkeys(run["algorithm"] for run in content["runs"])
     named = {
         "models": {name: model.title for name, model in study.study.models.items()},
-        "algorithms": {name: row_title(study, name) for name in rows},
+        "algorithms": {name: method_title(study, name) for name in rows},
         "benchmarks": {name: titles[name] for name in content["problems"]},
     }
     return _compact(named | content)

@@ -20,7 +20,7 @@ from sage.exhibits import kind_of
 from sage.exhibits.kind import Findings
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.rendering.forest import Forest, Line, difference_line, forest
-from sage.rendering.labels import benchmark_titles, listed, row_title
+from sage.rendering.labels import benchmark_titles, listed, method_title
 from sage.rendering.numbers import interval, interval_of_points, percent, points
 from sage.study import BASE, ResolvedStudy, is_control
 
@@ -172,7 +172,7 @@ def _compared(
         group, models = study.bases(exhibit.model)
         there = pass_at_k[pass_at_k["model"].isin(models)]
         rows, sets = set(there["algorithm"]), set(there["benchmark"])
-        methods = [row for row in exhibit.rows_of(study) if row != BASE and row in rows]
+        methods = [row for row in exhibit.methods_of(study) if row != BASE and row in rows]
         benchmarks = [name for name in exhibit.benchmarks_of(study) if name in sets]
         if isinstance(exhibit, ShowsPassAtK) and methods and benchmarks:
             break
@@ -215,14 +215,14 @@ def _compared(
     for ((row, other, k), one), p in zip(findings.items(), p_values, strict=True):
         after = level(row, k, other)
         before = level(BASE, k) if other == BASE else after - one.effect
-        names = row_title(study, row), row_title(study, other)
+        names = method_title(study, row), method_title(study, other)
         texts = percent(before), percent(after)
         control = is_control(study.algorithms[row])
         differences.append(_Difference(*names, k, one, float(p), *texts, control))
     own, where = (differences[:split], differences[split:]), _where(study, models, benchmarks)
     several = max(study.numbers_of_runs(), default=1) > 1
     once = "Only one run is common to these methods" if several else "Each method was trained once"
-    return _Compared(row_title(study, first), where, ks[1], *own, working, once)
+    return _Compared(method_title(study, first), where, ks[1], *own, working, once)
 
 
 def _is_another(one: Finding, other: Finding) -> bool:

@@ -27,7 +27,7 @@ from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
 from sage.problems.record import readable_gold
 from sage.rendering import markup
 from sage.rendering.forest import Line, forest
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
@@ -66,7 +66,7 @@ def render_page(
     environment = environment_of(content.sources, page_path)
     environment.globals |= {
         "command": partial(markup.command, study),
-        "title_of": partial(row_title, study),
+        "title_of": partial(method_title, study),
     }
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
     script = "\n".join(content.sources.get(name, "") for name in SCRIPTS[: 2 if excerpts else 1])

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from sage.problems.record import Problem
-from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.labels import benchmark_titles, method_title
 from sage.rendering.markup import yaml_text
 from sage.rendering.numbers import NONE, duration, grouped, listing
 from sage.rendering.table import Cell, Column, Record, Table, table_of
@@ -34,7 +34,7 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     given = [("Set on the command line", ", ".join(study.overrides))] if study.overrides else []
     models = study.study.models.values()
     rows = dict.fromkeys(row for model in study.study.models for row in study.trained(model))
-    methods = listing([row_title(study, row) for row in rows], most=1)
+    methods = listing([method_title(study, row) for row in rows], most=1)
     steps = sorted({model.rl.steps for model in models if model.rl})
     return [
         *given,
@@ -135,7 +135,7 @@ def run_tables(
 
 def run_title(study: ResolvedStudy, run: Run) -> str:
     """The title of a policy: its method and its training seed."""
-    title = row_title(study, run.algorithm)
+    title = method_title(study, run.algorithm)
     return title if run.algorithm == BASE else f"{title}, seed {run.seed}"
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from sage.exhibits import figures_of, kind_of, shows, tables_of
 from sage.exhibits.case_study import CASE, CaseStudy
 from sage.exhibits.theory import ESTIMATORS, guide_effects
-from sage.rendering.labels import benchmark_titles, exhibit_heading, row_title
+from sage.rendering.labels import benchmark_titles, exhibit_heading, method_title
 from sage.rendering.lines import line_styles
 from sage.rendering.markup import figure_html
 from sage.rendering.numbers import grouped, listing
@@ -86,7 +86,7 @@ def exhibit_section(
 ) -> Section:
     """The section of one exhibit."""
     title, label = study.study.exhibits[name].title, label_of(name)
-    rows = listing([row_title(study, row) for row in study.rows_of(name)])
+    rows = listing([method_title(study, row) for row in study.methods_of(name)])
     spoken = f"{label} {title}, for {rows}.".strip()
     heading = f"{exhibit_heading(study, name)}. "
     parts, missing = parts_of(study, name, content, files, heading, spoken)
@@ -125,7 +125,7 @@ def parts_of(
     the text of a figure for screen readers.
     """
     parts, missing = [], []
-    keys = {row_title(study, row): style for row, style in line_styles(study).items()}
+    keys = {method_title(study, row): style for row, style in line_styles(study).items()}
     exhibit = shows(study, name)
     caption = heading + (exhibit.caption or exhibit.contents)
     for figure in figures_of(study, name):
@@ -182,7 +182,7 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
     elif not own and model.rl:
         facts.append(("Steps", grouped(model.rl.steps)))
     if exhibit.of_policies and (wanted := exhibit.runs(study)):
-        methods = [row for row in exhibit.rows_of(study) if row != BASE]
+        methods = [row for row in exhibit.methods_of(study) if row != BASE]
         have = sum(run in content.policies for run in wanted)
         runs = str(have) if have == len(wanted) else f"{have} of {len(wanted)}"
         facts.append(("Training seeds", study.seeds_text(exhibit.model, methods)))

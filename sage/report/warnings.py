@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from sage.evaluation.curves import ANSWERS, POOLED
 from sage.exhibits.every_report import grading_table
-from sage.rendering.labels import benchmark_titles, row_title
+from sage.rendering.labels import benchmark_titles, method_title
 from sage.rendering.numbers import listing, percent
 from sage.report.loader import PageContent
 from sage.report.provenance import run_title
@@ -101,7 +101,7 @@ def working_notices(chance: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
         if row["k"] == k and row["worked"] < (1 - _LOST) * row["value"]:
             place = _place(study, row["model"], row["benchmark"], k)
             shares = f"{percent(row['value'])} → {percent(row['worked'])}\u202f%"
-            runs.append((place, f"{row_title(study, row['algorithm'])} {shares}"))
+            runs.append((place, f"{method_title(study, row['algorithm'])} {shares}"))
     text = (
         f"These methods give right answers by wrong working: more than {100 * _LOST:.0f}\u202f% of "
         "their pass@k is lost if the working must be correct too (by answers → with correct "
@@ -119,7 +119,7 @@ def spread_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice
         if k == study.evaluation(str(model)).primary_k and high - low > _APART:
             place = _place(study, str(model), str(name), k)
             shares = f"{percent(low)} to {percent(high)}\u202f% in {len(own)} runs"
-            far.append((place, f"{row_title(study, str(row))} {shares}"))
+            far.append((place, f"{method_title(study, str(row))} {shares}"))
     text = (
         f"Training runs of these methods differ by more than {100 * _APART:.0f} points. They may "
         "have ended in different states, of which a mean says little: look at each run."
@@ -138,7 +138,7 @@ def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
         for row, values in columns.items():
             there = values.dropna()
             if there.between(0, 1, inclusive="neither").any():  # only 0s and 1s prove nothing
-                alike.setdefault(tuple(there.items()), []).append(row_title(study, str(row)))
+                alike.setdefault(tuple(there.items()), []).append(method_title(study, str(row)))
         title = study.model(str(model)).title
         lines += [f"{title}: {' = '.join(rows)}" for rows in alike.values() if len(rows) > 1]
     text = (
@@ -236,7 +236,7 @@ def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> 
     for status, (limit, what) in _LIMITS.items():
         over = grading[grading[status] > limit]
         runs = [
-            (titles[row["benchmark"]], f"{row_title(study, row['algorithm'])} {share}\u202f%")
+            (titles[row["benchmark"]], f"{method_title(study, row['algorithm'])} {share}\u202f%")
             for row in over.to_dict("records")
             for share in [percent(row[status])]
         ]

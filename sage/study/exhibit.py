@@ -85,9 +85,9 @@ class Exhibit(Strict):
         """Methods that only its variants are made of: it does not have them trained."""
         return []
 
-    def rows_of(self, study: ResolvedStudy) -> list[str]:
+    def methods_of(self, study: ResolvedStudy) -> list[str]:
         """Its methods in order, the base among them; by default those of its model."""
-        return study.rows(self.model)
+        return study.methods(self.model)
 
     def benchmarks_of(self, study: ResolvedStudy) -> list[str]:
         """Benchmarks whose samples it needs; by default `benchmark`, if that is a setting of it."""
@@ -134,7 +134,7 @@ class ExhibitOfRows(Exhibit):
     def named(self) -> list[str]:
         return list(self.algorithms or ())
 
-    def rows_of(self, study: ResolvedStudy) -> list[str]:
+    def methods_of(self, study: ResolvedStudy) -> list[str]:
         """See `Exhibit`; `base` first, but not where training is shown."""
         rows = list(self.algorithms or study.model(self.model).algorithms)
         if BASE not in rows and not self.of_training:

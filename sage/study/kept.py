@@ -89,6 +89,8 @@ CHANGES: tuple[Dropped | Renamed | RenamedKind, ...] = (
     Dropped("study.models.*.rl.watch.reward_fall", 0.05),
     Dropped("study.models.*.rl.watch.log_q_rise", 0.5),
     Dropped("study.models.*.rl.watch.truncated_rise", 0.1),
+    Renamed("claims.**.row", "method"),
+    Renamed("study.claims.**.row", "method"),
 )
 """What has changed since version 1, the oldest first. Its paths are those of its time."""
 

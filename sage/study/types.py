@@ -170,14 +170,14 @@ class ResolvedStudy(Strict):
         """The model called `name`."""
         return self.study.models[name]
 
-    def rl(self, model: str, row: str | None = None) -> RL:
+    def rl(self, model: str, method: str | None = None) -> RL:
         """The settings of RL of a model, with a method's own learning rate if one is named.
 
         Raises ValueError for a model that is not trained.
         """
         if (settings := self.model(model).rl) is None:
             raise ValueError(f"model {model!r} has no rl, so nothing of it is trained")
-        own = self.model(model).learning_rates.get(row) if row else None
+        own = self.model(model).learning_rates.get(method) if method else None
         return settings.model_copy(update={"learning_rate": own}) if own else settings
 
     def bases(self, model: str) -> tuple[str, list[str]]:
@@ -197,7 +197,7 @@ class ResolvedStudy(Strict):
             return {**settings.model_dump(), "entry": entry.model_dump()}
         return settings.model_dump()
 
-    def rows(self, model: str) -> list[str]:
+    def methods(self, model: str) -> list[str]:
         """Methods of the model's main table: `base` first, then its methods."""
         return [BASE, *self.model(model).algorithms]
 
@@ -205,9 +205,9 @@ class ResolvedStudy(Strict):
         """The exhibits that show the model, in the order of the study."""
         return {name: e for name, e in self.study.exhibits.items() if e.model == model}
 
-    def rows_of(self, exhibit: str) -> list[str]:
+    def methods_of(self, exhibit: str) -> list[str]:
         """Methods of an exhibit, `base` among them where samples are shown."""
-        return self.study.exhibits[exhibit].rows_of(self)
+        return self.study.exhibits[exhibit].methods_of(self)
 
     def benchmarks_of(self, exhibit: str) -> list[str]:
         """Benchmarks whose samples an exhibit shows."""
@@ -216,29 +216,29 @@ class ResolvedStudy(Strict):
     def trained(self, model: str) -> list[str]:
         """Every method that the model is trained with: its own, then those of exhibits."""
         own = self.model(model).algorithms
-        more = [row for name in self.exhibits(model) for row in self.rows_of(name)]
-        return [row for row in dict.fromkeys([*own, *more]) if row != BASE]
+        more = [method for name in self.exhibits(model) for method in self.methods_of(name)]
+        return [method for method in dict.fromkeys([*own, *more]) if method != BASE]
 
     def evaluated(self, model: str) -> list[tuple[str, str]]:
         """Every (method, benchmark) that the model is sampled on: each once, for all exhibits."""
         benchmarks = self.model(model).benchmarks
-        pairs = [(row, benchmark) for row in self.rows(model) for benchmark in benchmarks]
+        pairs = [(method, benchmark) for method in self.methods(model) for benchmark in benchmarks]
         for name in self.exhibits(model):
-            pairs += itertools.product(self.rows_of(name), self.benchmarks_of(name))
+            pairs += itertools.product(self.methods_of(name), self.benchmarks_of(name))
         return list(dict.fromkeys(pairs))
 
-    def runs_of(self, model: str, row: str) -> list[Run]:
+    def runs_of(self, model: str, method: str) -> list[Run]:
         """The policies of a method, one per training seed; `base` has none and is under seed 0."""
-        seeds = [0] if row == BASE else self.seeds(model, row)
-        return [Run(model, row, seed) for seed in seeds]
+        seeds = [0] if method == BASE else self.seeds(model, method)
+        return [Run(model, method, seed) for seed in seeds]
 
-    def seeds(self, model: str, row: str) -> list[int]:
+    def seeds(self, model: str, method: str) -> list[int]:
         """The training seeds of a method."""
-        return self.model(model).seeds.get(row, self.study.seeds)
+        return self.model(model).seeds.get(method, self.study.seeds)
 
     def numbers_of_runs(self) -> list[int]:
         """How many runs the methods have, each number once, the smallest first."""
-        pairs = [(model, row) for model in self.study.models for row in self.trained(model)]
+        pairs = [(model, method) for model in self.study.models for method in self.trained(model)]
         return sorted({len(self.seeds(*pair)) for pair in pairs})
 
     def seeds_text(self, model: str | None = None, rows: Collection[str] | None = None) -> str:
@@ -248,9 +248,9 @@ class ResolvedStudy(Strict):
         """
         titles: dict[str, dict[str, None]] = {}
         for name in [model] if model else self.study.models:
-            for row in self.trained(name) if rows is None else rows:
-                seeds = ", ".join(map(str, self.seeds(name, row)))
-                titles.setdefault(seeds, {})[self.algorithms[row].title] = None
+            for method in self.trained(name) if rows is None else rows:
+                seeds = ", ".join(map(str, self.seeds(name, method)))
+                titles.setdefault(seeds, {})[self.algorithms[method].title] = None
         general = ", ".join(map(str, self.study.seeds))
         if len(titles) < 2:
             return next(iter(titles), general)
@@ -261,14 +261,14 @@ class ResolvedStudy(Strict):
 
     def trained_runs(self, model: str) -> list[Run]:
         """Every run of RL that the study asks for."""
-        return [run for row in self.trained(model) for run in self.runs_of(model, row)]
+        return [run for method in self.trained(model) for run in self.runs_of(model, method)]
 
     def evaluated_runs(self, model: str) -> list[tuple[Run, str]]:
         """Every policy and benchmark that the study samples."""
         return [
             (run, benchmark)
-            for row, benchmark in self.evaluated(model)
-            for run in self.runs_of(model, row)
+            for method, benchmark in self.evaluated(model)
+            for run in self.runs_of(model, method)
         ]
 
     def snapshots(self, model: str, algorithm: str) -> int:
@@ -277,7 +277,7 @@ class ResolvedStudy(Strict):
             (
                 exhibit.snapshots_kept()
                 for name, exhibit in self.exhibits(model).items()
-                if algorithm in self.rows_of(name)
+                if algorithm in self.methods_of(name)
             ),
             default=0,
         )

@@ -293,7 +293,7 @@ def _differences(folder: Path, tables: dict[str, pd.DataFrame], names: Sequence[
             untested = {
                 claim
                 for claim in kept.loc[kept["verdict"] == "untested at this dose", "claim"]
-                if guided_of(study, asked[claim].primary.row, asked[claim].primary.other)
+                if guided_of(study, asked[claim].primary.method, asked[claim].primary.other)
             }
             new = new.assign(
                 verdict=new["verdict"].mask(new["claim"].isin(untested), "untested at this dose")

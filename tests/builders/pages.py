@@ -165,7 +165,7 @@ def svgs() -> dict[str, str]:
 def a_content(study: ResolvedStudy, folder: Path) -> PageContent:
     """Content with a few exhibits that are there, a hostile case, and much that is not."""
     solutions = tuple(
-        Solution(name, f"so {HOSTILE}", "2", 0, 1, 3, 4) for name in study.rows_of("case_study")
+        Solution(name, f"so {HOSTILE}", "2", 0, 1, 3, 4) for name in study.methods_of("case_study")
     )
     asked = load_claims(ROOT / "config/claims.yaml")
     claims = ledger(asked, study, MEASURED)

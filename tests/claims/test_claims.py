@@ -21,7 +21,7 @@ def a_test(direction: str = "up", margin: float | None = None) -> PassAtK:
             "test": "pass_at_k",
             "k": 1,
             "exhibit": "table1",
-            "row": "branch",
+            "method": "branch",
             "other": "grpo",
             "direction": direction,
             "margin": margin,
@@ -142,28 +142,28 @@ class TestLoader:
             study = mini if name == "anchor_in_reward" else paper
             for test in (claim.primary, *claim.secondary):
                 assert test.exhibit in study.study.exhibits
-                rows = set(study.rows_of(test.exhibit)) | {"base"}
-                assert {test.row, test.other} <= rows, test
+                rows = set(study.methods_of(test.exhibit)) | {"base"}
+                assert {test.method, test.other} <= rows, test
 
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("{test: pass_at_k, row: a, other: b, k: 1, direction: up}", ".exhibit: missing"),
+            ("{test: pass_at_k, method: a, other: b, k: 1, direction: up}", ".exhibit: missing"),
             (
-                "{test: pass_at_k, exhibit: t, row: a, other: b, k: 0, direction: up}",
+                "{test: pass_at_k, exhibit: t, method: a, other: b, k: 0, direction: up}",
                 ".k: .*allowed: primary",
             ),
             (
-                "{test: pass_at_k, exhibit: t, row: a, other: b, k: 1, direction: more}",
+                "{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: more}",
                 ".direction: 'more' is not",
             ),
-            ("{test: tail, exhibit: t, row: a, other: b, direction: not up}", ": .*needs a margin"),
+            ("{test: tail, exhibit: t, method: a, other: b, direction: not up}", ": .*needs a margin"),
             (
-                "{test: tail, exhibit: t, row: a, other: b, direction: up, verdict: yes}",
+                "{test: tail, exhibit: t, method: a, other: b, direction: up, verdict: yes}",
                 ".verdict: unknown key",
             ),
             (
-                "{test: taste, exhibit: t, row: a, other: b, direction: up}",
+                "{test: taste, exhibit: t, method: a, other: b, direction: up}",
                 ".test: 'taste' is not .*tail",
             ),
         ],
@@ -186,14 +186,14 @@ class TestLoader:
 
     def test_a_primary_test_states_its_margin(self, tmp_path: Path) -> None:
         path = tmp_path / "claims.yaml"
-        line = "{test: tail, exhibit: t, row: a, other: b, direction: up}"
+        line = "{test: tail, exhibit: t, method: a, other: b, direction: up}"
         path.write_text(f"one:\n  claim: c\n  source: s\n  primary: {line}\n")
         with pytest.raises(ValueError, match=r"one: .*primary test needs a margin"):
             load_claims(path)
 
     def test_at_most_three_claims_open_the_report(self, tmp_path: Path) -> None:
         path = tmp_path / "claims.yaml"
-        line = "{test: tail, exhibit: t, row: a, other: b, direction: up, margin: 0.1}"
+        line = "{test: tail, exhibit: t, method: a, other: b, direction: up, margin: 0.1}"
         claim = f"  claim: c\n  source: s\n  headline: true\n  primary: {line}\n"
         path.write_text("".join(f"c{n}:\n{claim}" for n in range(3)))
         assert all(one.headline for one in load_claims(path).values())
@@ -204,7 +204,7 @@ class TestLoader:
 
 class TestClaimsOfAStudy:
     CLAIM = "claims:\n  ours:\n    claim: A is above B.\n    source: here\n"
-    CLAIM += "    primary: {test: pass_at_k, exhibit: table1, row: grpo, other: base, k: 1, "
+    CLAIM += "    primary: {test: pass_at_k, exhibit: table1, method: grpo, other: base, k: 1, "
 
     def read(self, file: Path, text: str) -> dict[str, Claim]:
         file.write_text(text, encoding="utf-8")

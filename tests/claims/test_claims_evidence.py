@@ -74,7 +74,7 @@ class TestEvidence:
         assert math.isnan(one.low + one.high + one.p)
         assert (one.n, one.runs, one.over) == (1, 1, "training run")
         test = TypeAdapter(AnyTest).validate_python(
-            {"test": "history", "exhibit": "figure2", "row": "a", "other": "b", "key": "reward"}
+            {"test": "history", "exhibit": "figure2", "method": "a", "other": "b", "key": "reward"}
             | {"direction": "up"}
         )
         assert of_finding(test, one, one.p) == "inconclusive"

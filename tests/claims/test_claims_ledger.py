@@ -23,7 +23,7 @@ from sage.claims.verdicts import APART, of_finding
 from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
 from sage.evaluation.curves import WORKING
 from sage.exhibits import load_study
-from sage.rendering.labels import row_title
+from sage.rendering.labels import method_title
 from sage.study import ResolvedStudy
 
 
@@ -40,7 +40,7 @@ def small(effect: float, variance: float, p: float, runs: int = 10) -> pd.DataFr
 
 
 def pass_test(k: int | str, **more: object) -> dict[str, object]:
-    names = {"test": "pass_at_k", "exhibit": "table1", "row": "branch", "other": "grpo"}
+    names = {"test": "pass_at_k", "exhibit": "table1", "method": "branch", "other": "grpo"}
     return {**names, "k": k, "direction": "up", **more}
 
 
@@ -448,9 +448,9 @@ def test_a_claim_about_a_guide_says_how_strongly_it_acted() -> None:
     assert beta == 0.05
     text = strength_text(study, ["tiny"], ["grpo", "branch"], runs)
     assert text == (
-        f"{row_title(study, 'branch')} (2 runs; first and last third of training): q > 1 on 30.0 "
-        "and 10.0 % of tokens; mean log q of a completion 0.5 and \u22120.25 nats, times β 0.025 "
-        "and \u22120.0125; dose in the reward 0.012. The dose in the reward is the "
+        f"{method_title(study, 'branch')} (2 runs; first and last third of training): q > 1 on "
+        "30.0 and 10.0 % of tokens; mean log q of a completion 0.5 and \u22120.25 nats, times β "
+        "0.025 and \u22120.0125; dose in the reward 0.012. The dose in the reward is the "
         "standard deviation of β log q among completions of a prompt, in units of that of their "
         "advantages; below 0.05 a guide is not tested."
     )

@@ -11,7 +11,7 @@ from sage.claims.tests import PassAtK
 from sage.claims.verdicts import of_finding, two_states, unseen_share, usual_gap
 
 TEST = PassAtK.model_validate(
-    {"test": "pass_at_k", "exhibit": "table1", "row": "a", "other": "b", "k": 1}
+    {"test": "pass_at_k", "exhibit": "table1", "method": "a", "other": "b", "k": 1}
     | {"direction": "up", "margin": 0.02}
 )
 

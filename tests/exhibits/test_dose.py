@@ -60,7 +60,7 @@ def test_a_cell_of_each_strength_and_a_control_of_each_weight() -> None:
     study = load_study("dose", ROOT / "config")
     exhibit = study.study.exhibits["dose_minus"]
     assert isinstance(exhibit, DoseFigure)
-    rows = exhibit.rows_of(study)
+    rows = exhibit.methods_of(study)
     assert len(rows) == 8
     control = study.algorithms["grpo_branch_k1_reward-kl0.2-unguided"]
     strong = study.algorithms["grpo_branch_k1_reward-kl0.2-ratio3"]

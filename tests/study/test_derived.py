@@ -104,7 +104,7 @@ def test_a_variant_can_be_made_of_a_studys_own_method() -> None:
     varied = ("exhibits.table6.algorithm=mine",)
     study = with_own({"mine": {"base": "pkpo", "guide": "branch"}}, more=varied)
     assert study.variants == ["mine-threshold0.8-ratio0.3"]
-    assert study.rows_of("table6") == ["mine-threshold0.8-ratio0.3", "mine"]
+    assert study.methods_of("table6") == ["mine-threshold0.8-ratio0.3", "mine"]
 
 
 def test_a_reading_switches_a_studys_own_method_too() -> None:

@@ -48,7 +48,7 @@ def test_a_study_can_be_a_file_of_ones_own(config: Path, tmp_path: Path) -> None
 
 def test_rows_start_with_the_policy_before_rl() -> None:
     study = load_study("smoke", ROOT / "config")
-    assert study.rows("tiny") == ["base", *study.model("tiny").algorithms]
+    assert study.methods("tiny") == ["base", *study.model("tiny").algorithms]
 
 
 def test_the_committed_settings_are_valid() -> None:
@@ -61,9 +61,9 @@ def test_exhibits_decide_what_is_trained_and_sampled_once() -> None:
     assert study.trained("tiny")[:2] == ["grpo", "grpo_no_kl"]
     assert "grpo_branch-threshold0.8-ratio0.3" in study.trained("tiny")
     assert "grpo_branch-threshold1.2-ratio0.3" not in study.algorithms  # grpo_branch itself
-    assert study.rows_of("table6") == ["grpo_branch-threshold0.8-ratio0.3", "grpo_branch"]
-    assert study.rows_of("table5") == ["grpo", "grpo_branch", "grpo_no_kl"]
-    assert study.rows_of("table9") == ["base", "grpo", "grpo_branch"]
+    assert study.methods_of("table6") == ["grpo_branch-threshold0.8-ratio0.3", "grpo_branch"]
+    assert study.methods_of("table5") == ["grpo", "grpo_branch", "grpo_no_kl"]
+    assert study.methods_of("table9") == ["base", "grpo", "grpo_branch"]
     pairs = study.evaluated("tiny")
     assert len(pairs) == len(set(pairs))
     assert ("grpo_token", "longer") not in pairs
@@ -91,6 +91,6 @@ def test_the_examples_of_the_documentation_work(config: Path) -> None:
     edit(config / STUDY, "models.tiny.algorithms", names)
     edit(config / STUDY, "models.tiny.benchmarks", [benchmark, "public"])
     study = load_study("smoke", config)
-    assert study.rows("tiny") == ["base", *names]
+    assert study.methods("tiny") == ["base", *names]
     assert set(study.benchmarks) == {data_set}
     assert study.model("tiny").benchmarks == [benchmark, "public"]

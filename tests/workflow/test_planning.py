@@ -143,7 +143,7 @@ def test_five_runs_of_what_claims_compare_cost_what_the_file_says(tmp_path: Path
         assert hours[1] in header
     claims = load_claims(ROOT / "config/claims.yaml").values()
     for test in (test for claim in claims for test in (claim.primary, *claim.secondary)):
-        for row in {test.row, test.other} - {"base"}:
+        for row in {test.method, test.other} - {"base"}:
             assert len(runs.seeds(runs.study.exhibits[test.exhibit].model, row)) == 5
             assert row in runs.trained(runs.study.exhibits[test.exhibit].model), row
     assert "one run decides nothing" in " ".join(paper.study.notice.split())

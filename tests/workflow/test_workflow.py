@@ -144,7 +144,7 @@ def test_the_report_is_whole_and_says_what_it_is(smoke: Path, smoke_study: Resol
     assert "It is not the paper" in page
     assert page.count("<svg") >= 2
     assert not re.search(r"""src=["']https?:|<link[^>]*https?:|url\(["']?https?:""", page)
-    for row in smoke_study.rows("tiny")[1:]:
+    for row in smoke_study.methods("tiny")[1:]:
         assert smoke_study.algorithms[row].title in page
     for exhibit in smoke_study.study.exhibits.values():
         assert exhibit.title in page

@@ -130,7 +130,7 @@ def kl_reference(wildcards):
 
 def code_of_algorithms(rows):
     """The files of the classes that some methods name, including the user's own."""
-    files = {file for row in rows for file in choice_files(STUDY.algorithms[row])}
+    files = {file for method in rows for file in choice_files(STUDY.algorithms[method])}
     return beside_snakefile(files)
 
 

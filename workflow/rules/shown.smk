@@ -39,7 +39,7 @@ def inputs_of(wildcards):
 def measuring_code(wildcards):
     """The code that decides what is measured, and a user's own files."""
     exhibit = kind_of(STUDY, wildcards.exhibit)
-    rows = [row for row in STUDY.rows_of(wildcards.exhibit) if row != BASE]
+    rows = [method for method in STUDY.methods_of(wildcards.exhibit) if method != BASE]
     script = PROJECT / "workflow/scripts/measure.py"
     files = beside_snakefile({*exhibit.code(STUDY), *own_files(exhibit), script})
     return files + (code_of_algorithms(rows) if exhibit.with_model else [])
