@@ -137,10 +137,16 @@ def asked_targets():
 
 def refuse_unknown_targets():
     """End with the nearest names where a target is none of this study."""
+    from sage.fields import nearest
     from sage.tools.targets import no_target
 
     known = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
     for target in asked_targets():
+        if workflow.is_rule(target) and target not in known:
+            refuse(
+                f"{target!r} makes one file of several; name the file, "
+                f"{workflow.get_rule(target).output[0]}{nearest(target, known)}"
+            )
         made = any(rule.is_producer(target) for rule in workflow.rules)
         if not (made or workflow.is_rule(target) or Path(target).exists()):
             refuse(no_target(target, known, STUDY, CONFIG_FOLDER))
