@@ -347,6 +347,8 @@ COMMANDS = [
     ("run smoke -n -j0", "-j0: no job could start"),
     ("watch smok", "did you mean 'smoke'?"),
     ("new --model none --data d.csv", "--model none: is no folder; give its path, or OWNER/NAME"),
+    ("new --method grpo", "--method grpo: must be letters, digits, _, . and -, and no name of"),
+    ("new --method mine --study smok", "did you mean 'smoke'?"),
     ("new --model a/b --data d.csv", "d.csv does not exist; give its path"),
     ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
     ("new --model a/b --data c/d --out x.txt", "--out x.txt: must end in .yaml"),
