@@ -66,8 +66,8 @@ def load_study(
     """
     written = read_study(study, config_folder, overrides)
     name = name_of_study(written.file)
-    if (own := str(written.file.resolve().parent)) not in sys.path:
-        sys.path.append(own)  # for classes in files beside the study
+    if (beside := str(written.file.resolve().parent)) not in sys.path:
+        sys.path.append(beside)  # for classes in files beside the study
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults, row_faults = _with_methods(written, written_rows)

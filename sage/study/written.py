@@ -162,8 +162,8 @@ def overridden(content: Section, override: str) -> Section:
     models = mapping(content.get("models"))
     allowed = {*Study.model_fields, *Model.model_fields} - {EXTENDS}
     if path[0] not in allowed:
-        places = inside(path[0], Study, Model)[:3]
-        raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed, places)}")
+        near = inside(path[0], Study, Model)[:3]
+        raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed, near)}")
     if path[0] == "models" and path[1:] and path[1] not in models:
         raise StudyError(f"{name}: no model {path[1]!r}{nearest(path[1], models)}")
     places = [path] if path[0] in Study.model_fields else []
