@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
+from safetensors import safe_open
 
 from sage.problems.fetching import mirror_folder, silence
 from sage.runtime.faults import Damaged, Fault
@@ -124,6 +125,15 @@ def _from_folder(base: FolderBase, folder: Path) -> None:
         save_checkpoint(merged, load_tokenizer(base.folder), folder)
         return
     copy_checkpoint(Path(base.folder), folder)
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, "np"):
+                pass
+        except Exception as error:  # of the library, which has a class of its own for it
+            raise NoBase(
+                f"{Path(base.folder) / file.name} is damaged ({error}); copy the model again to "
+                "there, then run the same command again"
+            ) from error
 
 
 def _from_package(package: str, file: str, folder: Path) -> None:

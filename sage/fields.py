@@ -74,6 +74,7 @@ ALSO_CALLED = {
     "local": "folder",
     "csv": "file",
     "json": "file",
+    "k": "primary_k",
     "r": "rank",
     "lr": "learning_rate",
     "readings": "open_choices",
@@ -83,12 +84,16 @@ ALSO_CALLED = {
 versions."""
 
 
-def nearest(word: str, allowed: Iterable[str]) -> str:
-    """The end of a message about `word`: its nearest match, if any, and all that is allowed."""
+def nearest(word: str, allowed: Iterable[str], inside: Sequence[str] = ()) -> str:
+    """The end of a message about `word`: its nearest match, if any, and all that is allowed.
+
+    `inside` are the places in sections further down that have a setting of this name.
+    """
     words = sorted(map(str, allowed))
     meant = ALSO_CALLED.get(word)
-    match = [meant] if meant in words else difflib.get_close_matches(word, words, 1, cutoff=0.5)
-    start = f"did you mean {match[0]!r}? Allowed" if match else "allowed"
+    near = [*inside] or difflib.get_close_matches(word, words, 1, cutoff=0.5)
+    match = [meant] if meant in words else [word] if word in words else near
+    start = f"did you mean {' or '.join(map(repr, match))}? Allowed" if match else "allowed"
     return f"; {start}: {', '.join(words) or 'none'}"
 
 

@@ -95,7 +95,12 @@ def require_writable(folder: Path) -> None:
             pass
     except OSError as error:
         error.filename = str(folder)
-        raise Fault(explained(error, folder) or f"{folder}: {error}") from error
+        is_known = error.errno in NO_ACCESS or _is_no_space(error)
+        raise Fault(
+            (explained(error, folder) if is_known else None)
+            or f"{folder}: no files can be made there ({error.strerror}); name another folder as "
+            "`results`, in config/config.yaml or with --config results=FOLDER"
+        ) from error
 
 
 def _is_no_space(error: BaseException) -> bool:

@@ -43,6 +43,9 @@ LEAVING_SECONDS = 60.0
 SHARED = 0.95
 """The share of a GPU's memory for the tensors of all jobs that share it; CUDA needs the rest."""
 
+STOPPED = 130
+"""The exit status of a job that was stopped from the keyboard, whose traceback is in its log."""
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 # Of glibc's `mallopt`: the parameter's number, and a value in bytes.
@@ -69,7 +72,12 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
     log = Path(snakemake.log[0])
     settings = settings_of(snakemake)
     seed = snakemake.wildcards.get("seed")
-    notice = run_in_fork(imports) if imports and _can_share(snakemake, settings) else None
+    try:
+        notice = run_in_fork(imports) if imports and _can_share(snakemake, settings) else None
+    except KeyboardInterrupt:
+        with _output_to(log):
+            print("KeyboardInterrupt")
+        raise SystemExit(STOPPED) from None
     keep_freed_memory()
     with _output_to(log):
         if notice:
@@ -92,6 +100,8 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
         except BaseException as error:
             with suppress(OSError):  # of a disk that has no room for it
                 traceback.print_exc()
+            if isinstance(error, KeyboardInterrupt):
+                raise SystemExit(STOPPED) from None
             message = explained(error, log.parent)
             if message is None:
                 raise

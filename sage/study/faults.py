@@ -129,7 +129,8 @@ def _fault(detail: Any, kind: Any, top: str) -> str:
     reason, value, facts = detail["type"], detail["input"], detail.get("ctx", {})
     key = _key([top, *path] if top else path)
     if reason in ("extra_forbidden", "invalid_key") and owner:
-        return f"{key}: unknown key{nearest(_renamed(str(path[-1]), owner), owner.model_fields)}"
+        word = _renamed(str(path[-1]), owner)
+        return f"{key}: unknown key{nearest(word, owner.model_fields, inside(word, owner))}"
     if reason.startswith("union_tag"):
         tag = facts["discriminator"].strip("'")
         key, value = f"{key}.{tag}", value.get(tag)
@@ -154,6 +155,19 @@ def _renamed(word: str, owner: type[BaseModel]) -> str:
     extras = {name: field.json_schema_extra for name, field in owner.model_fields.items()}
     ours = (name for name, extra in extras.items() if mapping(extra).get("trl") == word)
     return next(ours, word)
+
+
+def inside(word: str, *owners: type[BaseModel]) -> list[str]:
+    """Where sections inside the `owners` have a setting `word`, such as `sampling.max_tokens`; the
+    nearest to the top first."""
+    places = [
+        f"{name}.{place}"
+        for owner in owners
+        for name, field in owner.model_fields.items()
+        for section in filter(is_model, members(field.annotation))
+        for place in ([word] if word in section.model_fields else inside(word, section))
+    ]
+    return sorted(dict.fromkeys(places), key=lambda place: place.count("."))
 
 
 def _rewritten(reason: str, value: Any) -> str:

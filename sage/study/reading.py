@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +66,8 @@ def load_study(
     """
     written = read_study(study, config_folder, overrides)
     name = name_of_study(written.file)
+    if (beside := str(written.file.resolve().parent)) not in sys.path:
+        sys.path.append(beside)  # for classes in files beside the study
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults, row_faults = _with_methods(written, written_rows)

@@ -56,7 +56,7 @@ class Registry:
         except Exception as error:  # whatever a module of the user's raises when it is imported
             raise ValueError(
                 f"{kind!r} cannot be imported ({type(error).__name__}: {error}); it must be "
-                "module:Class, the module a file beside the Snakefile or installed"
+                "module:Class, the module a file beside the Snakefile or the study, or installed"
             ) from error
         if lack := self._lack(named):
             signature = f"{self.method}({', '.join(self.arguments)})"

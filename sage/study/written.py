@@ -19,7 +19,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from sage.fields import nearest
-from sage.study.faults import as_written, is_model, listed, mapping, members
+from sage.study.faults import as_written, inside, is_model, listed, mapping, members
 from sage.study.models import Model
 from sage.study.parsed import Place, Section, StudyError, parsed, placed
 from sage.study.types import AskedClaim, Study
@@ -127,8 +127,10 @@ def _no_study(study: str, folder: Path) -> str:
         files = [*Path().glob("*.y*ml"), *Path().glob("*/*.y*ml"), *folder.glob("*.yaml")]
         files = [file for file in files if _looks_like_a_study(file)]
         names = [str(f.relative_to(here) if f.is_relative_to(here) else f) for f in files]
-        near = difflib.get_close_matches(study, names, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = [path.stem] if path.stem in _names(folder) else []
+        near += difflib.get_close_matches(study, names, n=1, cutoff=0.5)
+        ways = "`sage-rlvr studies` lists what there is, `sage-rlvr new` writes one"
+        hint = f"; did you mean {near[0]!r}?" if near else f"; {ways}"
         return f"the file {study!r} does not exist (seen from {here}){hint}"
     what = f"{study!r} is neither a study in {folder} nor a YAML file"
     return what + nearest(study, _names(folder))
@@ -160,7 +162,8 @@ def overridden(content: Section, override: str) -> Section:
     models = mapping(content.get("models"))
     allowed = {*Study.model_fields, *Model.model_fields} - {EXTENDS}
     if path[0] not in allowed:
-        raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed)}")
+        near = inside(path[0], Study, Model)[:3]
+        raise StudyError(f"{name}: no setting {path[0]!r}{nearest(path[0], allowed, near)}")
     if path[0] == "models" and path[1:] and path[1] not in models:
         raise StudyError(f"{name}: no model {path[1]!r}{nearest(path[1], models)}")
     places = [path] if path[0] in Study.model_fields else []

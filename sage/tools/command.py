@@ -1,6 +1,6 @@
 """The command `sage-rlvr` runs Snakemake for a study, and shows its progress in one line.
 
-    sage-rlvr run [STUDY] [--set KEY=VALUE]... [--verbose] [anything that Snakemake takes]
+    sage-rlvr run [STUDY] [KEY=VALUE]... [--verbose] [anything that Snakemake takes]
 
 It puts a command of Snakemake together, prints it and runs it; whoever prefers runs that command
 without it. Snakemake's output is replaced by a line of progress (`progress`), unless `--verbose`
@@ -37,6 +37,7 @@ TARGETS = {
 """Commands that are Snakemake's targets, with what they do."""
 
 MODULES = {
+    "studies": "list the studies: title, time, jobs",
     "watch": "show the progress of a running study",
     "new": "write a study of your own model and problems",
     "grade": "grade completions from files, whatever program made them",
@@ -54,9 +55,17 @@ _SAMPLES = (".csv", ".jsonl", ".parquet", ".json", ".eval")
 _OF_STUDIES = ("registered.json", "provenance", "metrics", "pass_at_k.csv", "pass_at_k.parquet")
 """What a folder of a study's results has, finished or not, or that of a kept run."""
 
+STOPPED = "\nStopped; the same command goes on from there."
+
 ROOT = Path(__file__).resolve().parents[2]
 _DRY = ("-n", "--dry-run", "--dryrun")
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
+_NO_CORES = re.compile(r"(?:^| )(--(cores|jobs)[= ]|-[cj][= ]?)(0+|-\d+)(?= |$)")
+_TAKES_FILES = re.compile("--configfiles?")
+_SETTING = re.compile(r"[A-Za-z_][\w.\[\]-]*=")
+_TAKES_PAIRS = re.compile(
+    r"--(default-|set-|overwrite-)?(resources|res|threads|scatter|resource-.*)"
+)
 _CORES = re.compile(r"(--cores|-c\d*|--jobs|-j\d*|--profile|--workflow-profile)(=.*)?|-[cj]\d+")
 
 
@@ -83,6 +92,11 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
         elif word in ("--config", "-C"):
             while waiting and not waiting[0].startswith("-"):
                 config.append(_config(waiting.pop(0)))
+        elif _SETTING.match(word) and not _is_value(rest, len(rest), _TAKES_PAIRS):
+            from sage.study.types import Settings
+
+            of_machine = word.partition("=")[0] in Settings.model_fields
+            (config if of_machine else overrides).append(word)
         else:
             rest.append(word)
     if not any(word.startswith("study=") for word in config):  # an option may stand before it
@@ -93,6 +107,8 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
         config = [word for word in config if word not in given]
         overrides = [*(one for word in given for one in _overrides(word)), *overrides]
         config.append(f"set={json.dumps(overrides, ensure_ascii=False)}")
+    if none := _NO_CORES.search(" ".join(rest)):
+        raise Usage(f"{none[0].strip()}: no job could start; write 1 or more, or leave it out")
     verbose = any(map(_VERBOSE.match, rest))
     rest = [word for word in rest if word != "--verbose"]
     arguments = [] if command == "run" else [command]
@@ -108,10 +124,10 @@ def _is_study(word: str) -> bool:
     )
 
 
-def _is_value(words: Sequence[str], at: int) -> bool:
-    """Whether a word belongs to an option of Snakemake that takes YAML files."""
+def _is_value(words: Sequence[str], at: int, option: re.Pattern[str] = _TAKES_FILES) -> bool:
+    """Whether a word belongs to an `option` of Snakemake that takes several, such as YAML files."""
     before = [word for word in words[:at] if word.startswith("-")]
-    return before[-1:] in (["--configfile"], ["--configfiles"])
+    return bool(before) and option.fullmatch(before[-1]) is not None
 
 
 def compares_samples(words: Sequence[str]) -> bool:
@@ -159,24 +175,44 @@ def usage() -> str:
     return "\n".join([(__doc__ or "").partition("\n\nIt puts")[0], "", *rows, "", more])
 
 
+def versions() -> str:
+    """The versions of this command, its commit where it is known, of Snakemake and of Python."""
+    from sage.runtime.manifest import git_commit, version
+
+    commit = git_commit()
+    own = version("sage-rlvr") + (f" ({commit[:12]})" if commit else "")
+    return f"sage-rlvr {own}, Snakemake {version('snakemake')}, Python {sys.version.split()[0]}"
+
+
 def usage_of(command: str) -> str:
     """What there is to type for one of TARGETS."""
     studies = "STUDY FOLDER" if command == "compare" else "[STUDY]"
     default = "" if command == "compare" else " (default: that of config/config.yaml)"
     does = TARGETS[command]
     return (
-        f"sage-rlvr {command} {studies} [--set KEY=VALUE]... [--config results=FOLDER]\n\n"
-        f"{does[0].upper()}{does[1:]}. STUDY is a name in config/studies, or a file{default}.\n"
+        f"sage-rlvr {command} {studies} [KEY=VALUE]...\n\n"
+        f"{does[0].upper()}{does[1:]}. STUDY is a name in config/studies, or a file{default}; KEY "
+        "is a setting of the study, such as rl.steps, or of config/config.yaml, such as results.\n"
         "All else goes to Snakemake: -n shows what would run, `snakemake --help` has the rest."
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command; returns its exit status, 130 if it was stopped from the keyboard."""
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        print(STOPPED, file=sys.stderr)
+        return 130
+
+
+def _main(words: list[str]) -> int:
     command = words[0] if words else "--help"
     if command in ("--help", "-h", "help"):
         print(usage())
+        return 0
+    if command in ("--version", "-V"):
+        print(versions())
         return 0
     try:
         if command == "compare" and compares_samples(words[1:]):

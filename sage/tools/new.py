@@ -1,8 +1,11 @@
-"""Writes a study of your own model and problems, with comments; it runs as it is.
+"""Writes a study of your own model and problems, or of your own method; it runs as it is.
 
     sage-rlvr new --model FOLDER_OR_HUB_ID --data FILE_OR_HUB_ID --out my.yaml
+    sage-rlvr new --method NAME [--study smoke]
 
-The study samples the model on the problems, grades, and makes tables; a commented part trains it.
+The first samples the model on the problems, grades, and makes tables; a commented part trains it.
+The second makes a folder NAME with `my_method.py`, a guide to be edited, and `study.yaml`, which
+has the method's entry and trains it beside the methods of another study.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from sage.fields import NAME, REPOSITORY
 from sage.problems.own import FORMATS, FileSet, OwnFields
 from sage.problems.record import DataError
 from sage.study.bases import FolderBase
-from sage.study.written import name_of_study
+from sage.study.written import ALONE, name_of_study, read, read_study
 
 GUESSES = {
     "problem": ("problem", "question", "prompt", "query", "quiz", "input", "instruction"),
@@ -32,6 +36,12 @@ GUESSES = {
 LONGEST = 512
 """Tokens of a completion, where the model has room for twice as many."""
 
+GUIDE, METHOD = (
+    Path(__file__).resolve().parents[2] / "reports" / name
+    for name in ("new_method.py", "new_method.yaml")
+)
+"""The files of a method; in the study, what differs stands in braces."""
+
 TEXT = Path(__file__).resolve().parents[2] / "reports" / "new_study.yaml"
 """The study, with what differs in braces."""
 
@@ -39,19 +49,33 @@ TEXT = Path(__file__).resolve().parents[2] / "reports" / "new_study.yaml"
 def main(arguments: list[str]) -> int:
     """Write the study; 1 and a message if its model or data cannot be used as they are."""
     parser = argparse.ArgumentParser(prog="sage-rlvr new", description=__doc__.splitlines()[0])
-    parser.add_argument("--model", required=True, help="a model's folder, or OWNER/NAME of the hub")
-    parser.add_argument("--data", required=True, help="a .csv, .jsonl or .parquet, or OWNER/NAME")
+    parser.add_argument("--method", metavar="NAME", help="the name of a method of your own")
+    parser.add_argument("--study", default="smoke", help="which --method extends (default: smoke)")
+    parser.add_argument("--model", help="a model's folder, or OWNER/NAME of the hub")
+    parser.add_argument("--data", help="a .csv, .jsonl or .parquet, or OWNER/NAME")
     parser.add_argument("--problem", metavar="COLUMN", help="the column of the problems")
     parser.add_argument("--answer", metavar="COLUMN", help="the column of the answers")
     parser.add_argument("--out", type=Path, default=Path("my_study.yaml"), help="the study's file")
     given = parser.parse_args(arguments)
+    if not given.method and not (given.model and given.data):
+        parser.error("name --model and --data, or --method")
     try:
-        text = study_text(given.model, given.data, given.problem, given.answer, given.out)
-        given.out.parent.mkdir(parents=True, exist_ok=True)
+        if given.method:
+            given.out = Path(given.method) / ALONE
+            text = method_text(given.method, given.study)
+            given.out.parent.mkdir()
+            shutil.copy(GUIDE, given.out.with_name("my_method.py"))
+        else:
+            text = study_text(given.model, given.data, given.problem, given.answer, given.out)
+            given.out.parent.mkdir(parents=True, exist_ok=True)
         with open(given.out, "x", encoding="utf-8") as file:
             file.write(text)
     except (DataError, ValueError, OSError) as error:
-        exists = f"{given.out} exists already; name another file with --out"
+        exists = (
+            f"the folder {given.method} exists already; choose another name"
+            if given.method
+            else f"{given.out} exists already; name another file with --out"
+        )
         said = exists if isinstance(error, FileExistsError) else error
         print(f"sage-rlvr new: {said}", file=sys.stderr)
         return 1
@@ -86,6 +110,31 @@ def study_text(model: str, data: str, problem: str | None, answer: str | None, o
         model=_inline(name),
         base=_inline(base),
         tokens=min(LONGEST, room // 2),
+    )
+
+
+def method_text(name: str, study: str) -> str:
+    """The study of a method of one's own beside those of another `study`, as YAML with comments.
+
+    Raises ValueError for a name that cannot be used, and for a study that trains nothing.
+    """
+    config = Path(__file__).resolve().parents[2] / "config"
+    if not re.fullmatch(NAME, name) or name in read(config / "algorithms.yaml").content:
+        raise ValueError(
+            f"--method {name}: must be letters, digits, _, . and -, and no name of "
+            "config/algorithms.yaml"
+        )
+    models = read_study(study, config).content.get("models", {})
+    trained = {one: model for one, model in models.items() if (model or {}).get("algorithms")}
+    if not trained:
+        raise ValueError(f"--study {study}: trains no method; name another")
+    model = next(iter(trained))
+    parent = study if not Path(study).is_file() else str(Path(study).resolve())
+    return METHOD.read_text(encoding="utf-8").format(
+        name=name,
+        study=_inline(parent),
+        model=model,
+        methods=_inline([*trained[model]["algorithms"], name]),
     )
 
 

@@ -23,6 +23,7 @@ from sage.method.anchors import LogProbs, shaped_anchor
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
 from sage.training.drawing import OLD, ProcessSlices
 from sage.training.shaping import Estimator, Shaping, loss_mask
+from sage.training.start import FirstCall
 
 REFERENCE = "ref_per_token_logps"
 """TRL's name, in a batch, of the reference's log-probs."""
@@ -207,6 +208,7 @@ class Guidance:
 
     def __init__(self, shares: ProcessSlices, seed: int) -> None:
         self._shares, self._seed, self._tally = shares, seed, Tally(shares.accelerator)
+        self._is_first = True
 
     def shape(self, call: LossCall, shaping: Shaping, total_steps: int) -> dict[str, float]:
         """Put the anchor in the reference's place; what is logged of q in this moment so far.
@@ -228,7 +230,9 @@ class Guidance:
             step = step * parts + before * min(accelerator.num_processes, parts) + place
             total_steps *= parts
         moment = Moment(step, total_steps, noise)
-        call.log_factors = guide_log_factors(guide, signals, moment, *shaping.clamp)
+        asked = FirstCall(guide) if self._is_first else guide
+        self._is_first = False
+        call.log_factors = guide_log_factors(asked, signals, moment, *shaping.clamp)
         inputs[REFERENCE] = shaped_anchor(inputs[REFERENCE], call.log_factors)
         factors = call.log_factors.exp()
         return guide_log(self._tally, call.moment, factors, mask.bool(), shaping.clamp)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
+from conftest import ROOT
 
+from sage.exhibits import load_study
 from sage.fetched_bases import adopt_base, fetch_base
+from sage.method.guides import Moment, Noise, Signals
 from sage.runtime.manifest import Manifest
+from sage.study import REGISTRIES
+from sage.tools import command
 
 
 def manifest() -> Manifest:
@@ -56,6 +63,40 @@ def test_a_base_without_safetensors_is_refused(
     with pytest.raises(FileNotFoundError, match="no safetensors"):
         fetch_base(base, tmp_path / "base", manifest())
     assert not (tmp_path / "base").exists()
+
+
+def test_a_damaged_model_of_ones_own_is_to_be_copied_again(tmp_path: Path) -> None:
+    own = checkpoint(tmp_path / "own")
+    (own / "config.json").write_text("{}")
+    (own / "tokenizer.json").write_text("{}")
+    base = {"source": "folder", "folder": str(own)}
+    with pytest.raises(
+        FileNotFoundError, match=r"own/model\.safetensors is damaged .*copy the mode"
+    ):
+        fetch_base(base, tmp_path / "base", manifest())
+    assert not (tmp_path / "base").exists()
+
+
+def test_a_method_of_ones_own_is_written_with_its_study_and_found_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert command.main(["new", "--method", "mine"]) == 0
+    assert sorted(file.name for file in Path("mine").iterdir()) == ["my_method.py", "study.yaml"]
+    study = load_study("mine/study.yaml", ROOT / "config")
+    assert study.name == "mine"
+    guide = study.algorithms["mine"].guide
+    assert guide is not None
+    assert guide.kind == "my_method:MyGuide"
+    assert "mine" in study.model("tiny").algorithms
+    files = REGISTRIES["guide"].files(guide.kind)
+    assert tmp_path / "mine/my_method.py" in files  # an edit trains it again
+    made = REGISTRIES["guide"].build(guide.kind, guide.settings)
+    entropies = torch.tensor([[1.0, 2.0]])
+    signals = Signals(-entropies, entropies, torch.ones(1, 2))
+    factors = made.factors(signals, Moment(0, 1, Noise("x")))
+    torch.testing.assert_close(factors, torch.tensor([[1.0, 1.3]]))
 
 
 def test_a_package_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from trainers import small_trainer
 
 from sage.method.guides import Moment, RandomGuide, Signals
 from sage.training.anchoring import REFERENCE, LossCall
+from sage.training.start import WrongGuide
 
 
 def test_the_reference_is_asked_for_its_entropies_in_training(parent: Path, tmp_path: Path) -> None:
@@ -85,3 +86,36 @@ def test_a_strong_dose_reaches_the_anchor(
     in_loss = [e["sage/loss_dose"] for e in trainer.state.log_history if "sage/loss_dose" in e]
     assert len(in_loss) == (0 if estimator == "k1_reward" else len(doses))
     assert all(dose < min(doses) for dose in in_loss)  # q is the same for all tokens of a state
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (lambda signals: signals.mask[:, 0], r"factors\(\) gave \(\d+,\), but must give a tensor"),
+        (lambda signals: 1.1, r"factors\(\) gave float, but must give a tensor \(\d+, \d+\)"),
+        (
+            lambda signals: -signals.mask,
+            r"factors\(\) gave -1 for (\d+) of \1 tokens, which is not above 0",
+        ),
+        (
+            lambda signals: signals.mask / 0,
+            r"factors\(\) gave inf for (\d+) of \1 tokens, which is not finite",
+        ),
+        (
+            lambda signals: signals.entropy,
+            r"AttributeError: 'Signals' object has no attribute 'entropy' \(.*test_guided_training"
+            r"\.py, line \d+\); correct it. A guide can look at signals.log_probs, signals.entrop",
+        ),
+    ],
+)
+def test_a_wrong_guide_is_refused_at_its_first_batch(
+    parent: Path, tmp_path: Path, gives: Any, said: str
+) -> None:
+    class Wrong(RandomGuide):
+        def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+            return gives(signals)
+
+    trainer = small_trainer(parent, ROWS["grpo_random"], tmp_path)
+    trainer.shaping = replace(trainer.shaping, guide=Wrong())
+    with pytest.raises(WrongGuide, match=f"guide Wrong: {said}"):
+        trainer.train()

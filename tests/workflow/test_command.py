@@ -51,6 +51,11 @@ from sage.tools.targets import MOST_FILES, ending, no_target
             "run smoke --set rl.steps=10 --set=seeds=[1,2]",
             '--cores all --config study=smoke set=["rl.steps=10", "seeds=[1,2]"]',
         ),
+        (
+            "run smoke rl.steps=10 results=/tmp/x -n seeds=[1,2]",
+            '--cores all -n --config study=smoke results=/tmp/x set=["rl.steps=10", "seeds=[1,2]"]',
+        ),
+        ("run smoke --resources gpu=2", "--cores all --resources gpu=2 --config study=smoke"),
     ],
 )
 def test_a_command_line_becomes_one_of_snakemake(
@@ -85,6 +90,33 @@ def test_a_wrong_command_line_is_answered_before_snakemake_starts(
     monkeypatch.chdir(ROOT)
     assert command.main(line.split()) in (1, 2)
     assert said in capsys.readouterr().err
+
+
+def test_a_stop_from_the_keyboard_is_one_line(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(own: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(command, "release_stale_lock", lambda folder: False)
+    monkeypatch.setattr(command, "_quietly", stopped)
+    assert command.main(["run", "smoke"]) == 130
+    assert capsys.readouterr().err.strip() == "Stopped; the same command goes on from there."
+
+
+def test_the_versions_and_the_studies_are_told(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert command.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("sage-rlvr 0.")
+    assert command.main(["studies"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len([*ROOT.glob("config/studies/*.yaml")])
+    smoke = next(line for line in lines if line.startswith("smoke "))
+    assert "Smoke study" in smoke
+    assert " min " in smoke
 
 
 def test_another_folder_is_named(

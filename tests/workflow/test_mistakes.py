@@ -16,6 +16,7 @@ from conftest import copy_project, snakemake_in
 from study_edits import ALGORITHMS, DROPPED, ROOT, STUDY, edit, message_of
 
 from sage.exhibits import load_study
+from sage.runtime.faults import Fault, require_writable
 from sage.study import load_settings
 from sage.tools import command
 
@@ -280,6 +281,11 @@ def test_a_wrong_value_is_named_with_its_line(
     [
         ("smok", "did you mean 'smoke'?"),
         ("configs/studies/smoke.yaml", "does not exist (seen from"),
+        ("my/smoke", "did you mean 'smoke'?"),
+        (
+            "far/nowhere_else_at_all",
+            "`sage-rlvr studies` lists what there is, `sage-rlvr new` writes one",
+        ),
         ("LICENSE", "is no YAML file; a study's name ends in .yaml or .yml"),
         ("my study.yaml", "the name of the file: must begin with a letter from A to Z"),
     ],
@@ -307,6 +313,9 @@ def test_a_study_that_cannot_be_found_is_named(
         ("seeds=[1", "--set seeds=[1, line "),
         ("seeds=[7,a]", "seeds[1]: must be an integer, not 'a'\n"),
         ("evaluation.samples=100000000000000000000", "must be at most 1000000000, not 1"),
+        ("steps=10", "no setting 'steps'; did you mean 'rl.steps' or 'base.pretraining.steps'"),
+        ("evaluation.max_tokens=9", "unknown key; did you mean 'sampling.max_tokens'? Allowed: "),
+        ("evaluation.k=4", "unknown key; did you mean 'primary_k'? Allowed: "),
     ],
 )
 def test_a_mistake_on_the_command_line_is_named_as_in_a_file(override: str, said: str) -> None:
@@ -334,8 +343,12 @@ COMMANDS = [
     ("run smoke --set rl.steps", "--set rl.steps: must be KEY=VALUE, such as --set rl.steps=10"),
     ("run --config study = smoke", "--config study: must be KEY=VALUE without spaces"),
     ("run --config rl.steps=10", "rl.steps is a setting of the study; write --set rl.steps=10"),
+    ("run smoke --cores 0", "--cores 0: no job could start; write 1 or more, or leave it out"),
+    ("run smoke -n -j0", "-j0: no job could start"),
     ("watch smok", "did you mean 'smoke'?"),
     ("new --model none --data d.csv", "--model none: is no folder; give its path, or OWNER/NAME"),
+    ("new --method grpo", "--method grpo: must be letters, digits, _, . and -, and no name of"),
+    ("new --method mine --study smok", "did you mean 'smoke'?"),
     ("new --model a/b --data d.csv", "d.csv does not exist; give its path"),
     ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
     ("new --model a/b --data c/d --out x.txt", "--out x.txt: must end in .yaml"),
@@ -361,10 +374,17 @@ RUNS = [
     (("table99", "--config", "study=smoke"), "'table99' is no target of the study smoke"),
     (("--config", "study=configs/mine.yaml"), "the file 'configs/mine.yaml' does not exist"),
     (("--config", "study=smoke", "results=Snakefile"), "results: 'Snakefile' is a file; name the"),
+    (("problems", "--config", "study=smoke"), "'problems' makes one file of several; name the"),
     (("--config", "study=smoke", "device=gpu"), "did you mean 'cuda'?"),
     (("compare", "--config", "study=smoke"), "no kept run: name the folder of one"),
     (("--config", "study=smoke", "set=[rl.stepz=4]"), "unknown key; did you mean 'steps'?"),
 ]
+
+
+def test_a_folder_that_cannot_be_made_is_no_full_disk() -> None:
+    said = "/proc/x: no files can be made there (No such file or directory); name another folder"
+    with pytest.raises(Fault, match=re.escape(said)):
+        require_writable(Path("/proc/x"))
 
 
 @pytest.mark.e2e

@@ -61,6 +61,10 @@ try:
 except StudyError as error:
     refuse(error)
 
+# Jobs import classes beside the study's file, after all else.
+if Path(SETTINGS.study).is_file():
+    os.environ["PYTHONPATH"] += os.pathsep + str(Path(SETTINGS.study).resolve().parent)
+
 RESULTS = Results(Path(SETTINGS.results) / STUDY.name)
 if not Path(SETTINGS.results).is_dir() and Path(SETTINGS.results).exists():
     refuse(

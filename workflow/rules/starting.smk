@@ -23,6 +23,29 @@ def hold_results():
         refuse(error)
 
 
+def this_machine():
+    """What `check` compares a study with."""
+    from sage.tools.check import Machine
+
+    return Machine(RESULTS, SETTINGS.device, gpu_limit(None), executor(None))
+
+
+def refuse_what_is_missing():
+    """Stops the run before any job if a job would find no GPU, or what it fetches cannot be had."""
+    from sage.tools.check import lacking, unavailable
+
+    jobs = [(job.rule.name, job.wildcards) for job in workflow.dag.needrun_jobs()]
+    bases = [wildcards.model for name, wildcards in jobs if name == "fetch"]
+    sets = [wildcards.benchmark for name, wildcards in jobs if name == "problems"]
+    missing = unavailable(STUDY, this_machine(), bases, sets) if bases or sets else []
+    if SETTINGS.device == "cuda" and any("model" in each.keys() for _, each in jobs):
+        missing += [
+            line for line in lacking(STUDY, this_machine()) if line[:4] == "GPUs"
+        ]
+    if missing:
+        refuse("\n".join(missing))
+
+
 # The command that goes on with the study.
 AGAIN = f"sage-rlvr run --config study={STUDY.option}" + (
     "" if SETTINGS.results == "results" else f" results={SETTINGS.results}"
@@ -88,6 +111,11 @@ def compare_with_records():
         for line in LAST[-1].lines("A run makes that again", AGAIN):
             print(line, file=sys.stderr, flush=True)
         if workflow.dryrun:
+            from sage.tools.check import lacking
+            from sage.tools.slurm import partitions
+
+            for line in [] if partitions() else lacking(STUDY, this_machine()):
+                print(line, file=sys.stderr, flush=True)
             LAST[-1].reasons.update(
                 {job: [f"taken from {taken[job]}"] for job in taken}
             )
@@ -137,10 +165,16 @@ def asked_targets():
 
 def refuse_unknown_targets():
     """End with the nearest names where a target is none of this study."""
+    from sage.fields import nearest
     from sage.tools.targets import no_target
 
     known = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
     for target in asked_targets():
+        if workflow.is_rule(target) and target not in known:
+            refuse(
+                f"{target!r} makes one file of several; name the file, "
+                f"{workflow.get_rule(target).output[0]}{nearest(target, known)}"
+            )
         made = any(rule.is_producer(target) for rule in workflow.rules)
         if not (made or workflow.is_rule(target) or Path(target).exists()):
             refuse(no_target(target, known, STUDY, CONFIG_FOLDER))

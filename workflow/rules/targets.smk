@@ -42,6 +42,8 @@ rule plan:
         gpu_limit=gpu_limit,
         config=CONFIG_FOLDER,
         option=SETTINGS.study,
+        device=SETTINGS.device,
+        executor=executor,
     script:
         "../scripts/plan.py"
 

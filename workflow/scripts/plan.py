@@ -4,6 +4,7 @@ from sage.exhibits import load_study, restore_study
 from sage.results import Results
 from sage.runtime.files import write_text_atomic
 from sage.study.written import extended
+from sage.tools.check import Machine, lacking
 from sage.tools.plan import plan, render_plan, total
 
 config, option = Path(snakemake.params.config), snakemake.params.option
@@ -16,5 +17,8 @@ if below:
     other, *others = below
     there = Results(results.folder.parent / other.name)
     text += f"\nThe study that it extends, {other.name}: {total(plan(other, there, others))}."
+params = snakemake.params
+machine = Machine(results, params.device, params.gpu_limit, params.executor)
+text = "\n".join([text, *lacking(study, machine)])
 write_text_atomic(Path(snakemake.log[0]), text + "\n")
 print(text)

@@ -70,9 +70,7 @@ class Machine:
 
 def machine_findings(study: ResolvedStudy, machine: Machine) -> Iterator[Finding]:
     """Software, devices, memory and disk, in the order of set-up."""
-    models = study.study.models
-    asked = max(model.job.gpus for model in models.values())
-    gpus = 0 if machine.device == "cpu" else max(asked, int(machine.device == "cuda"))
+    models, gpus = study.study.models, gpus_of(study, machine)
     parts = [part for model in models.values() for part in (model.rl, model.sft) if part]
     engines = {study.evaluation(name).engine for name in models}
     engines |= {model.rl.engine for model in models.values() if model.rl}
@@ -112,6 +110,20 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> Iterator[Finding
         yield from _slurm(study)
 
 
+def gpus_of(study: ResolvedStudy, machine: Machine) -> int:
+    """GPUs of the largest job."""
+    asked = max(model.job.gpus for model in study.study.models.values())
+    return 0 if machine.device == "cpu" else max(asked, int(machine.device == "cuda"))
+
+
+def largest_job(study: ResolvedStudy, machine: Machine) -> Iterator[Finding]:
+    """GPUs and memory of the largest job, which are known without torch."""
+    if gpus := gpus_of(study, machine):
+        yield _gpu_count(gpus, machine)
+    if not machine.is_cluster:
+        yield _memory(study, gpus, machine)
+
+
 def _torch(gpus: int, machine: Machine) -> Finding:
     """The build of torch and, if jobs with GPUs run here, whether it sees the GPUs."""
     import torch  # the study's guides have loaded it
@@ -138,7 +150,7 @@ def _gpus(study: ResolvedStudy, gpus: int, machine: Machine, has_vllm: bool) -> 
     or in the cluster."""
     import torch
 
-    cuda, driver, devices = torch.version.cuda or _CUDA, driver_version(), visible_devices()
+    cuda, driver = torch.version.cuda or _CUDA, driver_version()
     major = re.match(r"\d+", driver or "")
     yield need(
         "NVIDIA driver",
@@ -147,18 +159,7 @@ def _gpus(study: ResolvedStudy, gpus: int, machine: Machine, has_vllm: bool) -> 
         machine.is_cluster or major is None or int(major[0]) >= driver_for(cuda),
         newer_driver(has_vllm),
     )
-    kinds = Counter(_kinds() or ["unknown kind"]) if devices else {}
-    here = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
-    here += f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""
-    offered = offered_gpus() if machine.is_cluster or not devices else ""
-    yield need(
-        "GPUs",
-        f"{gpus} for a job",
-        here + (f"; SLURM offers {offered}" if offered else ""),
-        len(devices) >= gpus or bool(offered),
-        "run on a machine with enough GPUs, lower `gpus` in the models' job sections, or use "
-        "`--config device=cpu` (for small models only)",
-    )
+    yield _gpu_count(gpus, machine)
     if not machine.is_cluster:
         yield need(
             "Snakemake's limit",
@@ -167,6 +168,23 @@ def _gpus(study: ResolvedStudy, gpus: int, machine: Machine, has_vllm: bool) -> 
             machine.gpu_limit >= gpus,
             f"add `--resources gpu={gpus}` or more, or raise gpu in profiles/default/profile.yaml",
         )
+
+
+def _gpu_count(gpus: int, machine: Machine) -> Finding:
+    """The GPUs of a job, compared with those here or in the cluster."""
+    devices = visible_devices()
+    kinds = Counter(_kinds() or ["unknown kind"]) if devices else {}
+    here = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
+    here += f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""
+    offered = offered_gpus() if machine.is_cluster or not devices else ""
+    return need(
+        "GPUs",
+        f"{gpus} for a job",
+        here + (f"; SLURM offers {offered}" if offered else ""),
+        len(devices) >= gpus or bool(offered),
+        "run on a machine with enough GPUs, lower `gpus` in the models' job sections, or use "
+        "`--config device=cpu` (for small models only)",
+    )
 
 
 def _kinds() -> list[str]:

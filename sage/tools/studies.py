@@ -1,0 +1,57 @@
+"""Lists the studies of config/studies: title, time and jobs.
+
+Jobs are those that train and sample. The time is that of a measured run of the whole study, where
+there is one, else what `sage-rlvr plan` says of these jobs, one after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sage.exhibits import load_study
+from sage.rendering.numbers import duration
+from sage.results import Results
+from sage.study import ResolvedStudy, StudyError
+from sage.study.written import extended
+from sage.tools.plan import TIMES, plan
+
+
+def rows(config_folder: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Name, time, jobs and title of each study of `config_folder`/studies."""
+    for file in sorted((config_folder / "studies").glob("*.yaml")):
+        try:
+            study, below = load_study(file.stem, config_folder), list[ResolvedStudy]()
+            option = file.stem
+            while parent := extended(option, config_folder):
+                below.append(load_study(option := str(parent), config_folder))
+        except StudyError as error:
+            yield file.stem, "", "", str(error).splitlines()[0]
+            continue
+        stages = plan(study, Results(Path("results") / study.name), below)
+        hours = [each.hours for each in stages if each.hours is not None]
+        time = f"{duration(3600 * sum(hours))} of jobs" if hours else "unknown"
+        if (measured := TIMES / f"{file.stem}_time.json").is_file():
+            facts = json.loads(measured.read_text(encoding="utf-8"))
+            time = duration(facts["seconds"]) if "seconds" in facts else time
+        yield file.stem, time, str(sum(each.jobs for each in stages)), study.study.title
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the list."""
+    described = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(
+        prog="sage-rlvr studies", description=__doc__, formatter_class=described
+    ).parse_args(arguments)
+    table = [("study", "time", "jobs", "title"), *rows(Path("config"))]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        print("  ".join(f"{c:{w}}" for c, w in zip(row, widths, strict=True)).rstrip())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
