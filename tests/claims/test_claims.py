@@ -157,7 +157,10 @@ class TestLoader:
                 "{test: pass_at_k, exhibit: t, method: a, other: b, k: 1, direction: more}",
                 ".direction: 'more' is not",
             ),
-            ("{test: tail, exhibit: t, method: a, other: b, direction: not up}", ": .*needs a margin"),
+            (
+                "{test: tail, exhibit: t, method: a, other: b, direction: not up}",
+                ": .*needs a margin",
+            ),
             (
                 "{test: tail, exhibit: t, method: a, other: b, direction: up, verdict: yes}",
                 ".verdict: unknown key",
