@@ -180,14 +180,18 @@ def test_tokens_of_generations_that_are_not_logged_yet_are_added_up(parent: Path
     assert trainer._metrics["train"]["drawn_tokens"] == [tokens]
 
 
-def test_a_micro_batch_without_a_token_changes_no_mean(parent: Path) -> None:
+STEP = ("step/kl", "step/entropy")
+"""Means over the tokens of a step; TRL's `kl` and `entropy` are means over micro-batches."""
+
+
+def test_a_micro_batch_without_a_token_changes_no_mean_over_tokens(parent: Path) -> None:
     trainer = build(parent, "grpo_k2")
     batch = generation(trainer)
     trainer.current_gradient_accumulation_steps = 1
     trainer.compute_loss(trainer.model, batch)
-    once = {name: [*trainer._metrics["train"][name]] for name in ("kl", "entropy")}
-    assert once["kl"] == [pytest.approx(0.0, abs=1e-5)]
-    assert once["entropy"][0] > 0.5
+    once = {name: [*trainer._metrics["train"][name]] for name in STEP}
+    assert once["step/kl"] == [pytest.approx(0.0, abs=1e-5)]
+    assert once["step/entropy"][0] > 0.5
     batch["completion_mask"] = batch["completion_mask"] * 0
     trainer.compute_loss(trainer.model, batch)
     assert {name: trainer._metrics["train"][name] for name in once} == once
