@@ -136,3 +136,49 @@ def test_the_figure_is_that_of_the_counts(tmp_path: Path, monkeypatch: pytest.Mo
 def test_pages_can_be_read_in_minutes() -> None:
     limits = {ROOT / "README.md": 800, ROOT / "reports/README.md": 1200}
     assert [page for page in PAGES if words_of(page) > limits.get(page, 600)] == []
+
+
+def written(folder: Path, name: str, rows: list[dict[str, object]]) -> Path:
+    pd.DataFrame(rows).to_csv(folder / name, index=False)
+    return folder / name
+
+
+def test_the_best_of_equal_settings_gains_what_noise_gives(tmp_path: Path) -> None:
+    """The largest of nine normal numbers is on average 1.485 deviations above their mean."""
+    cells = [
+        {"benchmark": "b", "quantity": "pass@1", "value": 0.4 + (i == 0) * 0.09} for i in range(9)
+    ]
+    own = {"benchmark": "b", "quantity": "pass@1", "algorithm": "grpo_branch"}
+    main = written(tmp_path, "main.csv", [{**own, "value": 0.4, "std": 0.03}])
+    (row,) = kept_tables.best_setting(written(tmp_path, "six.csv", cells), main).to_dict("records")
+    assert row["gain"] == pytest.approx(0.08)
+    assert row["expected"] == pytest.approx(1.485 * 0.03 / 3**0.5, rel=0.02)
+    assert row["p"] < 0.001
+    same = written(tmp_path, "six.csv", [{**cell, "value": 0.4} for cell in cells])
+    assert kept_tables.best_setting(same, main)["p"].tolist() == [1.0]
+
+
+def test_shares_of_solutions_as_counts(tmp_path: Path) -> None:
+    """A tenth of 960 completions is right: 96. A quarter of them is 24, and needs four."""
+    own = {"benchmark": "b", "algorithm": "grpo"}
+    main = written(tmp_path, "main.csv", [{**own, "quantity": "pass@1", "value": 0.1, "std": 0.0}])
+    shares = [{**own, "quantity": "setup", "value": value} for value in (0.25, 0.007)]
+    table = kept_tables.pattern_counts(written(tmp_path, "two.csv", shares), main)
+    assert table["shown"].tolist() == pytest.approx([24.0, 0.672])
+    assert table["least"].tolist() == [4, 134]
+
+
+def test_a_contrast_of_the_paper_by_hand(tmp_path: Path) -> None:
+    """Five evaluations each, both with deviation 0.02: error 0.02 · sqrt(2 / 5), 8 degrees."""
+    names = ("grpo_branch", "grpo", "grpo_no_kl", "grpo_forward_kl", "base")
+    rows: list[dict[str, object]] = [
+        {"benchmark": b, "algorithm": name, "quantity": "pass@1", "value": value, "std": 0.02}
+        for b in ("x", "y")
+        for name, value in zip(names, (0.5, 0.47, 0.5, 0.5, 0.5), strict=True)
+    ]
+    table = kept_tables.paper_benchmarks(written(tmp_path, "one.csv", rows))
+    row = table[(table["benchmark"] == "x") & (table["other"] == "grpo")].iloc[0]
+    half = 2.306 * 0.02 * (2 / 5) ** 0.5
+    assert (row["value"], row["low"]) == pytest.approx((0.03, 0.03 - half), abs=1e-4)
+    assert len(table) == 10
+    assert row["p_holm"] == pytest.approx(min(1.0, 10 * row["p"]))  # of ten, four are not 0
