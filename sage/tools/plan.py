@@ -3,9 +3,10 @@
 The stages are SFT, RL and sampling. Pretraining and exhibits that need a model are small in
 comparison and not counted. Tokens are upper bounds: every completion has the longest allowed
 length. Times come from manifests of runs on disk, else from the throughput in the model's `job`
-section, else from the run of that study in benchmarks/{study}_time.json, or of one that it extends
-for models of the same size. If none is there, the plan says so and does not guess. It also shows
-the memory that jobs ask for and what runs have used, and on a cluster which partitions take them.
+section, else from the run of that study, or of one that it extends, in
+benchmarks/{study}_time.json, for models of the same size. If none is there, the plan says so and
+does not guess. It also shows the memory that jobs ask for and what runs have used, and on a cluster
+which partitions take them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sage.exhibits import kind_of
 from sage.problems.record import read_problems
@@ -23,7 +25,7 @@ from sage.rendering.numbers import duration
 from sage.report.browser import expected_note
 from sage.results import Results
 from sage.study import ResolvedStudy
-from sage.study.bases import Architecture, ScratchBase, SharedBase
+from sage.study.bases import ScratchBase, SharedBase
 from sage.study.written import name_of_study
 from sage.tools.slurm import partitions, places
 
@@ -131,9 +133,11 @@ def _stage(
     manifests: Iterable[Path],
 ) -> Stage:
     """A stage with what runs with a manifest have used, and the best known speed."""
-    contents = [json.loads(p.read_text(encoding="utf-8")) for p in manifests if p.is_file()]
-    timed = [c for c in contents if c.get("tokens") and c.get("wall_seconds")]
-    seconds = sum(content["wall_seconds"] for content in timed)
+    made = [path for path in manifests if path.is_file()]
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in made]
+    drawn = [_drawn(*each) for each in zip(made, contents, strict=True)]
+    timed = [(n, c["wall_seconds"]) for n, c in zip(drawn, contents, strict=True) if n]
+    seconds = sum(time for _, time in timed if time)
 
     def peak(key: str) -> float | None:
         gib = max((content.get(key) or 0.0 for content in contents), default=0.0)
@@ -141,41 +145,44 @@ def _stage(
 
     asked = study.model(model).job
     speeds = {
-        "of runs on disk": sum(c["tokens"] for c in timed) / seconds if seconds else None,
+        "of runs on disk": sum(n for n, time in timed if time) / seconds if seconds else None,
         "from the study's job sections": asked.sampling if name == "sample" else asked.training,
-        **_kept_speed(study, name),
     }
-    for other in below:
-        if _architecture(study, model) in [
-            _architecture(other, each) for each in other.study.models
-        ]:
-            speeds |= _kept_speed(other, name)
+    for other in (study, *below):
+        speeds |= _kept_speed(other, name, _size(study, model))
     source, speed = next(((s, v) for s, v in speeds.items() if v), ("", None))
     used = peak("peak_memory_gib"), peak("peak_gpu_memory_gib")
     sizes = jobs, tokens, largest
     return Stage(name, model, *sizes, speed, asked.gpus, asked.host_memory_gb, *used, source)
 
 
-def _kept_speed(study: ResolvedStudy, stage: str) -> dict[str, float | None]:
-    """Planned tokens per second of a stage in the kept run of this study, by where that is said.
+def _drawn(manifest: Path, content: dict[str, Any]) -> int:
+    """Tokens of a run's completions: RL's manifest counts prompts too, its history does not."""
+    history = manifest.with_name("history.jsonl")
+    last = history.read_text(encoding="utf-8").splitlines()[-1:] if history.is_file() else []
+    return int(json.loads(last[0]).get("drawn_tokens") or 0) if last else content.get("tokens") or 0
 
-    A study with values set on the command line has the speed of the study as it is written.
-    """
+
+def _kept_speed(study: ResolvedStudy, stage: str, size: Any) -> dict[str, float | None]:
+    """Planned tokens per second of a stage in the kept run of this study, by where that is said;
+    nothing if no model there was of this size."""
     file = TIMES / f"{name_of_study(Path(study.option.split()[0]))}_time.json"
-    if not file.is_file():
+    run = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if size not in run.get("sizes", ()):
         return {}
-    run = json.loads(file.read_text(encoding="utf-8"))
     tokens, seconds = run["planned_tokens"].get(stage), sum(run["job_seconds"].get(stage, ()))
     machine = f"measured on {run['hardware']['cores']} cores of an {run['hardware']['cpu']}"
     return {f"{machine} ({file})": tokens / seconds if tokens and seconds else None}
 
 
-def _architecture(study: ResolvedStudy, model: str) -> Architecture | str:
-    """The size of a model that the workflow makes; of another the study and its name."""
+def _size(study: ResolvedStudy, model: str) -> Any:
+    """What tells how large a model is, as plain data: its architecture, or where it is from."""
     base = study.model(model).base
     if isinstance(base, SharedBase):
-        return _architecture(study, base.model)
-    return base.architecture if isinstance(base, ScratchBase) else f"{study.name} {model}"
+        return _size(study, base.model)
+    if isinstance(base, ScratchBase):
+        return base.architecture.model_dump(mode="json")
+    return base.model_dump(mode="json")
 
 
 def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:

@@ -66,6 +66,27 @@ def test_hours_come_from_manifests_else_from_a_kept_run_else_are_unknown(
     assert rl.hours == pytest.approx(rl.tokens / 50.0 / 3600)
 
 
+def test_the_speed_of_training_is_that_of_completions_without_their_prompts(
+    tmp_path: Path,
+) -> None:
+    """A manifest of RL counts prompts; plans count completions."""
+    folder = tmp_path / "models/tiny/grpo/seed3407"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"tokens": 1000, "wall_seconds": 10.0}))
+    (folder / "history.jsonl").write_text('{"drawn_tokens": 100}\n{"drawn_tokens": 300}\n')
+    assert stages("smoke", tmp_path)["rl", "tiny"].tokens_per_second == pytest.approx(30.0)
+
+
+def test_a_model_of_another_size_has_no_kept_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    wider = ["models.tiny.base.architecture.hidden_size=64"]
+    study = load_study("smoke", ROOT / "config", wider)
+    found = {(stage.name, stage.model): stage for stage in plan(study, Results(tmp_path))}
+    assert found["rl", "tiny"].tokens_per_second is None
+
+
 def test_a_study_has_the_speed_of_the_one_it_extends_for_models_of_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
