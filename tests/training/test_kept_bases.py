@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from pathlib import Path
 
@@ -56,7 +57,9 @@ def test_a_kept_base_is_copied_and_says_what_made_it(tmp_path: Path) -> None:
     assert now["pretrained_at"] == then["git_commit"]
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(
+    "SAGE_PRETRAIN" not in os.environ, reason="pretrains for minutes: SAGE_PRETRAIN=1 runs it"
+)
 @pytest.mark.timeout(3000)
 def test_pretraining_again_gives_the_kept_base(tmp_path: Path) -> None:
     """The same bytes with the same versions and processor; else the same loss to 0.02 nats."""
