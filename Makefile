@@ -102,9 +102,9 @@ bases: install
 	$(run) python -m workflow.keep_bases
 
 ## make numbers            fill the numbers of README.md, docs and reports from kept tables;
-##                         `python -m workflow.numbers --check` only compares
+##                         `python -m workflow.fill_numbers --check` only compares
 numbers: install
-	$(run) python -m workflow.numbers
+	$(run) python -m workflow.fill_numbers
 
 ## make lock                resolve the pins anew with uv and write locks/*.txt
 lock:

@@ -15,7 +15,7 @@ from conftest import ROOT
 from benchmarks import strata_figure
 from sage.claims.registration import read_entries, registration
 from sage.evaluation.pass_at_k import pass_at_k
-from workflow import kept_tables, numbers
+from workflow import fill_numbers, kept_tables
 
 PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("reports/*/README.md"))]
 
@@ -26,8 +26,8 @@ def words_of(page: Path) -> int:
 
 @pytest.mark.lint
 def test_every_number_is_that_of_its_table() -> None:
-    assert [fault for file in numbers.texts() for fault in numbers.faults(file)] == []
-    filled = [file for file in numbers.texts() if "<!--n:" in file.read_text(encoding="utf-8")]
+    assert [fault for file in fill_numbers.texts() for fault in fill_numbers.faults(file)] == []
+    filled = [file for file in fill_numbers.texts() if "<!--n:" in file.read_text(encoding="utf-8")]
     assert len(filled) >= 12
 
 
@@ -39,16 +39,16 @@ def test_a_changed_digit_is_named_with_its_span_and_the_command(
         "Lost: <!--n:kept.csv,claim=a,points--><!--/n-->,\nor <!--n:kept.csv,claim=b,p--><!--/n-->"
     )
     monkeypatch.setattr(numbers, "ROOT", tmp_path)
-    numbers.table_of.cache_clear()
-    filled = numbers.filled(text.partition(",\n")[0])
+    fill_numbers.table_of.cache_clear()
+    filled = fill_numbers.filled(text.partition(",\n")[0])
     assert re.sub("<.*?>", "", filled) == "Lost: \u221218.8 points (\u221223.2 to \u221214.4)"
-    assert numbers.filled(filled) == filled
+    assert fill_numbers.filled(filled) == filled
     (tmp_path / "README.md").write_text("One.\n" + filled.replace("18.8", "18.9"))
-    assert numbers.main(["--check"]) == 1
+    assert fill_numbers.main(["--check"]) == 1
     said = capsys.readouterr().out
     assert "README.md, line 2: span `kept.csv,claim=a,points` says '\u221218.9 points" in said
     assert "its table '\u221218.8 points (\u221223.2 to \u221214.4)'; run `make numbers`" in said
-    numbers.table_of.cache_clear()
+    fill_numbers.table_of.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_a_span_without_a_number_says_why(
 ) -> None:
     (tmp_path / "kept.csv").write_text("claim,effect,low,high\na,-0.188,-0.232,-0.144\n")
     monkeypatch.setattr(numbers, "ROOT", tmp_path)
-    numbers.table_of.cache_clear()
+    fill_numbers.table_of.cache_clear()
     with pytest.raises(ValueError, match=f"span `{re.escape(query)}`: .*{re.escape(fault)}"):
-        numbers.value(query)
-    numbers.table_of.cache_clear()
+        fill_numbers.value(query)
+    fill_numbers.table_of.cache_clear()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_result_is_typed_by_hand(page: Path) -> None:
     """A signed number, an interval or a share with a decimal is a result."""
-    bare = numbers.SPAN.sub("", page.read_text(encoding="utf-8"))
+    bare = fill_numbers.SPAN.sub("", page.read_text(encoding="utf-8"))
     bare = re.sub(r"^```.*?^```|`[^`]*`|\]\([^)]*\)", "", bare, flags=re.M | re.S)
     assert re.findall(r"[+\u2212]\d+(?:\.\d+)?(?: points)?|\d+\.\d+ ?%|\d+ of \d+\b", bare) == []
 
