@@ -38,7 +38,7 @@ def test_a_changed_digit_is_named_with_its_span_and_the_command(
     text = (
         "Lost: <!--n:kept.csv,claim=a,points--><!--/n-->,\nor <!--n:kept.csv,claim=b,p--><!--/n-->"
     )
-    monkeypatch.setattr(numbers, "ROOT", tmp_path)
+    monkeypatch.setattr(fill_numbers, "ROOT", tmp_path)
     fill_numbers.table_of.cache_clear()
     filled = fill_numbers.filled(text.partition(",\n")[0])
     assert re.sub("<.*?>", "", filled) == "Lost: \u221218.8 points (\u221223.2 to \u221214.4)"
@@ -65,7 +65,7 @@ def test_a_span_without_a_number_says_why(
     query: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "kept.csv").write_text("claim,effect,low,high\na,-0.188,-0.232,-0.144\n")
-    monkeypatch.setattr(numbers, "ROOT", tmp_path)
+    monkeypatch.setattr(fill_numbers, "ROOT", tmp_path)
     fill_numbers.table_of.cache_clear()
     with pytest.raises(ValueError, match=f"span `{re.escape(query)}`: .*{re.escape(fault)}"):
         fill_numbers.value(query)
