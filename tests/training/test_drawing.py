@@ -136,11 +136,7 @@ def test_rollouts_have_the_policys_distribution(parent: Path, copies: bool, by: 
     other.append(max(1e-3, 4_000 - sum(other)))
     assert chisquare(observed, other, sum_check=False).pvalue < 1e-6
     if by == "sage":
-        sums = [sum(scores) for scores in log_probs]
-        probable = [exact[tuple(tokens)] for tokens in drawn]
-        torch.testing.assert_close(
-            torch.tensor(sums).exp(), torch.tensor(probable), rtol=1e-3, atol=1e-6
-        )
+        assert log_probs is None  # behind top_k they are not the policy's
 
 
 class Noted:

@@ -285,6 +285,11 @@ def test_two_processes_compute_what_one_computes(one: Path, two: Path, case: str
         torch.testing.assert_close(weights_of_two[name], weight, rtol=1e-3, atol=2e-5)
 
 
+def of_parts(name: str) -> bool:
+    """Whether TRL logs a mean over micro-batches, which depends on how a step is cut."""
+    return name in ("kl", "entropy") or name.startswith("clip_ratio/")
+
+
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "dr_grpo"])
 def test_processes_and_accumulated_parts_change_no_number_of_a_log(
     one: Path, two: Path, loss: str
@@ -296,7 +301,7 @@ def test_processes_and_accumulated_parts_change_no_number_of_a_log(
         other_log, other_weights = torch.load(run_ / f"cases/{loss}_{parts}.pt")
         for left, right in zip(log, other_log, strict=True):
             assert left.keys() == right.keys()
-            for name in (name for name in left if "time" not in name):
+            for name in (name for name in left if "time" not in name and not of_parts(name)):
                 assert right[name] == pytest.approx(left[name], rel=2e-4, abs=2e-6), name
         for name, weight in weights.items():
             torch.testing.assert_close(other_weights[name], weight, rtol=1e-3, atol=2e-5)

@@ -63,7 +63,8 @@ except StudyError as error:
 
 # Jobs import classes beside the study's file, after all else.
 if Path(SETTINGS.study).is_file():
-    os.environ["PYTHONPATH"] += os.pathsep + str(Path(SETTINGS.study).resolve().parent)
+    beside = str(Path(SETTINGS.study).resolve().parent)
+    os.environ.update(PYTHONPATH=os.pathsep.join([os.getenv("PYTHONPATH", ""), beside]))
 
 RESULTS = Results(Path(SETTINGS.results) / STUDY.name)
 if not Path(SETTINGS.results).is_dir() and Path(SETTINGS.results).exists():
