@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from conftest import ROOT, copy_project, snakemake_in
+from conftest import copy_project, snakemake_in
 from safetensors.torch import load_file
 from test_multiprocess import PROBLEMS, ROWS, SETTINGS, third
 from trainers import is_of_trl, write_parent
@@ -176,10 +176,9 @@ def test_a_killed_run_goes_on(tmp_path: Path, device: str) -> None:
     )
     killed = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=ROOT / "tests",
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join(sys.path),
             "OMP_NUM_THREADS": str(torch.get_num_threads()),
         },
     )
