@@ -52,5 +52,6 @@ def growing(amount):
 def gpu_limit(wildcards):
     """How many GPUs jobs may use at a time: a limit set in the profile or command, else all."""
     limit = workflow.global_resources.get("gpu")
-    jobs = limit.value if limit else len(places())
+    value = limit.value if limit else None  # none where a cluster has no limit
+    jobs = len(places()) if value is None else value
     return ceil(jobs / jobs_per_gpu())
