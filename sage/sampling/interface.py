@@ -27,8 +27,8 @@ class Completion:
 
     `text` ends with the stop text, if that ended it, and holds no special tokens. `token_ids`
     are the tokens as they were drawn, the one that ended it included; `length` means it was cut
-    off at `max_tokens`. `log_probs`, where they were asked for, are those of the tokens in the
-    distribution that they were drawn from: behind temperature and filters.
+    off at `max_tokens`. `log_probs`, where they were asked for, are those of the tokens at the
+    temperature, before filters (top-k, top-p, min-p) take others away.
     """
 
     text: str

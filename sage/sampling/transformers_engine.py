@@ -156,7 +156,7 @@ class TransformersSampler:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Sampled tokens `[B, T]`, their number `[B]`, whether they came to an end `[B]`, and the
         tokens' log-probs `[B, T]` where these are asked for."""
-        device, count = self.decoder.device, sampling.max_tokens
+        device, count, whole = self.decoder.device, sampling.max_tokens, sampling.unfiltered()
         streams = np.stack([stream_uniforms(r.stream, count) for r in requests], axis=1)
         uniforms = torch.from_numpy(streams).to(device)  # [T, B]
         sampled = torch.zeros(len(requests), count, dtype=torch.long, device=device)
@@ -175,6 +175,8 @@ class TransformersSampler:
             tokens = draw(probabilities, uniforms[position, left], rows)
             sampled[left, position] = tokens
             if log_probs:
+                if sampling != whole:
+                    probabilities = next_token_probabilities(logits, whole)
                 scores[left, position] = probabilities[rows, tokens].log().to(scores.dtype)
             new = stops.new_ends(tokens, sampled, left, position)
             if new is not None:

@@ -117,8 +117,12 @@ class VllmSampler:
             max_num_seqs=batch_size,
             tensor_parallel_size=tensor_parallel,
             seed=0,
-            logprobs_mode="processed_logprobs",  # behind temperature and filters
-            **(lora | limits_of(device, batch_size, longest, config) | dict(limits)),
+            **(
+                {"logprobs_mode": "processed_logprobs"}  # behind temperature and filters
+                | lora
+                | limits_of(device, batch_size, longest, config)
+                | dict(limits)
+            ),
         )
 
     def adopt(self, adapter: Path) -> None:

@@ -118,6 +118,10 @@ class Sampling(Strict):
     stop: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=lambda: ["</SOLUTION>"])
     """a completion ends after the first of these texts that it writes"""
 
+    def unfiltered(self) -> Self:
+        """The same without top-p, top-k and min-p."""
+        return self.model_copy(update={"top_p": 1.0, "top_k": 0, "min_p": 0.0})
+
 
 class RL(Strict):
     """Reinforcement learning with verifiable rewards (the paper's Table 8).

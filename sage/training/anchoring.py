@@ -51,8 +51,8 @@ class LossCall:
     follows is set when TRL has the log-probs: `[B, T]` those of the `reference`, which is None
     without a KL term, `log_probs` of the policy, `entropies`, `reference_entropies` if a guide
     asks for them, and `log_factors` (log q); the last layer's `states` `[B, T, D]` if a credit rule
-    does; `reward_kl`, the sum of the tokens' KL where that is in the reward; whether TRL's
-    k3 is `replaced`.
+    does; `kl` `[B, T]` where TRL's own is not what the run pays for; whether TRL's k3 is
+    `replaced`. `evaluations` is how many have begun so far: several can be in one step.
     """
 
     inputs: dict[str, Any]
@@ -63,13 +63,19 @@ class LossCall:
     reference_entropies: torch.Tensor | None = None
     log_factors: torch.Tensor | None = None
     states: list[torch.Tensor] = field(default_factory=list)
-    reward_kl: torch.Tensor | None = None
+    kl: torch.Tensor | None = None
     replaced: bool = False
+    evaluations: int = 0
 
     @property
     def training(self) -> bool:
         """Whether the policy learns from it."""
         return self.moment[0] == "train"
+
+    @property
+    def period(self) -> tuple[str, int, int]:
+        """The step or the evaluation that its numbers belong to."""
+        return (*self.moment, self.evaluations)
 
     @property
     def mask(self) -> torch.Tensor:
@@ -92,6 +98,7 @@ class LossCall:
     def replace_k3(self, values: torch.Tensor) -> None:
         """Have TRL's KL term of each token be `values` `[B, T]`, plus `ADDED`."""
         self.inputs[REFERENCE], self.replaced = as_k3_input(self.log_probs, values), True
+        self.kl = values.detach()
 
     def seen(self, shares: ProcessSlices) -> LogProbs:
         """What an estimator may look at."""
@@ -137,36 +144,16 @@ class Tally:
         return self._sums, self._least
 
 
-class TokenMeans:
-    """Means over all tokens with loss of a step, in the place of those that TRL logs.
+def log_kl(call: LossCall, logged: list[float], accelerator: Accelerator) -> None:
+    """Put the mean of `call.kl` in the place of the last of `logged`, TRL's `kl`.
 
-    TRL's mean over micro-batches counts a short one as much as a long one, and one without such a
-    token as 0. Of ratios of whole sequences (`by_sequence`) the mean is over rows, which is right.
+    It is over the tokens of the micro-batch in all processes, as TRL's, and 0 without one.
     """
-
-    def __init__(self, accelerator: Accelerator, by_sequence: bool) -> None:
-        clipped = () if by_sequence else ("clip_ratio/low_mean", "clip_ratio/high_mean")
-        self._names, self._tally = ("kl", "entropy", *clipped), Tally(accelerator)
-
-    def correct(self, call: LossCall, logged: dict[str, list[float]]) -> None:
-        """Put the means of the moment so far into `logged`, which ends with those of `call`.
-
-        The KL there is without what `LossCall.replace_k3` adds, and the rewards' if it is in these.
-        A moment without a token has no mean.
-        """
-        names = [name for name in self._names if logged.get(name)]
-        tokens = call.mask.sum().double()
-        terms = [tokens * logged[name].pop() for name in names]
-        if call.replaced:
-            terms[0] = terms[0] - tokens * ADDED
-        if call.reward_kl is not None:
-            terms[0] = call.reward_kl
-        (count, *sums), _ = self._tally.add(call.moment, [tokens, *terms], [tokens])
-        for name, total in zip(names, sums, strict=True):
-            if count:
-                logged[name] = [total / count]
-            else:
-                del logged[name]
+    if call.kl is None:
+        return
+    sums = torch.stack([(call.kl * call.mask).sum(), call.mask.sum()]).double()
+    total, tokens = accelerator.reduce(sums, reduction="sum").tolist()
+    logged[-1] = total / max(tokens, 1.0)
 
 
 class Guidance:
@@ -193,14 +180,14 @@ class Guidance:
         noise = Noise(f"{self._seed}|{mode}|{step}", inputs["rollout"].tolist())
         if shaping.schedule_per_call:  # the calls of all processes, one after the other
             accelerator, parts = self._shares.accelerator, self._shares.micro_batches
-            before = self._tally.calls(call.moment) if call.training else 0
+            before = self._tally.calls(call.period) if call.training else 0
             place = accelerator.process_index // self._shares.sharing
             step = step * parts + before * min(accelerator.num_processes, parts) + place
         moment = Moment(step, total_steps, noise)
         call.log_factors = guide_log_factors(guide, signals, moment, *shaping.clamp)
         inputs[REFERENCE] = shaped_anchor(inputs[REFERENCE], call.log_factors)
         factors = call.log_factors.exp()
-        return guide_log(self._tally, call.moment, factors, mask.bool(), shaping.clamp)
+        return guide_log(self._tally, call.period, factors, mask.bool(), shaping.clamp)
 
 
 def guide_log(

@@ -7,9 +7,10 @@ cuts them into micro-batches; a rule compares completions of one prompt, so they
 order.
 
 What separates the sampler's probabilities from the trainer's is corrected here as well. Both
-compute the same policy, but round differently: in a short dtype, in another engine. A sampler's
-probabilities are behind its filters (top-k, top-p, min-p), which the trainer's are not. The gap of
-a token is the difference of its log-probs, trainer's minus sampler's. With the correction `token`
+compute the same policy, but round differently: in a short dtype, in another engine. Neither
+counts its filters (top-k, top-p, min-p): a sampler gives the log-probs of before they take tokens
+away. The gap of a token is the difference of its log-probs, trainer's minus sampler's. A token for
+which the sampler knows none has no gap and the weight 1, as in TRL. With the correction `token`
 each token's advantage is weighted by exp(gap), at most `cap` (truncated importance sampling); the
 KL term, which is the same in expectation only if nothing is weighted, stays as TRL computes it:
 unweighted.
@@ -110,8 +111,7 @@ def give_credit(
     if shaping.kl_in_reward and anchor is not None:
         # TRL's k3 of a policy to itself is 0, and so is its gradient.
         inputs[REFERENCE] = log_probs
-        leash = k3(log_probs, anchor)
-        call.reward_kl = (leash * mask).sum().double()
+        call.kl = k3(log_probs, anchor)
 
 
 class SamplerFault(Fault, RuntimeError):
@@ -127,25 +127,29 @@ class Correction:
 
 
 def gap_log(
-    tally: Tally, moment: Hashable, gaps: torch.Tensor, cap: float, mask: torch.Tensor
+    tally: Tally,
+    period: Hashable,
+    gaps: torch.Tensor,
+    cap: float,
+    mask: torch.Tensor,
+    faulty: torch.Tensor,
 ) -> dict[str, float]:
-    """The log of `moment` so far, with `gaps` (nats) where `mask`, both `[B, T]`, counted in.
+    """The log of `period` so far, with `gaps` (nats) where `mask`, both `[B, T]`, counted in.
 
-    `clipped_share` is that of tokens with exp(gap) above `cap`. Every process must call it. Without
-    a token there is nothing to log. Raises SamplerFault, in every process, where a token in `mask`
-    has a gap that is not a number.
+    `clipped_share` is that of tokens with exp(gap) above `cap`. Tokens without a gap (NaN) do not
+    count. Every process must call it. Without a token there is nothing to log. Raises SamplerFault,
+    in every process, where a token in `mask` is `faulty`, or none has a gap.
     """
-    unknown = gaps.isnan() & mask
-    gaps = gaps.masked_fill(~mask | unknown, 0.0)
-    parts = (torch.ones_like(gaps), gaps.abs(), gaps.exp() > cap)
-    largest = (gaps.abs() * mask).max()
-    sums, ends = tally.add(moment, [unknown, *(part * mask for part in parts)], [-largest])
-    without, tokens, total, clipped = sums
-    if without:
+    known = mask & ~gaps.isnan()
+    gaps = gaps.masked_fill(~known, 0.0)
+    parts = [mask & faulty, mask, known, gaps.abs(), gaps.exp() > cap]
+    sums, ends = tally.add(period, [part * mask for part in parts], [-gaps.abs().max()])
+    without, drawn, tokens, total, clipped = sums
+    if without or (drawn and not tokens):
         raise SamplerFault(
-            f"{without:.0f} sampled tokens have a log-probability that is not a number, of the "
-            "sampler or of the policy that is trained; what was learnt from such tokens would be "
-            "noise, so the run ends. Look for the first step whose loss is not finite; if there is "
+            f"{without or drawn:.0f} sampled tokens have a log-probability that is not a number, "
+            "of the sampler or of the policy that is trained; what was learnt from such tokens "
+            "would be noise, so the run ends. Look for the first step whose loss is not finite; if there is "
             "none, the sampler is at fault: try it with precision float32"
         )
     if tokens == 0:
@@ -161,11 +165,12 @@ def correct(
     Where the policy has moved since the rollouts were drawn, TRL keeps the log-probs of that time.
     """
     inputs, mask = call.inputs, call.mask.bool()
-    gap = call.old_log_probs.detach().float() - inputs[SAMPLED]
-    log = gap_log(gaps, call.moment, gap, correction.cap, mask)
+    old = call.old_log_probs.detach().float()
+    gap = old - inputs[SAMPLED]
+    log = gap_log(gaps, call.period, gap, correction.cap, mask, old.isnan())
     if correction.kind == "none":
         return log
-    weights = gap.masked_fill(~mask, 0.0).exp().clamp(max=correction.cap)
+    weights = gap.masked_fill(~mask | gap.isnan(), 0.0).exp().clamp(max=correction.cap)
     if loss_type == "vespo":  # which knows such weights, and puts them into its own
         inputs["importance_sampling_ratio"] = weights
         return log

@@ -238,12 +238,14 @@ def vllm_rollouts(
         device, sampling, rows = trainer.accelerator.device, sampling_of(trainer), rows_of(trainer)
         precision = "bfloat16" if trainer.args.bf16 else "float32"
         limits: dict[str, Any] = {}
+        if sampling != sampling.unfiltered():
+            limits["logprobs_mode"] = _before_filters(trainer, sampling)
         if device.type == "cuda":
             size = getattr(torch, precision).itemsize
             cache = cache_bytes(model.config, rows * (max_length or sampling.max_tokens), size)
             total = torch.cuda.get_device_properties(device).total_memory
             share = memory or vllm_share(total, model.num_parameters() * size, cache)
-            limits = {"gpu_memory_utilization": share, "enable_sleep_mode": sleeps is not False}
+            limits |= {"gpu_memory_utilization": share, "enable_sleep_mode": sleeps is not False}
         if trainer.accelerator.num_processes > 1:  # vLLM shares torch's processes
             limits["distributed_executor_backend"] = "external_launcher"
         open_vllm = partial(
@@ -263,6 +265,23 @@ def vllm_rollouts(
         return VllmDrawer(open_vllm, sampling, may_sleep, trainer.accelerator.autocast)
 
     return make
+
+
+def _before_filters(trainer: Any, sampling: Sampling) -> str:
+    """Which log-probs vLLM gives where it filters tokens: those before, which have no temperature.
+
+    Raises ValueError where others would count in the loss.
+    """
+    counts = trainer._correction.kind != "none" or trainer.off_policy_mask_threshold is not None
+    if sampling.temperature == 1.0:
+        return "raw_logprobs"
+    if counts:
+        raise ValueError(
+            "a correction for the sampler, or off_policy_mask_threshold, compares log-probs before "
+            "top_k, top_p and min_p, which vLLM gives at temperature 1 alone; unset these, or set "
+            "correction: none"
+        )
+    return "processed_logprobs"
 
 
 @contextmanager

@@ -34,6 +34,8 @@ GUIDED = "guided_prompt"
 DRAWN = "drawn_tokens"
 """Key of TRL's log: completion tokens drawn so far, those that are not trained on among them."""
 
+_DRAWING = ("rollout_func", "use_transformers_continuous_batching")
+
 _LEFT_PADDED = ("prompt_ids", "prompt_mask")
 _OF_THE_BATCH = ("num_items_in_batch",)
 
@@ -124,6 +126,14 @@ def rollout_stream(seed: int, mode: str, step: int, draw: int, place: int) -> st
     return json.dumps(["rollout", seed, mode, step, draw, place])
 
 
+def check_drawing(trainer: Any, drawer: bool) -> None:
+    """Raise ValueError where TRL's settings would draw past `make_drawer` or the stop texts."""
+    other = next((name for name in _DRAWING if getattr(trainer, name)), None)
+    ours = "make_drawer" if drawer else "stop_texts" if trainer.stop_texts else None
+    if other and ours and (drawer or other == "rollout_func"):
+        raise ValueError(f"{other} draws rollouts without {ours}; leave out one of the two")
+
+
 class StopRule:
     """Where completions end: at `tokens`, and behind `texts`, whatever tokens these take."""
 
@@ -147,18 +157,13 @@ class StopRule:
                 ids.pop()
         return completions
 
-    def truncated(self, batch: Rollouts, longest: int) -> torch.Tensor:
-        """Which completions were cut off at the length limit, `[B]`."""
-        lengths = batch["completion_mask"].sum(dim=1)
-        last = batch["completion_ids"].gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
-        ends = torch.tensor(self._tokens, device=last.device)
-        cut = (lengths >= longest) & ~torch.isin(last, ends)
-        for row in cut.nonzero()[:, 0].tolist():
-            cut[row] = not self._holds_text(batch["completion_ids"][row, : lengths[row]].tolist())
-        return cut
+    def truncated(self, completions: Sequence[Sequence[int]]) -> list[bool]:
+        """Which completions have no end: as TRL says it, but stop texts end one too."""
+        ends = {*self._tokens, self._tokenizer.pad_token_id}
+        return [ids[-1] not in ends and not self._holds_text(ids) for ids in completions]
 
-    def _holds_text(self, ids: list[int]) -> bool:
-        text = self._tokenizer.decode(ids[-64:])
+    def _holds_text(self, ids: Sequence[int]) -> bool:
+        text = self._tokenizer.decode(list(ids[-64:])) if self._texts else ""
         return any(stop in text for stop in self._texts)
 
 
@@ -267,23 +272,22 @@ def texts_of(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]
 class GenerationCall:
     """The draws of one generation, in TRL's own way (`score`): it does not outlive TRL's call.
 
-    `state` and `log` are the trainer's, `longest` is the limit of a completion's tokens. `wanted`
-    is how many completions of all processes the draw under way wants, where rows behind them only
-    fill up; `correct` and `rewards` `[R]` are those of all processes in the last draw, and
-    `strategies` those of this process's rows if they are compared. `tokens` are the completion
-    tokens of all draws.
+    `state` and `log` are the trainer's. `wanted` is how many completions of all processes the draw
+    under way wants, where rows behind them only fill up; `correct` and `rewards` `[R]` are those of
+    all processes in the last draw, `written` the tokens of this process's, and `strategies` theirs
+    if they are compared. `tokens` are the completion tokens of all draws.
     """
 
     score: Callable[[Examples], Rollouts]
     shaping: Shaping
     shares: ProcessSlices
     ends: StopRule
-    longest: int
     state: Any
     log: dict[str, list[float]]
     wanted: int | None = None
     correct: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     rewards: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    written: Sequence[Sequence[int]] = ()
     strategies: torch.Tensor | None = None
     tokens: float = 0.0
 
@@ -321,23 +325,32 @@ class GenerationCall:
         before = self.log[DRAWN] or logged or [0.0]  # not logged yet, or logged
         self.log[DRAWN] = [before[-1] + self.tokens]
 
-    def log_pass_at_k(self) -> None:
-        """Log pass@k of the prompts of all processes for k = 1, 2, 4, … up to a group's size.
+    def log_pass_at_k(self, seen: list[torch.Tensor], problems: int | None) -> None:
+        """Log pass@k of an evaluation so far for k = 1, 2, 4, … up to a group's size.
 
-        A completion is right where its first reward is above 0.
+        It is the mean over the prompts of all processes: this batch and those `seen`, to which it
+        is added. Behind the number of `problems`, if known, prompts only fill up the last batch. A
+        completion is right where its first reward is above 0.
         """
-        right = (self.correct.view(-1, self.shares.group) > 0).float()
+        correct = self.correct.view(-1, self.shares.group)
+        seen.append((correct > 0).float().masked_fill(correct.isnan(), torch.nan))
+        right = torch.cat(seen)[:problems]
         for k in (2**power for power in range(self.shares.group.bit_length())):
-            self.log[f"pass@{k}"].append(pass_at_k(right, k).mean().item())
+            self.log[f"pass@{k}"] = [pass_at_k(right, k).nanmean().item()]
 
     def _scored(self, inputs: Examples) -> Rollouts:
-        batch = self.score(inputs)
+        batch, gather = self.score(inputs), self.shares.accelerator.gather
+        wanted = len(inputs)
         if self.wanted is not None:
-            self._discount(batch, max(0, self.wanted - self.shares.first(len(inputs))))
-        truncated = self.ends.truncated(batch, self.longest)
-        self.tokens += float(self.shares.tokens(batch))
-        share = self.shares.accelerator.gather(truncated).float().mean().item()
-        self.log["completions/clipped_ratio"][-1] = share
+            wanted = max(0, self.wanted - self.shares.first(len(inputs)))
+            self._discount(batch, wanted)
+        # TRL may have taken truncated completions out of the mask.
+        device, drawn = batch["completion_ids"].device, loss_mask(batch).sum(dim=1)
+        truncated = torch.tensor(self.ends.truncated(self.written), device=device)
+        lengths = torch.tensor([len(ids) for ids in self.written], device=device)
+        drawn = torch.where(drawn > 0, drawn, lengths)[:wanted]
+        self.tokens += float(gather(drawn.sum()).sum())
+        self._log_ends(gather(lengths).float(), gather(truncated))
         if self.shaping.mask_truncated:
             batch["completion_mask"] = batch["completion_mask"] * ~truncated[:, None]
             batch["num_items_in_batch"] = self.shares.tokens(batch)
@@ -346,6 +359,19 @@ class GenerationCall:
         if self.strategies is not None:
             batch["strategy"] = self.strategies
         return batch
+
+    def _log_ends(self, lengths: torch.Tensor, truncated: torch.Tensor) -> None:
+        """Log what TRL does of completions that came to an end, where a stop text is one."""
+        whole = lengths if truncated.all() else lengths[~truncated]
+        whole = whole * ~truncated.all()  # TRL's lengths without such a completion are 0
+        numbers = {
+            "clipped_ratio": truncated.float().mean(),
+            "mean_terminated_length": whole.mean(),
+            "min_terminated_length": whole.min(),
+            "max_terminated_length": whole.max(),
+        }
+        for name, number in numbers.items():
+            self.log[f"completions/{name}"][-1] = number.item()
 
     def _discount(self, batch: Rollouts, wanted: int) -> None:
         """Take the rows behind the first `wanted` out of the mask and of TRL's count of tokens."""

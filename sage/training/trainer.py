@@ -31,7 +31,7 @@ all processes that share it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -126,8 +126,9 @@ class SageTrainer(GRPOTrainer):
         self._guidance = anchoring.Guidance(self._shares, self.args.seed)
         self._doses = anchoring.DoseTally(self.accelerator)
         self._gaps = anchoring.Tally(self.accelerator)
-        by_sequence = self.importance_sampling_level == "sequence"
-        self._means = anchoring.TokenMeans(self.accelerator, by_sequence)
+        self._periods: dict[str, Any] = {}  # when a number was last logged
+        self._evaluations, self._problems = 0, cast("int | None", None)
+        self._right: list[torch.Tensor] = []  # of the evaluation under way
         self._generation: GenerationCall | None = None
         self._loss: LossCall | None = None
         self._check()
@@ -153,6 +154,7 @@ class SageTrainer(GRPOTrainer):
                 "adapter with is_trainable=True, or give peft_config"
             )
         self.shaping.check_kl(self.beta, self.args)
+        drawing.check_drawing(self, self._draws is not None)
         planner, tools = self.shaping.planning, bool(getattr(self, "tools", None))
         if (rule := self.shaping.token_rule) is not None:
             credit.check_credit(rule, planner, tools, self._shares, self.args)
@@ -179,9 +181,9 @@ class SageTrainer(GRPOTrainer):
         log = self._metrics["train" if training else "eval"]
         group = self._shares.group if training else self.num_generations_eval or 1
         shares = replace(self._shares, group=group)
-        score, longest = super()._generate_and_score_completions, self.args.max_completion_length
+        score = super()._generate_and_score_completions
         self._generation = call = GenerationCall(
-            score, self.shaping, shares, self._ends, longest, self.state, log
+            score, self.shaping, shares, self._ends, self.state, log
         )
         try:
             if planner is not None and training:
@@ -195,8 +197,15 @@ class SageTrainer(GRPOTrainer):
             self._generation = None
         if self.shaping.token_rule is None:  # else the loss gets other advantages
             log["zero_advantages"].append(float(zeros))
-        call.count() if training else call.log_pass_at_k()
+        call.count() if training else call.log_pass_at_k(self._right, self._problems)
         return batch
+
+    def evaluation_loop(self, dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+        """An evaluation, whose numbers are of its own problems alone."""
+        data = dataloader.dataset
+        self._evaluations, self._right = self._evaluations + 1, []
+        self._problems = len(data) if isinstance(data, Sized) else None
+        return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def _planned(self, planner: Planner, call: GenerationCall, inputs: Examples) -> Rollouts:
         """The completions of all processes, drawn further as the planner says and chosen by it."""
@@ -259,7 +268,7 @@ class SageTrainer(GRPOTrainer):
             if getattr(self.shaping.token_rule, "strategies", False):
                 numbers = strategies_of(inputs, completions)
                 call.strategies = torch.tensor(numbers, device=rewards.device)
-            call.correct = rewards[:, 0]
+            call.correct, call.written = rewards[:, 0], completion_ids_list
             call.rewards = (rewards * self.reward_weights.to(rewards)).nansum(dim=1)
         return rewards
 
@@ -277,12 +286,13 @@ class SageTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's loss of what `shaping` makes of the inputs, without what the seam adds to it."""
-        self._loss = call = LossCall(dict(inputs), self._moment(model))
+        moment = self._moment(model)
+        self._loss = call = LossCall(dict(inputs), moment, evaluations=self._evaluations)
         try:
             loss: torch.Tensor = super()._compute_loss(model, call.inputs)
         finally:
             self._loss = None
-        self._means.correct(call, self._metrics[call.moment[0]])
+        anchoring.log_kl(call, self._metrics[call.moment[0]]["kl"], self.accelerator)
         parts = self.current_gradient_accumulation_steps if call.training else 1.0
         return anchoring.undo_offset(loss, call, self._shares, self.args, self.entropy_coef, parts)
 
@@ -381,9 +391,13 @@ class SageTrainer(GRPOTrainer):
         return ("train" if model.training else "eval", self.state.global_step)
 
     def _log(self, call: LossCall, prefix: str, values: dict[str, float]) -> None:
-        """Set what is logged of a moment; each call gives its numbers so far."""
+        """Log a number of each step or evaluation; each call gives those so far."""
         for name, value in values.items():
-            self._metrics[call.moment[0]][f"{prefix}/{name}"] = [value]
+            numbers = self._metrics[call.moment[0]][f"{prefix}/{name}"]
+            if numbers and self._periods.get(name) == call.period:
+                numbers.pop()
+            numbers.append(value)
+            self._periods[name] = call.period
 
 
 class _Learning(TrainerCallback):

@@ -251,9 +251,9 @@ def test_two_processes_compute_what_one_computes(one: Path, two: Path, case: str
     for left, right in zip(log, log_of_two, strict=True):
         compared = {"loss", "grad_norm", "reward", "learning_rate", "num_tokens", "refills"}
         compared |= {"drawn_tokens", "extra_rollouts", "zero_advantages", "guided_correct"}
-        compared |= {name for name in left if name.startswith("sage/")} | {"kl", "entropy"}
+        compared |= {name for name in left if name.startswith("sage/")}
         if CASES[case][1].get("micro_batches", 1) == 1:  # else TRL averages it over other parts
-            compared |= {"reward_std", "completions/clipped_ratio"}
+            compared |= {"reward_std", "completions/clipped_ratio", "kl", "entropy"}
         assert left.keys() == right.keys()
         for name in compared & left.keys():
             assert right[name] == pytest.approx(left[name], rel=2e-4, abs=2e-6), name

@@ -323,7 +323,7 @@ def test_evaluation_does_not_disturb_training(build: Build) -> None:
 
 def test_held_out_problems_get_pass_at_k_while_training(build: Build) -> None:
     when = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 8}
-    trainer = build(SageTrainer, trl={**when, "per_device_eval_batch_size": 8})
+    trainer = build(SageTrainer, trl={**when, "per_device_eval_batch_size": 24})  # 3 problems, 1
     drawn: list[torch.Tensor] = []
     calculate = trainer._calculate_rewards
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from sage.training.anchoring import ADDED, DoseTally, LossCall, Tally, TokenMeans, guide_log
+from sage.training.anchoring import DoseTally, LossCall, Tally, guide_log, log_kl
 
 CLAMP = (0.5, 2.0)
 
@@ -126,38 +126,19 @@ def test_completions_that_teach_nothing_and_groups_of_one_have_no_dose() -> None
     assert doses.add(equal, 1.0, generation=2) == {}
 
 
-def test_means_over_tokens_do_not_depend_on_micro_batches() -> None:
-    """Completions of 2 and 1 tokens with loss, then one that teaches nothing, then one of 1.
+def test_the_mean_kl_is_what_the_run_pays_for() -> None:
+    """Another divergence, or that in the rewards, over the two tokens and the one that have loss.
 
-    TRL logs 0.3, 0 and 0.9 for them; over all four tokens that is (3 * 0.3 + 0.9) / 4.
+    A micro-batch without a token has 0, as TRL says; without another divergence TRL's stays.
     """
-    means = TokenMeans(Accelerator(cpu=True), by_sequence=False)
-    nothing = [math.nan, math.nan]
-    logged: dict[str, list[float]] = {}
-    parts = ([[1.0, 1.0], [1.0, math.nan]], 0.3), ([nothing], 0.0), ([[1.0, math.nan]], 0.9)
-    for ratios, mean in parts:
-        call = loss_call([0.0] * len(ratios), ratios, None)
-        for name in ("kl", "entropy", "clip_ratio/low_mean", "reward"):
-            logged.setdefault(name, []).append(mean)
-        means.correct(call, logged)
-    once = [pytest.approx(0.45)]
-    assert logged == {"kl": once, "entropy": once, "clip_ratio/low_mean": once} | {
-        "reward": [0.3, 0.0, 0.9]
-    }
-    empty = {"kl": [0.0], "entropy": [0.0]}
-    means.correct(loss_call([0.0], [nothing], None, step=2), empty)
-    assert empty == {}
-
-
-def test_the_mean_kl_is_without_what_the_seam_adds_or_that_in_the_rewards() -> None:
-    means = TokenMeans(Accelerator(cpu=True), by_sequence=True)
-    call = loss_call([0.0], [[1.0, 1.0]], None)
-    call.replaced = True
-    logged = {"kl": [ADDED + 0.25], "entropy": [2.0], "clip_ratio/low_mean": [0.5]}
-    means.correct(call, logged)
-    assert logged == {"kl": [0.25], "entropy": [2.0], "clip_ratio/low_mean": [0.5]}
-    call = loss_call([0.0], [[1.0, 1.0]], None, step=2)
-    call.reward_kl = torch.tensor(3.0, dtype=torch.float64)
-    logged = {"kl": [0.0]}
-    means.correct(call, logged)
-    assert logged == {"kl": [1.5]}
+    logged = [0.1, 19.5]
+    call = loss_call([0.0, 0.0], [[1.0, 1.0], [1.0, math.nan]], None)
+    log_kl(call, logged, Accelerator(cpu=True))
+    assert logged == [0.1, 19.5]
+    call.replace_k3(torch.tensor([[0.25, 0.5], [0.75, 9.0]]))
+    log_kl(call, logged, Accelerator(cpu=True))
+    assert logged == [0.1, 0.5]
+    nothing = loss_call([0.0], [[math.nan, math.nan]], None)
+    nothing.replace_k3(torch.ones(1, 2))
+    log_kl(nothing, logged, Accelerator(cpu=True))
+    assert logged == [0.1, 0.0]
