@@ -22,7 +22,7 @@ from sage.prompting import last_boxed
 from sage.runtime.files import text_sum
 
 _INTEGER = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _STEP_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _CHINESE = re.compile(r"[㐀-鿿豈-﫿]")
 

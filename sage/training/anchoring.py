@@ -144,8 +144,8 @@ class Tally:
         return self._sums, self._least
 
 
-def log_kl(call: LossCall, logged: list[float], accelerator: Accelerator) -> None:
-    """Put the mean of `call.kl` in the place of the last of `logged`, TRL's `kl`.
+def log_kl(call: LossCall, logged: dict[str, list[float]], accelerator: Accelerator) -> None:
+    """Put the mean of `call.kl` in the place of the last `kl` of `logged`, which is TRL's.
 
     It is over the tokens of the micro-batch in all processes, as TRL's, and 0 without one.
     """
@@ -153,7 +153,7 @@ def log_kl(call: LossCall, logged: list[float], accelerator: Accelerator) -> Non
         return
     sums = torch.stack([(call.kl * call.mask).sum(), call.mask.sum()]).double()
     total, tokens = accelerator.reduce(sums, reduction="sum").tolist()
-    logged[-1] = total / max(tokens, 1.0)
+    logged["kl"][-1] = total / max(tokens, 1.0)
 
 
 class Guidance:

@@ -149,8 +149,8 @@ def gap_log(
         raise SamplerFault(
             f"{without or drawn:.0f} sampled tokens have a log-probability that is not a number, "
             "of the sampler or of the policy that is trained; what was learnt from such tokens "
-            "would be noise, so the run ends. Look for the first step whose loss is not finite; if there is "
-            "none, the sampler is at fault: try it with precision float32"
+            "would be noise, so the run ends. Look for the first step whose loss is not finite; if "
+            "there is none, the sampler is at fault: try it with precision float32"
         )
     if tokens == 0:
         return {}

@@ -292,7 +292,7 @@ class SageTrainer(GRPOTrainer):
             loss: torch.Tensor = super()._compute_loss(model, call.inputs)
         finally:
             self._loss = None
-        anchoring.log_kl(call, self._metrics[call.moment[0]]["kl"], self.accelerator)
+        anchoring.log_kl(call, self._metrics[call.moment[0]], self.accelerator)
         parts = self.current_gradient_accumulation_steps if call.training else 1.0
         return anchoring.undo_offset(loss, call, self._shares, self.args, self.entropy_coef, parts)
 

@@ -137,6 +137,8 @@ def test_rollouts_have_the_policys_distribution(parent: Path, copies: bool, by: 
     assert chisquare(observed, other, sum_check=False).pvalue < 1e-6
     if by == "sage":
         sums = [sum(scores) for scores in log_probs]
+        whole = settings.model_copy(update={"sampling": settings.sampling.unfiltered()})
+        exact = two_tokens(policy, trainer.eos_token_ids, prompt, whole)
         probable = [exact[tuple(tokens)] for tokens in drawn]
         torch.testing.assert_close(
             torch.tensor(sums).exp(), torch.tensor(probable), rtol=1e-3, atol=1e-6

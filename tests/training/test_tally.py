@@ -131,14 +131,14 @@ def test_the_mean_kl_is_what_the_run_pays_for() -> None:
 
     A micro-batch without a token has 0, as TRL says; without another divergence TRL's stays.
     """
-    logged = [0.1, 19.5]
+    logged = {"kl": [0.1, 19.5]}
     call = loss_call([0.0, 0.0], [[1.0, 1.0], [1.0, math.nan]], None)
     log_kl(call, logged, Accelerator(cpu=True))
-    assert logged == [0.1, 19.5]
+    assert logged == {"kl": [0.1, 19.5]}
     call.replace_k3(torch.tensor([[0.25, 0.5], [0.75, 9.0]]))
     log_kl(call, logged, Accelerator(cpu=True))
-    assert logged == [0.1, 0.5]
+    assert logged == {"kl": [0.1, 0.5]}
     nothing = loss_call([0.0], [[math.nan, math.nan]], None)
     nothing.replace_k3(torch.ones(1, 2))
     log_kl(nothing, logged, Accelerator(cpu=True))
-    assert logged == [0.1, 0.0]
+    assert logged == {"kl": [0.1, 0.0]}

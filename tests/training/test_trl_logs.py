@@ -180,6 +180,7 @@ def test_filters_of_the_sampler_count_neither_in_weights_nor_as_off_policy(
         )  # fmt: skip
         (entry, _) = logs(trainer)
         assert entry["sampler/gap_max"] < 1e-3
+        assert "kl" not in entry
         found.append((entry["grad_norm"], entry["loss"]))
     assert found[0][0] > 1e-3
     assert found == [pytest.approx(found[0], rel=1e-3, abs=1e-6)] * 4
