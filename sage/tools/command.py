@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+import yaml
+
 from sage.runtime.survivors import Locked, release_stale_lock
 
 TARGETS = {
@@ -80,7 +82,15 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
             overrides.append(value)
         elif word in ("--config", "-C"):
             while waiting and not waiting[0].startswith("-"):
-                config.append(_config(waiting.pop(0)))
+                key, _, value = (word := _config(waiting.pop(0))).partition("=")
+                if key == "set":  # Snakemake would take the last of several alone
+                    try:
+                        values = yaml.safe_load(value)
+                    except yaml.YAMLError:
+                        raise Usage(f"--config {word}: is no list; write --set") from None
+                    overrides += values if isinstance(values, list) else [value]
+                else:
+                    config.append(word)
         else:
             rest.append(word)
     if not any(word.startswith("study=") for word in config):  # an option may stand before it

@@ -20,7 +20,7 @@ from small_benchmark import ROWS, entry, fault, lines, write_mirror
 
 from sage.exhibits import load_study
 from sage.grading.assignments import parse_assignment
-from sage.problems.benchmarks import benchmark_problems, gold_answer, solved_problems
+from sage.problems.benchmarks import _NUMBER, benchmark_problems, gold_answer, solved_problems
 from sage.problems.entries import Benchmark
 from sage.problems.own import FileSet, HubSet
 from sage.problems.record import DataError, Problem
@@ -154,6 +154,9 @@ def test_wrapper_filters_and_number_of_problems(mirror: Path) -> None:
     assert texts == ["What is 1+1?", "Name a number."]
     only = entry(**changes, numbers_only=True, kept=1)
     assert [p.answer for p in benchmark_problems("sums", only, mirror)] == ["2"]
+    assert [bool(_NUMBER.fullmatch(text)) for text in ("-1,234", "1,234.5", "1,23", "1,234,5")] == [
+        True, True, False, False,
+    ]  # fmt: skip
     more = entry(**changes, kept=3)
     assert "2 problems are left after its filters, but 3 are expected" in fault(
         lambda: benchmark_problems("sums", more, mirror)

@@ -51,6 +51,14 @@ from sage.tools.targets import MOST_FILES, ending, no_target
             "run smoke --set rl.steps=10 --set=seeds=[1,2]",
             '--cores all --config study=smoke set=["rl.steps=10", "seeds=[1,2]"]',
         ),
+        (
+            'run smoke --set rl.steps=10 --config set=["seeds=[1,2]"] results=x --set a=b',
+            '--cores all --config study=smoke results=x set=["rl.steps=10", "seeds=[1,2]", "a=b"]',
+        ),
+        (
+            "run smoke --config set=rl.steps=10",
+            '--cores all --config study=smoke set=["rl.steps=10"]',
+        ),
     ],
 )
 def test_a_command_line_becomes_one_of_snakemake(
