@@ -26,7 +26,7 @@ from sage.runtime.faults import Damaged
 from sage.runtime.tables import read_frame
 from sage.study import BASE, ResolvedStudy
 
-METRICS = ("pass_at_k", "comparisons", "rates", "chance", "claims")
+METRICS = ("pass_at_k", "counts", "comparisons", "rates", "chance", "claims")
 """Metrics of the whole study that the page reads."""
 
 Manifest = Mapping[str, Any]

@@ -79,7 +79,8 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         notices += working_notices(content.metrics["chance"], study)
     if "pass_at_k" in content.metrics:
         notices += spread_notices(content.metrics["pass_at_k"], study)
-        notices += twin_notices(content.metrics["pass_at_k"], study)
+    if "counts" in content.metrics:
+        notices += twin_notices(content.metrics["counts"], study)
     text = (
         "If all problems have the same result, the interval has no width, but the uncertainty is "
         "not zero."
@@ -127,13 +128,14 @@ def spread_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice
     return _if_any(text, _by_place(far))
 
 
-def twin_notices(pass_at_k: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
-    """Methods of a model with the same pass@k everywhere: one computation with several names."""
-    runs = pass_at_k[pass_at_k["train_seed"] != POOLED]
+def twin_notices(counts: pd.DataFrame, study: ResolvedStudy) -> list[Notice]:
+    """Methods of a model with the same counts of correct samples on every problem: one computation
+    with several names."""
+    shares = counts.assign(share=counts["correct"] / counts["n_samples"])
     lines = []
-    for model, of_model in runs.groupby("model", sort=False):
-        keys = ["train_seed", "benchmark", "k"]
-        columns = of_model.pivot_table("value", keys, "algorithm", sort=False)
+    for model, of_model in shares.groupby("model", sort=False):
+        keys = ["train_seed", "benchmark", "problem_id"]
+        columns = of_model.pivot_table("share", keys, "algorithm", sort=False)
         alike: dict[tuple[Any, ...], list[str]] = {}
         for row, values in columns.items():
             there = values.dropna()

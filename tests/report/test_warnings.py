@@ -68,23 +68,24 @@ class TestWarnings:
 
     def test_rows_that_are_one_computation_are_named(self) -> None:
         rows = [
-            (row, seed, "easy", k, value)
-            for row, values in {
-                "grpo": (0.5, 0.7),
-                "bnpo": (0.5, 0.7),
-                "branch": (0.5, 0.8),
+            (row, 1, "easy", problem, count)
+            for row, correct in {
+                "grpo": (2, 3),
+                "bnpo": (2, 3),
+                "branch": (3, 2),  # the same pass@k, of other problems
             }.items()
-            for seed in (1, -1)
-            for k, value in zip((1, 4), values, strict=True)
+            for problem, count in zip("ab", correct, strict=True)
         ]
-        columns = ["algorithm", "train_seed", "benchmark", "k", "value"]
-        frame = pd.DataFrame(rows, columns=columns).assign(model="tiny")
+        columns = ["algorithm", "train_seed", "benchmark", "problem_id", "correct"]
+        frame = pd.DataFrame(rows, columns=columns).assign(model="tiny", n_samples=4)
         study = a_study(algorithms=("grpo", "bnpo", "branch"))
         (notice,) = twin_notices(frame, study)
         assert notice.lines == ["Tiny: GRPO = BNPO"]
-        apart = frame.assign(value=frame["value"].where(frame["k"] != 4, frame.index / 100))
+        apart = frame.assign(
+            correct=frame["correct"].where(frame["problem_id"] != "b", frame.index)
+        )
         assert twin_notices(apart, study) == []
-        nothing = frame.assign(value=0.0)  # where none solves anything, no wonder
+        nothing = frame.assign(correct=0)  # where none solves anything, no wonder
         assert twin_notices(nothing, study) == []
 
     def test_runs_of_a_method_that_end_far_apart_are_named(self) -> None:
