@@ -43,6 +43,7 @@ KINDS = {
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
     "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
     "optimum": "sage.exhibits.optimum:OptimumTable",
+    "paper_tests": "sage.exhibits.paper_tests:PaperTests",
 }
 """Kinds that a study can name. Each is imported only when it is used."""
 

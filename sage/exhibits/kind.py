@@ -215,6 +215,9 @@ class Shows:
     category: ClassVar[str] = ""
     """The heading in `snakemake --report`; by default Tables or Figures."""
 
+    of_paper: ClassVar[bool] = False
+    """Whether all of its tables are made from the paper's (`Display.paper`)."""
+
     with_model: ClassVar[bool] = False
     """Whether measuring needs a model, and so the resources in that model's `job`."""
 

@@ -84,9 +84,10 @@ def measured_of(wildcards):
 
 
 def paper_of(wildcards):
-    """The paper's tables, for the table that compares the exhibit with them."""
-    _, suffix = piece_of(wildcards)
-    return [] if suffix in shown_by(wildcards).tables() else sorted(PAPER.glob("*.*"))
+    """The paper's tables, for a table that is made from them or compared with them."""
+    suffix, exhibit = piece_of(wildcards)[1], shown_by(wildcards)
+    own = suffix in exhibit.tables() and not exhibit.of_paper
+    return [] if own else sorted(PAPER.glob("*.*"))
 
 
 def shown_study(wildcards):
