@@ -15,7 +15,7 @@ from pages import Markings, parsed, words_of
 
 from sage.evaluation.foreign_samples import Method, read_methods
 from sage.tools import command
-from sage.tools.compare_samples import compare, main
+from sage.tools.compare_samples import compare, falls_below, main
 
 LOGS = Path(__file__).parent / "logs"
 """Eight sums by mock models: of Inspect AI 0.3.285 without transcripts, and of lm-eval 0.4.13."""
@@ -73,6 +73,22 @@ def test_csv_and_json_lines_are_compared_by_problem_and_run(
     )
     assert "  B - A: pass@1 +12.5 points (" in printed
     assert "  B - A: pass@2 " in printed
+    never = "  B - A, k = 1 to 4 together: B never falls below A (95 %: k = 4 or later, or never)"
+    assert never in printed.splitlines()
+    assert (differences["band_low"] <= differences["low"] + 1e-12).all()
+
+
+def test_it_says_where_the_method_that_is_ahead_falls_below(tmp_path: Path) -> None:
+    """Two of twenty problems always right, or all now and then: 10 and 6 % at k = 1."""
+    often, seldom = tmp_path / "often.csv", tmp_path / "seldom.csv"
+    samples([32] * 2 + [0] * 18, n=32).to_csv(often, index=False)
+    samples([2] * 20, n=32).to_csv(seldom, index=False)
+    _, differences = compare(methods_of(often=often, seldom=seldom), draws=500)
+    band = differences["band"].iloc[0]
+    said = falls_below("seldom", "often", band)
+    assert said.startswith("often - seldom, k = 1 to 32 together: often first falls below seldom ")
+    assert "at k = 2 (95 %: k = 1 to " in said
+    assert band.turned().first == 2
 
 
 def test_files_of_this_project_are_read_as_they_are(tmp_path: Path) -> None:

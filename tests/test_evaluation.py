@@ -53,6 +53,12 @@ def test_impossible_counts_and_ks_are_refused() -> None:
         pass_at_k(4, np.array([5]), np.array([1]))
     with pytest.raises(ValueError, match="counts"):
         pass_at_k(np.array([4, 2]), np.array([4, 3]), np.array([1]))
+    for count in (1.5, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"whole numbers, not {count} correct"):
+            pass_at_k(4, np.array([1.0, count]), np.array([1]))
+        with pytest.raises(ValueError, match=f"whole numbers, not {count} samples"):
+            pass_at_k(np.array([4.0, count]), np.array([1, 1]), np.array([1]))
+    assert pass_at_k(4, np.array([2.0]), np.array([1]))[0, 0] == 0.5
     for k in (5, 0, 1.5):
         with pytest.raises(ValueError, match="k must be"):
             pass_at_k(4, np.array([1]), np.array([k]))

@@ -17,10 +17,13 @@ def pass_at_k(n: int | np.ndarray, correct: np.ndarray, ks: np.ndarray) -> np.nd
     """pass@k of each problem: `[..., P]` counts out of `n` and `[K]` values of k to `[..., P, K]`.
 
     `n` is one number or `[P]`, then with NaN where k exceeds a problem's n. Raises ValueError
-    unless 0 <= correct <= n, and k is a whole number from 1 to the largest n.
+    unless counts are whole numbers with 0 <= correct <= n, and k one from 1 to the largest n.
     """
     correct, ks = np.asarray(correct), np.atleast_1d(ks)
     sizes = np.broadcast_to(np.asarray(n), correct.shape)
+    for what, counts in (("correct", correct), ("samples", sizes)):
+        if not (whole := np.isfinite(counts) & (counts == np.floor(counts))).all():
+            raise ValueError(f"counts must be whole numbers, not {counts[~whole][0]} {what}")
     if correct.size and (correct.min() < 0 or (correct > sizes).any()):
         raise ValueError(f"counts must be from 0 to {sizes.max()}, the number of samples")
     largest = int(np.max(n, initial=0))

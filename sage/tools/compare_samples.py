@@ -16,7 +16,9 @@ An argument is a file of samples, or a folder of them; `NAME=PATH` names the met
 
 In a folder, files of one benchmark are training runs. Printed are what the numbers rest on, pass@k
 and paired differences with 95 % intervals, p-values after Holm, and the smallest difference that
-could be found, as in the reports of this project (`sage.evaluation.comparisons`).
+could be found, as in the reports of this project (`sage.evaluation.comparisons`). For all k at once
+there is a band, and the first k at which a method falls below another
+(`sage.evaluation.curve_bands`).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import pandas as pd
 
 from sage.evaluation.columns import MEANING
 from sage.evaluation.comparisons import adjusted, average, comparisons_table
+from sage.evaluation.curve_bands import CurveBand, bands_of
 from sage.evaluation.curves import NO_SEED, POOLED
 from sage.evaluation.foreign_samples import MODEL, READ, Method, one_cluster, read_methods
 from sage.evaluation.intervals import detectable
@@ -47,6 +50,7 @@ def compare(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """pass@k of each method, over its runs, and all differences with `p_holm` and `detectable`.
 
+    `band_low` and `band_high` are the ends of the band over all k at a row's k, `band` all of it.
     A cluster that one method names is that of its problem for all. Raises ValueError for methods
     without a benchmark in common, on different problems or clusters, or whose training runs cannot
     be paired.
@@ -71,7 +75,17 @@ def compare(
         detectable(row["low"], row["high"], row["value"], float(average([row]).df[0]))
         for row in differences.to_dict("records")
     ]
-    return pooled(joined, draws), differences.assign(detectable=least)
+    bands = bands_of(joined, draws)
+    pairs = differences[["model", "benchmark", "algorithm", "other"]].itertuples(index=False)
+    of_row = pd.Series([bands[tuple(pair)] for pair in pairs], index=differences.index)
+    ends = {
+        f"band_{end}": [
+            float(getattr(band, end)[band.ks == k][0])
+            for band, k in zip(of_row, differences["k"], strict=True)
+        ]
+        for end in ("low", "high")
+    }
+    return pooled(joined, draws), differences.assign(detectable=least, **ends, band=of_row)
 
 
 def pooled(counts: pd.DataFrame, draws: int = 10_000) -> pd.DataFrame:
@@ -223,6 +237,24 @@ def lines(
         here = differences[(differences["benchmark"] == benchmark) & differences["k"].isin(ks)]
         for row in here.to_dict("records"):
             yield _difference(row, of_k[of_k["k"] == row["k"]])
+        for row in here[here["k"] == 1].to_dict("records"):
+            if row["units"] > 1 and len(row["band"].ks) > 1:
+                yield f"  {falls_below(row['algorithm'], row['other'], row['band'])}"
+
+
+def falls_below(one: str, other: str, band: CurveBand) -> str:
+    """From which k on the method that is ahead at k = 1 is below another; `band` is of their
+    difference."""
+    if band.value[0] < 0:
+        one, other, band = other, one, band.turned()
+    late = "never" if band.first_low is None else f"k = {band.first_low} or later, or never"
+    to = late if band.first_high is None else f"k = {band.first_low} to {band.first_high}"
+    when = "never" if band.first is None else "first"
+    at = "" if band.first is None else f" at k = {band.first}"
+    return (
+        f"{one} - {other}, k = 1 to {band.ks[-1]} together: {one} {when} falls below {other}{at} "
+        f"(95 %: {to})"
+    )
 
 
 def _difference(row: Mapping[Any, Any], curves: pd.DataFrame) -> str:

@@ -1,0 +1,153 @@
+"""Two curves of pass@k compared at all k at once: a band, and where one falls below the other.
+
+At one k the interval of `sage.evaluation.intervals` holds the difference in 95 % of studies; at
+some of many k it misses more often. The band is as much wider as it needs to be to hold the whole
+curve (sup-t; Montiel Olea and Plagborg-Moller 2019). Differences at neighbouring k are nearly the
+same number, so this is much less than Bonferroni's correction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtr
+
+from sage.evaluation.curves import curves_of, paired_runs
+from sage.evaluation.intervals import Groups, mean_of, parts_of
+from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+
+Counts = tuple[np.ndarray, int | np.ndarray]
+"""Correct samples `[S, P]` of each run and problem, out of how many (a number or `[S, P]`)."""
+
+_MULTIPLIERS = 4_000
+"""Draws of the largest deviation: the standard error of its 95 % quantile is about 1 %."""
+
+
+@dataclass(frozen=True)
+class CurveBand:
+    """pass@k of one method minus that of another: `value`, `low` and `high` `[K]` at `ks` `[K]`.
+
+    In a share `level` of studies the band holds the difference at all `ks` together. `first` is the
+    smallest k with a value below 0. That of the true curve is from `first_low` (the first k where
+    the band reaches below 0) to `first_high` (the first where all of it is); None: at no k.
+    """
+
+    ks: np.ndarray
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    level: float
+    first: int | None
+    first_low: int | None
+    first_high: int | None
+
+    @classmethod
+    def around(
+        cls, ks: np.ndarray, value: np.ndarray, low: np.ndarray, high: np.ndarray, level: float
+    ) -> CurveBand:
+        """The band with these ends."""
+        first = (int(ks[end < 0].min()) if (end < 0).any() else None for end in (value, low, high))
+        return cls(ks, value, low, high, level, *first)
+
+    def turned(self) -> CurveBand:
+        """The band of the other method minus the one."""
+        return self.around(self.ks, -self.value, -self.high, -self.low, self.level)
+
+
+def curve_band(
+    one: Counts,
+    other: Counts,
+    ks: Sequence[int] | np.ndarray,
+    level: float = 0.95,
+    draws: int = 10_000,
+    groups: Groups | None = None,
+) -> CurveBand:
+    """The band of pass@k of `one` minus `other`, over further problems and runs.
+
+    Problems are paired, and so are runs; a method with a single run, such as the base, is paired
+    with each run of the other. With one run of both the band is about these runs alone. `draws` are
+    those of the bootstrap over problems; `groups` are clusters or strata of the problems. Raises
+    ValueError for counts of other shapes, that are not whole or not within the samples, and for a k
+    above the fewest samples of a problem.
+    """
+    ks = np.atleast_1d(ks)
+    of_one, of_other = (_curves(counts, ks) for counts in (one, other))
+    runs = {len(of_one), len(of_other)} - {1}
+    if of_one.shape[1] != of_other.shape[1] or len(runs) > 1:
+        raise ValueError(
+            f"counts of {of_one.shape[:2]} and {of_other.shape[:2]} runs and problems; give the "
+            "same problems for both, and equally many runs or a single one"
+        )
+    differences = of_one - of_other
+    estimate = mean_of([parts_of(differences, draws, groups=groups)])
+    low, high = estimate.interval(_pointwise(differences, estimate.df, level, groups))
+    ends = np.maximum(low, -1.0), np.minimum(high, 1.0)
+    return CurveBand.around(ks, estimate.value, *ends, level)
+
+
+def bands_of(counts: pd.DataFrame, draws: int) -> dict[tuple[str, str, str, str], CurveBand]:
+    """The band of every pair of methods by model, benchmark, method and other method.
+
+    `counts` are those of `sage.evaluation.counts`, pairs and their order those of the comparisons;
+    runs are paired by training seed. The ks go up to the fewer samples of the two: every power of
+    two, and a hundred at equal ratios, rounded.
+    """
+    bands = {}
+    for (one, of_one), (two, of_two) in combinations(curves_of(counts).items(), 2):
+        if one[::2] == two[::2]:
+            seeds = (two[1], of_two.seeds), (one[1], of_one.seeds)
+            _, *places = paired_runs(*seeds)
+            pair = ((of_two.correct[places[0]], of_two.n), (of_one.correct[places[1]], of_one.n))
+            ks = ks_up_to(min(of_one.n, of_two.n))
+            band = curve_band(*pair, ks, draws=draws, groups=of_one.groups)
+            bands[one[0], one[2], two[1], one[1]] = band
+    return bands
+
+
+def ks_up_to(n: int) -> np.ndarray:
+    """Powers of two, and a hundred k from 1 to n at equal ratios, rounded."""
+    even = np.rint(np.geomspace(1, n, 100)).astype(int)
+    return np.union1d(even, powers_of_two(n))
+
+
+def _curves(counts: Counts, ks: np.ndarray) -> np.ndarray:
+    """pass@k, `[S, P, K]`."""
+    correct, samples = np.asarray(counts[0]), np.asarray(counts[1])
+    if correct.ndim != 2 or 0 in correct.shape:
+        raise ValueError(f"counts of shape {correct.shape}, not [runs, problems]")
+    if ks.max() > samples.min():
+        raise ValueError(f"k = {ks.max()}, and a problem has {samples.min()} samples")
+    return pass_at_k(samples, correct, ks)
+
+
+def _pointwise(
+    differences: np.ndarray, df: np.ndarray, level: float, groups: Groups | None
+) -> float:
+    """The level at each k that gives all of them together `level`.
+
+    The deviations of problems and of runs are drawn with normal multipliers, and their sum is
+    divided by its own deviation at each k, and by one chi for all k (Student's t, fewest degrees
+    of freedom). A few runs seem to move all k alike whatever they do, so what problems alone ask
+    for is the least.
+    """
+    rng, draws = np.random.default_rng(0), _MULTIPLIERS
+    units = differences if groups is None else groups.applied(differences)[0]
+    total = np.zeros((draws, differences.shape[2]))
+    freedom = max(float(np.nanmin(df)), 1.0)
+    chi = np.sqrt(rng.chisquare(freedom, (draws, 1)) / freedom)
+    reach = 0.0
+    for means in (units.mean(axis=0), differences.mean(axis=1)):  # of problems, of runs
+        size = len(means)
+        if size > 1:
+            own = (means - means.mean(axis=0)) / np.sqrt(size * (size - 1))
+            total = total + rng.standard_normal((draws, size)) @ own
+        spread = total.std(axis=0)
+        moving = spread > 1e-12
+        if moving.any():
+            largest = np.max(np.abs(total[:, moving]) / spread[moving] / chi, axis=1)
+            reach = max(reach, float(np.quantile(largest, level)))
+    return max(1.0 - 2.0 * float(stdtr(freedom, -reach)), level)
