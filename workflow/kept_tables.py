@@ -4,7 +4,7 @@
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
-of a guide, and `paper/tested/means.csv` tests what the paper's tables state. `make numbers` writes
+of a guide, and `paper/tested` tests what the paper's tables state (exhibit `paper_tests`). `make numbers` writes
 them.
 """
 
@@ -18,9 +18,11 @@ import pandas as pd
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS, WORKING
-from sage.evaluation.intervals import groups_of, holm, mean_of, p_of_distance, parts_of, student
+from sage.evaluation.intervals import groups_of, holm, mean_of, parts_of, student
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.exhibits import kept_study
+from sage.exhibits import kept_study, load_study, shows
+from sage.exhibits.kind import Display
+from sage.exhibits.paper_tests import MEAN, contrasts
 from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
 from sage.tools.keep import ROOT
@@ -59,6 +61,10 @@ def tables() -> dict[Path, pd.DataFrame]:
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
     made[REPORTS / "pretrained/pooled.csv"] = pooled()
     made[REPORTS / "paper/tested/means.csv"] = paper_means(REPORTS / "paper/table1.csv")
+    paper = load_study("paper", ROOT / "config")
+    shown = Display(paper, "paper_tests", [], REPORTS / "paper")
+    for suffix, make in shows(paper, "paper_tests").tables().items():
+        made[REPORTS / f"paper/tested/paper_tests{suffix}.csv"] = make(shown).frame
     return made
 
 
@@ -253,23 +259,12 @@ def pooled() -> pd.DataFrame:
 
 
 def paper_means(file: Path) -> pd.DataFrame:
-    """PAPERS_PAIRS in a table of the paper, by the mean over its benchmarks: Welch's t-test.
+    """PAPERS_PAIRS in a table of the paper, by the mean over its benchmarks (`contrasts`).
 
-    The deviations that the paper states are the noise of evaluation alone: that of training runs
-    and of problems is not in them. `p_holm` is adjusted over the pairs, for each k apart.
+    `p_holm` is adjusted over the pairs, for each k apart.
     """
-    table, rows = pd.read_csv(file), []
-    for quantity, cells in table.groupby("quantity"):
-        wide = cells.pivot(index="benchmark", columns="algorithm", values=["value", "std"])
-        for row, other in PAPERS_PAIRS:
-            value = float((wide["value"][row] - wide["value"][other]).mean())
-            parts = wide["std"][[row, other]].to_numpy() ** 2 / EVALUATION_SEEDS / len(wide) ** 2
-            error = float(np.sqrt(parts.sum()))
-            df = float(parts.sum() ** 2 / (parts**2 / (EVALUATION_SEEDS - 1)).sum())
-            half = student(df, 0.975) * error
-            p = p_of_distance(abs(value), error, df)
-            rows.append((quantity, row, other, len(wide), value, value - half, value + half, p))
-    columns = ["quantity", "algorithm", "other", "benchmarks", "value", "low", "high", "p"]
-    tested = pd.DataFrame(rows, columns=columns)
+    cells = pd.read_csv(file).assign(seeds=EVALUATION_SEEDS)
+    tested = contrasts(cells, PAPERS_PAIRS)
+    tested = tested[tested["benchmark"] == MEAN].drop(columns="benchmark")
     adjusted = tested.groupby("quantity")["p"].transform(lambda p: holm(p.to_numpy()))
     return tested.assign(p_holm=adjusted)
