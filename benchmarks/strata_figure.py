@@ -1,8 +1,9 @@
-"""README's figure: pass@k where RL trains and where it does not, from the kept study `bases`.
+"""Figures of pass@k where RL trains and where it does not, from kept counts.
 
     python -m benchmarks.strata_figure
 
-writes `reports/strata.svg` and prints pass@1 and pass@16 of each line, a mean over ten bases.
+writes README's `reports/strata.svg` from `bases`, a mean over ten bases, and the same by step of
+training from `equal_accuracy`, beside its counts, and prints pass@1 and pass@16 of each line.
 `early` is the guide's control: the same method without a guide, stopped where it is as accurate as
 the guided policy on the strata that RL trains on, linear between its moments.
 """
@@ -10,6 +11,9 @@ the guided policy on the strata that RL trains on, linear between its moments.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -18,6 +22,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
+from sage.evaluation.snapshots import strata_by_step
+from sage.exhibits import kept_study
+from sage.exhibits.equal_accuracy import strata_figure
 from sage.rendering.lines import PALETTE
 from sage.rendering.numbers import percent
 from sage.rendering.style import STYLE, in_percent
@@ -26,6 +33,7 @@ from sage.study import BASE
 from workflow.kept_tables import GUIDED, PLAIN, REPORTS, counts_of, early_line, trained_strata
 
 FILE, RUN = REPORTS / "strata.svg", REPORTS / "bases/bases"
+BY_STEP = REPORTS / "early_stopping/equal_accuracy"
 KS = powers_of_two(32)
 PANELS = {"trained": "The two strategies that RL trains on", "others": "The four others"}
 LINES = {
@@ -85,14 +93,31 @@ def draw(found: dict[str, list[Curves]]) -> Figure:
     return figure
 
 
-def main() -> None:
-    """Draw the figure and print its numbers."""
-    found = curves()
+def by_step() -> pd.DataFrame:
+    """`strata_by_step` of GRPO in BY_STEP, in which RL has its counts at moments of training."""
+    study, counts = kept_study(BY_STEP), counts_of(BY_STEP)
+    rl, k = study.model("sums").rl, study.evaluation("sums").primary_k
+    assert rl is not None
+    own, trained = counts[counts["model"] == "sums"], trained_strata(BY_STEP, "sums")
+    return strata_by_step(own, "grpo", rl.steps, trained, k, study.study.evaluation.bootstrap)
+
+
+def _save(make: Callable[[], Figure], path: Path) -> None:
     with matplotlib.rc_context(STYLE):
         file = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        draw(found).savefig(file, format="svg", metadata=nothing)
-    write_text_atomic(FILE, file.getvalue())
+        make().savefig(file, format="svg", metadata=nothing)
+    write_text_atomic(path, file.getvalue())
+
+
+def main() -> None:
+    """Draw the figures and print their numbers."""
+    found, steps = curves(), by_step()
+    _save(partial(draw, found), FILE)
+    _save(partial(strata_figure, steps), BY_STEP / "free_rivals_strata.svg")
+    for row in steps.to_dict("records"):
+        value, low, high = (percent(row[name]) for name in ("value", "low", "high"))
+        print(f"{row['part']}, step {row['step']}: pass@{row['k']} {value} ({low} to {high})")
     for line, (words, *_) in LINES.items():
         for panel, title in PANELS.items():
             mean = np.mean([one[panel] for one in found[line]], axis=0)

@@ -4,8 +4,8 @@
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
-of a guide, and `paper/tested` tests what the paper's tables state (exhibit `paper_tests`). `make numbers` writes
-them.
+of a guide, and `paper/tested` tests what the paper's tables state (exhibit `paper_tests`).
+`make numbers` writes them.
 """
 
 from __future__ import annotations

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from sage.evaluation.counts import counts_table
-from sage.evaluation.curves import curves_of
+from sage.evaluation.curves import curves_of, right_counts
 from sage.evaluation.intervals import interval_of_share
+from sage.evaluation.pass_at_k import pass_at_k
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
 from sage.results import run_at
@@ -111,6 +113,36 @@ def trajectory_table(
         for step, folder in snapshots_of(policy, count):
             rows.append((algorithm, seed, step, *accuracy(folder, algorithm, seed, step)))
     return pd.DataFrame(rows, columns=TRAJECTORY), tokens
+
+
+def strata_by_step(
+    counts: pd.DataFrame, baseline: str, steps: int, trained: Sequence[str], k: int, draws: int
+) -> pd.DataFrame:
+    """pass@1 and pass@k over training: from the base by `rival_counts` to the end after `steps`.
+
+    A row for each `part` of the problems (strata that RL has `trained` on, and `others`; else
+    `all`), step and k: `value` with its 95 % interval `low` to `high` over problems and runs. Right
+    is correct working where that is known for all (`worked`), else the answer. `counts` are of one
+    model and benchmark; other policies than the baseline's moments are left out.
+    """
+    moments = {BASE: 0, baseline: steps}
+    for name in counts["algorithm"].unique():
+        if name.startswith("step-"):
+            moments[name] = int(name.removeprefix("step-"))
+    own = counts[counts["algorithm"].isin(moments)]
+    seen, rows = own["stratum"].isin(trained), []
+    parts = {"all": own} if seen.all() or not seen.any() else {}
+    for part, there in (parts or {"trained": own[seen], "others": own[~seen]}).items():
+        curves = {algorithm: each for (_, algorithm, _), each in curves_of(there).items()}
+        right, worked = right_counts(curves)
+        for name in sorted(curves, key=lambda name: moments[name]):
+            values = pass_at_k(curves[name].n, right[name], np.array([1, k]))
+            low, high = interval_of_share(values, draws, curves[name].groups)
+            for at, each in enumerate((1, k)):
+                ends = values[..., at].mean(), low[at], high[at]
+                rows.append((part, moments[name], each, worked, *ends, *values.shape[:2]))
+    columns = ["part", "step", "k", "worked", "value", "low", "high", "n_seeds", "n_problems"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def rival_counts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pandas as pd
@@ -89,7 +89,8 @@ class CostFreeBaselines(EqualAccuracyTable):
     pass@k over pass@1 of what needs no training beyond the baseline's: mixtures of its completions
     with the base's, the baseline stopped early, and the baseline sampled at other temperatures;
     beside them the methods. Up and to the right is better: a method keeps coverage only above all
-    three lines.
+    three lines. The figure by stratum has pass@1 and pass@k over the baseline's training, where RL
+    trains and elsewhere; bands are 95 % intervals over problems and runs, of each moment alone.
     """
 
     kind: Literal["cost_free_baselines"]  # type: ignore[assignment]
@@ -122,14 +123,20 @@ class CostFreeBaselines(EqualAccuracyTable):
         return {**super().inputs(study, results, name), "policies": own}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
-        draws = study.evaluation(self.model).draws()
-        return {**super().settings(study, name), "evaluation": draws}
+        rl = study.model(self.model).rl
+        trained = getattr(study.study.problems[rl.problems], "strata", None) if rl else None
+        return {
+            **super().settings(study, name),
+            "evaluation": study.evaluation(self.model).draws(),
+            "trained": trained or [],
+            "steps": rl.steps if rl else 0,
+        }
 
     def measure(self, job: Measuring) -> None:
-        """Write `cost_free_baselines` (a row for each of them and of the methods), `mixtures`, and
-        the counts that were `drawn`."""
+        """Write `cost_free_baselines` (a row for each of them and of the methods), `mixtures`,
+        `strata` over the baseline's training, and the counts that were `drawn`."""
         from sage.evaluation.mixtures import equal_accuracy, mixture_line
-        from sage.evaluation.snapshots import rival_counts
+        from sage.evaluation.snapshots import rival_counts, strata_by_step
 
         rows, k, draws = (job.settings[name] for name in ("rows", "k", "bootstrap"))
         sampler = job.snapshot_sampler(self.model, self.benchmark)
@@ -142,6 +149,9 @@ class CostFreeBaselines(EqualAccuracyTable):
         job.write(
             cost_free_baselines=equal_accuracy(counts, self.baseline, rows, k, draws),
             mixtures=mixture_line(counts, self.baseline, k),
+            strata=strata_by_step(
+                counts, self.baseline, job.settings["steps"], job.settings["trained"], k, draws
+            ),
             drawn=drawn,
         )
         job.write_manifest(tokens)
@@ -190,6 +200,15 @@ class CostFreeBaselines(EqualAccuracyTable):
             "(– where no mixture is)."
         )
         return TableDocument(frame, table_of("Rival", columns, [("", rows)]), caption)
+
+    def figures(self) -> Mapping[str, Callable[[Display], Figure]]:
+        """The second by stratum, where snapshots were drawn."""
+        by_stratum = {"_strata": self.by_stratum} if self.snapshots > 1 else {}
+        return {"": self.figure, **by_stratum}
+
+    def by_stratum(self, display: Display) -> Figure:
+        """See `strata_figure`."""
+        return strata_figure(display.frame("strata"))
 
     def figure(self, display: Display) -> Figure:
         """pass@k over pass@1: a line for each sort of rival, a mark for each method."""
@@ -240,3 +259,30 @@ class CostFreeBaselines(EqualAccuracyTable):
         """The rivals of one sort in order, with the finished baseline at one end."""
         own = frame[frame["algorithm"].str.startswith(prefix)]
         return pd.concat([own, end] if last else [end, own])
+
+
+STRATA = {
+    "trained": ("strata that RL trains on", "green", "o-"),
+    "others": ("the other strata", "rust", "s--"),
+    "all": ("all problems", "ink", "o-"),
+}
+"""The words, colour and line of each part of the problems."""
+
+
+def strata_figure(frame: pd.DataFrame) -> Figure:
+    """pass@1 and pass@k of `strata_by_step`, a panel each, over the steps of training."""
+    from sage.rendering.style import draw_band, grid_of_panels, in_percent
+
+    counted = " with correct working" if frame["worked"].all() else ""
+    figure, panels = grid_of_panels(2)
+    for axes, (k, at_k) in zip(panels, frame.groupby("k"), strict=True):
+        for part, own in at_k.groupby("part", sort=False):
+            words, colour, line = STRATA[str(part)]
+            look: dict[str, Any] = {"color": PALETTE[colour][0], "lw": 1.7, "ms": 4, "label": words}
+            axes.plot(own["step"], own["value"], line, **look)
+            draw_band(axes, own, "step", PALETTE[colour][0])
+        axes.set(title=f"pass@{k}", xlabel="steps of training", ylim=(0, 1.03))
+        in_percent(axes.yaxis)
+    panels[0].set_ylabel(f"right{counted} (%)")
+    panels[0].legend(loc="upper left", fontsize=8)
+    return figure

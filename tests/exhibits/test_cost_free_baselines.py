@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,8 +14,10 @@ from graded import problem, samples
 from report_frames import figure_of, table_of
 
 from sage.evaluation.mixtures import equal_accuracy, mixture_line
-from sage.evaluation.snapshots import SnapshotSampler, rival_counts
-from sage.exhibits import load_study
+from sage.evaluation.snapshots import SnapshotSampler, rival_counts, strata_by_step
+from sage.exhibits import figures_of, kind_of, load_study
+from sage.exhibits.equal_accuracy import strata_figure
+from sage.rendering.style import STYLE
 from sage.report.opening import findings_of
 from sage.study import Draws
 
@@ -98,6 +101,43 @@ def test_the_table_and_the_figure_show_rivals_beside_methods() -> None:
     np.testing.assert_allclose(lines[1], [0.3125, 0.5])  # stopped early, then the end
     np.testing.assert_allclose(lines[2], [0.5, 0.0])
     assert isinstance(frames["mixtures"], pd.DataFrame)
+
+
+def test_the_baseline_is_shown_by_stratum_over_its_training() -> None:
+    """Of 8 samples the stratum `a` has 4 right ones, then 8 (in one of two runs 6), `b` 2, then 0:
+    pass@2 of 2 in 8 is 1 - 15/28."""
+    counts = counts_of(
+        base=[[4, 4, 2, 2]],
+        grpo=[[8, 8, 0, 0], [6, 6, 0, 0]],
+        grpo_no_kl=[[1, 1, 1, 1]],
+        **{"step-20": [[4, 4, 2, 2]] * 2, "temperature-2": [[0] * 4] * 2},
+    )
+    order = counts["problem_id"].rank(method="dense").astype(int)
+    counts["stratum"] = order.map({1: "a", 2: "a", 3: "b", 4: "b"})
+    frame = strata_by_step(counts, "grpo", 40, ["a"], 2, 100)
+    values = frame.set_index(["part", "k", "step"])["value"]
+    assert values["trained", 1].to_dict() == {0: 0.5, 20: 0.5, 40: 0.875}
+    assert values["others", 2].to_dict() == pytest.approx({0: 13 / 28, 20: 13 / 28, 40: 0.0})
+    assert ((frame["low"] <= frame["value"]) & (frame["value"] <= frame["high"])).all()
+    assert frame.groupby("step")["n_seeds"].first().to_dict() == {0: 1, 20: 2, 40: 2}
+    whole = strata_by_step(counts, "grpo", 40, [], 2, 100)
+    assert whole["part"].unique().tolist() == ["all"]
+    with matplotlib.rc_context(STYLE):
+        at_one, at_two = strata_figure(frame).axes
+    assert [axes.get_title(loc="left") for axes in (at_one, at_two)] == ["pass@1", "pass@2"]
+    trained, others = at_two.lines
+    np.testing.assert_allclose(others.get_xydata()[:, 0], [0, 20, 40])
+    np.testing.assert_allclose(trained.get_ydata()[-1], (1 + 1 - 1 / 28) / 2)
+
+
+def test_a_study_with_snapshots_has_the_figure_by_stratum() -> None:
+    """With the strata that RL trains on, as its settings; without snapshots there is none."""
+    study = load_study("early_stopping", ROOT / "config")
+    settings = kind_of(study, "free_rivals").settings(study, "free_rivals")
+    assert (settings["trained"], settings["steps"]) == (study.study.problems["train"].strata, 100)  # type: ignore[union-attr]
+    assert [*figures_of(study, "free_rivals")] == ["free_rivals", "free_rivals_strata"]
+    alone = load_study("early_stopping", ROOT / "config", ["exhibits.free_rivals.snapshots=1"])
+    assert [*figures_of(alone, "free_rivals")] == ["free_rivals"]
 
 
 def test_stops_alone_are_shown_without_a_line_of_temperatures() -> None:
