@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,12 @@ DECISIVE = ("supported", "contradicted", "smaller than matters", "no difference"
 
 HELD = {"supported": "holds", "contradicted": "does not hold"}
 """What the verdict of a part says of it; it is open otherwise."""
+
+
+_TOO_WEAK = re.compile(
+    r"the dose of (.+?)(?: in the (?:reward|loss))? is \S+ standard.*?(?:, (\S+) times too small)?"
+)
+"""Why a claim is untested at its dose (`sage.claims.ledger.too_weak`): the method, the factor."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,17 @@ def _contrast(says: str) -> tuple[str, str, str]:
         if has_sign:
             return measure, f"{row} − {other if claimed else other.rpartition(' + ')[0]}", claimed
     return measure, relation, ""
+
+
+def untested_guides(frame: pd.DataFrame | None) -> dict[str, str]:
+    """How many times too small the dose of a guide is, by the title of its method.
+
+    Of the methods whose claims are untested for it; the text is empty where the dose is 0.
+    """
+    if frame is None:
+        return {}
+    weak = (_TOO_WEAK.fullmatch(str(reason)) for reason in frame["because"].dropna().unique())
+    return {match[1]: match[2] or "" for match in weak if match}
 
 
 def counted(claims: Sequence[LedgerClaim]) -> str:
