@@ -10,8 +10,8 @@ So a token is left out once its chance has moved too far, and would move on. A c
 leaves out rare tokens long before that, and frequent ones too late. On policy D is 0 and this is
 GRPO. The ratio itself is not clipped.
 
-Here D is total variation unless `kl` is asked for, measured from the policy that drew. Its authors'
-delta was not at hand: 0.15 is a choice of this project.
+Here D is total variation unless `kl` is asked for, measured from the policy that drew. Which
+delta its authors use is not known here; 0.15 is this project's choice.
 """
 
 from __future__ import annotations

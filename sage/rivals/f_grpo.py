@@ -7,7 +7,8 @@ p is the share of a prompt's G rollouts that are right:
 With gamma 0 it is GRPO. Prompts solved by half of their rollouts weigh 2^-gamma, so the step is
 smaller as well: compare at rates tuned for each.
 
-Here the weight is on GRPO. Its authors' gamma was not at hand: 1 is a choice of this project.
+Here the weight is on GRPO. Which gamma its authors use is not known here; 1 is this project's
+choice.
 """
 
 from __future__ import annotations

@@ -189,6 +189,13 @@ def extended(study: str, config_folder: Path) -> Path | None:
     return _parent(file, config_folder / "studies", own) if EXTENDS in own else None
 
 
+def lineage(study: str, config_folder: Path) -> Iterator[Path]:
+    """The files of the studies that `study` extends, the nearest first; as `read_study`."""
+    while parent := extended(study, config_folder):
+        yield parent
+        study = str(parent)
+
+
 def _parent(file: Path, folder: Path, own: Section) -> Path:
     """The study that `own`, the content of `file`, extends: beside `file`, or in `folder`."""
     name = _extends(own, EXTENDS)

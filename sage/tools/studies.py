@@ -15,8 +15,8 @@ from pathlib import Path
 from sage.exhibits import load_study
 from sage.rendering.numbers import duration
 from sage.results import Results
-from sage.study import ResolvedStudy, StudyError
-from sage.study.written import extended
+from sage.study import StudyError
+from sage.study.written import lineage
 from sage.tools.plan import TIMES, plan
 
 
@@ -24,10 +24,9 @@ def rows(config_folder: Path) -> Iterator[tuple[str, str, str, str]]:
     """Name, time, jobs and title of each study of `config_folder`/studies."""
     for file in sorted((config_folder / "studies").glob("*.yaml")):
         try:
-            study, below = load_study(file.stem, config_folder), list[ResolvedStudy]()
-            option = file.stem
-            while parent := extended(option, config_folder):
-                below.append(load_study(option := str(parent), config_folder))
+            study = load_study(file.stem, config_folder)
+            above = lineage(file.stem, config_folder)
+            below = [load_study(str(parent), config_folder) for parent in above]
         except StudyError as error:
             yield file.stem, "", "", str(error).splitlines()[0]
             continue

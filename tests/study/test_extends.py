@@ -17,7 +17,7 @@ from study_edits import FOLLOW_UPS, STUDIES, edit, message_of
 from sage.exhibits import load_study
 from sage.rendering.markup import yaml_text
 from sage.study import ResolvedStudy
-from sage.study.written import read_study
+from sage.study.written import lineage, name_of_study, read_study
 
 CONFIG = ROOT / "config"
 
@@ -344,3 +344,12 @@ def test_studies_that_share_a_world_state_it_once() -> None:
     }
     larger = {"sizes", "sizes_large", "sizes_rivals"}
     assert stating == {"mini", "smoke", "routes", "sums"} | larger
+
+
+def test_the_studies_below_are_named_by_file_or_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of a `study.yaml` are in a folder that has the name of the study's own."""
+    monkeypatch.chdir(ROOT)
+    study = "reports/dose/dose_more/study.yaml"
+    names = [name_of_study(file) for file in (Path(study), *lineage(study, Path("config")))]
+    assert names == ["dose_more", "dose", "sums"]
+    assert [*lineage("mini", Path("config"))] == []

@@ -39,7 +39,7 @@ from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
 from sage.study.watch import for_jobs as watch_for_jobs
-from sage.study.written import extended
+from sage.study.written import lineage, name_of_study
 from sage.tools.targets import TELLING
 
 # Used with `--software-deployment-method conda` only.

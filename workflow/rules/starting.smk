@@ -55,11 +55,9 @@ AGAIN = f"sage-rlvr run --config study={STUDY.option}" + (
 def studies_below():
     """Results of the study as it is written, where values were set over it, and of the studies that
     it extends, the nearest first."""
-    option, names = SETTINGS.study, [Path(SETTINGS.study).stem] * bool(STUDY.overrides)
-    while parent := extended(option, CONFIG_FOLDER):
-        names.append(parent.stem)
-        option = str(parent)
-    return [Path(SETTINGS.results) / name for name in names]
+    own = [Path(SETTINGS.study)] * bool(STUDY.overrides)
+    files = [*own, *lineage(SETTINGS.study, CONFIG_FOLDER)]
+    return [Path(SETTINGS.results) / name_of_study(file) for file in files]
 
 
 def take_over_work(dag):
@@ -74,7 +72,7 @@ def take_over_work(dag):
     for folder, number in Counter(taken.values()).items():
         text = f"What {number} jobs make {verb} from {folder}: same settings, code and data"
         print(text, file=sys.stderr, flush=True)
-    if not workflow.dryrun:
+    if taken and not workflow.dryrun:
         workflow.iocache.exists_local.clear()
     return taken
 

@@ -3,15 +3,13 @@ from pathlib import Path
 from sage.exhibits import load_study, restore_study
 from sage.results import Results
 from sage.runtime.files import write_text_atomic
-from sage.study.written import extended
+from sage.study.written import lineage
 from sage.tools.check import Machine, lacking
 from sage.tools.plan import plan, render_plan, total
 
 config, option = Path(snakemake.params.config), snakemake.params.option
 study, results = restore_study(snakemake.params.study), Results(Path(snakemake.params.folder))
-below = []
-while parent := extended(option, config):
-    below.append(load_study(option := str(parent), config))
+below = [load_study(str(parent), config) for parent in lineage(option, config)]
 text = render_plan(study, plan(study, results, below), snakemake.params.gpu_limit)
 if below:
     other, *others = below
