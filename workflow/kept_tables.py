@@ -4,7 +4,7 @@
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
-of a guide, and `paper/tested` tests what the paper's tables state. `make numbers` writes
+of a guide, and `paper/tested` tests what the paper's tables state (exhibit `paper_tests`). `make numbers` writes
 them.
 """
 
@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS, WORKING
-from sage.evaluation.intervals import groups_of, holm, mean_of, p_of_distance, parts_of, student
+from sage.evaluation.intervals import groups_of, holm, mean_of, parts_of, student
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.exhibits import kept_study
+from sage.exhibits import kept_study, load_study, shows
+from sage.exhibits.kind import Display
+from sage.exhibits.paper_tests import MEAN, contrasts
 from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
 from sage.tools.keep import ROOT
@@ -37,12 +38,6 @@ STRATA = ("mini/mini", "early_stopping/equal_accuracy", "pretrained/pretrained_p
 
 EVALUATION_SEEDS = 5
 """Those that the deviations of the paper's tables are over: no other number gives them."""
-
-ABLATION_SEEDS = 3
-"""Evaluations of each setting of the paper's Table 6."""
-
-SAMPLED = 16 * 60
-"""Completions of AIME in which the paper's Table 2 counts patterns."""
 
 PAPERS_PAIRS = [
     ("grpo_branch", other) for other in ("grpo", "grpo_no_kl", "grpo_forward_kl", "base")
@@ -65,11 +60,11 @@ def tables() -> dict[Path, pd.DataFrame]:
     made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
     made[REPORTS / "pretrained/pooled.csv"] = pooled()
-    main, tested = REPORTS / "paper/table1.csv", REPORTS / "paper/tested"
-    made[tested / "means.csv"] = paper_means(main)
-    made[tested / "benchmarks.csv"] = paper_benchmarks(main)
-    made[tested / "best_setting.csv"] = best_setting(REPORTS / "paper/table6.csv", main)
-    made[tested / "patterns.csv"] = pattern_counts(REPORTS / "paper/table2.csv", main)
+    made[REPORTS / "paper/tested/means.csv"] = paper_means(REPORTS / "paper/table1.csv")
+    paper = load_study("paper", ROOT / "config")
+    shown = Display(paper, "paper_tests", [], REPORTS / "paper")
+    for suffix, make in shows(paper, "paper_tests").tables().items():
+        made[REPORTS / f"paper/tested/paper_tests{suffix}.csv"] = make(shown).frame
     return made
 
 
@@ -264,75 +259,12 @@ def pooled() -> pd.DataFrame:
 
 
 def paper_means(file: Path) -> pd.DataFrame:
-    """PAPERS_PAIRS in a table of the paper, by the mean over its benchmarks: Welch's t-test.
+    """PAPERS_PAIRS in a table of the paper, by the mean over its benchmarks (`contrasts`).
 
-    The deviations that the paper states are the noise of evaluation alone: that of training runs
-    and of problems is not in them. `p_holm` is adjusted over the pairs for each k apart,
-    `p_holm_both` over those of both.
+    `p_holm` is adjusted over the pairs, for each k apart.
     """
-    table = pd.read_csv(file)
-    return _tested([(table, {"benchmarks": table["benchmark"].nunique()})])
-
-
-def paper_benchmarks(file: Path) -> pd.DataFrame:
-    """As `paper_means`, for each benchmark; adjusted over pairs and benchmarks."""
-    groups = pd.read_csv(file).groupby("benchmark", sort=False)
-    return _tested([(cells, {"benchmark": name}) for name, cells in groups])
-
-
-def _tested(parts: Sequence[tuple[pd.DataFrame, dict[str, Any]]]) -> pd.DataFrame:
-    rows = []
-    for table, place in parts:
-        for quantity, cells in table.groupby("quantity"):
-            wide = cells.pivot(index="benchmark", columns="algorithm", values=["value", "std"])
-            for method, other in PAPERS_PAIRS:
-                value = float((wide["value"][method] - wide["value"][other]).mean())
-                squares = wide["std"][[method, other]].to_numpy() ** 2
-                squares = squares / EVALUATION_SEEDS / len(wide) ** 2
-                error = float(np.sqrt(squares.sum()))
-                df = float(squares.sum() ** 2 / (squares**2 / (EVALUATION_SEEDS - 1)).sum())
-                half, p = student(df, 0.975) * error, p_of_distance(abs(value), error, df)
-                names = {"quantity": quantity, "algorithm": method, "other": other, **place}
-                ends = {"value": value, "low": value - half, "high": value + half, "p": p}
-                rows.append(names | ends)
-    tested = pd.DataFrame(rows)
+    cells = pd.read_csv(file).assign(seeds=EVALUATION_SEEDS)
+    tested = contrasts(cells, PAPERS_PAIRS)
+    tested = tested[tested["benchmark"] == MEAN].drop(columns="benchmark")
     adjusted = tested.groupby("quantity")["p"].transform(lambda p: holm(p.to_numpy()))
-    return tested.assign(p_holm=adjusted, p_holm_both=holm(tested["p"].to_numpy()))
-
-
-def best_setting(ablation: Path, main: Path) -> pd.DataFrame:
-    """The best of the settings of Table 6, which the paper chose on the test set, for each k.
-
-    `gain` is the best minus their mean, `expected` what it would be if all were equal, and `p` how
-    often it would be as large. Their noise is that of ABLATION_SEEDS evaluations, each with the
-    deviation that Table 1 states for the branch guide there.
-    """
-    table, known, rng = pd.read_csv(ablation), pd.read_csv(main), np.random.default_rng(0)
-    rows = []
-    for (benchmark, quantity), cells in table.groupby(["benchmark", "quantity"], sort=False):
-        place = (known["benchmark"] == benchmark) & (known["quantity"] == quantity)
-        (std,) = known.loc[place & (known["algorithm"] == "grpo_branch"), "std"]
-        drawn = rng.standard_normal((DRAWS, len(cells))) * std / np.sqrt(ABLATION_SEEDS)
-        none = drawn.max(axis=1) - drawn.mean(axis=1)
-        gain = float(cells["value"].max() - cells["value"].mean())
-        rows.append((quantity, len(cells), gain, none.mean(), (none >= gain - 1e-9).mean()))
-    return pd.DataFrame(rows, columns=["quantity", "settings", "gain", "expected", "p"])
-
-
-def pattern_counts(patterns: Path, main: Path) -> pd.DataFrame:
-    """The shares of Table 2 as numbers of solutions, of those that Table 1's pass@1 gives.
-
-    `solutions` are right ones among SAMPLED completions of the 60 problems of AIME, `shown` those
-    with the pattern, and `least` is the smallest number of solutions of which a whole number has
-    the stated share to three digits.
-    """
-    table, known = pd.read_csv(patterns), pd.read_csv(main)
-    right = known[known["quantity"] == "pass@1"].set_index(["benchmark", "algorithm"])["value"]
-    rows = []
-    for cell in table.to_dict("records"):
-        solutions = SAMPLED * right[cell["benchmark"], cell["algorithm"]]
-        share = cell["value"]
-        sizes = (n for n in range(1, 1001) if round(round(share * n) / n, 3) == share)
-        names = cell["algorithm"], cell["quantity"]
-        rows.append((*names, solutions, share * solutions, next(sizes)))
-    return pd.DataFrame(rows, columns=["algorithm", "pattern", "solutions", "shown", "least"])
+    return tested.assign(p_holm=adjusted)

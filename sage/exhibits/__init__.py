@@ -42,6 +42,7 @@ KINDS = {
     "dose": "sage.exhibits.dose:DoseFigure",
     "equal_accuracy": "sage.exhibits.equal_accuracy:EqualAccuracyTable",
     "cost_free_baselines": "sage.exhibits.equal_accuracy:CostFreeBaselines",
+    "paper_tests": "sage.exhibits.paper_tests:PaperTests",
     "optimum": "sage.exhibits.optimum:OptimumTable",
     "guide_dose": "sage.exhibits.guide_dose:GuideDoseTable",
 }

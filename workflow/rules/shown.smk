@@ -85,9 +85,11 @@ def measured_of(wildcards):
 
 
 def paper_of(wildcards):
-    """The paper's tables, for the table that compares the exhibit with them."""
+    """The paper's tables, for what is made of them or compares an exhibit with them."""
     _, suffix = piece_of(wildcards)
-    return [] if suffix in shown_by(wildcards).tables() else sorted(PAPER.glob("*.*"))
+    shown = shown_by(wildcards)
+    own = suffix in shown.tables() and not shown.of_paper
+    return [] if own else sorted(PAPER.glob("*.*"))
 
 
 def shown_study(wildcards):
