@@ -1,22 +1,23 @@
 """Snapshots that a run of RL has kept, and what is measured on samples of them for one exhibit.
 
-That is accuracy at moments of training (Figure 2), and what costs nothing beyond a baseline's own
-training: stopping it early, or sampling it hotter. Both of the latter move along pass@1 and pass@k,
-as mixtures with the base do (`sage.evaluation.mixtures`). A method keeps coverage only if it is
-above all three at equal accuracy.
+That is accuracy at moments of training (Figure 2), pass@k there by stratum, and what costs nothing
+beyond a baseline's own training: stopping it early, or sampling it hotter. Both of the latter move
+along pass@1 and pass@k, as mixtures with the base do (`sage.evaluation.mixtures`). A method keeps
+coverage only if it is above all three at equal accuracy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from sage.evaluation.counts import counts_table
-from sage.evaluation.curves import curves_of
-from sage.evaluation.intervals import interval_of_share
+from sage.evaluation.curves import Curves, curves_of
+from sage.evaluation.intervals import interval_of_difference, interval_of_share
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
 from sage.results import run_at
@@ -146,3 +147,51 @@ def rival_counts(
             frames[sampler.model, name, seed, sampler.benchmark] = read_frame(path)
     tokens = sum(int(frame["n_tokens"].sum()) for frame in frames.values())
     return counts_table(frames, sampler.problems), tokens
+
+
+BY_STEP = ["step", "part", "problems", "runs", "k", "value", "low", "high"]
+BY_STEP += ["change", "change_low", "change_high"]
+"""pass@k (a share) with its 95 % interval, and its change from the base, NaN for the base."""
+
+
+def by_step(
+    counts: pd.DataFrame, steps: Mapping[str, int], trained: Collection[str], k: int, draws: int
+) -> pd.DataFrame:
+    """BY_STEP: pass@1 and pass@k at moments of training, a row for each `part` of the problems.
+
+    `counts` (`sage.evaluation.counts.COUNTS`) are those of one model and benchmark; `steps` says
+    at which step each name in its column `algorithm` is, the base at 0. Parts are `all`, `trained`
+    for problems of the strata that RL trains on, and `others`; `all` alone if either has no
+    problems. Intervals are over problems and runs (`draws` of the bootstrap), changes paired by
+    problem. Raises ValueError without counts of the base, and for a k that is no power of two up
+    to the samples.
+    """
+    seen = counts["stratum"].isin(trained)
+    parts = {"all": counts, "trained": counts[seen], "others": counts[~seen]}
+    rows = []
+    for part, own in parts.items() if 0 < seen.sum() < len(seen) else [("all", counts)]:
+        curves = {name: each for (_, name, _), each in curves_of(own).items()}
+        if BASE not in curves:
+            raise ValueError("no counts of the base, from which changes are measured")
+        for name, each in sorted(curves.items(), key=lambda one: steps[one[0]]):
+            values, base = (_at(one, k) for one in (each, curves[BASE]))
+            ends = interval_of_share(values, draws, each.groups)
+            moved = (
+                (values - base).mean(axis=(0, 1)),
+                *interval_of_difference(values - base, draws, each.groups),
+            )
+            if name == BASE:
+                moved = (np.full(2, np.nan),) * 3
+            columns = zip((1, k), values.mean(axis=(0, 1)), *ends, *moved, strict=True)
+            head = steps[name], part, len(each.problems), len(each.seeds)
+            rows += [(*head, *column) for column in columns]
+    return pd.DataFrame(rows, columns=BY_STEP)
+
+
+def _at(curves: Curves, k: int) -> np.ndarray:
+    """pass@1 and pass@k, `[S, P, 2]`."""
+    if k not in curves.ks:
+        raise ValueError(
+            f"pass@{k} of {curves.n} samples; it is known for {[*map(int, curves.ks)]}"
+        )
+    return curves.values[..., [0, int(np.log2(k))]]

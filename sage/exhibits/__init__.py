@@ -34,6 +34,7 @@ KINDS = {
     "gradient_norms": "sage.exhibits.training:GradientTable",
     "ablation": "sage.exhibits.ablation:AblationTable",
     "trajectory": "sage.exhibits.trajectory:TrajectoryFigure",
+    "strata": "sage.exhibits.strata:StrataFigure",
     "perplexity": "sage.exhibits.perplexity:PerplexityFigure",
     "case_study": "sage.exhibits.case_study:CaseStudyText",
     "training": "sage.exhibits.training:TrainingFigure",

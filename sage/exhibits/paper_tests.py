@@ -69,7 +69,7 @@ class PaperTests(Kind):
     def named(self) -> list[str]:
         return [self.algorithm, *self.algorithms]
 
-    def rows_of(self, study: ResolvedStudy) -> list[str]:
+    def methods_of(self, study: ResolvedStudy) -> list[str]:
         return self.named()
 
     def evaluated(self, study: ResolvedStudy) -> list[tuple[str, str]]:

@@ -1,0 +1,174 @@
+"""What RL gains where it trains and loses elsewhere: pass@1 and pass@k by stratum over training."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from sage.exhibits.kind import Display, Findings, Kind, Measuring
+from sage.fields import Name, Positive
+from sage.rendering.labels import method_title
+from sage.rendering.lines import styles_in_order
+from sage.rendering.numbers import interval_of_points, percent, points
+from sage.rendering.table import (
+    Cell,
+    Column,
+    Record,
+    TableDocument,
+    points_cell,
+    share_cell,
+    table_of,
+    titled_by,
+)
+from sage.study import BASE, ResolvedStudy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PARTS = {"trained": "strata that RL trains on", "others": "the other strata", "all": "all strata"}
+"""Parts of the problems, in words."""
+
+
+class StrataFigure(Kind):
+    """pass@1 and pass@k over training: on the strata that RL trains on, and on the others.
+
+    Shares of problems solved by one sample and by at least one of k, at moments of the training of
+    one method, step 0 the policy before RL; means over training runs. Bands are 95 % intervals over
+    problems and runs. A line that falls while the other rises: RL forgets what its problems do not
+    need.
+    """
+
+    kind: Literal["strata"]
+    algorithm: Name = "grpo"
+    """the method"""
+    benchmark: Name
+    """the problem set, with problems of other strata than RL's"""
+    snapshots: Annotated[int, Field(ge=2)] = 10
+    """moments of training, the end among them [moments]"""
+    samples: Positive | None = None
+    """completions per problem before the end, at least the study's primary k; left out, as many as
+    at the end [samples]"""
+
+    leads: ClassVar[bool] = True
+    with_model: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("evaluated", "policies", "base", "problems")
+    tells: ClassVar[tuple[str, ...]] = ("",)
+    measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.snapshots",)
+
+    def named(self) -> list[str]:
+        return [self.algorithm]
+
+    def methods_of(self, study: ResolvedStudy) -> list[str]:
+        return [BASE, self.algorithm]
+
+    def snapshots_kept(self) -> int:
+        return self.snapshots
+
+    def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """`trained` are the strata that RL's problems are of, none where a set has no strata."""
+        evaluation, rl = study.evaluation(self.model), study.rl(self.model)
+        draws = evaluation.draws()
+        return {
+            "evaluation": {**draws, "samples": self.samples or evaluation.samples},
+            "bootstrap": evaluation.bootstrap,
+            "k": evaluation.primary_k,
+            "steps": rl.steps,
+            "trained": list(study.problem_set(rl.problems).get("strata") or ()),
+        }
+
+    def measure(self, job: Measuring) -> None:
+        """Write `by_step`, and the counts that were `drawn` before the end of training."""
+        from sage.evaluation.snapshots import by_step, rival_counts
+
+        sampler = job.snapshot_sampler(self.model, self.benchmark)
+        drawn, tokens = rival_counts(sampler, job.files["policies"], self.snapshots, [])
+        steps = {name: int(name.removeprefix("step-")) for name in drawn["algorithm"].unique()}
+        steps |= {BASE: 0, self.algorithm: job.settings["steps"]}
+        counts = pd.concat([job.counts({BASE, self.algorithm}), drawn], ignore_index=True)
+        asked = (job.settings[name] for name in ("trained", "k", "bootstrap"))
+        job.write(by_step=by_step(counts, steps, *asked), drawn=drawn)
+        job.write_manifest(tokens)
+
+    def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
+        """What the end of training changed where RL trains and elsewhere."""
+        (frame,) = frames
+        end = frame[(frame["step"] == frame["step"].max()) & (frame["k"] == frame["k"].max())]
+        rows = {str(row["part"]): row for row in end.to_dict("records")}
+        if not {"trained", "others"} <= rows.keys():
+            return Findings()
+        k, own = int(end["k"].iloc[0]), method_title(study, self.algorithm)
+        there, elsewhere = (
+            f"from {percent(row['value'] - row['change'])} to {percent(row['value'])} % "
+            f"({points(row['change'])} points, "
+            f"{interval_of_points(row['change_low'], row['change_high'])})"
+            for row in (rows["trained"], rows["others"])
+        )
+        said = (
+            f"{study.model(self.model).title}: {own} moves pass@{k} {there} on the strata that it "
+            f"trains on, and {elsewhere} on the others."
+        )
+        return Findings([said])
+
+    def table(self, display: Display) -> TableDocument:
+        """A row for each moment: pass@1 and pass@k of each part, and the change over all."""
+        frame = display.frame("by_step")
+        k, there = int(frame["k"].max()), set(frame["part"])
+        at: list[Any] = [*zip(frame["part"], frame["k"], strict=True)]
+        columns: list[Column] = [
+            (words.capitalize(), f"pass@{one}", partial(_share, (part, one)))
+            for part, words in PARTS.items()
+            if part in there
+            for one in (1, k)
+        ]
+        columns += [
+            ("All strata, change", f"pass@{one}", partial(_change, ("all", one))) for one in (1, k)
+        ]
+        caption = (
+            f"{display.heading}, {display.title(self.algorithm)} on "
+            f"{display.titles[self.benchmark]} by steps of training: pass@1 and pass@{k} in "
+            f"percent, 95 % intervals over problems and {int(frame['runs'].max())} runs, and the "
+            "change from the policy before RL (step 0) in points, paired by problem, not adjusted."
+        )
+        table = table_of("Steps", columns, [("", titled_by(frame.assign(at=at), "at", "step"))])
+        return TableDocument(frame, table, caption)
+
+    def figure(self, display: Display) -> Figure:
+        """A panel for pass@1 and one for pass@k; a line with its band for each part."""
+        from matplotlib.ticker import MaxNLocator
+
+        from sage.rendering.style import (
+            draw_band,
+            grid_of_panels,
+            in_percent,
+            legend_below,
+            line_look,
+        )
+
+        frame, styles = display.frame("by_step"), styles_in_order([*PARTS])
+        figure, panels = grid_of_panels(2, (4.0, 3.0))
+        sizes = frame.drop_duplicates("part").set_index("part")["problems"]
+        parts = [part for part in PARTS if part in sizes.index]
+        for axes, k in zip(panels, sorted(set(frame["k"])), strict=True):
+            for part in parts:
+                own = frame[(frame["k"] == k) & (frame["part"] == part)].sort_values("step")
+                draw_band(axes, own, "step", styles[part].hex)
+                axes.plot(own["step"], own["value"], **line_look(styles[part]))
+            axes.set(title=f"pass@{k}", xlabel="steps of RL", ylabel=f"pass@{k} (%)")
+            axes.set_ylim(bottom=0.0)
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            in_percent(axes.yaxis)
+        entries = [(f"{PARTS[part]} ({sizes[part]} problems)", styles[part]) for part in parts]
+        legend_below(figure, entries)
+        return figure
+
+
+def _share(at: tuple[str, int], row: Record) -> Cell:
+    return share_cell(*(row[at][end] for end in ("value", "low", "high")))
+
+
+def _change(at: tuple[str, int], row: Record) -> Cell:
+    return points_cell(*(row[at][end] for end in ("change", "change_low", "change_high")))
