@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import pandas as pd
 
-from sage.evaluation.curves import POOLED
+from sage.evaluation.curves import POOLED, curves_of, paired_runs
 from sage.exhibits.kind import Display
 from sage.exhibits.pooled_pass_at_k import OnBenchmarks, ShowsPassAtK, differences, pooled
 from sage.rendering.lines import PALETTE, line_styles
@@ -15,6 +17,8 @@ from sage.study import BASE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from sage.evaluation.curve_bands import CurveBand
 
 
 MANY = 4
@@ -28,10 +32,15 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
     benchmark. With more than four methods, each has a panel with the difference from the base in
     points, paired by problem; the grey line is the first method’s. Bands are 95 % intervals, thin
     lines single training runs. Below the base’s curve, or below 0, the policy solves fewer problems
-    than the base with the same number of samples.
+    than the base with the same number of samples. In the figure `…_apart`, differences from the
+    first method with bands that hold the whole curve in 95 % of studies, and the first k at which a
+    method is below it (above it, if it starts below), with the interval that the band gives.
     """
 
     kind: Literal["curves"]
+
+    def figures(self) -> Mapping[str, Callable[[Display], Figure]]:
+        return {"": self.figure, "_apart": self._apart}
 
     def figure(self, display: Display) -> Figure:
         """pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
@@ -103,3 +112,60 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
             axes.set(ylim=(min(0.0, ends.min().min()) - 1, max(0.0, ends.max().max()) + 1))
             axes.title.set_fontsize(8)
         return figure
+
+    def _apart(self, display: Display) -> Figure:
+        """Each method minus the first one over all k, in points, with a simultaneous band."""
+        from sage.rendering.style import draw_band, line_look, panels_of, powers_of_two
+
+        counts, styles = display.frame("counts"), line_styles(display.study)
+        counts = counts[(counts["model"] == self.model) & counts["algorithm"].isin(display.rows)]
+        bands = bands_from(counts, display.baseline, display.study.study.evaluation.bootstrap)
+        titles = {name: display.titles[name] for name in display.benchmarks}
+        figure, panels = panels_of(titles, counts)
+        for axes, here in panels:
+            benchmark = str(here["benchmark"].iloc[0])
+            axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
+            for name in display.rows_in(here):
+                if (band := bands.get((benchmark, name))) is None:
+                    continue
+                ends = 100 * np.array([band.low, band.value, band.high])
+                line = pd.DataFrame(ends.T, band.ks, ["low", "value", "high"]).rename_axis("k")
+                draw_band(axes, line.reset_index(), "k", styles[name].hex)
+                look = line_look(styles[name]) | {"markevery": 0.2}
+                axes.plot(band.ks, ends[1], label=f"{display.title(name)}: {_first(band)}", **look)
+                powers_of_two(axes, band.ks)
+            axes.set(xlabel="samples per problem, k")
+            axes.set_ylabel(f"points from {display.title(display.baseline)}")
+            axes.margins(y=0.3)
+            axes.legend(fontsize=7, loc="best", handlelength=2.2)
+        return figure
+
+
+def bands_from(counts: pd.DataFrame, baseline: str, draws: int) -> dict[tuple[str, str], CurveBand]:
+    """Bands of each method minus `baseline`, by benchmark and method, of counts of one model.
+
+    Runs are paired by training seed; a method that shares none with the baseline has no band.
+    """
+    from sage.evaluation.curve_bands import curve_band, ks_up_to
+
+    bands, curves = {}, curves_of(counts)
+    for (model, name, benchmark), own in curves.items():
+        other = curves.get((model, baseline, benchmark))
+        if name == baseline or other is None:
+            continue
+        try:
+            _, *places = paired_runs((name, own.seeds), (baseline, other.seeds))
+        except ValueError:
+            continue
+        ks = ks_up_to(min(own.n, other.n))
+        ours, theirs = (own.correct[places[0]], own.n), (other.correct[places[1]], other.n)
+        bands[benchmark, name] = curve_band(ours, theirs, ks, draws=draws, groups=own.groups)
+    return bands
+
+
+def _first(band: CurveBand) -> str:
+    """At which k the method falls below the other; above it, if it starts below."""
+    where, one = ("above", band.turned()) if band.first == 1 else ("below", band)
+    if one.first is None:
+        return f"nowhere {where}"
+    return f"{where} from k = {one.first} ({one.first_low} to {one.first_high or 'never'})"

@@ -18,6 +18,7 @@ from report_frames import (
     EXHIBITS,
     HISTORIES,
     METRICS,
+    Given,
     a_study,
     comparisons,
     figure_of,
@@ -26,7 +27,8 @@ from report_frames import (
 )
 
 from sage.evaluation.histories import history_frame
-from sage.exhibits import EVERY_REPORT, figures_of, write_piece
+from sage.exhibits import EVERY_REPORT, figures_of, kind_of, write_piece
+from sage.exhibits.curves import bands_from
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.theory import anchors_figure, modes_figure
 from sage.exhibits.tradeoff import TradeoffFigure
@@ -104,7 +106,10 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
     study = a_study()
     drawn = {name: figures_of(study, name) for name in (*study.study.exhibits, *EVERY_REPORT)}
     names = [figure for figures in drawn.values() for figure in figures]
-    assert names == ["figure2", "figure3", "figure7", "training", "figure1", "figure5"]
+    assert names == [
+        *("figure2", "figure3", "figure3_apart", "figure7", "training"),
+        *("figure1", "figure5"),
+    ]
     for name in ("figure2", "figure3", "figure7", "training"):
         path = tmp_path / f"{name}.svg"
         write_piece(study, name, "", [tmp_path], tmp_path, path)
@@ -150,6 +155,30 @@ class TestCurves:
         assert len(axes) == len(names)
         assert axes[3].get_title(loc="left") == "Branch"
         assert axes[3].lines[-1].get_ydata().tolist() == pytest.approx([10, 20, 40])
+
+    def test_bands_over_all_k_say_where_a_method_falls_below_the_first(self) -> None:
+        """GRPO solves half of 40 problems with every sample; the base solves one of 8 of each, so
+        pass@k is k / 8 and above 1 / 2 from k = 5 on; Branch is GRPO."""
+        right = {"base": [1] * 40, "grpo": [8, 0] * 20, "branch": [8, 0] * 20}
+        counts = pd.DataFrame(
+            {"algorithm": name, "problem_id": f"p{place:02}", "correct": count, "worked": count}
+            | {"train_seed": int(name != "base"), "chance": [0.0] * 4}
+            for name, own in right.items()
+            for place, count in enumerate(own)
+        ).assign(model="tiny", benchmark="easy", cluster="", stratum="", n_samples=8)
+        bands = bands_from(counts, "grpo", 500)
+        assert [*bands] == [("easy", "base"), ("easy", "branch")]
+        base = bands["easy", "base"]
+        assert base.value.tolist() == pytest.approx([k / 8 - 0.5 for k in range(1, 9)])
+        assert (base.first, base.turned().first) == (1, 5)
+        with matplotlib.rc_context(STYLE):
+            shown = Given(a_study(), "figure3", (), Path(), {"counts": counts})
+            easy, hard = kind_of(a_study(), "figure3").figures()["_apart"](shown).axes
+        words = [text.get_text() for text in easy.get_legend().get_texts()]
+        assert words[0].startswith("Base: above from k = 5 (")
+        assert words[1] == "Branch: nowhere below"
+        assert easy.lines[1].get_ydata()[-1] == pytest.approx(50.0)
+        assert [text.get_text() for text in hard.texts] == ["not evaluated"]
 
     def test_a_benchmark_without_rows_says_so(self) -> None:
         metrics = pass_at_k(row for row in METRICS if row[1] == "easy")
