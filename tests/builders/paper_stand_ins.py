@@ -1,10 +1,11 @@
 """Stand-ins for the paper's models: random weights in their architecture, tokenizers of their kind.
 
-The paper's study then runs as it is written, on the real benchmark files, within minutes.
+Studies of such models then run as written, on the real benchmark files, within minutes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 
 import pandas as pd
 import torch
-import yaml
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+from sage.study.written import read_study
+from tests.conftest import ROOT
 
 # As Qwen2.5 writes conversations: roles between tags, a system message of its own by default.
 CHATML = (
@@ -36,6 +39,7 @@ THINKING = (
 # Repository: chat template, end of text, token before the text, whether embeddings are tied.
 REPOSITORIES: dict[str, tuple[str, str, str | None, bool]] = {
     "Qwen/Qwen2.5-Math-7B": (CHATML, "<|endoftext|>", None, False),
+    "Qwen/Qwen2.5-Math-1.5B": (CHATML, "<|endoftext|>", None, True),
     "Qwen/Qwen2.5-Math-1.5B-Instruct": (CHATML, "<|im_end|>", None, True),
     "Qwen/Qwen2.5-3B-Instruct": (CHATML, "<|im_end|>", None, True),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": (
@@ -101,16 +105,17 @@ def write_sft_examples(mirror: Path, problems: Sequence[str]) -> None:
     pd.DataFrame(rows).to_parquet(file)
 
 
-def shortened(study: Path, engine: str) -> dict[str, Any]:
-    """The paper's study with fewer problems, steps and samples; what shapes a run stays.
+def shortened(study: str, engine: str) -> dict[str, Any]:
+    """A study with fewer problems, steps and samples; what shapes a run stays.
 
     Models, data sets, LoRA, precision, templates, lengths, rows and exhibits are the study's
     own, and so is the optimizer where bitsandbytes is installed.
     """
-    content: dict[str, Any] = yaml.safe_load(study.read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(json.dumps(read_study(study, ROOT / "config").content))
     for name, problems in content["problems"].items():
         problems["first"] = 8 if name == "dapo" else 2
-    content["problems"]["knights"]["levels"] = [3, 4, 5]  # of which the mirror has copies
+        if name == "knights":
+            problems["levels"] = [3, 4, 5]  # of which the mirror has copies
     evaluations = [content["evaluation"]]
     for model in content["models"].values():
         if "sft" in model:

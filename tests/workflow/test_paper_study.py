@@ -1,7 +1,7 @@
-"""The paper's study run for real, its models replaced by small random ones of their kind.
+"""The paper's study and `night` run for real, models replaced by small random ones of their kind.
 
-It reads the benchmark files themselves, so it needs a folder that holds them: SAGE_MIRROR.
-`make test-paper` runs all of it, `make test-slow` two tables.
+They read the benchmark files themselves, so they need a folder that holds them: SAGE_MIRROR.
+`make test-paper` runs all of both, `make test-slow` two tables of the paper's and all of `night`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from paper_stand_ins import shortened, write_sft_examples, write_stand_ins
 from safetensors.torch import load_file
 
 from sage.problems.record import read_problems
-from tests.conftest import ROOT, Snakemake, copy_project, snakemake_in
+from tests.conftest import Snakemake, copy_project, snakemake_in
 
-PAPER = ROOT / "config/studies/paper.yaml"
 FILES = os.environ.get("SAGE_MIRROR", "")
 WHOLE = bool(os.environ.get("SAGE_WHOLE_PAPER"))
 of_whole = pytest.mark.skipif(not WHOLE, reason="part of the whole study: make test-paper")
@@ -46,15 +45,16 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def project_with(study: dict[str, object], folder: Path, mirror: Path) -> Snakemake:
-    """A copy of the project whose study `paper` is `study`, and Snakemake in it."""
+def project_with(name: str, engine: str, folder: Path, mirror: Path) -> Snakemake:
+    """A copy of the project whose study `name` is shortened, and Snakemake in it."""
     copy_project(folder)
-    (folder / "config/studies/paper.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    study = yaml.safe_dump(shortened(name, engine))
+    (folder / f"config/studies/{name}.yaml").write_text(study, encoding="utf-8")
     run = snakemake_in(folder)
     # Its jobs ask for a GPU each, of which the default profile has one, and here there is none.
     machine = "--cores", "2", "--resources", "gpu=2"
     return lambda *arguments: run(
-        *arguments, *machine, "--config", "study=paper", f"mirror={mirror}"
+        *arguments, *machine, "--config", f"study={name}", f"mirror={mirror}"
     )
 
 
@@ -62,7 +62,7 @@ def project_with(study: dict[str, object], folder: Path, mirror: Path) -> Snakem
 def run(tmp_path_factory: pytest.TempPathFactory, mirror: Path) -> tuple[Path, Snakemake]:
     """Results of the whole study, or of one table of its first model; and Snakemake there."""
     folder = tmp_path_factory.mktemp("paper") / "sage"
-    snakemake = project_with(shortened(PAPER, "transformers"), folder, mirror)
+    snakemake = project_with("paper", "transformers", folder, mirror)
     done = snakemake() if WHOLE else snakemake("table9", "overhead")
     assert done.returncode == 0, done.stdout[-4000:]
     return folder / "results/paper", snakemake
@@ -142,9 +142,31 @@ def test_guides_are_timed_on_completions_of_the_papers_length(results: Path) -> 
 def test_the_report_of_the_whole_study_shows_every_exhibit(run: tuple[Path, Snakemake]) -> None:
     results, snakemake = run
     page = (results / "report/index.html").read_text(encoding="utf-8")
-    for exhibit in shortened(PAPER, "transformers")["exhibits"]:
+    for exhibit in shortened("paper", "transformers")["exhibits"]:
         assert f'id="exhibit-{exhibit}"' in page
     assert "Not run" not in page
+    assert "Nothing to be done" in snakemake("--dry-run").stdout
+
+
+def test_the_study_of_one_night_runs_to_its_verdicts(tmp_path: Path, mirror: Path) -> None:
+    snakemake = project_with("night", "transformers", tmp_path / "sage", mirror)
+    done = snakemake()
+    assert done.returncode == 0, done.stdout[-4000:]
+    results = tmp_path / "sage/results/night"
+    policies = sorted(results.glob("models/qwen_math_1_5b/grpo*/seed*"))
+    assert len(policies) == 12
+    for policy in policies:
+        assert len((policy / "history.jsonl").read_text().splitlines()) == 3
+        for benchmark in ("math500", "amc23"):
+            run = f"samples/qwen_math_1_5b/{policy.parent.name}/{policy.name}/{benchmark}.parquet"
+            assert len(pd.read_parquet(results / run)) == 2 * 4 * 2
+    levels = {problem.level for problem in read_problems(results / "problems/math500.jsonl")}
+    assert levels <= {"3", "4", "5"}
+    early = pd.read_csv(results / "report/tables/stopped_early.csv")["algorithm"]
+    assert "step-2" in set(early)
+    claims = pd.read_csv(results / "report/tables/claims.csv")
+    assert {*claims["claim"]} == {"gains_of_grpo", "accuracy_and_coverage", "guide_that_acts"}
+    assert "Not run" not in (results / "report/index.html").read_text(encoding="utf-8")
     assert "Nothing to be done" in snakemake("--dry-run").stdout
 
 
@@ -154,8 +176,7 @@ def test_the_engine_of_the_paper_samples_its_models(
     tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    study = shortened(PAPER, "vllm")
-    done = project_with(study, tmp_path / "sage", mirror)("table9")
+    done = project_with("paper", "vllm", tmp_path / "sage", mirror)("table9")
     assert done.returncode == 0, done.stdout[-4000:]
     samples = tmp_path / "sage/results/paper/samples/qwen_math_7b"
     for run in ("base/seed0", "grpo/seed3407", "grpo_branch/seed3407"):

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, snakemake_in
 from study_edits import FOLLOW_UPS, STUDIES
 
-from sage.claims.tests import load_claims
+from sage.claims.tests import load_claims, read_claims
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.study.written import extended
@@ -168,6 +168,36 @@ def test_five_runs_of_what_claims_compare_cost_what_the_file_says(tmp_path: Path
             assert len(runs.seeds(runs.study.exhibits[test.exhibit].model, row)) == 5
             assert row in runs.trained(runs.study.exhibits[test.exhibit].model), row
     assert "one run decides nothing" in " ".join(paper.study.notice.split())
+
+
+def test_a_night_is_as_long_as_its_file_says_and_has_three_runs_of_what_it_compares(
+    tmp_path: Path,
+) -> None:
+    night = load_study("night", ROOT / "config")
+    found = plan(night, Results(tmp_path))
+    hours = re.search(r"(\d+ h \d\d min) on GPUs", total(found))
+    header = (ROOT / "config/studies/night.yaml").read_text().partition("extends:")[0]
+    assert hours
+    assert f"no more than {hours[1]}" in header
+    model, evaluation = night.study.models["qwen_math_1_5b"], night.study.evaluation
+    each = 367 * evaluation.samples * evaluation.sampling.max_tokens / model.job.sampling / 3600
+    sample = each * 13 * (1 + 40 / 367)  # the base and 12 policies
+    rl = next(stage.hours for stage in found if stage.name == "rl")
+    snapshots = each * 3 * (night.study.exhibits["stopped_early"].snapshots - 1)
+    words = " ".join(header.replace("#", " ").split())
+    assert f"RL takes {rl:.1f} hours, sampling {sample:.1f}" in words
+    assert f"does not count, {snapshots:.1f}" in words
+    assert rl + sample + snapshots < 10
+    for claim in read_claims(night.study.claims).values():
+        for test in (claim.primary, *claim.secondary):
+            for row in {test.row, test.other} - {"base"}:
+                assert len(night.seeds("qwen_math_1_5b", row)) == 3
+
+
+def test_the_jobs_of_a_night_can_be_listed(tmp_path: Path) -> None:
+    done = snakemake_in(ROOT)(*("-n", "--nolock", "--config", "study=night", f"results={tmp_path}"))
+    jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, flags=re.MULTILINE))
+    assert (jobs["rl"], jobs["sample"], jobs["sft"]) == ("12", "26", "1"), done.stdout
 
 
 def test_the_paper_study_is_summed_in_gpu_hours(tmp_path: Path) -> None:
