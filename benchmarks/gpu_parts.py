@@ -1,0 +1,393 @@
+"""The path through vLLM in parts: what it draws, what is trained on that, and how fast.
+
+    python -m benchmarks.gpu_parts --out FOLDER [--seconds 540] [--only proofs speeds NAME ...]
+
+Models have random weights. `proofs`: vLLM's kernels load, a draw can be repeated, log-probs are the
+trainer's, a guide of 1 is plain GRPO and a steep one is not. `speeds`: tokens a second and memory
+for three sizes, the same step by TRL with its own vLLM beside it, sleep. Each part is a process of
+its own, and `parts.json` in FOLDER is written anew after each. Without a GPU sizes are tiny, and
+without vLLM transformers draws, which tests the parts and measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import get_peft_model
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+from trl import GRPOTrainer
+
+from sage.grading import Grader
+from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.problems.record import Problem
+from sage.prompting import prompt_ids
+from sage.runtime.files import write_text_atomic
+from sage.runtime.manifest import git_commit, hardware, versions
+from sage.sampling.interface import Completion, Request
+from sage.sampling.transformers_engine import TransformersSampler
+from sage.study import RL, Algorithm, LoRA, Sampling
+from sage.training import rl
+from sage.training.adapters import lora_config
+from sage.training.trainer import SageTrainer
+
+CUDA, VLLM = torch.cuda.is_available(), find_spec("vllm") is not None
+DEVICE, PRECISION = ("cuda", "bfloat16") if CUDA else ("cpu", "float32")
+ENGINE, DTYPE = "vllm" if VLLM else "transformers", getattr(torch, PRECISION)
+
+SHAPES = {
+    "tiny": (256, 512, 2, 4, 2, 300),
+    "0.5B": (896, 4864, 24, 14, 2, 151_936),
+    "1.5B": (1536, 8960, 28, 12, 2, 151_936),
+    "7B": (3584, 18_944, 28, 28, 4, 152_064),
+}
+"""Qwen2.5's sizes: hidden, inner, layers, heads, key-value heads, vocabulary."""
+
+LORA = LoRA(rank=8, alpha=16)
+TOKENS, ROWS = (1024, 64) if CUDA else (16, 8)
+"""Tokens of a completion in a step that is timed, and completions of a draw."""
+
+TOLERANCE = 0.05 if CUDA else 1e-3
+"""Nats by which log-probs of sampler and trainer may differ on average."""
+
+GUIDES = {"none": None, "one": {"ratio": 0.0}, "steep": {"ratio": 0.3, "threshold": 5.0}}
+"""Settings of the branch guide in the runs that are compared."""
+
+TASKS = [f"{a}+{b}" for a in range(10) for b in range(10)]
+
+Found = dict[str, Any]
+"""What a part has measured; `ok` says whether it holds, None where it holds nothing to a limit."""
+
+
+def build(folder: Path, shape: str = "tiny", spread: float = 1.0) -> Path:
+    """A Qwen2 checkpoint with random weights; a larger `spread` sharpens what it draws."""
+    hidden, inner, layers, heads, groups, vocabulary = SHAPES[shape if CUDA else "tiny"]
+    tokenizer = train_tokenizer(TASKS, 300)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = Qwen2Config(
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=groups,
+        vocab_size=vocabulary,
+        max_position_embeddings=4096,
+        tie_word_embeddings=shape != "7B",
+        bos_token_id=None,
+        dtype=PRECISION,
+        **ends,
+    )
+    torch.manual_seed(0)
+    with torch.device(DEVICE):
+        model = Qwen2ForCausalLM._from_config(config, dtype=DTYPE)
+    model.model.norm.weight.data *= spread
+    model.generation_config = GenerationConfig(**ends)
+    save_checkpoint(model, tokenizer, folder)
+    return folder
+
+
+def build_adapter(base: Path, size: float) -> Path:
+    """A LoRA adapter to `base` with random weights, large enough to change what is drawn."""
+    torch.manual_seed(1)
+    policy: Any = get_peft_model(load_model(base), lora_config(LORA))
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            weight.data.normal_(0.0, size)
+    policy.save_pretrained(base.with_name("adapter"))
+    return base.with_name("adapter")
+
+
+def open_sampler(
+    base: Path, adapter: Path | None = None, engine: str = ENGINE, sleeps: bool = False
+) -> Any:
+    """The project's sampler of a checkpoint, or of an adapter beside it."""
+    tokenizer = load_tokenizer(base)
+    if engine == "transformers":
+        policy = load_policy(base, adapter, DTYPE, DEVICE)
+        return TransformersSampler.from_model(policy, tokenizer, ROWS)
+    vllm = import_module("sage.sampling.vllm_engine")
+    limits = {"gpu_memory_utilization": 0.4, "enable_sleep_mode": sleeps} if CUDA else {}
+    return vllm.VllmSampler(
+        *(base, tokenizer, base, DEVICE, PRECISION, ROWS, adapter),
+        tensor_parallel=1,
+        progress=False,
+        longest=2048 if CUDA else 128,
+        limits=limits,
+    )
+
+
+def requests_of(base: Path) -> list[Request]:
+    tokenizer = load_tokenizer(base)
+    return [Request(tuple(prompt_ids(tokenizer, TASKS[i])), f"gpu/{i}") for i in range(ROWS)]
+
+
+def draw(sampler: Any, base: Path, tokens: int, top_k: int = 0) -> list[Completion]:
+    """A completion for each of `requests_of` the base, with log-probs."""
+    sampling = Sampling(temperature=1.0, max_tokens=tokens, stop=[], top_k=top_k)
+    drawn: list[Completion] = sampler.sample(requests_of(base), sampling, log_probs=True)
+    return drawn
+
+
+def memory() -> Found:
+    """GiB: the peak of this process and of torch on the GPU, and what the GPU holds now in all."""
+    found = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    if CUDA:
+        free, total = torch.cuda.mem_get_info()
+        found |= {"torch": torch.cuda.max_memory_allocated() / 2**30, "gpu": (total - free) / 2**30}
+    return {name: round(size, 2) for name, size in found.items()}
+
+
+def kernels(folder: Path) -> Found:
+    """Whether vLLM's compiled parts load."""
+    found: Found = {}
+    names = ("_C_stable_libtorch", "vllm_flash_attn._vllm_fa3_C", "cumem_allocator")
+    for name in names if CUDA and VLLM else ():
+        try:
+            import_module(f"vllm.{name}")
+            found[name] = "loads"
+        except Exception as error:
+            found[name] = repr(error)[:300]
+    return {"ok": {*found.values()} == {"loads"} if found else None, "kernels": found}
+
+
+def drawing(folder: Path) -> Found:
+    """Whether a model is drawn from, and twice the same."""
+    base = build(folder / "base", spread=3.0)
+    sampler = open_sampler(base)
+    first, again = (draw(sampler, base, 24) for _ in range(2))
+    valid = all(value <= 0.0 for one in first for value in one.log_probs or [1.0])
+    different = len({one.token_ids for one in first})
+    ok = first == again and valid and different > 1
+    return {"ok": ok, "different": different, "memory": memory()}
+
+
+def agreement(kind: str, folder: Path) -> Found:
+    """The sampler's log-probs beside those of the trainer's forward pass with the same weights:
+    the base's, an adapter `beside` it, or one `merged` into it; these must be far from the base's.
+    """
+    base = served = build(folder / "base", spread=3.0)
+    adapter = None if kind == "base" else build_adapter(base, 0.1)
+    policy: Any = load_policy(base, adapter, DTYPE, DEVICE)
+    if kind == "merged":
+        policy, served = (
+            load_policy(base, adapter, torch.float32, "cpu").to(DTYPE),
+            folder / "whole",
+        )
+        save_checkpoint(policy, load_tokenizer(base), served)
+    drawn = draw(open_sampler(served, adapter if kind == "beside" else None), base, 24)
+
+    @torch.no_grad()
+    def gap(model: Any) -> float:
+        model, gaps = model.to(DEVICE).eval(), list[float]()
+        for request, one in zip(requests_of(base), drawn, strict=True):
+            ids = torch.tensor([[*request.prompt_ids, *one.token_ids]], device=DEVICE)
+            start = len(request.prompt_ids)
+            scores = model(input_ids=ids).logits[0, start - 1 : -1].float().log_softmax(-1)
+            scored = scores.gather(1, ids[0, start:, None])[:, 0].tolist()
+            gaps += [abs(a - b) for a, b in zip(scored, one.log_probs or [], strict=True)]
+        return sum(gaps) / len(gaps)
+
+    own, of_base = gap(policy), gap(load_model(base, DTYPE))
+    ok = own < TOLERANCE and (kind == "base" or of_base > 5 * own)
+    return {"ok": ok, "mean_gap_nats": own, "gap_to_base": of_base, "tolerance": TOLERANCE}
+
+
+def of_trl(**arguments: Any) -> GRPOTrainer:
+    """TRL's trainer with the vLLM that it opens, and none of what this project adds."""
+    own = ("shaping", "stop_texts", "reference", "micro_batches", "make_drawer", "correction")
+    return GRPOTrainer(**{k: v for k, v in arguments.items() if k not in (*own, "trims")})
+
+
+def trained(
+    base: Path,
+    steps: int,
+    tokens: int,
+    engine: str = ENGINE,
+    sleeps: bool | None = None,
+    **row: Any,
+) -> tuple[list[Found], dict[str, torch.Tensor]]:
+    """Steps of GRPO with 8 completions of a prompt, rewarded at random: what is logged, and the
+    adapter. `engine` is transformers, vllm or trl; `row` are settings of the method."""
+    content = {"problems": "sums", "steps": steps, "prompts_per_step": 1, "rollouts": 8}
+    content |= {"sampling": {"temperature": 1.0, "max_tokens": tokens, "stop": []}}
+    content |= {"engine": engine.replace("trl", "vllm"), "vllm_sleep": sleeps, "lora": LORA}
+    content |= {"learning_rate": 1e-3, "schedule": "constant", "warmup_ratio": 0.0}
+    content |= {"weight_decay": 0.0, "kl_coefficient": 0.05, "precision": PRECISION}
+    settings = RL.model_validate(content | {"gradient_checkpointing": True})
+    method = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
+    algorithm = Algorithm.model_validate(method | {"rewards": ["random"]} | row)
+    config = rl.grpo_config(settings, algorithm, 1, DEVICE, base.with_name("scratch"))
+    config.save_strategy = "no"
+    if engine == "trl":
+        config.use_vllm, config.vllm_mode = True, "colocate"
+        config.vllm_gpu_memory_utilization, config.vllm_max_model_length = 0.3, 40 + tokens
+        config.vllm_enable_sleep_mode = bool(sleeps)
+        config.vllm_importance_sampling_mode = "token_truncate"
+    problems = [Problem(task, task, "0", "math", "1", "test", "0") for task in TASKS]
+    kind: Any = of_trl if engine == "trl" else SageTrainer
+    trainer = rl.build_trainer(kind, base, problems, settings, algorithm, config, Grader())
+    trainer.train()
+    log = [entry for entry in trainer.state.log_history if "loss" in entry]
+    named = trainer.model.named_parameters()
+    return log, {name: p.detach().cpu() for name, p in named if "lora" in name}
+
+
+def guided(which: str, folder: Path) -> Found:
+    """Two steps with one of GUIDES; losses and weights are kept beside `folder` for `guide`."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    chosen = GUIDES[which]
+    row = {"guide": {"kind": "branch", "settings": chosen}} if chosen else {}
+    log, weights = trained(build(folder / "base", spread=3.0), 2, 24, **row)
+    losses = [entry["loss"] for entry in log]
+    torch.save((losses, weights), folder.with_suffix(".pt"))
+    return {"ok": len(losses) == 2, "losses": losses, "memory": memory()}
+
+
+def guide(folder: Path) -> Found:
+    """Whether a guide of 1 leaves the weights of none, bit for bit, and a steep one others."""
+    runs = {name: torch.load(folder.with_name(f"guide_{name}.pt")) for name in GUIDES}
+
+    def apart(other: str) -> float:
+        one, two = runs["none"][1], runs[other][1]
+        return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+    same = apart("one") == 0.0 and runs["none"][0] == runs["one"][0]
+    return {"ok": same and apart("steep") > 0.0, "one": apart("one"), "steep": apart("steep")}
+
+
+def drawing_speed(shape: str, how: str, folder: Path) -> Found:
+    """Tokens a second, after a draw that warms up; `how` is an engine, or `adapter`: the default
+    one with an adapter beside the weights."""
+    base = build(folder / "base", shape)
+    adapter = build_adapter(base, 0.02) if how == "adapter" else None
+    sampler = open_sampler(base, adapter, ENGINE if how == "adapter" else how)
+    draw(sampler, base, 8)
+    start = time.perf_counter()
+    tokens = sum(one.n_tokens for one in draw(sampler, base, TOKENS // 2))
+    speed = tokens / (time.perf_counter() - start)
+    return {"ok": None, "tokens_per_second": round(speed, 1), "memory": memory()}
+
+
+def step_speed(shape: str, engine: str, sleeps: bool | None, folder: Path) -> Found:
+    """Seconds and tokens a second of steps after the first, 8 completions each, and memory."""
+    log, _ = trained(build(folder / "base", shape), 3, TOKENS, engine, sleeps)
+    seconds = [entry["step_time"] for entry in log[1:]]
+    tokens = sum(8 * entry["completions/mean_length"] for entry in log[1:])
+    gaps = [entry["sampler/gap_mean"] for entry in log if "sampler/gap_mean" in entry]
+    return {
+        "ok": max(gaps) < TOLERANCE if gaps else None,
+        "seconds_of_steps": [round(each, 2) for each in seconds],
+        "tokens_per_second": round(tokens / sum(seconds), 1),
+        "gap_nats": gaps,
+        "memory": memory(),
+    }
+
+
+def sleep(folder: Path) -> Found:
+    """What sleep gives back, what it costs, and whether greedy draws stay the same."""
+    base = build(folder / "base", "1.5B")
+    sampler = open_sampler(base, build_adapter(base, 0.02), sleeps=True)
+    first, rounds = draw(sampler, base, 64, top_k=1), []
+    for _ in range(3 if CUDA else 0):
+        free, start = torch.cuda.mem_get_info()[0], time.perf_counter()
+        sampler.sleep()
+        freed, asleep = torch.cuda.mem_get_info()[0] - free, time.perf_counter()
+        sampler.wake()
+        seconds = [round(asleep - start, 2), round(time.perf_counter() - asleep, 2)]
+        same = draw(sampler, base, 64, top_k=1) == first
+        rounds.append({"same": same, "freed_gib": round(freed / 2**30, 2), "seconds": seconds})
+    return {"ok": all(one["same"] for one in rounds) if rounds else None, "rounds": rounds}
+
+
+Part = Callable[[Path], Found]
+PROOFS: dict[str, Part] = {"kernels": kernels, "drawing": drawing}
+PROOFS |= {f"agree_{kind}": partial(agreement, kind) for kind in ("base", "beside", "merged")}
+PROOFS |= {**{f"guide_{name}": partial(guided, name) for name in GUIDES}, "guide": guide}
+SPEEDS: dict[str, Part] = {}
+for _shape in ("1.5B", "0.5B", "7B"):
+    SPEEDS[f"draw_{_shape}"] = partial(drawing_speed, _shape, ENGINE)
+    SPEEDS[f"step_{_shape}"] = partial(step_speed, _shape, ENGINE, False)
+    SPEEDS[f"step_trl_{_shape}"] = partial(step_speed, _shape, "trl", False)
+SPEEDS["sleep"] = sleep
+SPEEDS["step_asleep_1.5B"] = partial(step_speed, "1.5B", ENGINE, True)
+SPEEDS["draw_adapter_1.5B"] = partial(drawing_speed, "1.5B", "adapter")
+SPEEDS["draw_transformers_1.5B"] = partial(drawing_speed, "1.5B", "transformers")
+PARTS, GROUPS = PROOFS | SPEEDS, {"proofs": [*PROOFS], "speeds": [*SPEEDS]}
+"""What is measured, what matters most first."""
+
+
+def one_part(name: str, folder: Path) -> Found:
+    """What a part finds, or why it fails."""
+    if "trl" in name and not (CUDA and VLLM):
+        return {"ok": None, "skipped": "TRL's own vLLM needs a GPU"}
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return PARTS[name](folder)
+    except BaseException as error:
+        return {"ok": False, "error": repr(error)[:600], "where": traceback.format_exc()[-1500:]}
+
+
+def measure(names: Sequence[str], out: Path, seconds: float, each: float) -> Found:
+    """Run parts one by one, for at most `seconds` together and `each` alone; what a part has
+    started ends with it. The table is kept in `out`."""
+    table: Found = {"commit": git_commit(), "hardware": hardware(), "versions": versions()}
+    parts, end = table.setdefault("parts", {}), time.monotonic() + seconds
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, (out / "parts.log").open("a") as log:
+        for name in names:
+            start, place = time.monotonic(), Path(folder) / f"{name}.json"
+            if (left := min(each, end - start)) < 15:
+                parts[name] = {"ok": None, "skipped": "no time left"}
+                continue
+            command = [sys.executable, __file__, "--out", str(place), "--part", name]
+            with subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True) as one:
+                with suppress(subprocess.TimeoutExpired):
+                    one.wait(left)
+                with suppress(ProcessLookupError):
+                    os.killpg(one.pid, signal.SIGKILL)
+            ended = {"ok": False, "error": "ended without a result, or too late: see parts.log"}
+            parts[name] = json.loads(place.read_text("utf-8")) if place.is_file() else ended
+            parts[name]["seconds"] = round(time.monotonic() - start, 1)
+            print(f"{name}: {json.dumps(parts[name])[:400]}", flush=True)
+            write_text_atomic(out / "parts.json", json.dumps(table, indent=1) + "\n")
+    return table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if no part failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for parts.json")
+    parser.add_argument("--seconds", type=float, default=540.0, help="of all parts at most")
+    parser.add_argument("--each", type=float, default=150.0, help="of a part at most")
+    parser.add_argument("--only", nargs="*", default=[*GROUPS], choices=[*GROUPS, *PARTS])
+    parser.add_argument("--part", choices=[*PARTS], help=argparse.SUPPRESS)  # in its own process
+    options = parser.parse_args(arguments)
+    if options.part:
+        found = one_part(options.part, options.out.with_suffix(""))
+        write_text_atomic(options.out, json.dumps(found))
+        sys.stdout.flush()
+        os._exit(0)  # threads of vLLM and of the grader are not waited for
+    names = [name for one in options.only for name in GROUPS.get(one, [one])]
+    table = measure(names, options.out, options.seconds, options.each)
+    return int(any(part["ok"] is False for part in table["parts"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
