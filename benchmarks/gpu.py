@@ -87,15 +87,22 @@ def run(parts: Sequence[Sequence[str]], table: Path, seconds: float) -> int:
     end, statuses = time.monotonic() + seconds, [0]
     for part in parts:
         command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "benchmarks.gpu", *part]
-        with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as tested:
-            try:
-                statuses.append(tested.wait(end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                return OUT_OF_TIME
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(tested.pid, signal.SIGKILL)
+        statuses.append(ended(command, end - time.monotonic(), cwd=ROOT, env=environment))
+        if statuses[-1] == OUT_OF_TIME:
+            return OUT_OF_TIME
     return next(filter(None, statuses), 0)
+
+
+def ended(command: Sequence[str], seconds: float, **more: Any) -> int:
+    """The status of a command, or OUT_OF_TIME after `seconds`; what it started is killed then."""
+    with subprocess.Popen(command, start_new_session=True, **more) as started:
+        try:
+            return started.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return OUT_OF_TIME
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
 
 
 def render(rows: dict[str, dict[str, Any]]) -> str:

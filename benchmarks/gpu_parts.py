@@ -15,14 +15,11 @@ import argparse
 import json
 import os
 import resource
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,6 +31,7 @@ from peft import get_peft_model
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
+from benchmarks.gpu import ended
 from sage.grading import Grader
 from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
@@ -51,25 +49,20 @@ CUDA, VLLM = torch.cuda.is_available(), find_spec("vllm") is not None
 DEVICE, PRECISION = ("cuda", "bfloat16") if CUDA else ("cpu", "float32")
 ENGINE, DTYPE = "vllm" if VLLM else "transformers", getattr(torch, PRECISION)
 
-SHAPES = {
+SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "vocab_size"),
+)
+SHAPES = {  # Qwen2.5's
     "tiny": (256, 512, 2, 4, 2, 300),
     "0.5B": (896, 4864, 24, 14, 2, 151_936),
     "1.5B": (1536, 8960, 28, 12, 2, 151_936),
     "7B": (3584, 18_944, 28, 28, 4, 152_064),
 }
-"""Qwen2.5's sizes: hidden, inner, layers, heads, key-value heads, vocabulary."""
-
-LORA = LoRA(rank=8, alpha=16)
-TOKENS, ROWS = (1024, 64) if CUDA else (16, 8)
-"""Tokens of a completion in a step that is timed, and completions of a draw."""
-
-TOLERANCE = 0.05 if CUDA else 1e-3
-"""Nats by which log-probs of sampler and trainer may differ on average."""
-
+LORA, TASKS = LoRA(rank=8, alpha=16), [f"{a}+{b}" for a in range(10) for b in range(10)]
+TOKENS, ROWS = (1024, 64) if CUDA else (16, 8)  # of a completion that is timed; of a draw
+TOLERANCE = 0.05 if CUDA else 1e-3  # nats, of the mean gap of sampler and trainer
 GUIDES = {"none": None, "one": {"ratio": 0.0}, "steep": {"ratio": 0.3, "threshold": 5.0}}
-"""Settings of the branch guide in the runs that are compared."""
-
-TASKS = [f"{a}+{b}" for a in range(10) for b in range(10)]
 
 Found = dict[str, Any]
 """What a part has measured; `ok` says whether it holds, None where it holds nothing to a limit."""
@@ -77,28 +70,19 @@ Found = dict[str, Any]
 
 def build(folder: Path, shape: str = "tiny", spread: float = 1.0) -> Path:
     """A Qwen2 checkpoint with random weights; a larger `spread` sharpens what it draws."""
-    hidden, inner, layers, heads, groups, vocabulary = SHAPES[shape if CUDA else "tiny"]
+    sizes = dict(zip(SIZES, SHAPES[shape if CUDA else "tiny"], strict=True))
     tokenizer = train_tokenizer(TASKS, 300)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    config = Qwen2Config(
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=groups,
-        vocab_size=vocabulary,
-        max_position_embeddings=4096,
-        tie_word_embeddings=shape != "7B",
-        bos_token_id=None,
-        dtype=PRECISION,
-        **ends,
-    )
+    more: Found = {"tie_word_embeddings": shape != "7B", "dtype": PRECISION, **sizes, **ends}
+    config = Qwen2Config(bos_token_id=None, max_position_embeddings=4096, **more)
     torch.manual_seed(0)
     with torch.device(DEVICE):
         model = Qwen2ForCausalLM._from_config(config, dtype=DTYPE)
     model.model.norm.weight.data *= spread
     model.generation_config = GenerationConfig(**ends)
     save_checkpoint(model, tokenizer, folder)
+    del model
+    torch.cuda.empty_cache()  # for vLLM
     return folder
 
 
@@ -114,22 +98,17 @@ def build_adapter(base: Path, size: float) -> Path:
 
 
 def open_sampler(
-    base: Path, adapter: Path | None = None, engine: str = ENGINE, sleeps: bool = False
+    base: Path, adapter: Path | None, engine: str = ENGINE, rests: bool = False
 ) -> Any:
     """The project's sampler of a checkpoint, or of an adapter beside it."""
     tokenizer = load_tokenizer(base)
     if engine == "transformers":
         policy = load_policy(base, adapter, DTYPE, DEVICE)
         return TransformersSampler.from_model(policy, tokenizer, ROWS)
-    vllm = import_module("sage.sampling.vllm_engine")
-    limits = {"gpu_memory_utilization": 0.4, "enable_sleep_mode": sleeps} if CUDA else {}
-    return vllm.VllmSampler(
-        *(base, tokenizer, base, DEVICE, PRECISION, ROWS, adapter),
-        tensor_parallel=1,
-        progress=False,
-        longest=2048 if CUDA else 128,
-        limits=limits,
-    )
+    own: Found = {"tensor_parallel": 1, "progress": False, "longest": 2048 if CUDA else 128}
+    own["limits"] = {"gpu_memory_utilization": 0.4, "enable_sleep_mode": rests} if CUDA else {}
+    kind = import_module("sage.sampling.vllm_engine").VllmSampler
+    return kind(base, tokenizer, base, DEVICE, PRECISION, ROWS, adapter, **own)
 
 
 def requests_of(base: Path) -> list[Request]:
@@ -140,8 +119,7 @@ def requests_of(base: Path) -> list[Request]:
 def draw(sampler: Any, base: Path, tokens: int, top_k: int = 0) -> list[Completion]:
     """A completion for each of `requests_of` the base, with log-probs."""
     sampling = Sampling(temperature=1.0, max_tokens=tokens, stop=[], top_k=top_k)
-    drawn: list[Completion] = sampler.sample(requests_of(base), sampling, log_probs=True)
-    return drawn
+    return sampler.sample(requests_of(base), sampling, log_probs=True)
 
 
 def memory() -> Found:
@@ -169,26 +147,22 @@ def kernels(folder: Path) -> Found:
 def drawing(folder: Path) -> Found:
     """Whether a model is drawn from, and twice the same."""
     base = build(folder / "base", spread=3.0)
-    sampler = open_sampler(base)
+    sampler = open_sampler(base, None)
     first, again = (draw(sampler, base, 24) for _ in range(2))
     valid = all(value <= 0.0 for one in first for value in one.log_probs or [1.0])
-    different = len({one.token_ids for one in first})
-    ok = first == again and valid and different > 1
-    return {"ok": ok, "different": different, "memory": memory()}
+    ok = first == again and valid and len({one.token_ids for one in first}) > 1
+    return {"ok": ok, "memory": memory()}
 
 
 def agreement(kind: str, folder: Path) -> Found:
-    """The sampler's log-probs beside those of the trainer's forward pass with the same weights:
-    the base's, an adapter `beside` it, or one `merged` into it; these must be far from the base's.
-    """
+    """The sampler's log-probs beside the trainer's: of the `base`, an adapter `beside` it, or one
+    `merged` into it, which must also be far from the base's."""
     base = served = build(folder / "base", spread=3.0)
     adapter = None if kind == "base" else build_adapter(base, 0.1)
     policy: Any = load_policy(base, adapter, DTYPE, DEVICE)
     if kind == "merged":
-        policy, served = (
-            load_policy(base, adapter, torch.float32, "cpu").to(DTYPE),
-            folder / "whole",
-        )
+        served, policy = folder / "whole", load_policy(base, adapter, torch.float32, "cpu")
+        policy = policy.to(DTYPE)
         save_checkpoint(policy, load_tokenizer(base), served)
     drawn = draw(open_sampler(served, adapter if kind == "beside" else None), base, 24)
 
@@ -215,15 +189,10 @@ def of_trl(**arguments: Any) -> GRPOTrainer:
 
 
 def trained(
-    base: Path,
-    steps: int,
-    tokens: int,
-    engine: str = ENGINE,
-    sleeps: bool | None = None,
-    **row: Any,
+    base: Path, steps: int, tokens: int, engine: str = ENGINE, sleeps: bool = False, **row: Any
 ) -> tuple[list[Found], dict[str, torch.Tensor]]:
-    """Steps of GRPO with 8 completions of a prompt, rewarded at random: what is logged, and the
-    adapter. `engine` is transformers, vllm or trl; `row` are settings of the method."""
+    """Log and adapter of GRPO with 8 completions a step, rewarded at random; `row` is the method's.
+    `engine` is transformers, vllm, or trl: TRL's own trainer with its vLLM."""
     content = {"problems": "sums", "steps": steps, "prompts_per_step": 1, "rollouts": 8}
     content |= {"sampling": {"temperature": 1.0, "max_tokens": tokens, "stop": []}}
     content |= {"engine": engine.replace("trl", "vllm"), "vllm_sleep": sleeps, "lora": LORA}
@@ -237,15 +206,14 @@ def trained(
     if engine == "trl":
         config.use_vllm, config.vllm_mode = True, "colocate"
         config.vllm_gpu_memory_utilization, config.vllm_max_model_length = 0.3, 40 + tokens
-        config.vllm_enable_sleep_mode = bool(sleeps)
+        config.vllm_enable_sleep_mode = sleeps
         config.vllm_importance_sampling_mode = "token_truncate"
     problems = [Problem(task, task, "0", "math", "1", "test", "0") for task in TASKS]
     kind: Any = of_trl if engine == "trl" else SageTrainer
     trainer = rl.build_trainer(kind, base, problems, settings, algorithm, config, Grader())
     trainer.train()
-    log = [entry for entry in trainer.state.log_history if "loss" in entry]
-    named = trainer.model.named_parameters()
-    return log, {name: p.detach().cpu() for name, p in named if "lora" in name}
+    weights = {n: p.detach().cpu() for n, p in trainer.model.named_parameters() if "lora" in n}
+    return [entry for entry in trainer.state.log_history if "loss" in entry], weights
 
 
 def guided(which: str, folder: Path) -> Found:
@@ -255,8 +223,7 @@ def guided(which: str, folder: Path) -> Found:
     chosen = GUIDES[which]
     row = {"guide": {"kind": "branch", "settings": chosen}} if chosen else {}
     log, weights = trained(build(folder / "base", spread=3.0), 2, 24, **row)
-    losses = [entry["loss"] for entry in log]
-    torch.save((losses, weights), folder.with_suffix(".pt"))
+    torch.save((losses := [entry["loss"] for entry in log], weights), folder.with_suffix(".pt"))
     return {"ok": len(losses) == 2, "losses": losses, "memory": memory()}
 
 
@@ -273,37 +240,32 @@ def guide(folder: Path) -> Found:
 
 
 def drawing_speed(shape: str, how: str, folder: Path) -> Found:
-    """Tokens a second, after a draw that warms up; `how` is an engine, or `adapter`: the default
-    one with an adapter beside the weights."""
+    """Tokens a second after a first draw; `how` is an engine, or `adapter`, which is not merged."""
     base = build(folder / "base", shape)
     adapter = build_adapter(base, 0.02) if how == "adapter" else None
     sampler = open_sampler(base, adapter, ENGINE if how == "adapter" else how)
     draw(sampler, base, 8)
     start = time.perf_counter()
-    tokens = sum(one.n_tokens for one in draw(sampler, base, TOKENS // 2))
-    speed = tokens / (time.perf_counter() - start)
+    speed = sum(one.n_tokens for one in draw(sampler, base, TOKENS // 2))
+    speed /= time.perf_counter() - start
     return {"ok": None, "tokens_per_second": round(speed, 1), "memory": memory()}
 
 
-def step_speed(shape: str, engine: str, sleeps: bool | None, folder: Path) -> Found:
+def step_speed(shape: str, engine: str, sleeps: bool, folder: Path) -> Found:
     """Seconds and tokens a second of steps after the first, 8 completions each, and memory."""
     log, _ = trained(build(folder / "base", shape), 3, TOKENS, engine, sleeps)
-    seconds = [entry["step_time"] for entry in log[1:]]
+    seconds = [round(entry["step_time"], 3) for entry in log[1:]]
     tokens = sum(8 * entry["completions/mean_length"] for entry in log[1:])
     gaps = [entry["sampler/gap_mean"] for entry in log if "sampler/gap_mean" in entry]
-    return {
-        "ok": max(gaps) < TOLERANCE if gaps else None,
-        "seconds_of_steps": [round(each, 2) for each in seconds],
-        "tokens_per_second": round(tokens / sum(seconds), 1),
-        "gap_nats": gaps,
-        "memory": memory(),
-    }
+    found: Found = {"ok": max(gaps) < TOLERANCE if gaps else None, "gap_nats": gaps}
+    found |= {"seconds_of_steps": seconds, "tokens_per_second": round(tokens / sum(seconds), 1)}
+    return found | {"memory": memory()}
 
 
 def sleep(folder: Path) -> Found:
     """What sleep gives back, what it costs, and whether greedy draws stay the same."""
     base = build(folder / "base", "1.5B")
-    sampler = open_sampler(base, build_adapter(base, 0.02), sleeps=True)
+    sampler = open_sampler(base, build_adapter(base, 0.02), rests=True)
     first, rounds = draw(sampler, base, 64, top_k=1), []
     for _ in range(3 if CUDA else 0):
         free, start = torch.cuda.mem_get_info()[0], time.perf_counter()
@@ -316,11 +278,11 @@ def sleep(folder: Path) -> Found:
     return {"ok": all(one["same"] for one in rounds) if rounds else None, "rounds": rounds}
 
 
-Part = Callable[[Path], Found]
-PROOFS: dict[str, Part] = {"kernels": kernels, "drawing": drawing}
+# What is measured, what matters most first.
+PROOFS: dict[str, Callable[[Path], Found]] = {"kernels": kernels, "drawing": drawing}
 PROOFS |= {f"agree_{kind}": partial(agreement, kind) for kind in ("base", "beside", "merged")}
 PROOFS |= {**{f"guide_{name}": partial(guided, name) for name in GUIDES}, "guide": guide}
-SPEEDS: dict[str, Part] = {}
+SPEEDS: dict[str, Callable[[Path], Found]] = {}
 for _shape in ("1.5B", "0.5B", "7B"):
     SPEEDS[f"draw_{_shape}"] = partial(drawing_speed, _shape, ENGINE)
     SPEEDS[f"step_{_shape}"] = partial(step_speed, _shape, ENGINE, False)
@@ -330,7 +292,7 @@ SPEEDS["step_asleep_1.5B"] = partial(step_speed, "1.5B", ENGINE, True)
 SPEEDS["draw_adapter_1.5B"] = partial(drawing_speed, "1.5B", "adapter")
 SPEEDS["draw_transformers_1.5B"] = partial(drawing_speed, "1.5B", "transformers")
 PARTS, GROUPS = PROOFS | SPEEDS, {"proofs": [*PROOFS], "speeds": [*SPEEDS]}
-"""What is measured, what matters most first."""
+_SELF = ["-m", __spec__.name] if __spec__ else [__file__]  # a copy elsewhere is no module
 
 
 def one_part(name: str, folder: Path) -> Found:
@@ -345,26 +307,21 @@ def one_part(name: str, folder: Path) -> Found:
 
 
 def measure(names: Sequence[str], out: Path, seconds: float, each: float) -> Found:
-    """Run parts one by one, for at most `seconds` together and `each` alone; what a part has
-    started ends with it. The table is kept in `out`."""
+    """The table of parts, run for at most `seconds` together and `each` alone; kept in `out`."""
     table: Found = {"commit": git_commit(), "hardware": hardware(), "versions": versions()}
     parts, end = table.setdefault("parts", {}), time.monotonic() + seconds
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, (out / "parts.log").open("a") as log:
         for name in names:
             start, place = time.monotonic(), Path(folder) / f"{name}.json"
-            if (left := min(each, end - start)) < 15:
-                parts[name] = {"ok": None, "skipped": "no time left"}
-                continue
-            command = [sys.executable, __file__, "--out", str(place), "--part", name]
-            with subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True) as one:
-                with suppress(subprocess.TimeoutExpired):
-                    one.wait(left)
-                with suppress(ProcessLookupError):
-                    os.killpg(one.pid, signal.SIGKILL)
-            ended = {"ok": False, "error": "ended without a result, or too late: see parts.log"}
-            parts[name] = json.loads(place.read_text("utf-8")) if place.is_file() else ended
-            parts[name]["seconds"] = round(time.monotonic() - start, 1)
+            parts[name] = {"ok": None, "skipped": "no time left"}
+            if (left := min(each, end - start)) > 15:
+                command = [sys.executable, *_SELF, "--out", str(place), "--part", name]
+                print(f"== {name}", file=log, flush=True)
+                status = ended(command, left, stdout=log, stderr=log)
+                lost = {"ok": False, "error": f"ended with status {status}: see parts.log"}
+                parts[name] = json.loads(place.read_text("utf-8")) if place.is_file() else lost
+                parts[name]["seconds"] = round(time.monotonic() - start, 1)
             print(f"{name}: {json.dumps(parts[name])[:400]}", flush=True)
             write_text_atomic(out / "parts.json", json.dumps(table, indent=1) + "\n")
     return table
