@@ -164,7 +164,7 @@ def test_the_study_of_one_night_runs_to_its_verdicts(tmp_path: Path, mirror: Pat
     assert levels <= {"3", "4", "5"}
     early = pd.read_csv(results / "report/tables/stopped_early.csv")["algorithm"]
     assert "step-2" in set(early)
-    claims = pd.read_csv(results / "report/tables/claims.csv")
+    claims = pd.read_csv(results / "metrics/claims.csv")
     assert {*claims["claim"]} == {"gains_of_grpo", "accuracy_and_coverage", "guide_that_acts"}
     assert "Not run" not in (results / "report/index.html").read_text(encoding="utf-8")
     assert "Nothing to be done" in snakemake("--dry-run").stdout
