@@ -4,8 +4,8 @@
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
-of a guide, and `paper/tested` tests what the paper's tables state (exhibit `paper_tests`). `make numbers` writes
-them.
+of a guide, and `paper/tested` has the exhibit `paper_tests` of the study `paper`, which needs no
+run. `make numbers` writes them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import pandas as pd
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS, WORKING
-from sage.evaluation.intervals import groups_of, holm, mean_of, parts_of, student
+from sage.evaluation.intervals import groups_of, mean_of, parts_of, student
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.exhibits import kept_study, load_study, shows
 from sage.exhibits.kind import Display
-from sage.exhibits.paper_tests import MEAN, contrasts
 from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
 from sage.tools.keep import ROOT
@@ -35,14 +34,6 @@ PARTS = ("all", "trained", "others")
 
 STRATA = ("mini/mini", "early_stopping/equal_accuracy", "pretrained/pretrained_plain")
 """Runs that get a `strata.csv`."""
-
-EVALUATION_SEEDS = 5
-"""Those that the deviations of the paper's tables are over: no other number gives them."""
-
-PAPERS_PAIRS = [
-    ("grpo_branch", other) for other in ("grpo", "grpo_no_kl", "grpo_forward_kl", "base")
-]
-PAPERS_PAIRS += [("grpo", "base")]
 
 EARLY = ("bases/bases", "pretrained/pretrained_plain")
 """Runs that get an `early.csv`."""
@@ -60,7 +51,6 @@ def tables() -> dict[Path, pd.DataFrame]:
     made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
     made[REPORTS / "pretrained/pooled.csv"] = pooled()
-    made[REPORTS / "paper/tested/means.csv"] = paper_means(REPORTS / "paper/table1.csv")
     paper = load_study("paper", ROOT / "config")
     shown = Display(paper, "paper_tests", [], REPORTS / "paper")
     for suffix, make in shows(paper, "paper_tests").tables().items():
@@ -256,15 +246,3 @@ def pooled() -> pd.DataFrame:
     table = apart.rename("value").reset_index().assign(seed=lambda t: t["seed"].astype(str))
     mean = {"study": "both", "seed": "all", **_mean(apart.to_numpy())}
     return pd.concat([table, pd.DataFrame([mean])])
-
-
-def paper_means(file: Path) -> pd.DataFrame:
-    """PAPERS_PAIRS in a table of the paper, by the mean over its benchmarks (`contrasts`).
-
-    `p_holm` is adjusted over the pairs, for each k apart.
-    """
-    cells = pd.read_csv(file).assign(seeds=EVALUATION_SEEDS)
-    tested = contrasts(cells, PAPERS_PAIRS)
-    tested = tested[tested["benchmark"] == MEAN].drop(columns="benchmark")
-    adjusted = tested.groupby("quantity")["p"].transform(lambda p: holm(p.to_numpy()))
-    return tested.assign(p_holm=adjusted)
