@@ -216,7 +216,37 @@ def _whole(file: Path, folder: Path, extending: tuple[Path, ...]) -> Section:
     if parent.resolve() in [each.resolve() for each in chain]:
         raise _misplaced(own, EXTENDS, _circle(*chain, parent))
     below = _whole(parent, folder, chain)
-    return _with_models(_merged(below, _without_extends(own), [Study]), below)
+    merged = _with_models(_merged(below, _without_extends(own), [Study]), below)
+    return _of_own_methods(merged, own, below)
+
+
+def _of_own_methods(study: Section, own: Section, below: Section) -> Section:
+    """The study without methods that `own` no longer trains, in the exhibits that it takes over.
+
+    They are those of a model's `algorithms` in `below` that `own` leaves out of its list there. An
+    exhibit that this leaves with fewer than two to compare is left out itself.
+    """
+    exhibits, changed = study.get("exhibits"), mapping(own.get("exhibits"))
+    if not isinstance(exhibits, Section):
+        return study
+
+    def trained(section: Section, model: Any) -> list[Any] | None:
+        listed = mapping(mapping(section.get("models")).get(model)).get("algorithms")
+        return listed if isinstance(listed, list) else None
+
+    kept: dict[Any, Any] = {}
+    for name, exhibit in exhibits.items():
+        section = mapping(exhibit)
+        now, before = (trained(each, section.get("model")) for each in (own, below))
+        out = [] if changed.get(name) or not now else [x for x in before or () if x not in now]
+        shown = section.get("algorithms", section.get("algorithm"))
+        if not isinstance(shown, list):
+            kept |= {} if shown in out else {name: exhibit}
+            continue
+        left = [one for one in shown if one not in out]
+        if left == shown or len(left) > 1:
+            kept[name] = placed({**exhibit, "algorithms": left}, exhibit.places)
+    return placed({**study, "exhibits": placed(kept, exhibits.places)}, study.places)
 
 
 def _with_models(study: Section, below: Mapping[Any, Any]) -> Section:

@@ -47,16 +47,38 @@ def test_a_study_changes_what_it_names_and_keeps_the_rest(config: Path) -> None:
         extends: smoke.yaml
         title: Mine
         models:
-          tiny: {rl: {steps: 6}, algorithms: [grpo]}
+          tiny: {rl: {steps: 6}}
+        evaluation: {seeds: [5]}
         """,
     )
     expected = dumped(load_study("smoke", config))
     expected["title"] = "Mine"
     expected["models"]["tiny"]["rl"]["steps"] = 6
-    expected["models"]["tiny"]["algorithms"] = ["grpo"]  # a list takes the place of a list
+    expected["evaluation"]["seeds"] = [5]  # a list takes the place of a list
     mine = load_study("mine", config)
     assert dumped(mine) == expected
     assert mine.name == "mine"
+
+
+def test_inherited_exhibits_show_what_the_child_trains(config: Path) -> None:
+    write(
+        config,
+        "mine",
+        """
+        extends: mini.yaml
+        models:
+          sums: {algorithms: [grpo, grpo_no_kl, pkpo], seeds: null}
+        exhibits:
+          figure4: {algorithms: [grpo, grpo_branch]}
+        """,
+    )
+    shown = load_study("mine", config).study.exhibits
+    ours = {name: getattr(each, "algorithms", None) for name, each in shown.items()}
+    assert ours["figure2"] == ["grpo", "grpo_no_kl"]  # both are trained
+    assert ours["table5"] == ["grpo", "grpo_no_kl"]  # grpo_branch is not
+    assert not {"figure3", "overhead"} & {*shown}  # of theirs only grpo is trained
+    assert ours["figure4"] == ["grpo", "grpo_branch"]  # the child says so
+    assert ours["table3"] == ["bnpo_no_kl", "bnpo_branch", "dapo_no_kl", "dapo_branch"]  # routes
 
 
 def test_null_takes_a_key_out_and_a_default_takes_its_place(config: Path) -> None:
