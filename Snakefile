@@ -54,6 +54,7 @@ rule all:
     default_target: True
     input:
         RESULTS.page,
+        [RESULTS.first_page] * bool(first_samples()),
 
 
 refuse_unknown_targets()

@@ -112,6 +112,11 @@ class Results:
         return self.folder / "report" / "partial.html"
 
     @property
+    def first_page(self) -> Path:
+        """Says that the first report of the results so far has been made."""
+        return self.folder / "partial" / "first_page"
+
+    @property
     def partial(self) -> Results:
         """The folder of what the partial report makes."""
         return Results(self.folder / "partial")

@@ -29,6 +29,7 @@ from sage.evaluation.chance import LUCKY
 from sage.evaluation.curves import POOLED
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, method_title
+from sage.results import Run
 from sage.study import BASE, ResolvedStudy
 from sage.study.faults import listed, type_faults
 from sage.study.kept import updated
@@ -335,6 +336,30 @@ def _with_few_headlines(claims: dict[str, Claim], place: object) -> dict[str, Cl
             f"{place}: {', '.join(headlines)} have headline: true; at most {HEADLINES} claims may"
         )
     return claims
+
+
+def first_compared(study: ResolvedStudy, claims: Mapping[str, Claim]) -> list[tuple[Run, str]]:
+    """The samples that a first look at a study needs: what its first two headlines compare.
+
+    That is one run of each method, of the same seed where they have one in common, on the first
+    benchmark of the first model that they are about. Empty for a study without such a claim.
+    """
+    tests = [c.primary for c in claims.values() if c.headline and isinstance(c.primary, PassAtK)]
+    known = [test for test in tests[:2] if test.exhibit in study.study.exhibits]
+    models = [study.study.exhibits[test.exhibit].model for test in known]
+    if not known or not (benchmarks := study.model(models[0]).benchmarks):
+        return []
+    names = {name for test in known for name in (test.method, test.other)} - {BASE}
+    pairs = [pair for pair in study.evaluated_runs(models[0]) if pair[1] == benchmarks[0]]
+    seeds = [{run.seed for run, _ in pairs if run.algorithm == name} for name in names]
+    common = min(set.intersection(*seeds), default=None) if all(seeds) else None
+    if common is None:
+        return []
+    return [
+        (run, benchmark)
+        for run, benchmark in pairs
+        if run.algorithm == BASE or (run.algorithm in names and run.seed == common)
+    ]
 
 
 def kept_claims(folder: Path) -> dict[str, Claim]:

@@ -254,13 +254,12 @@ class Evaluation(Draws):
     """resamples for each 95 % interval [resamples]"""
 
     def draws(self) -> dict[str, Any]:
-        """The settings of Draws."""
-        return self.model_dump(mode="json", include=set(Draws.model_fields))
+        """The settings of Draws but `shard_size`, which changes no result."""
+        return self.model_dump(mode="json", include=set(Draws.model_fields) - {"shard_size"})
 
     def decisive(self) -> dict[str, Any]:
         """The settings that samples and grades depend on: those of Draws but for speed."""
-        of_speed = ("batch_size", "shard_size")
-        return {key: value for key, value in self.draws().items() if key not in of_speed}
+        return {key: value for key, value in self.draws().items() if key != "batch_size"}
 
     @model_validator(mode="after")
     def _enough_samples(self) -> Self:

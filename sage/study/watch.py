@@ -1,22 +1,12 @@
-"""When training counts as gone wrong, and which signs of it end the run.
-
-The settings reach jobs as an environment variable: they are no parameter of a job, so changing them
-makes none run again but the page, which lists all settings.
-"""
+"""When training counts as gone wrong, and which signs of it end the run."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
 
 from sage.fields import Positive, Strict
-
-VARIABLE = "SAGE_WATCH"
-"""The environment variable with the settings of every model, as JSON."""
 
 Sign = Literal[
     "not_finite",
@@ -55,13 +45,3 @@ class Watch(Strict):
     stop: list[Sign] = Field(default=["not_finite", "sampler_gap"])
     """signs that end the run with an error, which names the reason and the last checkpoint before
     it"""
-
-
-def for_jobs(watches: Mapping[str, Watch]) -> dict[str, str]:
-    """The environment variable that hands the settings, by model, to jobs."""
-    return {VARIABLE: json.dumps({model: watch.model_dump() for model, watch in watches.items()})}
-
-
-def of_job(model: str, environment: Mapping[str, str] = os.environ) -> Watch:
-    """The settings of `model` that `for_jobs` has handed over; KeyError if it has not."""
-    return Watch.model_validate(json.loads(environment[VARIABLE])[model])

@@ -34,6 +34,9 @@ OTHERS = "data, tables and figures"
 QUIET_SECONDS = 60.0
 """Where there is no terminal, the longest time without a line while jobs run."""
 
+FIRST_PAGE = "first_page"
+"""The rule that makes a page of the first runs."""
+
 FEW = 3
 """With fewer jobs there is no progress to show: what they print is their result."""
 
@@ -163,6 +166,9 @@ class LogHandler(LogHandlerBase):
             self._progress.start(details["jobid"], details["rule_name"], now)
             self._show(now)
         elif event == LogEvent.JOB_FINISHED:
+            if self._progress.running.get(details["job_id"], ("",))[0] == FIRST_PAGE:
+                page = Results(Path(os.environ.get(FOLDER, ""))).partial_page
+                self._write(f"First results, of one run of each method: {page}")
             self._progress.end(details["job_id"], now)
             if self._progress.left() == 0:
                 self._end(now)

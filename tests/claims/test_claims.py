@@ -8,7 +8,7 @@ import pytest
 from report_frames import ROOT
 
 from sage.claims.evidence import Finding
-from sage.claims.tests import Claim, PassAtK, load_claims, read_claims
+from sage.claims.tests import Claim, PassAtK, first_compared, load_claims, read_claims
 from sage.claims.verdicts import APART, Seen, adjusted, far_share, of_claim, of_finding
 from sage.exhibits import load_study
 from sage.study import StudyError
@@ -134,12 +134,12 @@ class TestVerdicts:
 class TestLoader:
     def test_the_ledger_of_the_paper_loads_and_names_rows_that_exist(self) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")
-        paper, mini = (load_study(name, ROOT / "config") for name in ("paper", "mini"))
+        paper, runs = (load_study(name, ROOT / "config") for name in ("paper", "paper_runs"))
         assert [name for name, claim in claims.items() if claim.source == "Eq. 4"] == [
             "anchor_in_reward"  # the paper has no such row
         ]
         for name, claim in claims.items():
-            study = mini if name == "anchor_in_reward" else paper
+            study = runs if name == "anchor_in_reward" else paper
             for test in (claim.primary, *claim.secondary):
                 assert test.exhibit in study.study.exhibits
                 rows = set(study.methods_of(test.exhibit)) | {"base"}
@@ -238,3 +238,20 @@ class TestClaimsOfAStudy:
         text = f"extends: mini\n{self.CLAIM}direction: upp}}\n"
         with pytest.raises(StudyError, match=r"claims\.ours\.primary\.direction: .* \(line 6\)"):
             self.read(tmp_path / "own.yaml", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "methods", "seed"),
+    [
+        ("mini", ["base", "grpo", "grpo_branch_strong_k1_reward", "grpo_k1_reward"], 1),
+        ("smoke", ["base", "grpo", "grpo_branch"], 3407),
+    ],
+)
+def test_the_first_page_needs_one_run_of_what_headlines_compare(
+    name: str, methods: list[str], seed: int
+) -> None:
+    study = load_study(name, ROOT / "config")
+    pairs = first_compared(study, read_claims(study.study.claims or {}))
+    assert sorted(run.algorithm for run, _ in pairs) == methods
+    assert {run.seed for run, _ in pairs if run.algorithm != "base"} == {seed}
+    assert len({benchmark for _, benchmark in pairs}) == 1

@@ -18,8 +18,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT, SMOKE, snakemake_in, undisturbed
 
+from sage.exhibits import load_study
 from sage.study import ResolvedStudy
-from sage.study.watch import Watch, for_jobs, of_job
+from sage.study.without_effect import for_jobs, of_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
 
@@ -201,15 +202,19 @@ def test_a_model_with_another_engine_reruns_no_sampling_of_others(
     }
 
 
-def test_limits_of_warnings_reach_jobs_in_the_environment() -> None:
-    watch = Watch(patience=3, stop=["zero_reward"])
-    assert of_job("other", for_jobs({"tiny": Watch(), "other": watch})) == watch
+def test_settings_without_effect_reach_jobs_in_the_environment() -> None:
+    asked = ["rl.watch.patience=3", "rl.vllm_sleep=true", "evaluation.shard_size=7"]
+    environment = for_jobs(load_study("smoke", ROOT / "config", asked))
+    rl = of_job("tiny", "rl", environment)
+    assert (rl["watch"]["patience"], rl["checkpoint_every"], rl["vllm_sleep"]) == (3, 2, True)
+    assert of_job("tiny", "evaluation", environment) == {"shard_size": 7}
+    assert of_job("tiny", "sft", environment).keys() == {"checkpoint_every"}
 
 
 @pytest.mark.slow
 def test_editing_limits_of_warnings_or_titles_draws_and_trains_nothing(project: Path) -> None:
     study, rows = "config/studies/smoke.yaml", "config/algorithms.yaml"
-    watch = ("      checkpoint_every: 2\n", "      checkpoint_every: 2\n      watch: {stop: []}\n")
+    watch = ("      checkpoint_every: 2\n", "      checkpoint_every: 3\n      watch: {stop: []}\n")
     assert planned_rules(planned_after(project, {study: watch})) == {"page"}  # lists all settings
     titles = {study: ("title: Sums (2-3 terms)", "title: Sums"), rows: ("title: GRPO", "title: G")}
     assert not planned_rules(planned_after(project, titles)) & {"problems", "rl", "sample"}

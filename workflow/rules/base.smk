@@ -106,7 +106,7 @@ rule sft:
         mem_mb=memory,
         runtime=minutes,
     params:
-        sft=lambda w: STUDY.model(w.model).sft.model_dump(),
+        sft=lambda w: STUDY.model(w.model).sft.model_dump(exclude=set(LEFT_OUT["sft"])),
         source=sft_source,
         device=SETTINGS.device,
         scratch=lambda w: RESULTS.sft_scratch(w.model),

@@ -38,7 +38,8 @@ from sage.runtime.survivors import Locked, hold, note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
-from sage.study.watch import for_jobs as watch_for_jobs
+from sage.study.without_effect import WITHOUT_EFFECT as LEFT_OUT
+from sage.study.without_effect import for_jobs as settings_for_jobs
 from sage.study.written import lineage, name_of_study
 from sage.tools.targets import TELLING
 
@@ -89,12 +90,8 @@ try:
 except ValueError as error:
     refuse(error)
 
-# Likewise: limits of warnings.
-os.environ.update(
-    watch_for_jobs(
-        {name: model.rl.watch for name, model in STUDY.study.models.items() if model.rl}
-    )
-)
+# Likewise: when jobs save and warn.
+os.environ.update(settings_for_jobs(STUDY))
 
 
 def one_of(names):

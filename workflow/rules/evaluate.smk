@@ -23,7 +23,6 @@ rule sample:
     params:
         evaluation=lambda w: STUDY.evaluation(w.model).decisive(),
         batch_size=lambda w: STUDY.evaluation(w.model).batch_size,
-        shard_size=lambda w: STUDY.evaluation(w.model).shard_size,
         # Not declared, like checkpoints of training.
         shards=lambda w: RESULTS.sample_shards(run_of(w), w.benchmark),
         device=SETTINGS.device,

@@ -2,6 +2,8 @@
 
 from functools import cache
 
+from sage.claims.tests import first_compared, read_claims
+
 
 def code_of(script, *modules):
     """A rule's script, and the source files that the modules depend on which it imports."""
@@ -26,6 +28,12 @@ def all_samples():
     """Files of all samples of the study."""
     models = STUDY.study.models
     pairs = [pair for model in models for pair in STUDY.evaluated_runs(model)]
+    return [RESULTS.samples(*pair) for pair in pairs]
+
+
+def first_samples():
+    """Files of the samples that the first page needs; none where no headline compares methods."""
+    pairs = first_compared(STUDY, read_claims(STUDY.study.claims))
     return [RESULTS.samples(*pair) for pair in pairs]
 
 
@@ -112,8 +120,9 @@ def sft_source(wildcards):
 
 
 def rl_settings(wildcards):
-    """All but `watch`, which changes no result: it reaches jobs in the environment."""
-    return STUDY.rl(wildcards.model, wildcards.algorithm).model_dump(exclude={"watch"})
+    """All but those that change no result: these reach jobs in the environment."""
+    settings = STUDY.rl(wildcards.model, wildcards.algorithm)
+    return settings.model_dump(exclude=set(LEFT_OUT["rl"]))
 
 
 def algorithm_settings(wildcards):

@@ -83,6 +83,21 @@ rule page:
         "../scripts/page.py"
 
 
+# `--prioritize` in the profiles has its inputs made before all else.
+rule first_page:
+    """A report of one run of each method that the headlines compare, as soon as these are there."""
+    input:
+        samples=first_samples(),
+    output:
+        done=RESULTS.first_page,
+    log:
+        RESULTS.log("report/first_page"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/first_page.py"
+
+
 # It has no inputs, because it must not start other jobs, and no outputs, so that it is made again
 # whenever it is requested.
 rule report_partial:

@@ -6,7 +6,7 @@ from sage.runtime.shared_imports import MODELS
 with job(snakemake, MODELS) as manifest:
     from sage.problems.record import read_problems
     from sage.study import RL, Algorithm
-    from sage.study.watch import of_job
+    from sage.study.without_effect import of_job
     from sage.training.processes import most_processes, run
     from sage.training.rl import train_rl
 
@@ -16,7 +16,7 @@ with job(snakemake, MODELS) as manifest:
         train_rl,
         Path(snakemake.input.parent),
         read_problems(Path(snakemake.input.problems)),
-        RL.model_validate({**snakemake.params.rl, "watch": of_job(snakemake.wildcards.model)}),
+        RL.model_validate({**snakemake.params.rl, **of_job(snakemake.wildcards.model, "rl")}),
         Algorithm.model_validate(snakemake.params.algorithm),
         seed=int(snakemake.wildcards.seed),
         device=device,

@@ -8,11 +8,12 @@ if __name__ == "__main__":  # vLLM's child processes run this file again, but no
         from sage.evaluation.samples import evaluate
         from sage.problems.record import read_problems
         from sage.study import Draws
+        from sage.study.without_effect import of_job
 
         settings = {
             **snakemake.params.evaluation,
             "batch_size": snakemake.params.batch_size,
-            "shard_size": snakemake.params.shard_size,
+            **of_job(snakemake.wildcards.model, "evaluation"),
         }
         evaluate(
             base=Path(snakemake.input.base),
