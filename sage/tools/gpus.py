@@ -107,7 +107,7 @@ SHAPES = {
 """By the models' published `config.json`."""
 
 
-_KEYS = {
+KEYS = {
     "hidden": "hidden_size",
     "mlp": "intermediate_size",
     "layers": "num_hidden_layers",
@@ -127,9 +127,9 @@ def shape_of(results: Results, name: str, model: Model) -> tuple[Shape, str] | N
     for folder in (results.rl_start(name), results.pretrained(name)):
         if (file := folder / "config.json").is_file():
             content = json.loads(file.read_text(encoding="utf-8"))
-            if {*_KEYS.values()} <= content.keys():
+            if {*KEYS.values()} <= content.keys():
                 tied = bool(content.get("tie_word_embeddings"))
-                return Shape(**{own: content[key] for own, key in _KEYS.items()}, tied=tied), ""
+                return Shape(**{own: content[key] for own, key in KEYS.items()}, tied=tied), ""
     base = model.base
     if isinstance(base, ScratchBase):
         a = base.architecture
@@ -184,7 +184,7 @@ def measured_speeds() -> list[dict[str, Any]]:
 
 def with_parts(kept: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The entries of `kept` with what a GPU has measured in `table`, the content of parts.json
-    (`benchmarks.gpu_parts`); a new entry replaces one of the same card, stage, engine and weights.
+    (`benchmarks.gpu`); a new entry replaces one of the same card, stage, engine and weights.
 
     Raises ValueError for a table without a card of CARDS.
     """
