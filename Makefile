@@ -26,7 +26,7 @@ run-slurm := PATH="$(abspath $(VENV_SLURM))/bin:$$PATH"
 .DEFAULT_GOAL := study
 .DELETE_ON_ERROR:
 .PHONY: install install-test install-vllm install-slurm study test test-slow test-all lint test-vllm \
-	test-gpu test-paper test-slurm bench bench-vllm settings numbers bases lock watch docs clean help
+	test-gpu test-paper test-slurm bench settings numbers bases lock watch docs clean help
 
 ## make                     set up, then run the default study on all cores: `sage-rlvr run`
 ## make STUDY=smoke CORES=2 run another study (config/studies) on two cores
@@ -68,7 +68,7 @@ test-vllm: install-vllm
 # Each file in a process of its own: vLLM's engines keep 6 to 10 GB until their process ends.
 
 ## make test-gpu            set up vLLM, then run what only a GPU can show, in at most 9 minutes;
-##                          prints a table and keeps it in benchmarks/gpu.json. Without a GPU it
+##                          prints it and keeps it in results/gpu/parts.json. Without a GPU it
 ##                          says so and fails
 test-gpu: install-vllm
 	$(run-vllm) python -m benchmarks.gpu
@@ -88,10 +88,6 @@ test-slurm: install-slurm
 ## make bench ONLY=training run one of benchmarks/*.py
 bench: install-test
 	$(run) python -m benchmarks $(ONLY)
-
-## make bench-vllm          run the benchmark that needs vLLM
-bench-vllm: install-vllm
-	$(run-vllm) python -m benchmarks vllm
 
 ## make settings            write the editors' schemas and docs/method.md's table from the types
 settings: install

@@ -1,96 +1,370 @@
-"""What only a GPU can show, in one command and nine minutes at most: `make test-gpu`.
+"""What only a GPU can show, in parts: `make test-gpu` runs its tests, in nine minutes at most.
 
-Runs the tests marked `gpu` or `vllm` in parts, each in a process of its own and what proves most
-first, prints a table of them with what they measured, and keeps it with the hardware's name in
-`benchmarks/gpu.json`, which is written anew after every test: a run that is cut off leaves what it
-has shown. Without a GPU it says so, leaves the file alone and exits with NO_GPU. This module is
-also the plugin of pytest that keeps the table.
+    python -m benchmarks.gpu [--out FOLDER] [--seconds 540] [--only tests proofs speeds NAME ...]
+    python -m benchmarks.gpu --keep FOLDER
+
+`tests`: pytest's, marked `gpu` or `vllm`. The others are the path through vLLM, with random
+weights. `proofs`: vLLM's kernels load, a draw can be repeated, log-probs are the trainer's, a guide
+of 1 is plain GRPO and a steep one is not. `speeds`: tokens a second and memory for three sizes, the
+same step by TRL with its own vLLM beside it, a bare call of vLLM, sleep.
+
+Each part is a process of its own, and `parts.json` in FOLDER is written anew after each: a run that
+is cut off leaves what it has shown. `--keep` hands the speeds in it to `sage-rlvr plan`. Without a
+GPU it says so and exits with NO_GPU, unless `--tiny` asks for tiny sizes; without vLLM transformers
+draws then. That tests the parts and measures nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import torch
+from peft import get_peft_model
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+from trl import GRPOTrainer
+
+import sage
+from sage.grading import Grader
+from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.problems.record import Problem
+from sage.prompting import prompt_ids
 from sage.runtime.files import write_text_atomic
 from sage.runtime.manifest import git_commit, hardware, versions
+from sage.sampling.interface import Completion, Request
+from sage.sampling.transformers_engine import TransformersSampler
+from sage.study import RL, Algorithm, LoRA, Sampling
+from sage.tools import gpus
+from sage.training import rl
+from sage.training.adapters import lora_config
+from sage.training.trainer import SageTrainer
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks/gpu.json"
-SECONDS = 540.0
-"""The longest that the tests may take together."""
+CUDA, VLLM = torch.cuda.is_available(), find_spec("vllm") is not None
+DEVICE, PRECISION = ("cuda", "bfloat16") if CUDA else ("cpu", "float32")
+ENGINE, DTYPE = "vllm" if VLLM else "transformers", getattr(torch, PRECISION)
 
-PARTS = (
-    ["tests/training/test_gpu.py", "-k", "guide"],
-    ["tests/training/test_gpu_shapes.py", "-k", "not 7b"],
-    ["tests/training/test_gpu_shapes.py", "-k", "7b"],
-    ["tests/training/test_gpu.py", "-k", "not guide"],
-    ["tests/sampling/test_vllm.py"],
-    ["tests/training/test_vllm_training.py"],
-)
-"""Arguments of pytest for each part."""
-
+ROOT = Path(sage.__file__).resolve().parents[1]
 NO_GPU, OUT_OF_TIME = 3, 124
 """Exit statuses besides those of pytest."""
 
-PLACE = "SAGE_GPU_TABLE"
-"""The environment variable that tells the plugin where the table is kept."""
+TINY = gpus.Shape(256, 512, 2, 4, 2, 300)
+LORA, TASKS = LoRA(rank=8, alpha=16), [f"{a}+{b}" for a in range(10) for b in range(10)]
+TOKENS, ROWS = (1024, 64) if CUDA else (16, 8)  # of a completion that is timed; of a draw
+TOLERANCE = 0.05 if CUDA else 1e-3  # nats, of the mean gap of sampler and trainer
+SECONDS, LEAST = 540.0, 15.0  # that all parts may take; without so many left none is begun
+GUIDES = {"none": None, "one": {"ratio": 0.0}, "steep": {"ratio": 0.3, "threshold": 5.0}}
 
-_rows: dict[str, dict[str, Any]] = {}
-
-
-def pytest_collection_finish(session: Any) -> None:
-    """Adds every test that is to run to the table, before the first one does."""
-    _rows.update({item.nodeid: {"outcome": "not run", "seconds": 0.0} for item in session.items})
-    _keep()
-
-
-def pytest_runtest_logreport(report: Any) -> None:
-    """Adds a phase of a test: its time, and its outcome unless an earlier phase failed."""
-    row = _rows[report.nodeid]
-    row["seconds"] = round(row["seconds"] + report.duration, 1)
-    if report.when == "call" or report.outcome != "passed":
-        row["outcome"] = report.outcome
-        row["measured"] = dict(report.user_properties)
-        if report.outcome != "passed":
-            why = report.longrepr  # of a skipped test the file, the line and the reason
-            said = why[-1] if isinstance(why, tuple) else str(why)
-            row["reason"] = said.strip().splitlines()[-1][:300]
-    _keep()
+Found = dict[str, Any]
+"""What a part has measured; `ok` says whether it holds, None where it holds nothing to a limit."""
 
 
-def _keep() -> None:
-    """Write the rows of this process behind those of the parts before it."""
-    if place := os.environ.get(PLACE):
-        content = json.loads(Path(place).read_text(encoding="utf-8"))
-        content["tests"] |= _rows
-        write_text_atomic(Path(place), json.dumps(content, indent=2) + "\n")
+def shape_of(shape: str) -> gpus.Shape:
+    """Qwen2.5's of that size; without a GPU a tiny one."""
+    return gpus.SHAPES[f"Qwen2.5-{shape}"] if CUDA and shape != "tiny" else TINY
 
 
-def run(parts: Sequence[Sequence[str]], table: Path, seconds: float) -> int:
-    """Run pytest on each of `parts`, for at most `seconds` together; `table` gets the rows.
+def work_of(stage: str, engine: str, shape: str, rows: int) -> Found:
+    """What a speed is of, as the plan's data say it."""
+    found: Found = {"stage": stage, "engine": engine, "precision": PRECISION, "rows": rows}
+    return found | {"parameters": shape_of(shape).parameters}
 
-    Returns the first status that is not 0. Out of time, pytest and all that it has started are
-    killed, and the parts left are not run.
-    """
-    about = {"commit": git_commit(), "hardware": hardware(), "versions": versions(), "tests": {}}
-    write_text_atomic(table, json.dumps(about))
-    environment = {**os.environ, PLACE: str(table), "PYTHONPATH": str(ROOT)}
-    end, statuses = time.monotonic() + seconds, [0]
-    for part in parts:
-        command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "benchmarks.gpu", *part]
-        statuses.append(ended(command, end - time.monotonic(), cwd=ROOT, env=environment))
-        if statuses[-1] == OUT_OF_TIME:
-            return OUT_OF_TIME
-    return next(filter(None, statuses), 0)
+
+def build(folder: Path, shape: str = "tiny", spread: float = 1.0) -> Path:
+    """A Qwen2 checkpoint with random weights; a larger `spread` sharpens what it draws."""
+    own = shape_of(shape)
+    sizes = {key: getattr(own, name) for name, key in gpus.KEYS.items()}
+    tokenizer = train_tokenizer(TASKS, 300)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    more: Found = {"tie_word_embeddings": own.tied, "dtype": PRECISION, **sizes, **ends}
+    config = Qwen2Config(bos_token_id=None, max_position_embeddings=4096, **more)
+    torch.manual_seed(0)
+    with torch.device(DEVICE):
+        model = Qwen2ForCausalLM._from_config(config, dtype=DTYPE)
+    model.model.norm.weight.data *= spread
+    model.generation_config = GenerationConfig(**ends)
+    save_checkpoint(model, tokenizer, folder)
+    del model
+    torch.cuda.empty_cache()  # for vLLM
+    return folder
+
+
+def build_adapter(base: Path, size: float) -> Path:
+    """A LoRA adapter to `base` with random weights, large enough to change what is drawn."""
+    torch.manual_seed(1)
+    policy: Any = get_peft_model(load_model(base), lora_config(LORA))
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            weight.data.normal_(0.0, size)
+    policy.save_pretrained(base.with_name("adapter"))
+    return base.with_name("adapter")
+
+
+def open_sampler(
+    base: Path, adapter: Path | None, engine: str = ENGINE, rests: bool = False
+) -> Any:
+    """The project's sampler of a checkpoint, or of an adapter beside it."""
+    tokenizer = load_tokenizer(base)
+    if engine == "transformers":
+        policy = load_policy(base, adapter, DTYPE, DEVICE)
+        return TransformersSampler.from_model(policy, tokenizer, ROWS)
+    own: Found = {"tensor_parallel": 1, "progress": False, "longest": 2048 if CUDA else 128}
+    own["limits"] = {"gpu_memory_utilization": 0.4, "enable_sleep_mode": rests} if CUDA else {}
+    kind = import_module("sage.sampling.vllm_engine").VllmSampler
+    return kind(base, tokenizer, base, DEVICE, PRECISION, ROWS, adapter, **own)
+
+
+def requests_of(base: Path) -> list[Request]:
+    tokenizer = load_tokenizer(base)
+    return [Request(tuple(prompt_ids(tokenizer, TASKS[i])), f"gpu/{i}") for i in range(ROWS)]
+
+
+def draw(sampler: Any, base: Path, tokens: int, top_k: int = 0) -> list[Completion]:
+    """A completion for each of `requests_of` the base, with log-probs."""
+    sampling = Sampling(temperature=1.0, max_tokens=tokens, stop=[], top_k=top_k)
+    return sampler.sample(requests_of(base), sampling, log_probs=True)
+
+
+def memory() -> Found:
+    """GiB: the peak of this process and of torch on the GPU, and what the GPU holds now in all."""
+    found = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+    if CUDA:
+        free, total = torch.cuda.mem_get_info()
+        found |= {"torch": torch.cuda.max_memory_allocated() / 2**30, "gpu": (total - free) / 2**30}
+    return {name: round(size, 2) for name, size in found.items()}
+
+
+def kernels(folder: Path) -> Found:
+    """Whether vLLM's compiled parts load."""
+    found: Found = {}
+    names = ("_C_stable_libtorch", "vllm_flash_attn._vllm_fa3_C", "cumem_allocator")
+    for name in names if CUDA and VLLM else ():
+        try:
+            import_module(f"vllm.{name}")
+            found[name] = "loads"
+        except Exception as error:
+            found[name] = repr(error)[:300]
+    return {"ok": {*found.values()} == {"loads"} if found else None, "kernels": found}
+
+
+def drawing(folder: Path) -> Found:
+    """Whether a model is drawn from, and twice the same."""
+    base = build(folder / "base", spread=3.0)
+    sampler = open_sampler(base, None)
+    first, again = (draw(sampler, base, 24) for _ in range(2))
+    valid = all(value <= 0.0 for one in first for value in one.log_probs or [1.0])
+    ok = first == again and valid and len({one.token_ids for one in first}) > 1
+    return {"ok": ok, "memory": memory()}
+
+
+def agreement(kind: str, folder: Path) -> Found:
+    """The sampler's log-probs beside the trainer's: of the `base`, an adapter `beside` it, or one
+    `merged` into it, which must also be far from the base's."""
+    base = served = build(folder / "base", spread=3.0)
+    adapter = None if kind == "base" else build_adapter(base, 0.1)
+    policy: Any = load_policy(base, adapter, DTYPE, DEVICE)
+    if kind == "merged":
+        served, policy = folder / "whole", load_policy(base, adapter, torch.float32, "cpu")
+        policy = policy.to(DTYPE)
+        save_checkpoint(policy, load_tokenizer(base), served)
+    drawn = draw(open_sampler(served, adapter if kind == "beside" else None), base, 24)
+
+    @torch.no_grad()
+    def gap(model: Any) -> float:
+        model, gaps = model.to(DEVICE).eval(), list[float]()
+        for request, one in zip(requests_of(base), drawn, strict=True):
+            ids = torch.tensor([[*request.prompt_ids, *one.token_ids]], device=DEVICE)
+            start = len(request.prompt_ids)
+            scores = model(input_ids=ids).logits[0, start - 1 : -1].float().log_softmax(-1)
+            scored = scores.gather(1, ids[0, start:, None])[:, 0].tolist()
+            gaps += [abs(a - b) for a, b in zip(scored, one.log_probs or [], strict=True)]
+        return sum(gaps) / len(gaps)
+
+    own, of_base = gap(policy), gap(load_model(base, DTYPE))
+    ok = own < TOLERANCE and (kind == "base" or of_base > 5 * own)
+    return {"ok": ok, "mean_gap_nats": own, "gap_to_base": of_base, "tolerance": TOLERANCE}
+
+
+def of_trl(**arguments: Any) -> GRPOTrainer:
+    """TRL's trainer with the vLLM that it opens, and none of what this project adds."""
+    own = ("shaping", "stop_texts", "reference", "micro_batches", "make_drawer", "correction")
+    return GRPOTrainer(**{k: v for k, v in arguments.items() if k not in (*own, "trims")})
+
+
+def trained(
+    base: Path, steps: int, tokens: int, engine: str = ENGINE, sleeps: bool = False, **row: Any
+) -> tuple[list[Found], dict[str, torch.Tensor]]:
+    """Log and adapter of GRPO with 8 completions a step, rewarded at random; `row` is the method's.
+    `engine` is transformers, vllm, or trl: TRL's own trainer with its vLLM."""
+    content = {"problems": "sums", "steps": steps, "prompts_per_step": 1, "rollouts": 8}
+    content |= {"sampling": {"temperature": 1.0, "max_tokens": tokens, "stop": []}}
+    content |= {"engine": engine.replace("trl", "vllm"), "vllm_sleep": sleeps, "lora": LORA}
+    content |= {"learning_rate": 1e-3, "schedule": "constant", "warmup_ratio": 0.0}
+    content |= {"weight_decay": 0.0, "kl_coefficient": 0.05, "precision": PRECISION}
+    settings = RL.model_validate(content | {"gradient_checkpointing": True})
+    method = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
+    algorithm = Algorithm.model_validate(method | {"rewards": ["random"]} | row)
+    config = rl.grpo_config(settings, algorithm, 1, DEVICE, base.with_name("scratch"))
+    config.save_strategy = "no"
+    if engine == "trl":
+        config.use_vllm, config.vllm_mode = True, "colocate"
+        config.vllm_gpu_memory_utilization, config.vllm_max_model_length = 0.3, 40 + tokens
+        config.vllm_enable_sleep_mode = sleeps
+        config.vllm_importance_sampling_mode = "token_truncate"
+    problems = [Problem(task, task, "0", "math", "1", "test", "0") for task in TASKS]
+    kind: Any = of_trl if engine == "trl" else SageTrainer
+    trainer = rl.build_trainer(kind, base, problems, settings, algorithm, config, Grader())
+    trainer.train()
+    weights = {n: p.detach().cpu() for n, p in trainer.model.named_parameters() if "lora" in n}
+    return [entry for entry in trainer.state.log_history if "loss" in entry], weights
+
+
+def guided(which: str, folder: Path) -> Found:
+    """Two steps with one of GUIDES; losses and weights are kept beside `folder` for `guide`."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    chosen = GUIDES[which]
+    row = {"guide": {"kind": "branch", "settings": chosen}} if chosen else {}
+    log, weights = trained(build(folder / "base", spread=3.0), 2, 24, **row)
+    torch.save((losses := [entry["loss"] for entry in log], weights), folder.with_suffix(".pt"))
+    return {"ok": len(losses) == 2, "losses": losses, "memory": memory()}
+
+
+def guide(folder: Path) -> Found:
+    """Whether a guide of 1 leaves the weights of none, bit for bit, and a steep one others."""
+    runs = {name: torch.load(folder.with_name(f"guide_{name}.pt")) for name in GUIDES}
+
+    def apart(other: str) -> float:
+        one, two = runs["none"][1], runs[other][1]
+        return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+    same = apart("one") == 0.0 and runs["none"][0] == runs["one"][0]
+    return {"ok": same and apart("steep") > 0.0, "one": apart("one"), "steep": apart("steep")}
+
+
+def drawing_speed(shape: str, how: str, folder: Path) -> Found:
+    """Tokens a second after a first draw; `how` is an engine, or `adapter`, which is not merged."""
+    base = build(folder / "base", shape)
+    adapter = build_adapter(base, 0.02) if how == "adapter" else None
+    sampler = open_sampler(base, adapter, ENGINE if how == "adapter" else how)
+    draw(sampler, base, 8)
+    start = time.perf_counter()
+    speed = sum(one.n_tokens for one in draw(sampler, base, TOKENS // 2))
+    speed /= time.perf_counter() - start
+    found: Found = {"ok": None, "tokens_per_second": round(speed, 1), "memory": memory()}
+    return found if adapter else found | {"work": work_of("sample", how, shape, ROWS)}
+
+
+def bare_speed(folder: Path) -> Found:
+    """Tokens a second of our sampler over those of a bare `LLM.generate` with the same seeds."""
+    if not VLLM:
+        return {"ok": None, "skipped": "vLLM is not installed"}
+    from vllm import SamplingParams
+
+    from sage.sampling.vllm_engine import seed_of
+
+    base, tokens, seconds = build(folder / "base", "1.5B"), TOKENS // 2, list[float]()
+    sampler, requests = open_sampler(base, None), requests_of(base)
+    asked = [{"prompt_token_ids": list(one.prompt_ids)} for one in requests]
+    each = {"temperature": 1.0, "max_tokens": tokens, "logprobs": 0}
+    settings = [SamplingParams(seed=seed_of(one.stream), **each) for one in requests]
+    for _ in range(3):  # the first round is a warm-up
+        start = time.perf_counter()
+        ours = sum(one.n_tokens for one in draw(sampler, base, tokens))
+        middle = time.perf_counter()
+        outputs = sampler._llm.generate(asked, settings, use_tqdm=False)
+        theirs = sum(len(output.outputs[0].token_ids) for output in outputs)
+        seconds.append((time.perf_counter() - middle) / theirs * ours / (middle - start))
+    return {"ok": None, "ours_over_bare": [round(one, 3) for one in seconds[1:]]}
+
+
+def step_speed(shape: str, engine: str, sleeps: bool, folder: Path) -> Found:
+    """Seconds and tokens a second of steps after the first, 8 completions each, and memory."""
+    log, _ = trained(build(folder / "base", shape), 3, TOKENS, engine, sleeps)
+    seconds = [round(entry["step_time"], 3) for entry in log[1:]]
+    tokens = sum(8 * entry["completions/mean_length"] for entry in log[1:])
+    gaps = [entry["sampler/gap_mean"] for entry in log if "sampler/gap_mean" in entry]
+    found: Found = {"ok": max(gaps) < TOLERANCE if gaps else None, "gap_nats": gaps}
+    found |= {"seconds_of_steps": seconds, "tokens_per_second": round(tokens / sum(seconds), 1)}
+    own = engine != "trl" and not sleeps
+    return found | {"memory": memory()} | ({"work": work_of("rl", engine, shape, 8)} if own else {})
+
+
+def sleep(folder: Path) -> Found:
+    """What sleep gives back, what it costs, and whether greedy draws stay the same."""
+    base = build(folder / "base", "1.5B")
+    sampler = open_sampler(base, build_adapter(base, 0.02), rests=True)
+    first, rounds = draw(sampler, base, 64, top_k=1), []
+    for _ in range(3 if CUDA else 0):
+        free, start = torch.cuda.mem_get_info()[0], time.perf_counter()
+        sampler.sleep()
+        freed, asleep = torch.cuda.mem_get_info()[0] - free, time.perf_counter()
+        sampler.wake()
+        seconds = [round(asleep - start, 2), round(time.perf_counter() - asleep, 2)]
+        same = draw(sampler, base, 64, top_k=1) == first
+        rounds.append({"same": same, "freed_gib": round(freed / 2**30, 2), "seconds": seconds})
+    return {"ok": all(one["same"] for one in rounds) if rounds else None, "rounds": rounds}
+
+
+def tested(arguments: Sequence[str], folder: Path) -> Found:
+    """The outcome of each of pytest's tests, with what it measured (`record_property`)."""
+    report, options = folder / "tests.xml", ["-q", "-s", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    rows: Found = {}
+    for case in ElementTree.parse(report).iter("testcase") if report.is_file() else ():
+        faults = [part for part in case if part.tag in ("failure", "error", "skipped")]
+        row = {"outcome": faults[0].tag if faults else "passed", "seconds": case.get("time")}
+        row["measured"] = {one.get("name"): one.get("value") for one in case.iter("property")}
+        row |= {"reason": (faults[0].get("message") or "")[:300]} if faults else {}
+        rows[str(case.get("name"))] = row
+    return {"ok": done.returncode == 0, "tests": rows}
+
+
+# What is measured, what matters most first.
+_SHAPES = "tests/training/test_gpu_shapes.py"
+_OF_PYTEST = (
+    ("guide", "tests/training/test_gpu.py", "guide"),
+    *(("1.5b", _SHAPES, "not 7b"), ("7b", _SHAPES, "7b")),
+    ("training", "tests/training/test_gpu.py", "not guide"),
+    ("vllm", "tests/sampling/test_vllm.py", ""),
+    ("vllm_training", "tests/training/test_vllm_training.py", ""),
+)
+TESTS: dict[str, Callable[[Path], Found]] = {
+    f"tests_{name}": partial(tested, ["-m", "gpu or vllm", file, "-k", word])
+    for name, file, word in _OF_PYTEST
+}
+PROOFS: dict[str, Callable[[Path], Found]] = {"kernels": kernels, "drawing": drawing}
+PROOFS |= {f"agree_{kind}": partial(agreement, kind) for kind in ("base", "beside", "merged")}
+PROOFS |= {**{f"guide_{name}": partial(guided, name) for name in GUIDES}, "guide": guide}
+SPEEDS: dict[str, Callable[[Path], Found]] = {}
+for _shape in ("1.5B", "0.5B", "7B"):
+    SPEEDS[f"draw_{_shape}"] = partial(drawing_speed, _shape, ENGINE)
+    SPEEDS[f"step_{_shape}"] = partial(step_speed, _shape, ENGINE, False)
+    SPEEDS[f"step_trl_{_shape}"] = partial(step_speed, _shape, "trl", False)
+SPEEDS["sleep"] = sleep
+SPEEDS["step_asleep_1.5B"] = partial(step_speed, "1.5B", ENGINE, True)
+SPEEDS["draw_adapter_1.5B"] = partial(drawing_speed, "1.5B", "adapter")
+SPEEDS["draw_transformers_1.5B"] = partial(drawing_speed, "1.5B", "transformers")
+SPEEDS["draw_bare_1.5B"] = bare_speed
+PARTS = TESTS | PROOFS | SPEEDS
+GROUPS = {"tests": [*TESTS], "proofs": [*PROOFS], "speeds": [*SPEEDS]}
+_SELF = ["-m", __spec__.name] if __spec__ else [__file__]  # a copy elsewhere is no module
 
 
 def ended(command: Sequence[str], seconds: float, **more: Any) -> int:
@@ -105,30 +379,69 @@ def ended(command: Sequence[str], seconds: float, **more: Any) -> int:
                 os.killpg(started.pid, signal.SIGKILL)
 
 
-def render(rows: dict[str, dict[str, Any]]) -> str:
-    """The rows as a table, a line for each test and one for what it measured."""
-    lines = [f"{'test':60}  {'outcome':8}  seconds"]
-    for name, row in rows.items():
-        test = name.rpartition("::")[2]
-        lines.append(f"{test:60}  {row['outcome']:8}  {row['seconds']:7.1f}")
-        more = [f"{key}: {value}" for key, value in row.get("measured", {}).items()]
-        lines += [f"  {line}" for line in [*more, *filter(None, [row.get("reason")])]]
-    return "\n".join(lines)
+def one_part(name: str, folder: Path) -> Found:
+    """What a part finds, or why it fails."""
+    if "trl" in name and not (CUDA and VLLM):
+        return {"ok": None, "skipped": "TRL's own vLLM needs a GPU"}
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return PARTS[name](folder)
+    except BaseException as error:
+        return {"ok": False, "error": repr(error)[:600], "where": traceback.format_exc()[-1500:]}
 
 
-def main() -> int:
-    """Run, print and keep; 0 if every test ran and passed."""
-    import torch
+def measure(names: Sequence[str], out: Path, seconds: float, each: float) -> Found:
+    """The table of parts, run for at most `seconds` together, those that are no tests for at most
+    `each` alone; kept in `out`."""
+    table: Found = {"commit": git_commit(), "hardware": hardware(), "versions": versions()}
+    parts, end = table.setdefault("parts", {}), time.monotonic() + seconds
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, (out / "parts.log").open("a") as log:
+        for name in names:
+            start, place = time.monotonic(), Path(folder) / f"{name}.json"
+            parts[name] = {"ok": None, "skipped": "no time left"}
+            if (left := min(seconds if name in TESTS else each, end - start)) > LEAST:
+                command = [sys.executable, *_SELF, "--out", str(place), "--part", name]
+                print(f"== {name}", file=log, flush=True)
+                status = ended(command, left, stdout=log, stderr=log)
+                lost = {"ok": False, "error": f"ended with status {status}: see parts.log"}
+                parts[name] = json.loads(place.read_text("utf-8")) if place.is_file() else lost
+                parts[name]["seconds"] = round(time.monotonic() - start, 1)
+            rows = parts[name].get("tests", {}).items()
+            said = [f"{name}: {json.dumps({**parts[name], 'tests': len(rows)})[:400]}"]
+            print("\n".join([*said, *(f"  {test}: {row}" for test, row in rows)]), flush=True)
+            write_text_atomic(out / "parts.json", json.dumps(table, indent=1) + "\n")
+    return table
 
-    if not torch.cuda.is_available():
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if no part failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    out = Path("results/gpu")
+    parser.add_argument("--out", type=Path, default=out, help="folder for parts.json")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of all parts at most")
+    parser.add_argument("--each", type=float, default=150.0, help="of a proof or speed at most")
+    parser.add_argument("--only", nargs="*", default=["tests"], choices=[*GROUPS, *PARTS])
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes where there is no GPU")
+    parser.add_argument("--keep", type=Path, help="a folder with parts.json: give it to the plan")
+    parser.add_argument("--part", choices=[*PARTS], help=argparse.SUPPRESS)  # in its own process
+    options = parser.parse_args(arguments)
+    if options.part:
+        found = one_part(options.part, options.out.with_suffix(""))
+        write_text_atomic(options.out, json.dumps(found))
+        sys.stdout.flush()
+        os._exit(0)  # threads of vLLM and of the grader are not waited for
+    if options.keep:
+        table = json.loads((options.keep / "parts.json").read_text(encoding="utf-8"))
+        entries = map(json.dumps, gpus.with_parts(gpus.measured_speeds(), table))
+        write_text_atomic(gpus.SPEEDS, "[\n " + ",\n ".join(entries) + "\n]\n")
+        return 0
+    if not (CUDA or options.tiny):
         print(f"No GPU: torch {torch.__version__} sees no CUDA device here, so nothing was run.")
         return NO_GPU
-    status = run([["-m", "gpu or vllm", *part] for part in PARTS], RESULTS, SECONDS)
-    print(render(json.loads(RESULTS.read_text(encoding="utf-8"))["tests"]))
-    if status == OUT_OF_TIME:
-        print(f"Stopped after {SECONDS:g} s: what is marked `not run`, or missing, came too late.")
-    print(f"Kept in {RESULTS.relative_to(ROOT)}; exit status {status}.")
-    return status
+    names = [name for one in options.only for name in GROUPS.get(one, [one])]
+    table = measure(names, options.out, options.seconds, options.each)
+    return int(any(part["ok"] is False for part in table["parts"].values()))
 
 
 if __name__ == "__main__":

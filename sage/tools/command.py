@@ -24,7 +24,7 @@ TARGETS = {
     "run": "make all results of a study, and its report",
     "report": "the same as run",
     "report_partial": "make a page of the results so far, also while the study runs",
-    "plan": "print what a study costs: jobs, tokens, hours, disk, memory",
+    "plan": "print what a study costs: jobs, tokens, hours, disk, memory; --card h100 for a GPU",
     "check": "print what this machine lacks for a study",
     "compare": "compare samples of any program: compare a.csv b.csv, of which --help says more; or "
     "a finished study with a kept run: compare STUDY FOLDER; or two studies on one page: compare A "
@@ -89,6 +89,8 @@ def snakemake_words(command: str, words: Sequence[str]) -> tuple[list[str], bool
             if "=" not in value:
                 raise Usage(f"--set {value}: must be KEY=VALUE, such as --set rl.steps=10")
             overrides.append(value)
+        elif command == "plan" and (word == "--card" or word.startswith("--card=")):
+            config.append(f"card={word.partition('=')[2] or (waiting.pop(0) if waiting else '')}")
         elif word in ("--config", "-C"):
             while waiting and not waiting[0].startswith("-"):
                 config.append(_config(waiting.pop(0)))

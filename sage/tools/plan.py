@@ -1,12 +1,13 @@
 """The cost of a study before anything runs: jobs, tokens, hours and disk, per stage and model.
 
 The stages are SFT, RL and sampling. Pretraining and exhibits that need a model are small in
-comparison and not counted. Tokens are upper bounds: every completion has the longest allowed
-length. Times come from manifests of runs on disk, else from the throughput in the model's `job`
-section, else from the run of that study, or of one that it extends, in
-benchmarks/{study}_time.json, for models of the same size. If none is there, the plan says so and
-does not guess. It also shows the memory that jobs ask for and what runs have used, and on a cluster
-which partitions take them.
+comparison and not counted. Tokens are counted twice: at most, where every completion has the
+longest allowed length, and as expected, with the lengths of runs on disk, else of kept runs with
+the same model and limit. Speeds come from manifests of runs on disk, else from what was measured on
+the GPU (`gpus`), else from the throughput in the model's `job` section, which is an assumption,
+else from the run of that study, or of one that it extends, in benchmarks/{study}_time.json, for
+models of the same size. If none is there, the plan says so and does not guess. It also shows the
+memory that jobs ask for and what runs have used, and on a cluster which partitions take them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,16 @@ from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import ScratchBase, SharedBase
 from sage.study.written import name_of_study
+from sage.tools.gpus import (
+    CARDS,
+    TOGETHER,
+    Work,
+    card_of,
+    lighter,
+    measured_speeds,
+    shape_of,
+    speed_on,
+)
 from sage.tools.slurm import partitions, places
 
 BYTES_PER_TOKEN = 8.0
@@ -53,15 +64,17 @@ TIMES = Path("benchmarks")
 class Stage:
     """One kind of job for one model; `None` means unknown.
 
-    `tokens` are of all jobs, `largest` those of the largest; `memory_gb` is asked for by each;
-    `used_gb` and `used_gpu_gb` are the most that a run has used. `source` says where the speed is
-    from.
+    `tokens` are of all jobs at most, `expected` those of completions as long as usual, `largest`
+    those of the largest job; `memory_gb` is asked for by each; `used_gb` and `used_gpu_gb` are the
+    most that a run has used. `source` and `lengths` say where speed and lengths are from. `work` is
+    what a GPU computes, where that is known.
     """
 
     name: str
     model: str
     jobs: int
     tokens: int | None
+    expected: int | None
     largest: int | None
     tokens_per_second: float | None
     gpus: int
@@ -69,6 +82,8 @@ class Stage:
     used_gb: float | None
     used_gpu_gb: float | None
     source: str = ""
+    lengths: str = ""
+    work: Work | None = None
 
     @property
     def disk_bytes(self) -> float | None:
@@ -78,8 +93,13 @@ class Stage:
 
     @property
     def hours(self) -> float | None:
-        """Total hours of all its jobs."""
+        """Total hours of all its jobs at most."""
         return self._hours(self.tokens)
+
+    @property
+    def expected_hours(self) -> float | None:
+        """Total hours of all its jobs with the expected tokens, else at most."""
+        return self.hours if self.expected is None else self._hours(self.expected)
 
     @property
     def longest(self) -> float | None:
@@ -92,68 +112,129 @@ class Stage:
         return tokens / self.tokens_per_second / 3600
 
 
+Jobs = list[tuple[Path, int | None]]
+"""The manifest of each job of a stage, and its tokens at most."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A speed in tokens per second, and the share of the greatest number of tokens that was drawn,
+    each with words on where it is from; None means unknown."""
+
+    source: str
+    speed: float | None = None
+    share: float | None = None
+
+
 def plan(
-    study: ResolvedStudy, results: Results, below: Sequence[ResolvedStudy] = ()
+    study: ResolvedStudy,
+    results: Results,
+    below: Sequence[ResolvedStudy] = (),
+    card: str | None = None,
 ) -> list[Stage]:
     """The stages of a study in the order in which they run; `results` are its files.
 
-    `below` are the studies that it extends, the nearest first.
+    `below` are the studies that it extends, the nearest first. With a `card` of CARDS only speeds
+    of that GPU count.
     """
     stages = []
     for name, model in study.study.models.items():
+        jobs: dict[str, Jobs] = {}
         if sft := model.sft:
             tokens = sft.examples and sft.examples * sft.epochs * sft.max_tokens
-            manifests = [results.rl_start(name) / "manifest.json"]
-            stages.append(_stage(study, below, "sft", name, 1, tokens, tokens, manifests))
+            jobs["sft"] = [(results.rl_start(name) / "manifest.json", tokens)]
         if rl := model.rl:
-            runs = study.trained_runs(name)
             each = rl.steps * rl.prompts_per_step * rl.rollouts * rl.sampling.max_tokens
-            tokens = len(runs) * each
-            manifests = [results.policy(run) / "manifest.json" for run in runs]
-            stages.append(_stage(study, below, "rl", name, len(runs), tokens, each, manifests))
-        drawn, pairs = study.evaluation(name), study.evaluated_runs(name)
-        sizes = [_problems(study, benchmark, results) for _, benchmark in pairs]
+            runs = study.trained_runs(name)
+            jobs["rl"] = [(results.policy(run) / "manifest.json", each) for run in runs]
+        drawn = study.evaluation(name)
         each = drawn.samples * len(drawn.seeds) * drawn.sampling.max_tokens
-        known = [size for size in sizes if size is not None]
-        tokens = each * sum(known) if len(known) == len(sizes) else None
-        largest = each * max(known, default=0)
-        manifests = [results.sample_manifest(*pair) for pair in pairs]
-        stages.append(_stage(study, below, "sample", name, len(pairs), tokens, largest, manifests))
+        pairs = [(pair, _problems(study, pair[1], results)) for pair in study.evaluated_runs(name)]
+        jobs["sample"] = [
+            (results.sample_manifest(*pair), None if size is None else each * size)
+            for pair, size in pairs
+        ]
+        stages += [_stage(study, results, below, card, name, *one) for one in jobs.items()]
     return stages
 
 
 def _stage(
     study: ResolvedStudy,
+    results: Results,
     below: Sequence[ResolvedStudy],
-    name: str,
+    card: str | None,
     model: str,
-    jobs: int,
-    tokens: int | None,
-    largest: int | None,
-    manifests: Iterable[Path],
+    name: str,
+    jobs: Jobs,
 ) -> Stage:
-    """A stage with what runs with a manifest have used, and the best known speed."""
-    made = [path for path in manifests if path.is_file()]
-    contents = [json.loads(path.read_text(encoding="utf-8")) for path in made]
-    drawn = [_drawn(*each) for each in zip(made, contents, strict=True)]
-    timed = [(n, c["wall_seconds"]) for n, c in zip(drawn, contents, strict=True) if n]
-    seconds = sum(time for _, time in timed if time)
+    """A stage with what runs with a manifest have used, and the best known speed and lengths."""
+    sizes = [size for _, size in jobs if size is not None]
+    tokens = sum(sizes) if len(sizes) == len(jobs) else None
+    made = [(path, size) for path, size in jobs if path.is_file()]
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path, _ in made]
+    seen, work = [_of_runs(made, contents, card)], _work(study, results, model, name)
+    entries, asked = measured_speeds(), study.model(model).job
+    if work and (card or asked.gpus) and (known := speed_on(work, card, entries)):
+        seen.append(Seen(known[1], known[0]))
+    assumed = asked.sampling if name == "sample" else asked.training
+    nothing = ": nothing of this size was measured with its engine" if asked.gpus else ""
+    seen.append(Seen(f"assumed in the study's job sections{nothing}", assumed))
+    for other in (study, *below) if card is None else ():
+        seen += _kept(other, name, _size(study, model))
+    seen += _kept_lengths(study, model, name, entries)
+    source, speed = next(((one.source, one.speed) for one in seen if one.speed), ("", None))
+    lengths, share = next(((one.source, one.share) for one in seen if one.share), ("", None))
 
-    def peak(key: str) -> float | None:
+    def most(key: str) -> float | None:
         gib = max((content.get(key) or 0.0 for content in contents), default=0.0)
         return gib * 2**30 / 1e9 or None
 
-    asked = study.model(model).job
-    speeds = {
-        "of runs on disk": sum(n for n, time in timed if time) / seconds if seconds else None,
-        "from the study's job sections": asked.sampling if name == "sample" else asked.training,
-    }
-    for other in (study, *below):
-        speeds |= _kept_speed(other, name, _size(study, model))
-    source, speed = next(((s, v) for s, v in speeds.items() if v), ("", None))
-    used = peak("peak_memory_gib"), peak("peak_gpu_memory_gib")
-    sizes = jobs, tokens, largest
-    return Stage(name, model, *sizes, speed, asked.gpus, asked.host_memory_gb, *used, source)
+    return Stage(
+        name,
+        model,
+        len(jobs),
+        tokens,
+        round(tokens * share) if tokens and share else None,
+        max(sizes, default=None if jobs else 0),
+        speed,
+        asked.gpus,
+        asked.host_memory_gb,
+        most("peak_memory_gib"),
+        most("peak_gpu_memory_gib"),
+        source,
+        lengths,
+        work,
+    )
+
+
+def _of_runs(made: Jobs, contents: Sequence[dict[str, Any]], card: str | None) -> Seen:
+    """What runs on disk tell, with `card` those on that GPU alone."""
+    runs = [
+        (_drawn(path, content), size, content.get("wall_seconds") or 0.0)
+        for (path, size), content in zip(made, contents, strict=True)
+        if card in (None, card_of((content.get("hardware") or {}).get("gpu")))
+    ]
+    seconds = sum(time for drawn, _, time in runs if drawn)
+    greatest = sum(size for drawn, size, _ in runs if drawn and size)
+    return Seen(
+        "of runs on disk",
+        sum(drawn for drawn, _, time in runs if time) / seconds if seconds else None,
+        sum(drawn for drawn, size, _ in runs if size) / greatest if greatest else None,
+    )
+
+
+def _work(study: ResolvedStudy, results: Results, name: str, stage: str) -> Work | None:
+    """What a GPU computes in a stage of a model; None where the model's shape is not known."""
+    model, drawn = study.model(name), study.evaluation(name)
+    if (shape := shape_of(results, name, model)) is None:
+        return None
+    rl, sft, weights = model.rl, model.sft, shape[0].parameters
+    if stage == "rl" and rl:
+        rows = rl.prompts_per_step * rl.rollouts * rl.steps_per_generation
+        return Work(stage, rl.engine, rl.precision, weights, rows)
+    if stage == "sft" and sft:
+        return Work(stage, "transformers", sft.precision, weights, sft.batch_size)
+    return Work(stage, drawn.engine, drawn.dtype, weights, drawn.batch_size or TOGETHER)
 
 
 def _drawn(manifest: Path, content: dict[str, Any]) -> int:
@@ -163,16 +244,34 @@ def _drawn(manifest: Path, content: dict[str, Any]) -> int:
     return int(json.loads(last[0]).get("drawn_tokens") or 0) if last else content.get("tokens") or 0
 
 
-def _kept_speed(study: ResolvedStudy, stage: str, size: Any) -> dict[str, float | None]:
-    """Planned tokens per second of a stage in the kept run of this study, by where that is said;
-    nothing if no model there was of this size."""
+def _kept(study: ResolvedStudy, stage: str, size: Any) -> list[Seen]:
+    """Tokens per second of a stage in the kept run of this study, and the share that was drawn of
+    the greatest number; nothing if no model there was of this size."""
     file = TIMES / f"{name_of_study(Path(study.option.split()[0]))}_time.json"
     run = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     if size not in run.get("sizes", ()):
-        return {}
-    tokens, seconds = run["planned_tokens"].get(stage), sum(run["job_seconds"].get(stage, ()))
+        return []
+    greatest, seconds = run["planned_tokens"].get(stage), sum(run["job_seconds"].get(stage, ()))
+    share = run.get("drawn_share", {}).get(stage)
     machine = f"measured on {run['hardware']['cores']} cores of an {run['hardware']['cpu']}"
-    return {f"{machine} ({file})": tokens / seconds if tokens and seconds else None}
+    if not (greatest and seconds):
+        return []
+    return [Seen(f"{machine} ({file})", (share or 1.0) * greatest / seconds, share)]
+
+
+def _kept_lengths(
+    study: ResolvedStudy, name: str, stage: str, entries: Sequence[dict[str, Any]]
+) -> list[Seen]:
+    """What kept runs on a GPU with the same model and limit tell of lengths."""
+    model, size = study.model(name), _size(study, name)
+    parts = {"sft": model.sft, "rl": model.rl and model.rl.sampling}
+    limited: Any = parts.get(stage) or study.evaluation(name).sampling
+    return [
+        Seen(f"as in {entry['of']}", share=entry["share"])
+        for entry in entries
+        if (entry["stage"], entry.get("longest"), entry.get("base"))
+        == (stage, limited.max_tokens, size)
+    ]
 
 
 def _size(study: ResolvedStudy, model: str) -> Any:
@@ -195,24 +294,31 @@ def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
     return min(filter(None, (settings.size(), whole)), default=None)
 
 
-def render_plan(study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 0) -> str:
+def render_plan(
+    study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 0, card: str | None = None
+) -> str:
     """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
-    head = ("stage", "model", "jobs", "tokens", "tokens/s", "time", "GPUs", "GB", "used", "GPU")
+    head = (
+        *("stage", "model", "jobs", "tokens", "expected", "tokens/s", "at most", "expected"),
+        *("GPUs", "GB", "used", "GPU"),
+    )
     cells = [
         (
             row.name,
             row.model,
             row.jobs,
             _large(row.tokens),
+            _large(row.tokens if row.expected is None else row.expected),
             _large(row.tokens_per_second),
             _time(row.hours),
+            _time(row.expected_hours),
             row.gpus,
             row.memory_gb,
             *("?" if size is None else f"{size:.1f}" for size in (row.used_gb, row.used_gpu_gb)),
         )
         for row in stages
     ]
-    form = "{:10} {:26} {:>5} {:>9} {:>9} {:>10} {:>5} {:>5} {:>6} {:>6}"
+    form = "{:7} {:24} {:>5} {:>7} {:>8} {:>8} {:>11} {:>11} {:>4} {:>4} {:>5} {:>5}"
     lines = [
         f"Study {study.name}: {study.study.title}",
         *(form.format(*row) for row in (head, *cells)),
@@ -222,6 +328,9 @@ def render_plan(study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 
     ]
     if sources := sorted({row.source for row in stages if row.source}):
         lines.append(f"Speeds: {'; '.join(sources)}.")
+    lines.append(_lengths(stages))
+    if card:
+        lines += _published(stages, card)
     gpu_hours = sum((row.hours or 0.0) * row.gpus for row in stages)
     if gpu_limit > 1 and gpu_hours:
         lines.append(
@@ -251,13 +360,58 @@ def total(stages: Sequence[Stage]) -> str:
     on_gpus = f"{_time(sum(hours * gpus for hours, gpus in known))} on GPUs, "
     jobs = sum(row.jobs for row in stages)
     tokens = [row.tokens for row in stages if row.tokens is not None]
+    usual = _time(sum(row.expected_hours or 0.0 for row in stages))
+    expected = any(row.expected is not None for row in stages) and known
     return (
         f"{jobs} {'job' if jobs == 1 else 'jobs'}, "
         f"{f'at most {_large(sum(tokens))} tokens' if tokens else 'tokens unknown'}, "
         f"{time if known else 'time unknown'}, "
         f"{on_gpus if any(row.gpus for row in stages) else ''}"
         f"{sum(row.disk_bytes or 0.0 for row in stages) / 1e9:.1f} GB of samples"
+        + (f"; {usual} of jobs with the expected lengths" if expected else "")
     )
+
+
+def _lengths(stages: Sequence[Stage]) -> str:
+    """A line on where expected lengths are from, and for which stages the greatest are taken."""
+    sources = sorted({row.lengths for row in stages if row.lengths})
+    said = [f"Expected lengths: {'; '.join(sources)}."] if sources else []
+    if without := [f"{row.name} of {row.model}" for row in stages if not row.lengths]:
+        of = f" of {listed(without)}" if sources else ""
+        said.append(f"No kept run tells the lengths{of}: the greatest are taken as expected.")
+    return " ".join(said)
+
+
+def _published(stages: Sequence[Stage], card: str) -> list[str]:
+    """Lines on what the published figures of a card allow, and on speeds assumed above that."""
+    there, known = CARDS[card], [row for row in stages if row.work]
+    bounds = [(row, max(1, row.gpus) / row.work.seconds(there)) for row in known if row.work]
+    said = [f"{_large(bound)} for {row.name} of {row.model}" for row, bound in bounds]
+    lines = [
+        f"By its published bandwidth and FLOPs an {there.title} makes at most so many tokens a "
+        f"second, which no program reaches: {listed(said)}."
+    ]
+    above = [row for row, bound in bounds if (row.tokens_per_second or 0.0) > bound]
+    return lines + [
+        f"{row.name} of {row.model}: {_large(row.tokens_per_second)} tokens/s is above that."
+        for row in above
+    ]
+
+
+def gpu_memory_lines(study: ResolvedStudy, results: Results, card: str | None) -> list[str]:
+    """A line for each model that RL trains on a GPU: its memory as set and with other settings."""
+    lines = []
+    there = f"; an {CARDS[card].title} has {CARDS[card].memory / 1e9:.0f}" if card else ""
+    for name, model in study.study.models.items():
+        shape = shape_of(results, name, model)
+        if not (shape and model.rl and (model.job.gpus or card)):
+            continue
+        (_, own), *others = lighter(shape[0], model.rl, model.job.gpus)
+        changed = [f"{size / 1e9:.0f} with {words}" for words, size in others]
+        like = f" (the shape of {shape[1]})" if shape[1] else ""
+        said = ", ".join([f"{own / 1e9:.0f} GB at its peak as set", *changed])
+        lines.append(f"GPU memory of RL, {name}{like}, estimated: {said}{there}.")
+    return lines
 
 
 def questions(stages: Iterable[Stage]) -> list[str]:

@@ -31,7 +31,7 @@ def rows(config_folder: Path) -> Iterator[tuple[str, str, str, str]]:
             yield file.stem, "", "", str(error).splitlines()[0]
             continue
         stages = plan(study, Results(Path("results") / study.name), below)
-        hours = [each.hours for each in stages if each.hours is not None]
+        hours = [each.expected_hours for each in stages if each.expected_hours is not None]
         time = f"{duration(3600 * sum(hours))} of jobs" if hours else "unknown"
         if (measured := TIMES / f"{file.stem}_time.json").is_file():
             facts = json.loads(measured.read_text(encoding="utf-8"))

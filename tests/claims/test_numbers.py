@@ -12,10 +12,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
-from benchmarks import strata_figure
 from sage.claims.registration import read_entries, registration
 from sage.evaluation.pass_at_k import pass_at_k
-from workflow import fill_numbers, kept_tables
+from workflow import fill_numbers, kept_tables, strata_figure
 
 PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("reports/*/README.md"))]
 

@@ -255,7 +255,7 @@ def test_importing_the_light_modules_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-DATA = ("sage/py.typed", "sage/study/open_choices.yaml")
+DATA = ("sage/py.typed", "sage/study/open_choices.yaml", "sage/tools/speeds.json")
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 

@@ -39,6 +39,8 @@ from sage.tools.targets import MOST_FILES, ending, no_target
         ),
         ("run --workflow-profile profiles/slurm", "--workflow-profile profiles/slurm"),
         ("plan mini", "plan --cores 1 --config study=mini"),
+        ("plan mini --card h100", "plan --cores 1 --config study=mini card=h100"),
+        ("plan mini --card=a100 -n", "plan --cores 1 -n --config study=mini card=a100"),
         (
             "check smoke --config device=cuda results=/tmp/x --keep-going",
             "check --cores 1 --keep-going --config study=smoke device=cuda results=/tmp/x",

@@ -29,7 +29,7 @@ rule resolved:
         "../scripts/resolved.py"
 
 
-# From runs on disk, from those that were measured, or from the throughput in its models' `job`.
+# From runs on disk, from those that were measured, or from the speeds in its models' `job`.
 rule plan:
     """Prints the cost of the study: jobs, tokens, hours and disk."""
     log:
@@ -43,6 +43,7 @@ rule plan:
         config=CONFIG_FOLDER,
         option=SETTINGS.study,
         device=SETTINGS.device,
+        card=SETTINGS.card,
         executor=executor,
     script:
         "../scripts/plan.py"

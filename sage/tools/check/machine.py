@@ -33,12 +33,13 @@ from sage.runtime.manifest import version
 from sage.study import RL, Model, ResolvedStudy
 from sage.study.bases import HubBase
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
-from sage.tools.check.findings import Finding, need
+from sage.tools.check.findings import Finding, State, need
+from sage.tools.gpus import BYTES, TRAINED, lighter, shape_of
 from sage.tools.plan import plan
 from sage.tools.slurm import offered_gpus, partitions
 
 PYTHON = (3, 11)
-SPARE_BYTES = 1e9
+SPAREBYTES = 1e9
 """Disk space that the plan does not count: small models, metrics, the report."""
 
 BFLOAT16 = 8.0
@@ -276,7 +277,7 @@ def _host_memory() -> float:
 def _disk(study: ResolvedStudy, results: Results) -> Finding:
     stages = plan(study, results)
     is_known = all(stage.disk_bytes is not None for stage in stages if stage.name == "sample")
-    needed = SPARE_BYTES + sum(stage.disk_bytes or 0.0 for stage in stages)
+    needed = SPAREBYTES + sum(stage.disk_bytes or 0.0 for stage in stages)
     place = results.folder.absolute()
     place = next(path for path in (place, *place.parents) if path.exists())
     free = shutil.disk_usage(place).free
@@ -315,11 +316,6 @@ def _slurm(study: ResolvedStudy) -> Iterator[Finding]:
         )
 
 
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-_TRAINED = {"adamw": 16, "adamw_8bit": 10}
-"""Bytes of a weight that is trained: itself and its gradient in float32, and what AdamW keeps."""
-
 _ASLEEP = 2
 """Bytes of the machine's memory for each byte of weights that sleep there, at most.
 
@@ -342,6 +338,8 @@ def gpu_memory(study: ResolvedStudy, results: Results, totals: list[int]) -> Ite
             )
         if model.rl and (count := _count(results.rl_start(name), model)):
             yield _training(name, model.rl, model.job.gpus, count, total)
+        if model.rl and not used and (shape := shape_of(results, name, model)):
+            yield _peak(name, lighter(shape[0], model.rl, model.job.gpus), total)
 
 
 def asleep(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
@@ -350,7 +348,7 @@ def asleep(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
         rl, job, count = model.rl, model.job, _count(results.rl_start(name), model)
         if rl is None or rl.engine != "vllm" or rl.vllm_sleep is False or not count:
             continue
-        needed = _ASLEEP * count * _BYTES[rl.precision] * max(1, job.gpus)
+        needed = _ASLEEP * count * BYTES[rl.precision] * max(1, job.gpus)
         yield need(
             f"memory for vLLM's sleep, {name}",
             f"up to {_gb(needed)} a job",
@@ -363,7 +361,7 @@ def asleep(study: ResolvedStudy, results: Results) -> Iterator[Finding]:
 
 def _training(name: str, rl: RL, gpus: int, count: int, total: int) -> Finding:
     """Training `count` weights, with vLLM beside it if it draws, held against a GPU's `total`."""
-    weights, trainer = count * _BYTES[rl.precision], _resident(rl, count, gpus)
+    weights, trainer = count * BYTES[rl.precision], _resident(rl, count, gpus)
     larger = "use GPUs with more memory" + (
         "" if rl.lora else ", more of them a job, or an adapter"
     )
@@ -384,6 +382,18 @@ def _training(name: str, rl: RL, gpus: int, count: int, total: int) -> Finding:
     )
 
 
+def _peak(name: str, sizes: list[tuple[str, float]], total: int) -> Finding:
+    """What RL is estimated to take, as set and with other settings; a warning if that is more than
+    a GPU's `total`."""
+    (_, own), *others = sizes
+    fits = [f"{words} ({_gb(size)})" for words, size in others if size <= total]
+    way_out = f"set {' or '.join(fits)}" if fits else "use GPUs with more memory"
+    state: State = "ok" if own <= total else "warning"
+    what = f"GPU memory of RL, {name}"
+    more = "an estimate; if a job runs out of memory"
+    return Finding(what, f"{_gb(own)}, estimated", _gb(total), state, f"{more}: {way_out}")
+
+
 def _resident(rl: RL, count: int, gpus: int) -> int:
     """Bytes that training `count` weights holds on each GPU at least.
 
@@ -391,8 +401,8 @@ def _resident(rl: RL, count: int, gpus: int) -> int:
     and the reference of the KL term.
     """
     if rl.lora is not None:
-        return count * _BYTES[rl.precision] + OF_TRAINER
-    each = _TRAINED[rl.optimizer] + _BYTES[rl.precision]
+        return count * BYTES[rl.precision] + OF_TRAINER
+    each = TRAINED[rl.optimizer] + BYTES[rl.precision]
     return count * each // max(1, gpus) + OF_TRAINER
 
 
@@ -402,7 +412,7 @@ def _count(checkpoint: Path, model: Model) -> int:
     config = checkpoint / "config.json"
     if size and config.is_file():
         held = json.loads(config.read_text(encoding="utf-8")).get("dtype")
-        return size // _BYTES.get(str(held), _BYTES[model.rl.precision if model.rl else "bfloat16"])
+        return size // BYTES.get(str(held), BYTES[model.rl.precision if model.rl else "bfloat16"])
     name = model.base.repository if isinstance(model.base, HubBase) else ""
     said = re.search(r"(\d+(?:\.\d+)?)B\b", name)
     return round(float(said[1]) * 1e9) if said else 0

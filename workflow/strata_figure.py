@@ -1,6 +1,6 @@
 """README's figure: pass@k where RL trains and where it does not, from the kept study `bases`.
 
-    python -m benchmarks.strata_figure
+    python -m workflow.strata_figure
 
 writes `reports/strata.svg` and prints pass@1 and pass@16 of each line, a mean over ten bases.
 `early` is the guide's control: the same method without a guide, stopped where it is as accurate as
