@@ -140,7 +140,7 @@ def lines_of(
             place = f"mean of {places[row['claim'], row['test']]} benchmarks"
         other = ""
         if primary and row["worked_verdict"] not in ("", row["place_verdict"]):
-            other = f"; {_by_working(row)}"
+            measure, other = f"{measure} by answers", f"; {_by_working(row)}"
         line = Line(
             title=place if row["role"] == "place" else title,
             note=measure if row["role"] == "place" else f"{measure}, {place}".strip(", ") + other,
@@ -177,6 +177,15 @@ def _contrast(says: str, methods: Sequence[str]) -> tuple[str, str, str]:
             other = relation.removeprefix(f"{row}{sign}")
             return measure, f"{row} − {other if claimed else other.rpartition(' + ')[0]}", claimed
     return measure, relation, ""
+
+
+def untested_guides(frame: pd.DataFrame | None) -> dict[str, float]:
+    """The methods of the ledger whose guides acted too weakly, with their dose as a share of the
+    least, which is the largest of their claims'; none in a ledger of older code."""
+    if frame is None or "weak_guide" not in frame:
+        return {}
+    shares = frame.dropna(subset=["weak_guide"]).groupby("weak_guide", sort=False)["dose_share"]
+    return {str(name): float(share) for name, share in shares.max().items()}
 
 
 def counted(claims: Sequence[LedgerClaim]) -> str:

@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from sage.claims import CONTRASTS
 from sage.claims.registration import registration
-from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
+from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of, untested_guides
 from sage.problems.record import readable_gold
 from sage.rendering import markup
 from sage.rendering.forest import Line, forest
@@ -108,7 +108,10 @@ def render_page(
             opens,
             len(early) - len(opens),
             findings_of(study, content.told),
+            content.metrics.get("chance"),
+            untested_guides(ledger),
         ),
+        comparisons_path=files.made.metrics("comparisons").as_posix(),
         measured="pass_at_k" in content.metrics,
         lead=lead,
         claims_path=files.made.metrics("claims", "csv").as_posix(),

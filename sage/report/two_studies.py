@@ -34,7 +34,6 @@ from sage.rendering.labels import benchmark_titles
 from sage.rendering.numbers import p_text, percent, points
 from sage.rendering.table import Column, Table, points_cell, table_of, titled
 from sage.report.loader import read_sources
-from sage.report.opening import MOST
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.report.warnings import changes
 from sage.results import Results
@@ -45,6 +44,9 @@ from sage.study import BASE, ResolvedStudy, StudyError
 from sage.study.written import moved
 
 TEMPLATE = "compare.html.j2"
+MOST = 12
+"""The most differences in a forest: the largest ones."""
+
 DRAWS = 10_000
 """Bootstrap draws of an interval."""
 

@@ -83,7 +83,7 @@ class TestLedger:
         said = "with correct working \u22126.0 (\u22128.9 to \u22123.1), contradicted"
         assert claim.summary[-1] == f"The verdict counts answers. W{said[1:]}."
         first = lines_of(frame, study, [claim])["points"][0]
-        assert first.note == f"pass@2, mean of 2 benchmarks; {said}"
+        assert first.note == f"pass@2 by answers, mean of 2 benchmarks; {said}"
         primary = pass_test("primary", margin=0.02, count="working")
         of_working = Claim.model_validate(CLAIM.model_dump() | {"primary": primary})
         judged = ledger({"rise": of_working}, study, measured)
@@ -239,7 +239,9 @@ class TestLedger:
 
     def test_the_dose_counts_where_a_guide_alone_is_compared(self) -> None:
         study, weak = a_study(), {("tiny", "branch", 1): [{"guide_dose": 0.0}]}
-        assert too_weak(study, ["tiny"], "branch", "grpo", weak).endswith("advantages, below 0.05")
+        none = too_weak(study, ["tiny"], "branch", "grpo", weak)
+        assert (none.method, none.share) == ("branch", 0.0)
+        assert none.because.endswith("advantages, below 0.05")
         assert too_weak(study, ["tiny"], "grpo", "branch", weak)
         assert not too_weak(study, ["tiny"], "branch", "base", weak)
         assert not too_weak(study, ["tiny"], "branch", "branch", weak)
@@ -257,7 +259,8 @@ class TestLedger:
         study = a_study()
         both = {("tiny", "branch", 1): [{"guide_dose": 0.3, "loss_dose": 0.002}]}
         said = too_weak(study, ["tiny"], "branch", "grpo", both)
-        assert said == (
+        assert said.share == pytest.approx(0.04)
+        assert said.because == (
             "the dose of Branch in the loss is 0.002 standard deviations of the advantages, below "
             "0.05, 25 times too small"
         )

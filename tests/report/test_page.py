@@ -105,19 +105,24 @@ class TestPage:
         assert sections == ["warnings", *exhibits, *always, *record]
 
     def test_the_page_opens_with_what_was_found(self, page: str) -> None:
-        """Without tested claims: the study's own comparisons, before and after, after Holm."""
+        """Without tested claims: the study's own comparisons, and a row for each method."""
         opening = parsed(page).find(".//div[@id='findings']")
         lede, second, third = [words_of(item) for item in opening.findall("p")][:3]
         # easy +30 and hard +2 with p = 0.001 and 0.9; the mean's interval is wide
         assert lede == (
-            "GRPO raises pass@1 of the base from 20.0 to 36.0 % (+16.0 points, 95 % interval "
-            "+8.8 to +23.2), mean of 2 benchmarks."
+            "GRPO gains 16.0 points of pass@1 over its base (95 % interval +8.8 to +23.2), mean of "
+            "2 benchmarks."
         )
         assert second == (
-            "The other method differs significantly from GRPO after Holm: the largest gain is "
-            "Branch in pass@1 (36.0 to 55.0 %, +19.0 points)."
+            "Branch has clearly more pass@1 than GRPO: +19.0 points (95 % interval +11.8 to +26.2)."
         )
         assert third == "Each method was trained once, so this is true of these runs alone."
+        (table,) = opening.findall(".//table")
+        assert table.get("id") == "summary"
+        assert table.get("data-sortable") is not None
+        rows = table.findall("tbody/tr")
+        assert [words_of(row.find("th")) for row in rows] == ["Base", "GRPO", "Branch"]
+        assert words_of(rows[-1][-1]) == "more pass@1"
 
     def test_where_nothing_is_significant_the_page_says_so(self, tmp_path: Path) -> None:
         alike = COMPARISONS.assign(var_problems=1.0, var_below=1.0, var_above=1.0, p=0.9)
@@ -125,16 +130,14 @@ class TestPage:
         metrics = {"pass_at_k": pass_at_k(METRICS), "comparisons": alike}
         opening = parsed(a_page(study, tmp_path, metrics=metrics)).find(".//div[@id='findings']")
         lede, second = [words_of(item) for item in opening.findall("p")][:2]
-        assert (
-            "does not change pass@1 of the base significantly (20.0 to 36.0 %: +16.0 points" in lede
-        )
-        assert second.startswith("The other method does not differ significantly from GRPO: Branch")
+        assert "does not clearly change pass@1 over its base (+16.0 points, 95 %" in lede
+        assert second.startswith("Branch is not clearly better or worse than GRPO: +19.0 points")
 
     def test_claims_open_the_page_with_their_verdicts_apart(self, tmp_path: Path) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")
         study = with_a_case(a_study())
         tree = parsed(a_page_with_claims(study, tmp_path))
-        (forest,) = tree.findall(".//div[@id='findings']/table")
+        (forest,) = tree.findall(".//div[@id='findings']/table[@class='forest']")
         rows = forest.findall("tbody/tr")
         said = [words_of(row.find("th/small[@class='claimed']")) for row in rows]
         here = [one for one in claims.values() if one.primary.exhibit in study.study.exhibits]
