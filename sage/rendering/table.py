@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,28 @@ def table_of(
         for title, group in itertools.groupby(columns, key=lambda column: column[0])
     ]
     return Table(first, tuple(heads), tuple(made), words)
+
+
+def filled(table: Table) -> Table:
+    """The table without the columns that have no value in any row."""
+    rows = [row for group in table.groups for row in group.rows]
+    kept = [
+        any(row.cells[at].text not in ("", NONE) for row in rows) for at in range(table.columns)
+    ]
+    left, heads = iter(kept), []
+    for head in table.heads:
+        columns = tuple(column for column in head.columns if next(left))
+        heads += [Head(head.title, columns)] if columns else []
+    groups = tuple(
+        Group(
+            group.title,
+            tuple(
+                replace(row, cells=tuple(itertools.compress(row.cells, kept))) for row in group.rows
+            ),
+        )
+        for group in table.groups
+    )
+    return Table(table.first, tuple(heads), groups, table.words)
 
 
 def plain_table(frame: pd.DataFrame, first: str, titles: Mapping[str, str] | None = None) -> Table:

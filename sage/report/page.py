@@ -32,7 +32,7 @@ from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
 from sage.report.opening import findings_of, opening
-from sage.report.sections import exhibit_sections, study_sections
+from sage.report.sections import exhibit_sections, said_once, study_sections
 from sage.report.warnings import warnings
 from sage.runtime.common_work import taken_over
 from sage.runtime.files import write_text_atomic
@@ -82,6 +82,8 @@ def render_page(
     contrasts = {} if ledger is None else lines_of(ledger, study, tested)
     opens = [] if ledger is None else _opening_lines(ledger, study, early)
     lead, exhibits = exhibit_sections(study, content, files)
+    always = study_sections(study, content, files)
+    sections, common = said_once([*([lead] if lead else []), *exhibits, *always])
     date, commit = provenance.made_from(content)
     return environment.get_template(TEMPLATE).render(
         study=study,
@@ -113,15 +115,16 @@ def render_page(
         ),
         comparisons_path=files.made.metrics("comparisons").as_posix(),
         measured="pass_at_k" in content.metrics,
-        lead=lead,
+        lead=sections[0] if lead else None,
         claims_path=files.made.metrics("claims", "csv").as_posix(),
         registered=asked.of_study(study),
         registered_path=files.results.registered.as_posix(),
         contrasts=[forest(contrasts.get("points", [])), forest(contrasts.get("percent", []), "%")],
         contrasts_path=files.made.figure(CONTRASTS).as_posix(),
         warnings=warnings(study, content),
-        exhibits=exhibits,
-        study_sections=study_sections(study, content, files),
+        exhibits=sections[bool(lead) : len(sections) - len(always)],
+        study_sections=sections[len(sections) - len(always) :],
+        common=common,
         problem_sets=provenance.problem_sets(study, content.problems, files.results),
         settings=provenance.all_settings(study),
         run_tables=provenance.run_tables(study, content, files),

@@ -28,9 +28,12 @@ from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study, write_piece
 from sage.rendering.documents import read_document
+from sage.rendering.numbers import NONE
+from sage.rendering.table import Head, filled, table_of
 from sage.report import browser
 from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
+from sage.report.sections import Part, Section, said_once
 from sage.results import Results
 from sage.study.types import Paper
 
@@ -165,6 +168,10 @@ class TestPage:
         assert 'class="untested"' in trained
         assert 'class="untested"' not in untrained
         assert f'id="claim-{first}"' in untrained
+        sections = ({*re.findall(r'<section id="([^"]+)"', page)} for page in (trained, untrained))
+        of_training = {"theory", "hyperparameters", "contamination", "support"}
+        gone = set.difference(*sections)
+        assert {one for one in gone if not one.startswith("exhibit-")} == of_training
 
     def test_the_exhibit_that_leads_stands_before_the_claims(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
@@ -222,6 +229,37 @@ class TestPage:
         )
         assert page.count("Branch (k3, mean): own direction") == 1  # once for all sections
         assert "0 (rounding)" in page[page.index('id="theory"') :]
+
+    def test_captions_are_short_and_what_several_have_is_said_once(self, page: str) -> None:
+        tree = parsed(page)
+        captions = [words_of(one) for one in tree.iter() if one.tag in ("caption", "figcaption")]
+        assert max(len(caption.split()) for caption in captions) <= 40
+        section = tree.find(".//section[@id='exhibit-table1']")
+        (more,) = section.findall("details[@class='more']/div/p")
+        assert words_of(more).startswith("Each method was trained once, so the intervals do not ")
+        assert tree.find(".//details[@id='reading']") is None  # nothing is said twice
+        parts = [
+            [Part("a", "Short.", "p", "t", more=["Of both.", f"Of {name} alone."])]
+            for name in ("one", "two")
+        ]
+        sections = [Section(str(at), "", "T", "t", parts=own) for at, own in enumerate(parts)]
+        shown, common = said_once(sections)
+        assert common == ["Of both."]
+        assert [part.more for one in shown for part in one.parts] == [
+            ["Of one alone."],
+            ["Of two alone."],
+        ]
+
+    def test_columns_without_a_value_are_not_shown(self) -> None:
+        columns = [("A", "x", lambda row: row["x"]), ("A", "Δ", lambda _: NONE)]
+        columns += [("B", "y", lambda _: "")]
+        made = table_of("Method", columns, [("", [("one", {"x": "1"}), ("two", {"x": NONE})])])
+        table = filled(made)
+        assert table.heads == (Head("A", ("x",)),)
+        assert [[cell.text for cell in row.cells] for row in table.groups[0].rows] == [
+            ["1"],
+            [NONE],
+        ]
 
     def test_bold_and_ties_are_as_the_table_marks_them(self, page: str) -> None:
         assert "<strong>90.0</strong><small>85.0–95.0</small>" in page
