@@ -165,24 +165,24 @@ def table_of(
 
 def filled(table: Table) -> Table:
     """The table without the columns that have no value in any row."""
-    rows = [row for group in table.groups for row in group.rows]
-    kept = [
-        any(row.cells[at].text not in ("", NONE) for row in rows) for at in range(table.columns)
-    ]
-    left, heads = iter(kept), []
-    for head in table.heads:
-        columns = tuple(column for column in head.columns if next(left))
-        heads += [Head(head.title, columns)] if columns else []
-    groups = tuple(
-        Group(
-            group.title,
-            tuple(
+    cells = [row.cells for group in table.groups for row in group.rows]
+    kept = [any(row[at].text not in ("", NONE) for row in cells) for at in range(table.columns)]
+    if all(kept):
+        return table
+    left = iter(kept)
+    columns = [tuple(one for one in head.columns if next(left)) for head in table.heads]
+    groups = [
+        replace(
+            group,
+            rows=tuple(
                 replace(row, cells=tuple(itertools.compress(row.cells, kept))) for row in group.rows
             ),
         )
         for group in table.groups
-    )
-    return Table(table.first, tuple(heads), groups, table.words)
+    ]
+    named = zip(table.heads, columns, strict=True)
+    heads = tuple(Head(head.title, ones) for head, ones in named if ones)
+    return Table(table.first, heads, tuple(groups), table.words)
 
 
 def plain_table(frame: pd.DataFrame, first: str, titles: Mapping[str, str] | None = None) -> Table:

@@ -27,16 +27,16 @@ APART = 0.05
 
 @dataclass(frozen=True)
 class Difference:
-    """A method minus another in pass@k. `p` is adjusted after Holm but for a difference from the
-    base; `level` is pass@k of the method over the runs that both have; a `control` is rewarded for
-    no right answer."""
+    """A method minus the first one in pass@k, over the problems and runs that both have.
+
+    `p` is adjusted after Holm; a `control` is rewarded for no right answer.
+    """
 
     method: str
     title: str
     k: int
     finding: Finding
     p: float
-    level: float
     control: bool
 
     @property
@@ -59,18 +59,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Compared:
-    """Differences of a study's first method from the base, and of its others from the first.
+    """Differences of a study's first method from the base, by k, and of its others from the first.
 
-    `working` has by k the first method's difference from the base with correct working, where that
-    is another finding than by answers. `levels` are pass@k over all runs, and `runs` their number,
-    by method: the base and the first method before the others. `once` is said where the differences
-    are over one run.
+    `working` has those from the base with correct working that are other findings than by answers.
+    `levels` are pass@k over all runs, and `runs` their number, by method: the base and the first
+    method before the others. `once` is said where the differences are over one run.
     """
 
     first: str
     where: str
     ks: Sequence[int]
-    of_first: Sequence[Difference]
+    of_first: Mapping[int, Finding]
     of_others: Sequence[Difference]
     working: Mapping[int, Finding]
     once: str
@@ -109,7 +108,7 @@ def compared_methods(
     first = methods[0]
     ks = tuple(dict.fromkeys((1, study.evaluation(exhibit.model).primary_k)))
     asked = [(first, BASE, k) for k in ks] + [(row, first, k) for row in methods[1:] for k in ks]
-    findings, worked = (
+    findings, of_working = (
         {
             pair: ones[0]
             for pair in asked
@@ -118,49 +117,41 @@ def compared_methods(
         }
         for pairs in (by_pair(comparisons), by_pair(comparisons, WORKING))
     )
+    of_first, working = (
+        {k: ones[first, BASE, k] for k in ks if (first, BASE, k) in ones}
+        for ones in (findings, of_working)
+    )
+    others = {pair: one for pair, one in findings.items() if pair[1] != BASE}
+    adjusted = holm(np.array([one.p for one in others.values()]))
+    alone = "Each method was trained once"
+    if max(study.numbers_of_runs(), default=1) > 1:
+        alone = "Only one run is common to these methods"
     there = there[(there["metric"] == "pass@k") & there["benchmark"].isin(benchmarks)]
+    runs = there[there["train_seed"] != POOLED]
+    counts = runs.drop_duplicates(["algorithm", "model", "train_seed"])["algorithm"].value_counts()
 
-    def level(row: str, k: int, other: str = BASE) -> float:
-        """pass@k of `row`, over the runs that `other` has as well if it was trained."""
-        chosen = there[(there["algorithm"] == row) & (there["k"] == k)]
-        if other != BASE:
-            keys = ["model", "benchmark", "train_seed"]
-            theirs = there.loc[(there["algorithm"] == other) & (there["k"] == k), keys]
-            both = chosen[chosen["train_seed"] != POOLED].merge(theirs, on=keys)
-            return float(both.groupby(keys[:2])["value"].mean().mean())
+    def level(method: str, k: int) -> float:
+        chosen = there[(there["algorithm"] == method) & (there["k"] == k)]
         pooled = chosen[chosen["train_seed"] == POOLED]
         return float((chosen if pooled.empty else pooled)["value"].mean())
 
-    working = {
-        k: one
-        for (_, other, k), one in worked.items()
-        if other == BASE and _is_another(one, findings[first, BASE, k])
-    }
-    differences = []
-    split = sum(other == BASE for _, other, _ in findings)
-    p_values = np.array([one.p for one in findings.values()])
-    p_values[split:] = holm(p_values[split:])  # the first method's change stands by its interval
-    for ((row, other, k), one), p in zip(findings.items(), p_values, strict=True):
-        control, title = is_control(study.algorithms[row]), method_title(study, row)
-        own = level(row, k, other)
-        differences.append(Difference(row, title, k, one, float(p), own, control))
-    where = _where(study, models, benchmarks)
-    several = max(study.numbers_of_runs(), default=1) > 1
-    once = "Only one run is common to these methods" if several else "Each method was trained once"
-    trained = there[there["train_seed"] != POOLED].groupby("algorithm")
-    seeds = trained[["model", "train_seed"]].apply(lambda each: len(each.drop_duplicates()))
     return Compared(
         first=method_title(study, first),
-        where=where,
+        where=_where(study, models, benchmarks),
         ks=ks,
-        of_first=differences[:split],
-        of_others=differences[split:],
-        working=working,
-        once=once,
+        of_first=of_first,
+        of_others=[
+            Difference(
+                name, method_title(study, name), k, one, p, is_control(study.algorithms[name])
+            )
+            for ((name, _, k), one), p in zip(others.items(), adjusted, strict=True)
+        ],
+        working={k: one for k, one in working.items() if _is_another(one, of_first[k])},
+        once=alone,
         models=models,
         benchmarks=benchmarks,
-        levels={row: {k: level(row, k) for k in ks} for row in (BASE, *methods)},
-        runs={row: int(seeds.get(row, 0)) for row in methods},
+        levels={name: {k: level(name, k) for k in ks} for name in (BASE, *methods)},
+        runs={name: int(counts.get(name, 0)) for name in methods},
     )
 
 

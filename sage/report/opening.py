@@ -25,7 +25,6 @@ from sage.report.compared import Compared, compared_methods, direction
 from sage.report.summary import summary, too_small
 from sage.study import BASE, ResolvedStudy
 
-UNTESTED = "untested-at-this-dose"
 TOLD = 3
 """The most sentences of exhibits that open a page."""
 
@@ -83,8 +82,6 @@ def opening(
                 "differences too small to matter. Open marks: one training run."
             ),
         )
-        if any(line.kind == UNTESTED for line in claims):
-            caption += " Untested at this dose: the guide changed too little to test the claim."
         note = f"{untold} more claims have other units; see section Claims." if untold else ""
     if compared is None:
         return Opening(sentences, drawn, caption, note)
@@ -110,17 +107,16 @@ def _sentences(
     whether each ran once."""
     sentences, first = [], compared.first
     if compared.of_first:
-        by_answers = {one.k: one.finding for one in compared.of_first}
         counted = ", counting answers" if compared.working else ""
-        changes = _changes(by_answers, " over its base")
+        changes = _changes(compared.of_first, " over its base")
         sentences.append(f"{first} {changes}, {compared.where}{counted}.")
     if compared.working:
         sentences.append(f"With correct working as well it {_changes(compared.working)}.")
     sentences += _untested(study, compared, untested)
     if compared.of_others:
         sentences += [*_of_others(compared, untested), *_of_controls(compared)]
-    measured = [*compared.of_first, *compared.of_others]
-    if measured and all(one.finding.runs == 1 for one in measured):
+    measured = [*compared.of_first.values(), *(one.finding for one in compared.of_others)]
+    if measured and all(one.runs == 1 for one in measured):
         sentences.append(f"{compared.once}, so this is true of these runs alone.")
     return tuple(sentences)
 
@@ -225,8 +221,8 @@ def _of_controls(compared: Compared) -> list[str]:
     """A sentence on the control that gains most, if no method gains more at the same k.
 
     Its gain counts if it is significant, or beside a gain that is. A method that was not
-    significant counts as well, so that none is called beaten that is not. The base's pass@k stands
-    beside it: a control may gain because it changes nothing.
+    significant counts as well, so that none is called beaten that is not. The base stands beside
+    it: a control may gain because it changes nothing.
     """
     methods = [one for one in compared.of_others if not one.control]
     gains = [one for one in compared.of_others if one.above > 0]
@@ -236,11 +232,11 @@ def _of_controls(compared: Compared) -> list[str]:
     if not gaining or not methods:
         return []
     one = max(gaining, key=lambda each: each.above)
-    base = percent(compared.levels[BASE][one.k])
-    once = " in the run that both have" if one not in compared.judged else ""
+    unclear = "" if one.clear else ", which is not clear"
+    once = ", in the run that both have" if one not in compared.judged else ""
+    base = compared.of_first.get(one.k)
+    beside = f"; the base has {points(-base.effect)}" if base else ""
     return [
         f"{one.title}, a control that is not rewarded for right answers, has more pass@{one.k} "
-        f"than every method: {percent(one.level)} % where {compared.first} has "
-        f"{percent(one.level - one.above)} %{once}, and the base {base} %"
-        f"{'' if one.clear else ', not clearly more'}."
+        f"than every method: {one.change} from {compared.first}{unclear}{once}{beside}."
     ]

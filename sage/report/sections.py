@@ -166,21 +166,10 @@ def _shortened(caption: str) -> tuple[str, Sequence[str]]:
     return start, more
 
 
-def said_once(sections: Sequence[Section]) -> tuple[list[Section], list[str]]:
-    """The sections without the sentences that several captions leave out, and those sentences."""
+def said_often(sections: Sequence[Section]) -> list[str]:
+    """The sentences that several captions leave out, which the page says once."""
     counts = Counter(each for section in sections for part in section.parts for each in part.more)
-    common = [sentence for sentence, count in counts.items() if count > 1]
-    shown = [
-        replace(
-            section,
-            parts=[
-                replace(part, more=[each for each in part.more if each not in common])
-                for part in section.parts
-            ],
-        )
-        for section in sections
-    ]
-    return shown, common
+    return [sentence for sentence, count in counts.items() if count > 1]
 
 
 def _folded(part: Part) -> Part:

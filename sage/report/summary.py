@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from operator import itemgetter
 
 import pandas as pd
 
 from sage.evaluation.curves import POOLED
 from sage.rendering.numbers import percent
-from sage.rendering.table import Cell, Column, Record, Table, points_cell, table_of
+from sage.rendering.table import Cell, Record, Table, points_cell, table_of
 from sage.report.compared import Compared, Difference
 from sage.study import BASE, ResolvedStudy, is_control
 
@@ -22,35 +22,30 @@ def summary(
     untested: Mapping[str, float],
 ) -> tuple[Table, str]:
     """A row for each method, with those that gain most of pass@k first, and the caption."""
-    ks, last = compared.ks, compared.ks[-1]
-    worked = _worked(compared, chance)
+    ks, last, worked = compared.ks, compared.ks[-1], _worked(compared, chance)
     base, first, *rest = compared.levels
+    several = len({*compared.runs.values()}) > 1
+    counted = f"Difference from {compared.first}{' by answers' if worked else ''}"
+    heads = [("", f"pass@{k}") for k in ks]
+    heads += [("", f"pass@{last}, correct working")] * bool(worked)
+    heads += [(counted, f"pass@{k}") for k in ks] + [("", "Runs")] * several + [("", "Verdict")]
     records: dict[str, Record] = {}
     for method, levels in compared.levels.items():
         own = [one for one in compared.of_others if one.method == method]
         ends = {one.k: (one.above, one.finding.low, one.finding.high) for one in own}
         if method == base:
-            found = {one.k: one.finding for one in compared.of_first}
-            ends = {k: (-one.effect, -one.high, -one.low) for k, one in found.items()}
+            ends = {k: (-one.effect, -one.high, -one.low) for k, one in compared.of_first.items()}
         verdict = {base: "starting point", first: "reference"}.get(method)
-        records[method] = {
-            "levels": levels,
-            "ends": ends,
-            "worked": worked.get(method, math.nan),
-            "runs": str(compared.runs.get(method, "")),
-            "verdict": verdict or _verdict(compared, own, untested),
-        }
-    rest.sort(key=lambda method: -records[method]["ends"].get(last, (-math.inf,))[0])
+        cells = [Cell(percent(levels[k])) for k in ks]
+        cells += [Cell(percent(worked.get(method, math.nan)))] * bool(worked)
+        cells += [points_cell(*ends.get(k, (math.nan,) * 3)) for k in ks]
+        cells += [Cell(str(compared.runs.get(method, "")))] * several
+        cells.append(Cell(verdict or _verdict(compared, own, untested), mark="said"))
+        records[method] = {**dict(enumerate(cells)), "gain": ends.get(last, (-math.inf,))[0]}
+    rest.sort(key=lambda method: -records[method]["gain"])
     controls = [method for method in rest if is_control(study.algorithms[method])]
     methods = [base, first, *(method for method in rest if method not in controls)]
-    columns: list[Column] = [("", f"pass@{k}", partial(_level, k)) for k in ks]
-    if worked:
-        columns.append(("", f"pass@{last}, correct working", lambda row: percent(row["worked"])))
-    counted = f"Difference from {compared.first}{' by answers' if worked else ''}"
-    columns += [(counted, f"pass@{k}", partial(_ends, k)) for k in ks]
-    if len({*compared.runs.values()}) > 1:
-        columns.append(("", "Runs", lambda row: row["runs"]))
-    columns.append(("", "Verdict", lambda row: Cell(row["verdict"], mark="said")))
+    columns = [(*head, itemgetter(at)) for at, head in enumerate(heads)]
     headed = {"": methods, "Controls, not rewarded for right answers": controls}
     groups = [
         (head, [(one, records[one]) for one in ones]) for head, ones in headed.items() if ones
@@ -94,11 +89,3 @@ def _worked(compared: Compared, chance: pd.DataFrame | None) -> dict[str, float]
     each = pooled.drop_duplicates(["model", "benchmark", "algorithm"], keep="last")
     means = each.groupby("algorithm")["worked"].mean().dropna()
     return {str(method): float(value) for method, value in means.items()}
-
-
-def _level(k: int, row: Record) -> str:
-    return percent(row["levels"][k])
-
-
-def _ends(k: int, row: Record) -> Cell:
-    return points_cell(*row["ends"].get(k, (math.nan,) * 3))
