@@ -54,6 +54,11 @@
     one.addEventListener("click", () => say(one, location.href));
   });
 
+  // Tables wider than the screen say so.
+  const measured = new ResizeObserver((boxes) => boxes.forEach(({ target }) =>
+    target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1)));
+  document.querySelectorAll(".scroll").forEach((box) => measured.observe(box));
+
   // The heads of single columns, from left to right: those below a group stand in its place.
   const headsOf = (table) => {
     const [first, second] = [...table.tHead.rows].map((row) => [...row.cells]);

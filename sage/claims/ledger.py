@@ -13,6 +13,7 @@ page.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ COLUMNS = ["claim", "text", "source", "verdict", "test", "says", "unit", "test_v
 COLUMNS += ["place", "effect", "low", "high", "p", "n", "over", "runs", "place_verdict", "reason"]
 COLUMNS += ["role", "margin", "low_90", "high_90", "detectable", "because", "strength", "headline"]
 COLUMNS += ["claim_sha256", "bases", "p_holm", "family", "far", "worked", "worked_low"]
-COLUMNS += ["worked_high", "worked_verdict"]
+COLUMNS += ["worked_high", "worked_verdict", "weak_guide", "dose_share"]
 """A row per place that a test found something at, or one row with the reason why it found nothing.
 `effect`, `low` and `high` are shares, ratios minus one or the quantity's own unit, as `unit` says;
 `p` is before the adjustment that verdicts make, `p_holm` after it, over the `family` of so many
@@ -57,11 +58,13 @@ the primary contrast), `part` (of the claim's sentence) or `secondary`; `margin`
 methods acted, `worked` with its interval and verdict what a primary contrast that counts answers
 finds if their working has to be correct as well (empty where it cannot be checked), `headline`
 whether the claim may open the report, and `claim_sha256` its sum
-(`sage.claims.registration`)."""
+(`sage.claims.registration`). `weak_guide` is the method whose guide acted too weakly for the claim,
+`dose_share` its dose as a share of the least (both missing for other claims)."""
 
 _NUMBERS = ["effect", "low", "high", "p", "margin", "low_90", "high_90", "detectable"]
-_NUMBERS += ["p_holm", "far", "worked", "worked_low", "worked_high"]
+_NUMBERS += ["p_holm", "far", "worked", "worked_low", "worked_high", "dose_share"]
 _WHOLE = ["n", "runs", "bases", "family"]
+_OTHERS = ["test", "headline", "weak_guide"]
 
 
 def write_ledger(
@@ -106,12 +109,13 @@ def ledger(claims: Mapping[str, Claim], study: ResolvedStudy, measured: Measured
         for row in judged(name, claim, study, measured)
     ]
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    words = [name for name in COLUMNS if name not in (*_NUMBERS, *_WHOLE, "test", "headline")]
+    words = [name for name in COLUMNS if name not in (*_NUMBERS, *_WHOLE, *_OTHERS)]
     frame[words] = frame[words].astype(object).where(frame[words].notna(), "")
     kinds: dict[str, Any] = {
         **dict.fromkeys(_NUMBERS, float),
         **dict.fromkeys(_WHOLE, "Int64"),
         "headline": bool,
+        "weak_guide": object,
     }
     return frame.astype(kinds)
 
@@ -124,7 +128,8 @@ def judged(
     answers = [findings(test, study, measured) for test in tests]
     contrast, places = answers[0][0][:1], answers[0][0][1:]
     exhibit = study.study.exhibits.get(claim.primary.exhibit)
-    weak = strength = ""
+    weak: Weak | None = None
+    strength = ""
     if exhibit:
         compared = [row for test in tests for row in (test.method, test.other)]
         models = claim.primary.models(study)
@@ -152,7 +157,7 @@ def judged(
     if primary and (luck := claim.primary.luck(study, measured)):
         verdict, because = "not testable", luck
     elif primary and weak:
-        verdict, because = "untested at this dose", weak
+        verdict, because = "untested at this dose", weak.because
     elif verdict == "inconclusive" and not because:
         because = _two_states(claim.primary, contrast[0]) or _few_runs(claim.primary, contrast[0])
     left = [(one, at.p, 1) for one, at in zip(primary, contrast, strict=True)]
@@ -176,6 +181,8 @@ def judged(
             "strength": strength,
             "headline": claim.headline,
         }
+        if primary and weak:
+            head |= {"weak_guide": weak.method, "dose_share": weak.share}
         for place, (one, (of_place, p_holm, size)) in enumerate(zip(ones, here, strict=True)):
             role = {"role": "place"} if number == 1 and place else {}
             judgement = {"place_verdict": of_place, "p_holm": p_holm, "family": size}
@@ -321,10 +328,20 @@ _DOSES = {
 """By place of the KL term the key of a guide's dose in a history, its meaning and its least."""
 
 
+@dataclass(frozen=True)
+class Weak:
+    """Why two methods do not test the guides in which they differ: the one with the highest dose,
+    and that dose as a share of the least."""
+
+    method: str
+    share: float
+    because: str
+
+
 def too_weak(
     study: ResolvedStudy, models: Sequence[str], row: str, other: str, histories: Histories
-) -> str:
-    """Why two methods do not test the guides in which they differ; empty if they do.
+) -> Weak | None:
+    """Whether two methods do not test the guides in which they differ; None if they do.
 
     The doses are means over the `models`, the bases that the claim is about. One that no run has
     recorded says nothing.
@@ -333,14 +350,15 @@ def too_weak(
     doses = {name: dose_of(study, models, name, histories) for name in guided}
     known = {name: (dose[0] / _DOSES[dose[1]][2], dose) for name, dose in doses.items() if dose}
     if not known or max(share for share, _ in known.values()) >= 1.0:
-        return ""
+        return None
     strongest = max(known, key=lambda name: known[name][0])
     share, (dose, place) = known[strongest]
     short = f", {1.0 / share:.2g} times too small" if dose else ""
-    return (
+    because = (
         f"the dose of {method_title(study, strongest)} in {place} is {dose:.2g} standard "
         f"deviations of the advantages, below {_DOSES[place][2]:g}{short}"
     )
+    return Weak(strongest, share, because)
 
 
 def guided_of(study: ResolvedStudy, row: str, other: str) -> list[str]:

@@ -22,6 +22,12 @@ from sage.study import BASE, ResolvedStudy
 DECISIVE = ("supported", "contradicted", "smaller than matters", "no difference")
 """Verdicts that say something of the methods."""
 
+_ASIDE = {
+    "supported": "as claimed",
+    "contradicted": "against the claim",
+    "smaller than matters": "smaller than {}",
+}
+
 HELD = {"supported": "holds", "contradicted": "does not hold"}
 """What the verdict of a part says of it; it is open otherwise."""
 
@@ -54,7 +60,7 @@ class LedgerClaim:
     `because` says why it is inconclusive where more problems or samples would not help, `summary`
     says all of it in plain words, and `strength` how strongly the guides of its methods acted.
     `registered` says whether it was written before training; an `exploratory` one was not. A
-    `headline` claim opens the report, with `outcome`: what its primary contrast found.
+    `headline` claim opens the report.
     """
 
     name: str
@@ -69,7 +75,6 @@ class LedgerClaim:
     registered: str
     exploratory: bool
     headline: bool
-    outcome: str
 
 
 def ledger_view(
@@ -112,51 +117,44 @@ def ledger_view(
             registered=registered,
             exploratory=not early,
             headline=bool(first["headline"]) and early,
-            outcome=_outcome(first.to_dict(), views),
         )
         claims.append(claim)
     return claims
 
 
-def lines_of(
+def primary_lines(
     frame: pd.DataFrame, study: ResolvedStudy, claims: Sequence[LedgerClaim]
-) -> dict[str, list[Line]]:
-    """The findings of `claims` as lines of a forest, by unit: points and percent.
-
-    Primary contrasts are strong, with the claim's text, side and verdict. Findings without an
-    effect, or in other units, have no line.
-    """
-    titles, by_name = benchmark_titles(study), {claim.name: claim for claim in claims}
-    methods, places = row_titles(study), frame.groupby(["claim", "test"]).size() - 1
-    lines: dict[str, list[Line]] = {"points": [], "percent": []}
-    for row in frame.to_dict("records"):
-        claim, unit = by_name.get(row["claim"]), row["unit"]
-        if claim is None or math.isnan(row["effect"]) or unit not in lines:
+) -> list[Line]:
+    """The primary contrasts of `claims` in points as lines of a forest, in their order."""
+    titles, methods = benchmark_titles(study), row_titles(study)
+    primary = frame[(frame["role"] == "primary") & (frame["unit"] == "points")].set_index("claim")
+    places, lines = frame[frame["role"] == "place"].groupby("claim").size(), []
+    for claim in claims:
+        if claim.name not in primary.index or math.isnan(primary["effect"][claim.name]):
             continue
+        row = primary.loc[claim.name].to_dict()
         measure, title, claimed = _contrast(str(row["says"]), methods)
-        place, primary = titles.get(str(row["place"]), str(row["place"])), row["role"] == "primary"
-        seen = claim.verdict_text if primary else str(row["place_verdict"])
+        place = titles.get(str(row["place"]), str(row["place"]))
         if row["place"] == AVERAGE:
-            place = f"mean of {places[row['claim'], row['test']]} benchmarks"
+            place = f"mean of {places[claim.name]} benchmarks"
         other = ""
-        if primary and row["worked_verdict"] not in ("", row["place_verdict"]):
-            other = f"; {_by_working(row)}"
+        if row["worked_verdict"] not in ("", row["place_verdict"]):
+            measure, other = f"{measure} by answers", f"; {_by_working(row)}"
         line = Line(
-            title=place if row["role"] == "place" else title,
-            note=measure if row["role"] == "place" else f"{measure}, {place}".strip(", ") + other,
+            title=title,
+            note=f"{measure}, {place}".strip(", ") + other,
             effect=row["effect"],
             low=row["low"],
             high=row["high"],
-            verdict=seen + ", exploratory" * (primary and claim.exploratory),
-            kind=(claim.verdict if primary else seen).replace(" ", "-"),
-            claim=claim.text if primary else "",
-            claimed=claimed if primary else "",
-            margin=row["margin"] if primary else math.nan,
+            verdict=claim.verdict_text,
+            kind=claim.verdict.replace(" ", "-"),
+            claim=claim.text,
+            claimed=claimed,
+            margin=row["margin"],
             link=f"claim-{claim.name}",
-            strong=primary,
             hollow=row["runs"] == 1,
         )
-        lines[unit].append(line)
+        lines.append(line)
     return lines
 
 
@@ -177,6 +175,15 @@ def _contrast(says: str, methods: Sequence[str]) -> tuple[str, str, str]:
             other = relation.removeprefix(f"{row}{sign}")
             return measure, f"{row} − {other if claimed else other.rpartition(' + ')[0]}", claimed
     return measure, relation, ""
+
+
+def untested_guides(frame: pd.DataFrame | None) -> dict[str, float]:
+    """The methods of the ledger whose guides acted too weakly, with their dose as a share of the
+    least, which is the largest of their claims'; none in a ledger of older code."""
+    if frame is None or "weak_guide" not in frame:
+        return {}
+    shares = frame.dropna(subset=["weak_guide"]).groupby("weak_guide", sort=False)["dose_share"]
+    return {str(name): float(share) for name, share in shares.max().items()}
 
 
 def counted(claims: Sequence[LedgerClaim]) -> str:
@@ -203,19 +210,6 @@ def _verdict_said(verdict: str, rows: pd.DataFrame, margin: str) -> str:
     return verdict if whole.get(verdict, True) else f"{verdict} in part"
 
 
-def _outcome(first: Mapping[Any, Any], rows: tuple[LedgerRow, ...]) -> str:
-    """The effect of the primary contrast, its interval, and what it could have seen."""
-    contrast, places = rows[0], sum(row.role == "place" for row in rows)
-    if contrast.verdict == "not run":
-        return f"not run: {contrast.place}"
-    what = str(first["says"]).split(":")[0]
-    effect = " ".join(filter(None, [contrast.effect, _unit_said(first)]))
-    interval = f" (95 % interval {contrast.interval})" if contrast.interval else ""
-    mean = f", mean of {places} benchmarks" if places else ""
-    least = f"; detectable {contrast.detectable}" if first["verdict"] == "inconclusive" else ""
-    return f"{what} {effect}{interval}{mean}{least if contrast.detectable else ''}"
-
-
 def _summary(
     first: Mapping[Any, Any], rows: tuple[LedgerRow, ...], margin: str, family: int, bounded: bool
 ) -> tuple[str, ...]:
@@ -233,12 +227,8 @@ def _summary(
     sentences = [f"Primary contrast: {primary}. Found: {effect}{interval}, {contrast.over}."]
     units = "bases" if first["bases"] > 1 else "runs"
     match first["verdict"], first["because"]:
-        case "supported", _:
-            sentences.append("The contrast is significant, and as claimed.")
-        case "contradicted", _:
-            sentences.append("The contrast is significant, and against the claim.")
-        case "smaller than matters", _:
-            sentences.append(f"The contrast is significant, and smaller than {margin}.")
+        case ("supported" | "contradicted" | "smaller than matters") as verdict, _:
+            sentences.append(f"The contrast is significant, and {_ASIDE[verdict].format(margin)}.")
         case "no difference", _:
             sentences.append(f"A difference larger than {margin} is excluded.")
             if first["far"] > 0:
@@ -289,24 +279,12 @@ def _summary(
     if missing:
         sentences.append(f"Not run: {'; '.join(missing)}.")
     others = [row for row in rows[1:] if row.verdict != "not run"]
-    decided = [row for row in others if row.verdict != "inconclusive" and row not in parts]
-    if decided:
-        named = "; ".join(f"{_named(row, rows)}: {row.verdict}" for row in decided)
-        sentences.append(f"Secondary: {named}.")
     if others:
         over = f"{family} test" + ("" if family == 1 else "s")
         sentences.append(f"All but the primary contrast: p adjusted after Holm over {over}.")
     if worked := _by_working(first):
         sentences.append(f"The verdict counts answers. {worked[0].upper()}{worked[1:]}.")
     return tuple(sentences)
-
-
-def _named(row: LedgerRow, rows: tuple[LedgerRow, ...]) -> str:
-    """A secondary finding by its test, which the first row of the test names, and its place."""
-    place = next(at for at, one in enumerate(rows) if one is row)
-    says = next(one.says for one in reversed(rows[: place + 1]) if one.span)
-    where = f" ({row.place})" if row.place and row.verdict != "not run" else ""
-    return (row.place if row.role == "place" else f"{says}{where}") or says
 
 
 def _by_working(row: Mapping[Any, Any]) -> str:

@@ -126,12 +126,12 @@ class GradientTable(OfTraining):
 class TrainingFigure(OfTraining):
     """Reward, KL, entropy, gradient norm and lengths over training.
 
-    Reward, KL, token entropy, gradient norm, completion length, what the guide does, and the gap
-    between the sampler's and the trainer's log-probabilities (its mean, its largest, and the share
-    of tokens above the cap of weights) where it is more than rounding, over training. Doses are
-    standard deviations, within a group, of β log q and of β log π/π_ref. Lines are means over
-    training seeds, bands the range from the lowest to the highest seed (of the first method alone,
-    where there are more than four), both running means over a twentieth of the steps.
+    Reward, KL, token entropy, gradient norm, completion length and what the guide does, over
+    training. Where it is more than rounding, also the gap between the sampler's and the trainer's
+    log-probabilities: its mean, its largest, and the share of tokens above the cap of weights.
+    Doses are standard deviations, within a group, of β log q and of β log π/π_ref. Lines are means
+    over training seeds, bands the range from the lowest to the highest seed (of the first method
+    alone, where there are more than four), both running means over a twentieth of the steps.
     """
 
     kind: Literal["training"]

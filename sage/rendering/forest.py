@@ -35,7 +35,6 @@ class Line:
     claimed: str = ""
     margin: float = math.nan
     link: str = ""
-    strong: bool = True
     hollow: bool = False
 
     @property
@@ -51,10 +50,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Forest:
-    """Lines with their common scale; `unit` is `points` or `%`."""
+    """Lines with their common scale."""
 
     lines: tuple[Line, ...]
-    unit: str
     low: float
     high: float
 
@@ -81,14 +79,14 @@ class Forest:
         return [(self.at(at), minus(text).replace("+0", "0")) for at, text in texts]
 
 
-def forest(lines: Sequence[Line], unit: str = "points") -> Forest | None:
+def forest(lines: Sequence[Line]) -> Forest | None:
     """Lines on one scale around 0 and all intervals; None if there are none."""
     if not lines:
         return None
     ends = [0.0, *(line.effect for line in lines)]
     ends += [end for line in lines for end in (line.low, line.high) if not math.isnan(end)]
     room = 0.05 * (max(ends) - min(ends)) or 0.01
-    return Forest(tuple(lines), unit, min(ends) - room, max(ends) + room)
+    return Forest(tuple(lines), min(ends) - room, max(ends) + room)
 
 
 def difference_line(

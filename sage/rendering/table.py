@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,28 @@ def table_of(
         for title, group in itertools.groupby(columns, key=lambda column: column[0])
     ]
     return Table(first, tuple(heads), tuple(made), words)
+
+
+def filled(table: Table) -> Table:
+    """The table without the columns that have no value in any row."""
+    cells = [row.cells for group in table.groups for row in group.rows]
+    kept = [any(row[at].text not in ("", NONE) for row in cells) for at in range(table.columns)]
+    if all(kept):
+        return table
+    left = iter(kept)
+    columns = [tuple(one for one in head.columns if next(left)) for head in table.heads]
+    groups = [
+        replace(
+            group,
+            rows=tuple(
+                replace(row, cells=tuple(itertools.compress(row.cells, kept))) for row in group.rows
+            ),
+        )
+        for group in table.groups
+    ]
+    named = zip(table.heads, columns, strict=True)
+    heads = tuple(Head(head.title, ones) for head, ones in named if ones)
+    return Table(table.first, heads, tuple(groups), table.words)
 
 
 def plain_table(frame: pd.DataFrame, first: str, titles: Mapping[str, str] | None = None) -> Table:

@@ -13,26 +13,24 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from sage.claims import CONTRASTS
 from sage.claims.registration import registration
-from sage.claims.view import LedgerClaim, counted, ledger_view, lines_of
+from sage.claims.view import counted, ledger_view, primary_lines, untested_guides
 from sage.problems.record import readable_gold
 from sage.rendering import markup
-from sage.rendering.forest import Line, forest
 from sage.rendering.labels import method_title
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
 from sage.report.opening import findings_of, opening
-from sage.report.sections import exhibit_sections, study_sections
+from sage.report.sections import exhibit_sections, said_often, study_sections
 from sage.report.warnings import warnings
 from sage.runtime.common_work import taken_over
 from sage.runtime.files import write_text_atomic
@@ -79,9 +77,9 @@ def render_page(
     early = sorted(
         (claim for claim in tested if not claim.exploratory), key=lambda claim: not claim.headline
     )
-    contrasts = {} if ledger is None else lines_of(ledger, study, tested)
-    opens = [] if ledger is None else _opening_lines(ledger, study, early)
+    opens = [] if ledger is None else primary_lines(ledger, study, early)
     lead, exhibits = exhibit_sections(study, content, files)
+    always = study_sections(study, content, files)
     date, commit = provenance.made_from(content)
     return environment.get_template(TEMPLATE).render(
         study=study,
@@ -108,17 +106,20 @@ def render_page(
             opens,
             len(early) - len(opens),
             findings_of(study, content.told),
+            content.metrics.get("chance"),
+            untested_guides(ledger),
         ),
+        comparisons_path=files.made.metrics("comparisons").as_posix(),
         measured="pass_at_k" in content.metrics,
         lead=lead,
         claims_path=files.made.metrics("claims", "csv").as_posix(),
         registered=asked.of_study(study),
         registered_path=files.results.registered.as_posix(),
-        contrasts=[forest(contrasts.get("points", [])), forest(contrasts.get("percent", []), "%")],
         contrasts_path=files.made.figure(CONTRASTS).as_posix(),
         warnings=warnings(study, content),
         exhibits=exhibits,
-        study_sections=study_sections(study, content, files),
+        study_sections=always,
+        common=said_often([*([lead] if lead else []), *exhibits, *always]),
         problem_sets=provenance.problem_sets(study, content.problems, files.results),
         settings=provenance.all_settings(study),
         run_tables=provenance.run_tables(study, content, files),
@@ -169,12 +170,3 @@ def json_block(text: str) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-def _opening_lines(
-    ledger: pd.DataFrame, study: ResolvedStudy, claims: Sequence[LedgerClaim]
-) -> list[Line]:
-    """The primary contrasts of claims, in their order, as far as they are in points."""
-    order = {f"claim-{claim.name}": place for place, claim in enumerate(claims)}
-    primary = [line for line in lines_of(ledger, study, claims)["points"] if line.strong]
-    return sorted(primary, key=lambda line: order[line.link])

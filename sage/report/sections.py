@@ -7,6 +7,7 @@ files are missing is marked “not run”, with the command that makes it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from sage.rendering.labels import benchmark_titles, exhibit_heading, method_titl
 from sage.rendering.lines import line_styles
 from sage.rendering.markup import figure_html
 from sage.rendering.numbers import grouped, listing
-from sage.rendering.table import Table
+from sage.rendering.table import Table, filled
 from sage.report.loader import PageContent, PageFiles
 from sage.study import BASE, ResolvedStudy
 
@@ -37,13 +38,22 @@ STUDY_SECTIONS = {
 }
 """Sections of every report: title, target and exhibits by anchor."""
 
+OF_TRAINING = ("theory", "hyperparameters", "contamination", "support")
+"""Those that a study without training does not have."""
+
+SHORT = 40
+"""The most words of a caption, but for a first sentence that is longer."""
+
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])(?<!Dr\.) (?=[A-ZΔ≈])")
+
 LONG = 20
 """Tables of these sections with more rows are folded, as they fill many screens of a phone."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One table or figure with its caption and file; folded if there is a `summary`."""
+    """One table or figure with its caption and file; folded if there is a `summary`. `more` are
+    the sentences of its caption that are too many."""
 
     anchor: str
     caption: str
@@ -52,6 +62,7 @@ class Part:
     table: Table | None = None
     figure: Markup | None = None
     summary: str = ""
+    more: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -132,17 +143,33 @@ def parts_of(
         path = files.made.figure(figure).as_posix()
         if svg := content.figures.get(figure):
             drawn = figure_html(svg, f"svg-{figure}", label, keys)
-            parts.append(Part(f"figure-{figure}", caption, path, name, figure=drawn))
+            short, more = _shortened(caption)
+            parts.append(Part(f"figure-{figure}", short, path, name, figure=drawn, more=more))
         else:
             missing.append(path)
     for table in tables_of(study, name, files.paper):
         path = files.made.table(table).as_posix()
         if document := content.tables.get(table):
-            text, summary = table_heading + document.caption, document.summary
-            parts.append(Part(f"table-{table}", text, path, name, document.table, None, summary))
+            short, more = _shortened(table_heading + document.caption)
+            shown, summary = filled(document.table), document.summary
+            parts.append(Part(f"table-{table}", short, path, name, shown, None, summary, more))
         else:
             missing.append(path)
     return sorted(parts, key=lambda part: bool(part.summary)), missing
+
+
+def _shortened(caption: str) -> tuple[str, Sequence[str]]:
+    """The start of a caption, in whole sentences of at most SHORT words, and the other ones."""
+    start, *more = _SENTENCE_ENDS.split(caption)
+    while more and len(f"{start} {more[0]}".split()) <= SHORT:
+        start += f" {more.pop(0)}"
+    return start, more
+
+
+def said_often(sections: Sequence[Section]) -> list[str]:
+    """The sentences that several captions leave out, which the page says once."""
+    counts = Counter(each for section in sections for part in section.parts for each in part.more)
+    return [sentence for sentence, count in counts.items() if count > 1]
 
 
 def _folded(part: Part) -> Part:
@@ -191,11 +218,14 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
 
 
 def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
-    """Sections that every report has, made of its exhibits: STUDY_SECTIONS, in order."""
+    """Sections made of every report's exhibits: STUDY_SECTIONS, in order."""
+    trains = any(model.rl for model in study.study.models.values())
     own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
     effects = "; ".join(guide_effects(own, content.guide_effects))
     sections = []
     for anchor, (title, target, names) in STUDY_SECTIONS.items():
+        if anchor in OF_TRAINING and not trains:
+            continue
         parts: list[Part] = []
         missing: list[str] = []
         for name in names:

@@ -31,10 +31,9 @@ from sage.problems.record import read_problems
 from sage.rendering import markup
 from sage.rendering.forest import Forest, difference_line, forest
 from sage.rendering.labels import benchmark_titles
-from sage.rendering.numbers import p_text, percent, points
+from sage.rendering.numbers import interval_of_points, p_text, percent, points
 from sage.rendering.table import Column, Table, points_cell, table_of, titled
 from sage.report.loader import read_sources
-from sage.report.opening import MOST
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
 from sage.report.warnings import changes
 from sage.results import Results
@@ -45,6 +44,9 @@ from sage.study import BASE, ResolvedStudy, StudyError
 from sage.study.written import moved
 
 TEMPLATE = "compare.html.j2"
+MOST = 12
+"""The most differences in a forest: the largest ones."""
+
 DRAWS = 10_000
 """Bootstrap draws of an interval."""
 
@@ -197,17 +199,20 @@ def _titles(studies: Sequence[ResolvedStudy | None]) -> dict[str, dict[str, str]
 
 
 def _sentence(table: pd.DataFrame, names: tuple[str, str]) -> str:
-    """How many differences are significant, and the largest."""
+    """The largest clear difference, or that there is none and the largest."""
     clear = table[table["p_holm"] < LEVEL]
-    count = f"{len(clear)} of" if len(clear) else "None of"
     largest = (clear if len(clear) else table).sort_values("value", key=lambda v: -v.abs()).iloc[0]
-    return (
-        f"{count} {len(table)} differences between {names[0]} and {names[1]} "
-        f"{'is' if len(clear) < 2 else 'are'} significant after Holm; the largest is "
-        f"{largest['algorithm']} in pass@{largest['k']} on {largest['benchmark']} "
-        f"({percent(largest['first'])} to {percent(largest['second'])} %, "
-        f"{points(largest['value'])} points)."
+    limits = interval_of_points(largest["low"], largest["high"])
+    known = f", 95 % interval {limits}" if limits else ""
+    said = (
+        f"pass@{largest['k']} of {largest['algorithm']} on {largest['benchmark']} is "
+        f"{percent(largest['second'])} % in {names[1]} and {percent(largest['first'])} % in "
+        f"{names[0]} ({points(largest['value'])} points{known})"
     )
+    if len(clear):
+        return f"{said}, the largest difference that is clear among {len(table)}."
+    start = f"No difference between {names[0]} and {names[1]} is clear. The largest may be chance"
+    return f"{start} among {len(table)}: {said}."
 
 
 def _of_k(table: pd.DataFrame, k: int) -> tuple[int, Forest | None, int]:

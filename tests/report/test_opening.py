@@ -8,6 +8,7 @@ from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.metrics import pass_at_k_table
 from sage.exhibits.kind import Findings
+from sage.rendering.table import Table
 from sage.report.opening import TOLD, opening
 from sage.study import Choice, ResolvedStudy
 
@@ -30,10 +31,10 @@ def with_a_control(study: ResolvedStudy, *names: str) -> ResolvedStudy:
             0.2,
             0.001,
             [
-                "The other method differs significantly from GRPO after Holm: the largest gain "
-                "is Branch in pass@1 (36.0 to 46.0 %, +10.0 points).",
+                "Branch has clearly more pass@1 than GRPO: +10.0 points (95 % interval ",
                 "GRPO w/o KL, a control that is not rewarded for right answers, has more pass@1 "
-                "than every method (36.0 to 56.0 %, +20.0 points; the base has 20.0 %).",
+                "than every method: +20.0 points (95 % interval +18.0 to +22.0) from GRPO; the "
+                "base has −16.0.",
             ],
         ),
         (
@@ -41,18 +42,21 @@ def with_a_control(study: ResolvedStudy, *names: str) -> ResolvedStudy:
             0.001,
             0.1,
             0.2,
-            ["the largest gain is Branch", "+10.0 points, not significant;"],
+            [
+                "Branch has clearly more pass@1",
+                "from GRPO, which is not clear; the base has −16.0.",
+            ],
         ),
-        (0.2, 0.001, 0.1, 0.001, ["the largest gain is Branch"]),
-        (0.2, 0.300, 0.1, 0.001, ["does not differ significantly from GRPO: Branch"]),
+        (0.2, 0.001, 0.1, 0.001, ["Branch has clearly more pass@1 than GRPO: +20.0"]),
+        (0.2, 0.300, 0.1, 0.001, ["Branch is not clearly better or worse than GRPO: +20.0"]),
         (
             -0.1,
             0.001,
             0.1,
             0.001,
-            ["the largest loss is Branch", "has more pass@1 than"],
+            ["Branch has clearly less pass@1 than GRPO: −10.0", "has more pass@1 than every"],
         ),
-        (-0.1, 0.001, 0.0, 1.000, ["the largest loss is Branch"]),
+        (-0.1, 0.001, 0.0, 1.000, ["Branch has clearly less pass@1"]),
     ],
 )
 def test_a_control_is_not_named_as_the_method_that_gains(
@@ -79,16 +83,20 @@ def test_a_control_is_not_named_as_the_method_that_gains(
     assert len(others) == len(said)
     for sentence, part in zip(others, said, strict=True):
         assert part in sentence
-    assert {line.title: line.note for line in opened.forest.lines} == {
-        "Branch − GRPO": "",
-        "GRPO w/o KL − GRPO": "control",
+    assert rows_of(opened.summary) == {
+        "": ["Base", "GRPO", "Branch"],
+        "Controls, not rewarded for right answers": ["GRPO w/o KL"],
     }
 
 
 def test_where_all_others_are_controls_the_page_calls_them_so() -> None:
     study = with_a_control(a_study(algorithms=("grpo", "no_kl", "branch")), "no_kl", "branch")
-    sentences = opening(study, COMPARISONS, pass_at_k(METRICS), [], 0).sentences
-    assert sentences[1].startswith("The control differs significantly from GRPO after Holm: ")
+    rows = METRICS + [("no_kl", *row[1:]) for row in METRICS if row[0] == "branch"]
+    unclear = COMPARISONS.assign(var_problems=1.0, var_below=1.0, var_above=1.0)
+    compared = pd.concat([unclear, unclear.replace({"branch": "no_kl"})])
+    said = opening(study, compared, pass_at_k(rows), [], 0).sentences[1]
+    assert said.startswith("No other control is clearly better or worse than GRPO. The largest ")
+    assert said.endswith(" of pass@1, may be chance among 2 comparisons.")
 
 
 def test_one_run_is_not_judged_where_others_have_several() -> None:
@@ -106,21 +114,89 @@ def test_one_run_is_not_judged_where_others_have_several() -> None:
     ).assign(var_problems=0.0002, var_below=0.0002, var_above=0.0002, n_seeds=3)
     compared["train_seeds"] = [[1, 2, 3]] * len(compared)
     compared["by_run"] = [3 * runs for runs in compared["by_run"]]
-    assert "2 of 2 other methods differ" in second(study, compared)
+    assert second(study, compared).startswith(
+        "GRPO w/o KL and Branch have clearly more pass@1 than GRPO: +30.0 points"
+    )
     alone = compared["algorithm"] == "no_kl"
     compared["n_seeds"] = np.where(alone, 1, 3)
     for name in ("train_seeds", "by_run"):
         compared[name] = [
             runs[:1] if once else runs for runs, once in zip(compared[name], alone, strict=True)
         ]
-    said = second(study, compared)
-    assert said.startswith("The other method with several runs differs significantly from GRPO")
-    assert "the largest gain is Branch" in said
+    assert second(study, compared).startswith("Branch has clearly more pass@1 than GRPO: +10.0")
+    opened = opening(study, compared, with_no_kl(), [], 0)
+    assert verdicts_of(opened.summary)["GRPO w/o KL"] == "one run, not judged"
+
+
+def with_no_kl() -> pd.DataFrame:
+    return pass_at_k(METRICS + [("no_kl", *row[1:]) for row in METRICS if row[0] == "grpo"])
 
 
 def second(study: ResolvedStudy, compared: pd.DataFrame) -> str:
-    rows = METRICS + [("no_kl", *row[1:]) for row in METRICS if row[0] == "grpo"]
-    return opening(study, compared, pass_at_k(rows), [], 0).sentences[1]
+    return opening(study, compared, with_no_kl(), [], 0).sentences[1]
+
+
+def rows_of(table: Table) -> dict[str, list[str]]:
+    return {group.title: [row.title for row in group.rows] for group in table.groups}
+
+
+def verdicts_of(table: Table) -> dict[str, str]:
+    return {row.title: row.cells[-1].text for group in table.groups for row in group.rows}
+
+
+def test_the_summary_has_a_row_for_each_method() -> None:
+    """At k = 1 GRPO − base is +16 and Branch − GRPO +19; at k = 4 Hard was not measured."""
+    opened = opening(a_study(), COMPARISONS, pass_at_k(METRICS), [], 0)
+    heads = [(head.title, head.columns) for head in opened.summary.heads]
+    assert heads[:2] == [("", ("pass@1", "pass@4")), ("Difference from GRPO", ("pass@1", "pass@4"))]
+    base, grpo, branch = opened.summary.groups[0].rows
+    assert [cell.text for cell in base.cells] == ["20.0", "70.0", "−16.0", "–", "starting point"]
+    assert [cell.text for cell in grpo.cells] == ["36.0", "40.0", "–", "–", "reference"]
+    assert [cell.text for cell in branch.cells] == ["55.0", "75.0", "+19.0", "–", "more pass@1"]
+    assert branch.cells[2].small == "+11.8 to +26.2"
+    assert "Holm" not in opened.summary_caption
+    twice = pd.concat([COMPARISONS, COMPARISONS.replace({"branch": "no_kl"})])
+    study = a_study(algorithms=("grpo", "branch", "no_kl"))
+    for variance, verdict in ((1.0, "no clear difference"), (0.0164, "may be chance")):
+        ends = dict.fromkeys(("var_problems", "var_below", "var_above"), variance)
+        both = opening(study, twice.assign(**ends), with_no_kl(), [], 0)
+        assert verdicts_of(both.summary)["Branch"] == verdict
+        assert "Clear: p < 0.05 after Holm over all 2. " in both.summary_caption
+
+
+def test_the_summary_tells_answers_from_correct_working_where_both_are_known() -> None:
+    chance = pd.DataFrame(
+        [
+            ("tiny", name, seed, "easy", "", k, worked)
+            for name, seed, worked in (("base", 0, 0.6), ("grpo", -1, 0.3), ("grpo", 1, 0.9))
+            for k in (1, 4)
+        ],
+        columns=["model", "algorithm", "train_seed", "benchmark", "stratum", "k", "worked"],
+    )
+    table = opening(a_study(), COMPARISONS, pass_at_k(METRICS), [], 0, (), chance).summary
+    assert table.heads[1].title == "Difference from GRPO by answers"
+    assert table.heads[0].columns[-1] == "pass@4, correct working"
+    assert [row.cells[2].text for row in table.groups[0].rows] == ["60.0", "30.0", "–"]
+
+
+@pytest.mark.parametrize(
+    ("shares", "said", "verdict"),
+    [
+        ({"branch": 0.25}, "SAGE’s guides are not tested here: the dose is 4 times too small in",
+         "not tested: dose 4 times too small"),
+        ({"branch": 0.99}, "the dose is just too small in Branch.", "not tested: dose just too"),
+        ({"branch": 0.0}, "the dose is 0 in Branch.", "not tested: dose 0"),
+        ({"grpo": 0.5}, "Not every guide of SAGE is tested here: the dose is 2 times", "more pass"),
+    ],
+)  # fmt: skip
+def test_a_guide_that_acted_too_weakly_is_not_judged(
+    shares: dict[str, float], said: str, verdict: str
+) -> None:
+    opened = opening(a_study(), COMPARISONS, pass_at_k(METRICS), [], 0, (), untested=shares)
+    assert said in opened.sentences[1]
+    assert verdicts_of(opened.summary)["Branch"].startswith(verdict)
+    judged = any(sentence.startswith("Branch ") for sentence in opened.sentences)
+    assert judged == ("branch" not in shares)
 
 
 def test_what_correct_working_changes_is_said() -> None:
@@ -128,7 +204,7 @@ def test_what_correct_working_changes_is_said() -> None:
     apart = worked["by_run"].map(lambda runs: [value - 0.2 for value in runs])
     both = pd.concat([COMPARISONS, worked.assign(value=worked["value"] - 0.2, by_run=apart)])
     said = opening(a_study(), both, pass_at_k(METRICS), [], 0).sentences[1]
-    assert said.startswith("Where only right answers with correct working count it ")
+    assert said.startswith("With correct working as well it does not clearly change pass@1 (−4.0")
     alike = pd.concat([COMPARISONS, COMPARISONS.assign(metric="worked@k")])
     for compared in (alike, COMPARISONS):
         sentences = opening(a_study(), compared, pass_at_k(METRICS), [], 0).sentences
@@ -154,7 +230,7 @@ def test_the_model_is_named_where_another_has_the_same_benchmarks() -> None:
     )
     assert alone.sentences[0].endswith(", mean of 2 benchmarks.")
     assert beside.sentences[0].endswith(", mean of 2 benchmarks, model Tiny.")
-    assert "mean of 2 benchmarks, model Tiny, paired" in beside.caption
+    assert beside.summary_caption.startswith("Mean of 2 benchmarks, model Tiny, in percent. ")
 
 
 def test_a_page_opens_with_a_few_findings_of_exhibits_alone() -> None:
@@ -183,6 +259,10 @@ def test_a_level_before_is_that_of_the_runs_in_common() -> None:
     study = a_study(algorithms=("grpo", "branch"), primary_k=1)
     model = study.study.models["tiny"].model_copy(update={"seeds": {"branch": [1, 2, 3]}})
     models = study.study.model_copy(update={"models": {"tiny": model}})
-    opened = opening(study.model_copy(update={"study": models}), *tables, [], 0)
-    assert "Branch in pass@1 (68.8 to 18.8 %, −50.0 points)" in " ".join(opened.sentences)
+    study = study.model_copy(update={"study": models})
+    opened = opening(study, *tables, [], 0)
+    assert "Branch has clearly less pass@1 than GRPO: −50.0 points" in " ".join(opened.sentences)
     assert opened.sentences[-1].startswith("Only one run is common to these methods")
+    *_, branch = opened.summary.groups[0].rows
+    texts = [cell.text for cell in branch.cells]
+    assert texts == ["68.8", "−50.0", "3", "less pass@1"]  # of three runs; the difference of one

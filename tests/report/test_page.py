@@ -28,9 +28,12 @@ from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study, write_piece
 from sage.rendering.documents import read_document
+from sage.rendering.numbers import NONE
+from sage.rendering.table import Head, filled, table_of
 from sage.report import browser
 from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
+from sage.report.sections import Part, Section, said_often
 from sage.results import Results
 from sage.study.types import Paper
 
@@ -105,19 +108,24 @@ class TestPage:
         assert sections == ["warnings", *exhibits, *always, *record]
 
     def test_the_page_opens_with_what_was_found(self, page: str) -> None:
-        """Without tested claims: the study's own comparisons, before and after, after Holm."""
+        """Without tested claims: the study's own comparisons, and a row for each method."""
         opening = parsed(page).find(".//div[@id='findings']")
         lede, second, third = [words_of(item) for item in opening.findall("p")][:3]
         # easy +30 and hard +2 with p = 0.001 and 0.9; the mean's interval is wide
         assert lede == (
-            "GRPO raises pass@1 of the base from 20.0 to 36.0 % (+16.0 points, 95 % interval "
-            "+8.8 to +23.2), mean of 2 benchmarks."
+            "GRPO gains 16.0 points of pass@1 over its base (95 % interval +8.8 to +23.2), mean of "
+            "2 benchmarks."
         )
         assert second == (
-            "The other method differs significantly from GRPO after Holm: the largest gain is "
-            "Branch in pass@1 (36.0 to 55.0 %, +19.0 points)."
+            "Branch has clearly more pass@1 than GRPO: +19.0 points (95 % interval +11.8 to +26.2)."
         )
         assert third == "Each method was trained once, so this is true of these runs alone."
+        (table,) = opening.findall(".//table")
+        assert table.get("id") == "summary"
+        assert table.get("data-sortable") is not None
+        rows = table.findall("tbody/tr")
+        assert [words_of(row.find("th")) for row in rows] == ["Base", "GRPO", "Branch"]
+        assert words_of(rows[-1][-1]) == "more pass@1"
 
     def test_where_nothing_is_significant_the_page_says_so(self, tmp_path: Path) -> None:
         alike = COMPARISONS.assign(var_problems=1.0, var_below=1.0, var_above=1.0, p=0.9)
@@ -125,16 +133,14 @@ class TestPage:
         metrics = {"pass_at_k": pass_at_k(METRICS), "comparisons": alike}
         opening = parsed(a_page(study, tmp_path, metrics=metrics)).find(".//div[@id='findings']")
         lede, second = [words_of(item) for item in opening.findall("p")][:2]
-        assert (
-            "does not change pass@1 of the base significantly (20.0 to 36.0 %: +16.0 points" in lede
-        )
-        assert second.startswith("The other method does not differ significantly from GRPO: Branch")
+        assert "does not clearly change pass@1 over its base (+16.0 points, 95 %" in lede
+        assert second.startswith("Branch is not clearly better or worse than GRPO: +19.0 points")
 
     def test_claims_open_the_page_with_their_verdicts_apart(self, tmp_path: Path) -> None:
         claims = load_claims(ROOT / "config/claims.yaml")
         study = with_a_case(a_study())
         tree = parsed(a_page_with_claims(study, tmp_path))
-        (forest,) = tree.findall(".//div[@id='findings']/table")
+        (forest,) = tree.findall(".//div[@id='findings']/table[@class='forest']")
         rows = forest.findall("tbody/tr")
         said = [words_of(row.find("th/small[@class='claimed']")) for row in rows]
         here = [one for one in claims.values() if one.primary.exhibit in study.study.exhibits]
@@ -162,6 +168,10 @@ class TestPage:
         assert 'class="untested"' in trained
         assert 'class="untested"' not in untrained
         assert f'id="claim-{first}"' in untrained
+        sections = ({*re.findall(r'<section id="([^"]+)"', page)} for page in (trained, untrained))
+        of_training = {"theory", "hyperparameters", "contamination", "support"}
+        gone = set.difference(*sections)
+        assert {one for one in gone if not one.startswith("exhibit-")} == of_training
 
     def test_the_exhibit_that_leads_stands_before_the_claims(self, tmp_path: Path) -> None:
         study = with_a_case(a_study())
@@ -219,6 +229,32 @@ class TestPage:
         )
         assert page.count("Branch (k3, mean): own direction") == 1  # once for all sections
         assert "0 (rounding)" in page[page.index('id="theory"') :]
+
+    def test_captions_are_short_and_what_several_have_is_said_once(self, page: str) -> None:
+        tree = parsed(page)
+        captions = [words_of(one) for one in tree.iter() if one.tag in ("caption", "figcaption")]
+        assert max(len(caption.split()) for caption in captions) <= 40
+        section = tree.find(".//section[@id='exhibit-table1']")
+        (more,) = section.findall("details[@class='more']/div/p")
+        assert words_of(more).startswith("Each method was trained once, so the intervals do not ")
+        assert tree.find(".//details[@id='reading']") is None  # nothing is said twice
+        parts = [
+            Part(name, "Short.", "p", "t", more=["Of both.", f"Of {name} alone."])
+            for name in ("one", "two")
+        ]
+        sections = [Section(part.anchor, "", "T", "t", parts=[part]) for part in parts]
+        assert said_often(sections) == ["Of both."]
+
+    def test_columns_without_a_value_are_not_shown(self) -> None:
+        columns = [("A", "x", lambda row: row["x"]), ("A", "Δ", lambda _: NONE)]
+        columns += [("B", "y", lambda _: "")]
+        made = table_of("Method", columns, [("", [("one", {"x": "1"}), ("two", {"x": NONE})])])
+        table = filled(made)
+        assert table.heads == (Head("A", ("x",)),)
+        assert [[cell.text for cell in row.cells] for row in table.groups[0].rows] == [
+            ["1"],
+            [NONE],
+        ]
 
     def test_bold_and_ties_are_as_the_table_marks_them(self, page: str) -> None:
         assert "<strong>90.0</strong><small>85.0–95.0</small>" in page

@@ -1,6 +1,7 @@
 """Two studies on one page: settings that differ, then differences with intervals."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +78,13 @@ def test_the_page_names_settings_and_numbers(tmp_path: Path) -> None:
     )
     target = tmp_path / "page.html"
     sentence = write_comparison(one, two, target, ROOT / "reports", draws=1000)
-    assert sentence.startswith("1 of 4 differences between short and longer is significant")
+    assert re.fullmatch(
+        r"pass@1 of grpo on easy is \d\d\.\d % in longer and \d\d\.\d % in short "
+        r"\(\+\d\d\.\d points, 95 % interval .*\), the largest difference that is clear among 4\.",
+        sentence,
+    )
+    same = write_comparison(one, one, target.with_name("same.html"), ROOT / "reports", draws=1000)
+    assert same.startswith("No difference between short and short is clear. The largest may be ")
     page = target.read_text()
     assert Markings(page).values("src") == []
     assert "://" not in page
@@ -108,7 +115,8 @@ def test_problems_of_the_same_number_and_another_text_are_left_out(tmp_path: Pat
         folders.append(folder)
     target = tmp_path / "page.html"
     sentence = write_comparison(*folders, target, ROOT / "reports", draws=200)
-    assert "of 4 differences" in sentence
+    assert sentence.startswith("No difference between mine and other is clear. The largest may be ")
+    assert "among 4" in sentence
     left = [
         words_of(line)
         for line in parsed(target.read_text()).findall(".//section[@id='numbers']//span")
@@ -127,7 +135,7 @@ def test_methods_models_and_benchmarks_have_their_titles(tmp_path: Path) -> None
     two = a_folder(tmp_path / "mini-rl.steps-300", named[1], 300)
     target = tmp_path / "page.html"
     sentence = write_comparison(one, two, target, ROOT / "reports", draws=1000)
-    assert "the largest is GRPO + Branch in pass@1 on Sheets (all six strata)" in sentence
+    assert sentence.startswith("pass@1 of GRPO + Branch on Sheets (all six strata) is ")
     tree = parsed(target.read_text())
     row = tree.find(".//table[@class='forest'][1]/tbody/tr[2]/th")
     assert words_of(row) == "GRPO + Branch Sheets (all six strata)"
