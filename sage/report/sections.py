@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from sage.exhibits import figures_of, kind_of, shows, tables_of
+from sage.exhibits import every_report, figures_of, kind_of, shows, tables_of
 from sage.exhibits.case_study import CASE, CaseStudy
 from sage.exhibits.theory import ESTIMATORS, guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, method_title
@@ -191,11 +191,14 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
 
 
 def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
-    """Sections that every report has, made of its exhibits: STUDY_SECTIONS, in order."""
+    """Sections of exhibits that a study does not name: those of STUDY_SECTIONS that say something
+    of it."""
     own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
     effects = "; ".join(guide_effects(own, content.guide_effects))
-    sections = []
+    sections, shown = [], every_report(study)
     for anchor, (title, target, names) in STUDY_SECTIONS.items():
+        if names[0] not in shown:
+            continue
         parts: list[Part] = []
         missing: list[str] = []
         for name in names:

@@ -98,7 +98,7 @@ def study_text(model: str, data: str, problem: str | None, answer: str | None, o
         raise ValueError(
             f"--out {out}: must end in .yaml, and its name in letters, digits, _, . and -"
         )
-    base, room = _base(model, out.parent)
+    base, room = base_of(model, out.parent)
     problems = problem_set(data, problem, answer, out.parent)
     title, name = Path(data).stem, Path(model).resolve().name
     return TEXT.read_text(encoding="utf-8").format(
@@ -138,15 +138,16 @@ def method_text(name: str, study: str) -> str:
     )
 
 
-def _base(model: str, folder: Path) -> tuple[dict[str, str], int]:
-    """The base of a model's folder or of the hub, and the longest text that is known to fit."""
+def base_of(model: str, folder: Path) -> tuple[dict[str, str], int]:
+    """The base of a model's folder or of the hub, for a study in `folder`, and the longest text
+    that is known to fit. Raises ValueError if it cannot be used."""
     if not Path(model).is_dir() and re.fullmatch(REPOSITORY, model):
         return {"source": "hub", "repository": model}, 2 * LONGEST
     if not Path(model).is_dir():
-        raise ValueError(f"--model {model}: is no folder; give its path, or OWNER/NAME of the hub")
+        raise ValueError(f"model {model}: is no folder; give its path, or OWNER/NAME of the hub")
     base = FolderBase(source="folder", folder=model)
     if faults := [message for _, message in base.faults()]:
-        raise ValueError(f"--model: {faults[0]}")
+        raise ValueError(f"model {model}: {faults[0]}")
     return {"source": "folder", "folder": _from(folder, model)}, base.room() or 2 * LONGEST
 
 

@@ -23,6 +23,7 @@ for package in ("pandas", "psutil", "pyarrow", "pydantic", "torch", "trl", "yaml
             "use .venv/bin/sage-rlvr or .venv/bin/snakemake"
         )
 
+from sage.evaluation.metrics import TABLES as METRICS
 from sage.exhibits import load_study
 from sage.fetched_bases import kept_base
 from sage.problems.fetching import data_sums
@@ -119,12 +120,8 @@ localrules:
     examples,
     # They take seconds.
     overlaps,
-    metrics,
     decontaminate,
     adopt,
-    table,
-    figure,
-    claims,
     page,
     report_partial,
     # They are asked for by name, and print or pack what is there.
