@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from sage.fields import NAME, REPOSITORY
-from sage.problems.own import FORMATS, FileSet, OwnFields
+from sage.problems.own import FORMATS, FileSet, OwnFields, repeats
 from sage.problems.record import DataError
 from sage.study.bases import FolderBase
 from sage.study.written import ALONE, name_of_study, read, read_study
@@ -152,8 +152,8 @@ def base_of(model: str, folder: Path) -> tuple[dict[str, str], int]:
 
 
 def problem_set(data: str, problem: str | None, answer: str | None, folder: Path) -> dict[str, Any]:
-    """The problem set of a file or of the hub, with its columns, for a study in `folder`. Raises as
-    `study_text`."""
+    """The problem set of a file or of the hub, with its columns, for a study in `folder`. Says
+    which problems are there twice; raises as `study_text`."""
     asked = {"problem": problem, "answer": answer}
     fields = {key: column for key, column in asked.items() if column}
     if not data.endswith(FORMATS):
@@ -176,7 +176,8 @@ def problem_set(data: str, problem: str | None, answer: str | None, folder: Path
             )
         fields[key] = column
     chosen = OwnFields(problem=[fields["problem"]], answer=[fields["answer"]])
-    named.model_copy(update={"fields": chosen}).problems("own")
+    if twice := repeats(named.model_copy(update={"fields": chosen}).problems("own")):
+        print(f"{data}: {twice}", file=sys.stderr)
     return {"source": "file", "file": _from(folder, data), "fields": fields}
 
 
