@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from sage.runtime.files import ROOT
 from sage.runtime.survivors import Locked, release_stale_lock
 
 TARGETS = {
@@ -61,7 +62,6 @@ DRY = {"-n", "--dry-run", "--dryrun"}
 
 STOPPED = "\nStopped; the same command goes on from there."
 
-ROOT = Path(__file__).resolve().parents[2]
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _NO_CORES = re.compile(r"(?:^| )(--(cores|jobs)[= ]|-[cj][= ]?)(0+|-\d+)(?= |$)")
 _TAKES_FILES = re.compile("--configfiles?")

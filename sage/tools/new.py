@@ -24,6 +24,7 @@ import yaml
 from sage.fields import NAME, REPOSITORY
 from sage.problems.own import FORMATS, FileSet, OwnFields, repeats
 from sage.problems.record import DataError
+from sage.runtime.files import ROOT
 from sage.study.bases import FolderBase
 from sage.study.written import ALONE, name_of_study, read, read_study
 
@@ -36,13 +37,10 @@ GUESSES = {
 LONGEST = 512
 """Tokens of a completion, where the model has room for twice as many."""
 
-GUIDE, METHOD = (
-    Path(__file__).resolve().parents[2] / "reports" / name
-    for name in ("new_method.py", "new_method.yaml")
-)
+GUIDE, METHOD = (ROOT / "reports" / name for name in ("new_method.py", "new_method.yaml"))
 """The files of a method; in the study, what differs stands in braces."""
 
-TEXT = Path(__file__).resolve().parents[2] / "reports" / "new_study.yaml"
+TEXT = ROOT / "reports" / "new_study.yaml"
 """The study, with what differs in braces."""
 
 
@@ -81,9 +79,8 @@ def main(arguments: list[str]) -> int:
         return 1
     how = f"sage-rlvr run {shlex.quote(str(given.out))}"
     if not Path("Snakefile").is_file():
-        root = Path(__file__).resolve().parents[2]
         study = shlex.quote(str(given.out.resolve()))
-        how = f"cd {shlex.quote(str(root))} && sage-rlvr run {study}"
+        how = f"cd {shlex.quote(str(ROOT))} && sage-rlvr run {study}"
     print(f"{given.out} is written. Run it: {how}")
     return 0
 
@@ -118,7 +115,7 @@ def method_text(name: str, study: str) -> str:
 
     Raises ValueError for a name that cannot be used, and for a study that trains nothing.
     """
-    config = Path(__file__).resolve().parents[2] / "config"
+    config = ROOT / "config"
     if not re.fullmatch(NAME, name) or name in read(config / "algorithms.yaml").content:
         raise ValueError(
             f"--method {name}: must be letters, digits, _, . and -, and no name of "

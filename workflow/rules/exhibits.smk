@@ -142,4 +142,5 @@ use rule table as figure with:
         figure=one_of(FIGURES),
 
 
-workflow.get_rule("figure").docstring = "A figure of an exhibit: SVG and PDF."
+if not AS_MODULE:
+    workflow.get_rule("figure").docstring = "A figure of an exhibit: SVG and PDF."

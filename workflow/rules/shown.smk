@@ -111,7 +111,8 @@ def evidence():
 
 def file_of_claims():
     """The file that the study's claims are in; none where the study has its own."""
-    return [STUDY.study.claims] if isinstance(STUDY.study.claims, str) else []
+    asked = STUDY.study.claims
+    return [from_repository(asked)] if isinstance(asked, str) else []
 
 
 def shown_code():

@@ -94,4 +94,5 @@ for exhibit in SHOWN:
         input:
             exhibit_files(exhibit),
 
-    workflow.get_rule(exhibit).docstring = exhibit_line(exhibit)
+    if not AS_MODULE:  # where the rule may have another name
+        workflow.get_rule(exhibit).docstring = exhibit_line(exhibit)

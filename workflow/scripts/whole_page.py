@@ -7,9 +7,10 @@ with job(snakemake, EXHIBITS):
     from sage.exhibits import restore_study
     from sage.report.partial import write_whole
     from sage.results import Results
+    from sage.runtime.files import from_repository
 
     write_whole(
         restore_study(snakemake.params.study),
         Results(Path(snakemake.params.folder)),
-        Path("reports"),
+        from_repository("reports"),
     )
