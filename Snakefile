@@ -25,8 +25,18 @@ include: "workflow/rules/base.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/audit.smk"
-include: "workflow/rules/exhibits.smk"
-include: "workflow/rules/report.smk"
+
+
+if IN_ONE_JOB:
+
+    include: "workflow/rules/one_job.smk"
+
+else:
+
+    include: "workflow/rules/exhibits.smk"
+    include: "workflow/rules/report.smk"
+
+
 include: "workflow/rules/records.smk"
 include: "workflow/rules/targets.smk"
 

@@ -6,3 +6,9 @@ For a script of your own: `sage.training` (SageTrainer in place of TRL's GRPOTra
 with intervals). The other packages are the workflow's: they read the repository's `config` and
 `reports`.
 """
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - an older one can read up to here
+    here = ".".join(map(str, sys.version_info[:2]))
+    raise ImportError(f"Python 3.11 or newer is needed; this is {here} ({sys.executable})")

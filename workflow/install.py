@@ -26,6 +26,13 @@ from typing import Any
 try:
     import tomllib
 except ModuleNotFoundError:
+    for name in ("python3.13", "python3.12", "python3.11"):
+        try:
+            subprocess.run([name, "-c", "import tomllib"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue  # not there, or a name alone, as of pyenv
+        print(f"install: {sys.executable} is too old; taking {name}", flush=True)
+        os.execvp(name, [name, __file__, *sys.argv[1:]])
     sys.exit(
         f"Python 3.11 or newer is needed; this is {platform.python_version()} ({sys.executable}). "
         "Name another one, for example: make PYTHON=python3.12"

@@ -30,6 +30,7 @@ from sage.evaluation.curves import POOLED
 from sage.fields import Name, Positive, PositiveFloat, Strict
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.results import Run
+from sage.runtime.files import from_repository
 from sage.study import BASE, ResolvedStudy
 from sage.study.faults import listed, type_faults
 from sage.study.kept import updated
@@ -321,7 +322,7 @@ def read_claims(asked: str | Mapping[str, Any], written: Written | None = None) 
     `load_claims` does.
     """
     if isinstance(asked, str):
-        return load_claims(Path(asked))
+        return load_claims(from_repository(asked))
     if faults := type_faults(dict[Name, Claim], dict(asked), "claims"):
         lines = written.faults(faults) if written else [listed("the study", faults)]
         raise StudyError("\n".join(lines))

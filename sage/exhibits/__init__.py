@@ -64,6 +64,9 @@ EVERY_REPORT = {
 }
 """Exhibits of every report, by name. A study does not name them."""
 
+OF_SAMPLES = ("chance", "grading")
+"""Those of them that are about samples, whatever drew them."""
+
 PAPER = "_paper"
 """Suffix of the table that compares an exhibit with the paper's numbers."""
 
@@ -109,6 +112,12 @@ def restore_study(dump: Mapping[str, Any]) -> ResolvedStudy:
 def kept_study(folder: Path) -> ResolvedStudy:
     """The study of a kept run, of this version or an earlier one. Raises as `updated` does."""
     return restore_study(updated(json.loads((folder / "study.json").read_text(encoding="utf-8"))))
+
+
+def every_report(study: ResolvedStudy) -> list[str]:
+    """Exhibits that the report of this study has beside its own: OF_SAMPLES if it trains nothing,
+    else all of EVERY_REPORT."""
+    return [name for name in EVERY_REPORT if study.training_sets() or name in OF_SAMPLES]
 
 
 def shows(study: ResolvedStudy, exhibit: str) -> Shows:

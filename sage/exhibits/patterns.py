@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -34,6 +33,7 @@ from sage.rendering.table import (
     share_cell,
 )
 from sage.results import Results
+from sage.runtime.files import from_repository
 from sage.runtime.tables import read_frame
 from sage.study import ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
@@ -80,7 +80,7 @@ class PatternTable(ExhibitOfRows, Kind):
         yield from around.too_many("samples", self.samples)
 
     def inputs(self, study: ResolvedStudy, results: Results, name: str) -> Files:
-        return {**super().inputs(study, results, name), "phrases": [Path(self.phrases)]}
+        return {**super().inputs(study, results, name), "phrases": [from_repository(self.phrases)]}
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         return {"bootstrap": study.study.evaluation.bootstrap}

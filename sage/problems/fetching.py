@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import httpx
 from huggingface_hub import constants, get_session, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -29,6 +30,9 @@ from sage.problems.entries import Benchmark, DataFile, HubFiles
 from sage.problems.record import DataError
 from sage.problems.rows import Row, rows_in
 from sage.runtime.files import file_sum
+
+httpx: Any = import_module(HfHubHTTPError.__mro__[1].__module__.partition(".")[0])
+"""The client of huggingface_hub, whose errors it raises: httpx, from version 2 on httpx2."""
 
 MIRROR = "SAGE_MIRROR"
 """The environment variable that names the mirror; `mirror` in config/config.yaml sets it."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,6 +28,19 @@ FORMATS = (".csv", ".jsonl", ".parquet")
 """How the name of a file of problems can end."""
 
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+
+
+def repeats(problems: Sequence[Problem]) -> str:
+    """What is said of problems that a set has more than once; empty where it has none."""
+    counts = Counter(problem.problem for problem in problems)
+    again = {text: number for text, number in counts.items() if number > 1}
+    if not again:
+        return ""
+    more = sum(again.values()) - len(again)
+    return (
+        f"{more} of {len(problems)} problems repeat another, such as {next(iter(again))[:60]!r}; "
+        "each counts as a problem of its own, so intervals are too narrow: remove the copies"
+    )
 
 
 class OwnFields(Fields):

@@ -1,4 +1,6 @@
-"""A report of the results so far, made by the same functions as the whole report.
+"""A report of the results so far, or of samples alone, made by one process.
+
+All is made by the same functions as by the workflow's jobs.
 
 The workflow measures an exhibit only when all of its runs exist, so an unfinished study has few
 exhibits. This module measures exhibits from the runs that exist, in its own folder, which the
@@ -22,6 +24,7 @@ from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
 from sage.exhibits import (
     EVERY_REPORT,
+    every_report,
     figures_of,
     frames_of,
     kind_of,
@@ -38,6 +41,9 @@ from sage.results import Results
 from sage.runtime.manifest import Manifest
 from sage.study import BASE, ResolvedStudy
 
+Attempt = Callable[[str, Callable[[], None]], None]
+"""Makes a part of a report, called by its name."""
+
 
 def write_partial(
     study: ResolvedStudy, results: Results, reports: Path, claims: Mapping[str, Claim]
@@ -48,19 +54,34 @@ def write_partial(
     What cannot be made is left out with a message, and the page marks it as not run.
     """
     files = PageFiles(results, results.partial, reports)
-    samples = _samples(study, results)
-    _attempt("metrics", lambda: _metrics(study, samples, files))
-    for name in study.study.exhibits:
-        _attempt(name, partial(_measure, study, name, files))
-    _attempt("contamination", lambda: _contamination(study, files))
-    for name in [*study.study.exhibits, *EVERY_REPORT]:
-        _show(study, name, files)
+    _make(study, files, _attempt)
     _attempt("claims", lambda: _claims(study, files, claims))
-    if samples:
-        problems = {path.stem: results.problems(path.stem) for path in samples}
-        _attempt("samples", lambda: write_excerpts(samples, problems, files.made.excerpts))
     write_page(study, files, results.partial_page, partial_report=True)
     return results.partial_page
+
+
+def write_whole(study: ResolvedStudy, results: Results, reports: Path) -> None:
+    """Make the report of a study that trains nothing, with metrics, tables and figures.
+
+    Its samples are in `results`. Raises what keeps a part from being made.
+    """
+    files = PageFiles(results, results, reports)
+    _make(study, files, lambda name, make: make())
+    write_page(study, files, results.page)
+
+
+def _make(study: ResolvedStudy, files: PageFiles, attempt: Attempt) -> None:
+    """What a page shows, but for claims, each part by `attempt`."""
+    samples = _samples(study, files.results)
+    attempt("metrics", lambda: _metrics(study, samples, files))
+    for name in study.study.exhibits:
+        attempt(name, partial(_measure, study, name, files))
+    attempt("contamination", lambda: _contamination(study, files))
+    for name in [*study.study.exhibits, *every_report(study)]:
+        _show(study, name, files, attempt)
+    if samples:
+        problems = {path.stem: files.results.problems(path.stem) for path in samples}
+        attempt("samples", lambda: write_excerpts(samples, problems, files.made.excerpts))
 
 
 def comparable(samples: Iterable[Path]) -> list[Path]:
@@ -125,7 +146,7 @@ def _measure(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     )
 
 
-def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
+def _show(study: ResolvedStudy, name: str, files: PageFiles, attempt: Attempt) -> None:
     """Tables and figures of one exhibit, if it has been measured."""
     paper, part = files.paper, study.seen_by() if name in EVERY_REPORT else study.seen_by(name)
     wanted = frames_of(study, name, files.made, files.results)
@@ -136,7 +157,7 @@ def _show(study: ResolvedStudy, name: str, files: PageFiles) -> None:
     pieces = [(piece, suffix, files.made.table(piece)) for piece, suffix in tables.items()]
     pieces += [(piece, suffix, files.made.figure(piece)) for piece, suffix in figures.items()]
     for piece, suffix, path in pieces:
-        _attempt(piece, partial(write_piece, part, name, suffix, measured, paper, path))
+        attempt(piece, partial(write_piece, part, name, suffix, measured, paper, path))
 
 
 def _contamination(study: ResolvedStudy, files: PageFiles) -> None:

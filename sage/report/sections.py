@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from sage.exhibits import figures_of, kind_of, shows, tables_of
+from sage.exhibits import every_report, figures_of, kind_of, shows, tables_of
 from sage.exhibits.case_study import CASE, CaseStudy
 from sage.exhibits.theory import ESTIMATORS, guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, method_title
@@ -37,9 +37,6 @@ STUDY_SECTIONS = {
     "support": ("Support: problems kept, lost and new", "support", ["support"]),
 }
 """Sections of every report: title, target and exhibits by anchor."""
-
-OF_TRAINING = ("theory", "hyperparameters", "contamination", "support")
-"""Those that a study without training does not have."""
 
 SHORT = 40
 """The most words of a caption, but for a first sentence that is longer."""
@@ -218,13 +215,13 @@ def behind(study: ResolvedStudy, name: str, content: PageContent) -> list[tuple[
 
 
 def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles) -> list[Section]:
-    """Sections made of every report's exhibits: STUDY_SECTIONS, in order."""
-    trains = any(model.rl for model in study.study.models.values())
+    """Sections of exhibits that a study does not name: those of STUDY_SECTIONS that say something
+    of it."""
     own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
     effects = "; ".join(guide_effects(own, content.guide_effects))
-    sections = []
+    sections, shown = [], every_report(study)
     for anchor, (title, target, names) in STUDY_SECTIONS.items():
-        if anchor in OF_TRAINING and not trains:
+        if names[0] not in shown:
             continue
         parts: list[Part] = []
         missing: list[str] = []

@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from sage.evaluation.curves import ANSWERS, POOLED
 from sage.exhibits.every_report import grading_table
+from sage.problems.own import OwnSet, repeats
 from sage.rendering.labels import benchmark_titles, method_title
 from sage.rendering.numbers import listing, percent
 from sage.report.loader import PageContent
@@ -81,6 +82,12 @@ def warnings(study: ResolvedStudy, content: PageContent) -> list[Notice]:
         notices += spread_notices(content.metrics["pass_at_k"], study)
     if "counts" in content.metrics:
         notices += twin_notices(content.metrics["counts"], study)
+    sets = {name: study.study.problems[name] for name in content.problems}
+    notices += [
+        Notice(f"{own.title}: {said}.", [])
+        for name, own in sets.items()
+        if isinstance(own, OwnSet) and (said := repeats(content.problems[name]))
+    ]
     text = (
         "If all problems have the same result, the interval has no width, but the uncertainty is "
         "not zero."

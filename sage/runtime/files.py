@@ -22,6 +22,15 @@ import psutil
 
 from sage.runtime.faults import WRITING
 
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder of the repository."""
+
+
+def from_repository(path: str | Path) -> Path:
+    """A path that begins in the repository, for this folder: as it is, or with the repository's
+    before it where another workflow uses this one."""
+    return Path(path) if Path.cwd() == ROOT else ROOT / path
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:

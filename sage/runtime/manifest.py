@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sage.runtime.devices import VISIBLE, printed_by
-from sage.runtime.files import text_sum, write_json_atomic
+from sage.runtime.files import ROOT, text_sum, write_json_atomic
 from sage.runtime.usage import usage
 
 PACKAGES = (
@@ -125,7 +125,7 @@ def git_commit() -> str:
     """The commit of the working tree, with `+changes` if it is modified; else `unknown`."""
     if known := os.environ.get(COMMIT):
         return known
-    git = ["git", "-C", str(Path(__file__).resolve().parents[2])]
+    git = ["git", "-C", str(ROOT)]
     commit = printed_by(*git, "rev-parse", "HEAD")
     changed = printed_by(*git, "status", "--porcelain", "--untracked-files=no")
     if commit is None or changed is None:

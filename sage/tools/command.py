@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from sage.runtime.files import ROOT
 from sage.runtime.survivors import Locked, release_stale_lock
 
 TARGETS = {
@@ -39,6 +40,7 @@ TARGETS = {
 MODULES = {
     "studies": "list the studies: title, time, jobs",
     "watch": "show the progress of a running study",
+    "eval": "sample models on your own problems and make a page: eval MODEL --data problems.csv",
     "new": "write a study of your own model and problems",
     "grade": "grade completions from files, whatever program made them",
     "keep": "keep a finished study's small files in reports/, or check kept runs",
@@ -55,10 +57,11 @@ _SAMPLES = (".csv", ".jsonl", ".parquet", ".json", ".eval")
 _OF_STUDIES = ("registered.json", "provenance", "metrics", "pass_at_k.csv", "pass_at_k.parquet")
 """What a folder of a study's results has, finished or not, or that of a kept run."""
 
+DRY = {"-n", "--dry-run", "--dryrun"}
+"""What Snakemake calls a dry run."""
+
 STOPPED = "\nStopped; the same command goes on from there."
 
-ROOT = Path(__file__).resolve().parents[2]
-_DRY = ("-n", "--dry-run", "--dryrun")
 _VERBOSE = re.compile(r"--(verbose|logger|quiet|list|lint|help|version)|-[qh]")
 _NO_CORES = re.compile(r"(?:^| )(--(cores|jobs)[= ]|-[cj][= ]?)(0+|-\d+)(?= |$)")
 _TAKES_FILES = re.compile("--configfiles?")
@@ -224,7 +227,7 @@ def _main(words: list[str]) -> int:
             shown: int = import_module("sage.report.two_studies").main(words[1:])
             return shown
         if command in MODULES:
-            if command == "watch" and not {"--help", "-h"} & {*words}:
+            if command in ("eval", "watch") and not {"--help", "-h"} & {*words}:
                 _at_home()
             status: int = import_module(f"sage.tools.{command}").main(words[1:])
             return status
@@ -237,7 +240,7 @@ def _main(words: list[str]) -> int:
             return 0
         _at_home()
         asked, verbose = snakemake_words(command, words[1:])
-        alone = command not in PRINTING and not {*_DRY} & {*words}
+        alone = command not in PRINTING and not DRY & {*words}
         if alone and release_stale_lock(Path.cwd()):
             print("The lock of a Snakemake that was killed is released; its run continues.")
     except (Usage, Locked) as error:

@@ -46,14 +46,19 @@ from sage.exhibits.dose import DoseFigure
 from sage.exhibits.dose_effects import Cell, dose_tables
 from sage.exhibits.pooled_pass_at_k import ShowsPassAtK
 from sage.results import Results
-from sage.runtime.files import atomic_file, file_sum, write_json_atomic, write_text_atomic
+from sage.runtime.files import (
+    ROOT,
+    atomic_file,
+    file_sum,
+    write_json_atomic,
+    write_text_atomic,
+)
 from sage.runtime.manifest import settings_sum
 from sage.runtime.records import jobs_folder
 from sage.runtime.tables import read_frame
 from sage.study.kept import version
 from sage.study.written import moved
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "config"
 STUDY = "study.json"
 

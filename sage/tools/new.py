@@ -22,8 +22,9 @@ from typing import Any
 import yaml
 
 from sage.fields import NAME, REPOSITORY
-from sage.problems.own import FORMATS, FileSet, OwnFields
+from sage.problems.own import FORMATS, FileSet, OwnFields, repeats
 from sage.problems.record import DataError
+from sage.runtime.files import ROOT
 from sage.study.bases import FolderBase
 from sage.study.written import ALONE, name_of_study, read, read_study
 
@@ -36,13 +37,10 @@ GUESSES = {
 LONGEST = 512
 """Tokens of a completion, where the model has room for twice as many."""
 
-GUIDE, METHOD = (
-    Path(__file__).resolve().parents[2] / "reports" / name
-    for name in ("new_method.py", "new_method.yaml")
-)
+GUIDE, METHOD = (ROOT / "reports" / name for name in ("new_method.py", "new_method.yaml"))
 """The files of a method; in the study, what differs stands in braces."""
 
-TEXT = Path(__file__).resolve().parents[2] / "reports" / "new_study.yaml"
+TEXT = ROOT / "reports" / "new_study.yaml"
 """The study, with what differs in braces."""
 
 
@@ -81,9 +79,8 @@ def main(arguments: list[str]) -> int:
         return 1
     how = f"sage-rlvr run {shlex.quote(str(given.out))}"
     if not Path("Snakefile").is_file():
-        root = Path(__file__).resolve().parents[2]
         study = shlex.quote(str(given.out.resolve()))
-        how = f"cd {shlex.quote(str(root))} && sage-rlvr run {study}"
+        how = f"cd {shlex.quote(str(ROOT))} && sage-rlvr run {study}"
     print(f"{given.out} is written. Run it: {how}")
     return 0
 
@@ -98,7 +95,7 @@ def study_text(model: str, data: str, problem: str | None, answer: str | None, o
         raise ValueError(
             f"--out {out}: must end in .yaml, and its name in letters, digits, _, . and -"
         )
-    base, room = _base(model, out.parent)
+    base, room = base_of(model, out.parent)
     problems = problem_set(data, problem, answer, out.parent)
     title, name = Path(data).stem, Path(model).resolve().name
     return TEXT.read_text(encoding="utf-8").format(
@@ -118,7 +115,7 @@ def method_text(name: str, study: str) -> str:
 
     Raises ValueError for a name that cannot be used, and for a study that trains nothing.
     """
-    config = Path(__file__).resolve().parents[2] / "config"
+    config = ROOT / "config"
     if not re.fullmatch(NAME, name) or name in read(config / "algorithms.yaml").content:
         raise ValueError(
             f"--method {name}: must be letters, digits, _, . and -, and no name of "
@@ -138,21 +135,22 @@ def method_text(name: str, study: str) -> str:
     )
 
 
-def _base(model: str, folder: Path) -> tuple[dict[str, str], int]:
-    """The base of a model's folder or of the hub, and the longest text that is known to fit."""
+def base_of(model: str, folder: Path) -> tuple[dict[str, str], int]:
+    """The base of a model's folder or of the hub, for a study in `folder`, and the longest text
+    that is known to fit. Raises ValueError if it cannot be used."""
     if not Path(model).is_dir() and re.fullmatch(REPOSITORY, model):
         return {"source": "hub", "repository": model}, 2 * LONGEST
     if not Path(model).is_dir():
-        raise ValueError(f"--model {model}: is no folder; give its path, or OWNER/NAME of the hub")
+        raise ValueError(f"model {model}: is no folder; give its path, or OWNER/NAME of the hub")
     base = FolderBase(source="folder", folder=model)
     if faults := [message for _, message in base.faults()]:
-        raise ValueError(f"--model: {faults[0]}")
+        raise ValueError(f"model {model}: {faults[0]}")
     return {"source": "folder", "folder": _from(folder, model)}, base.room() or 2 * LONGEST
 
 
 def problem_set(data: str, problem: str | None, answer: str | None, folder: Path) -> dict[str, Any]:
-    """The problem set of a file or of the hub, with its columns, for a study in `folder`. Raises as
-    `study_text`."""
+    """The problem set of a file or of the hub, with its columns, for a study in `folder`. Says
+    which problems are there twice; raises as `study_text`."""
     asked = {"problem": problem, "answer": answer}
     fields = {key: column for key, column in asked.items() if column}
     if not data.endswith(FORMATS):
@@ -175,7 +173,8 @@ def problem_set(data: str, problem: str | None, answer: str | None, folder: Path
             )
         fields[key] = column
     chosen = OwnFields(problem=[fields["problem"]], answer=[fields["answer"]])
-    named.model_copy(update={"fields": chosen}).problems("own")
+    if twice := repeats(named.model_copy(update={"fields": chosen}).problems("own")):
+        print(f"{data}: {twice}", file=sys.stderr)
     return {"source": "file", "file": _from(folder, data), "fields": fields}
 
 

@@ -27,11 +27,11 @@ from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.rendering.table import Column, Table, points_cell, share_cell, table_of, titled
 from sage.report.loader import read_sources
 from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
-from sage.runtime.files import atomic_file, write_text_atomic
+from sage.runtime.files import ROOT, atomic_file, write_text_atomic
 from sage.tools.compare_samples import basis, pairing, shown_k
 
 TEMPLATE = "samples.html.j2"
-REPORTS = Path(__file__).resolve().parents[2] / "reports"
+REPORTS = ROOT / "reports"
 """Where the template and the style of pages are."""
 
 ALL = "all problems"

@@ -16,7 +16,10 @@ from sage.runtime.records import (
     without_record,
 )
 
-UNRECORDED = ("provenance", "logs", "scratch", "shards", "partial", "archive", "registered.json")
+UNRECORDED = (
+    *("provenance", "logs", "scratch", "shards", "partial", "archive"),
+    *("registered.json", "study.yaml", "compared.html"),
+)
 """Parts of the results without records: what may be deleted, or describes the rest."""
 
 

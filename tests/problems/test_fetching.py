@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pandas as pd
 import pytest
 from huggingface_hub import constants
@@ -301,7 +300,7 @@ def test_a_slow_hub_is_not_taken_for_no_network(monkeypatch: pytest.MonkeyPatch)
     class Slow:
         def head(self, *_: Any, timeout: float) -> None:
             if timeout < 20.0:
-                raise httpx.ReadTimeout("slow")
+                raise fetching.httpx.ReadTimeout("slow")
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(fetching, "get_session", Slow)

@@ -11,6 +11,7 @@ from report_frames import (
 )
 
 from sage.exhibits.every_report import grading_table
+from sage.problems.own import FileSet
 from sage.report.warnings import (
     changes,
     commit_notices,
@@ -43,6 +44,15 @@ class TestWarnings:
         found = warnings(study, content)
         (stale,) = [one for one in found if "settings that differ" in one.text]
         assert stale.lines == [f"tiny/grpo/seed1: rl.steps 7 → {rl['steps']}"]
+
+    def test_problems_that_an_own_set_has_twice_are_counted(self, tmp_path: Path) -> None:
+        (tmp_path / "a.csv").write_text("problem,answer\n1+1,2\n2+2,4\n1+1,2\n1+1,2\n")
+        own = FileSet(source="file", title="Mine", file=str(tmp_path / "a.csv"))
+        study = with_a_case(a_study())
+        study.study.problems["mine"] = own
+        content = replace(a_content(study, tmp_path), problems={"mine": own.problems("mine")})
+        (said,) = [one.text for one in warnings(study, content) if "repeat" in one.text]
+        assert said.startswith("Mine: 2 of 4 problems repeat another, such as '1+1'; each counts")
 
     def test_changes_are_found_at_any_depth(self) -> None:
         then = {"a": {"b": 1, "c": [1, 2]}, "gone": 1}

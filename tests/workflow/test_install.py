@@ -4,6 +4,7 @@ Everything but the installing itself is real (files, locks, processes, sockets);
 that runs a step, `call`, gives way to a record of what would have been run.
 """
 
+import ast
 import fcntl
 import importlib.metadata
 import importlib.util
@@ -190,11 +191,36 @@ def test_folder_that_is_no_environment_is_left_alone(tmp_path, steps):
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
 
 
-def test_old_python_says_which_is_needed():
-    pretend = "import sys, runpy; sys.modules['tomllib'] = None; runpy.run_path(sys.argv[1])"
-    done = subprocess.run([sys.executable, "-c", pretend, SCRIPT], capture_output=True, text=True)
+OLD = (
+    "import sys, runpy; sys.modules['tomllib'] = None; script = sys.argv.pop(1)\n"
+    "runpy.run_path(script)"
+)
+
+
+def test_an_old_python_takes_a_newer_one_or_says_which_is_needed(tmp_path):
+    def run():
+        command = [sys.executable, "-c", OLD, SCRIPT, ".venv"]
+        return subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)})
+
+    (tmp_path / "python3.13").write_text("#!/bin/sh\nexit 127\n")  # as pyenv's, of no version
+    (tmp_path / "python3.13").chmod(0o755)
+    done = run()
     assert done.returncode == 1
     assert done.stderr.startswith("Python 3.11 or newer is needed")
+    (tmp_path / "python3.11").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "python3.11").chmod(0o755)
+    said, started = run().stdout.splitlines()
+    assert said.endswith("is too old; taking python3.11")
+    assert started == f"{SCRIPT} .venv"
+
+
+@pytest.mark.parametrize("version", [(3, 9), (3, 10)])
+def test_the_package_says_which_python_it_needs_to_one_that_is_too_old(version):
+    for file in (SCRIPT, ROOT / "sage/__init__.py"):
+        ast.parse(file.read_text(), feature_version=version)
+    old = f"import sys; sys.version_info = {(*version, 1)}; import sage"
+    done = subprocess.run([sys.executable, "-c", old], cwd=ROOT, capture_output=True, text=True)
+    assert f"Python 3.11 or newer is needed; this is {version[0]}.{version[1]} (" in done.stderr
 
 
 @pytest.mark.parametrize(

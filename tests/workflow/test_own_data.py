@@ -1,14 +1,21 @@
-"""A data file of the user's own: what happens after it has been edited."""
+"""Data of the user's own: what happens after an edit, and `sage-rlvr eval` with own models."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import own_things
 import pytest
-from conftest import copy_project, snakemake_in
+import yaml
+from conftest import ROOT, copy_project, snakemake_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+from sage.exhibits import load_study
+from sage.tools import command, eval
 
 ENTRY = """
 own:
@@ -18,6 +25,8 @@ own:
 PROBLEMS = "  own: {source: benchmark, title: Own, benchmark: own}\n"
 
 
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
 def test_an_edited_data_file_is_read_again_and_verify_sees_it(tmp_path: Path) -> None:
     folder, mirror = copy_project(tmp_path / "sage"), tmp_path / "data"
     with open(folder / "config/benchmarks.yaml", "a", encoding="utf-8") as file:
@@ -44,3 +53,78 @@ def test_an_edited_data_file_is_read_again_and_verify_sees_it(tmp_path: Path) ->
     assert (done := run(*options, target)).returncode == 0, done.stdout
     assert len((folder / target).read_text().splitlines()) == 8
     assert "all match" in run(*options, "verify").stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model and problems; read only."""
+    return own_things.make(tmp_path_factory.mktemp("own")).parent
+
+
+def test_the_study_of_eval_loads_and_is_not_replaced_by_another(
+    made: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs: list[list[str]] = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(command, "_quietly", lambda own: runs.append(own) or 0)
+    monkeypatch.setattr(command, "release_stale_lock", lambda folder: False)
+    columns = ["--problem", "q", "--answer", "a", "--name", "mine"]
+    words = [str(made / "model"), "--data", str(made / "doubles.csv"), *columns]
+    asked = [*words, "--samples", "9", f"results={tmp_path}", "--cores", "1", "seeds=[1]"]
+    assert command.main(["eval", *asked]) == 0
+    file = tmp_path / "mine/study.yaml"
+    assert f"study={file}" in runs[0]
+    assert 'set=["seeds=[1]"]' in runs[0]
+    study = load_study(str(file), ROOT / "config")
+    assert (study.study.evaluation.samples, study.study.evaluation.primary_k) == (9, 4)
+    assert study.study.evaluation.sampling.max_tokens == 128  # half of the model's room
+    assert command.main(["eval", *words, "--samples", "4", f"results={tmp_path}"]) == 0
+    (tmp_path / "mine/registered.json").touch()  # as after a run
+    (tmp_path / "other.csv").write_text("q,a\n1+1,2\n")
+    words[2] = str(tmp_path / "other.csv")
+    assert command.main(["eval", *words, f"results={tmp_path}"]) == 1
+    assert "has results of other models or problems" in capsys.readouterr().err
+    assert yaml.safe_load(file.read_text())["evaluation"]["samples"] == 4
+
+
+def test_models_are_called_by_as_much_of_their_paths_as_tells_them_apart(tmp_path: Path) -> None:
+    folders = [tmp_path / one for one in ("a/base", "b/base", "after step 3")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    models = [*map(str, folders), "Qwen/Qwen3-8B"]
+    assert [*eval.named(models)] == ["a-base", "b-base", "after-step-3", "Qwen3-8B"]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(900)
+def test_own_models_take_few_jobs_to_a_page(made: Path, tmp_path: Path) -> None:
+    folder = copy_project(tmp_path / "sage")
+    shutil.copytree(made / "model", tmp_path / "other")
+
+    def run(*words: str) -> str:
+        data = ["--data", str(made / "doubles.csv"), "--problem", "q", "--answer", "a"]
+        asked = [sys.executable, "-m", "sage.tools.command", "eval", *words, *data]
+        more = ["--samples", "4", "--tokens", "8", "--name", "own"]
+        told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run([*asked, *more], cwd=folder, **told)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    one = run(str(made / "model"), "-n")
+    assert int(re.search(r"(\d+) jobs", one)[1]) <= 6
+    told = run(str(made / "model"), str(tmp_path / "other"), "--cores", "2")
+    results = folder / "results/own"
+    assert f"Report: {results.relative_to(folder)}/report/index.html" in told
+    assert "other - model: pass@1" in told
+    assert (results / "compared.html").is_file()
+    page = (results / "report/index.html").read_text()
+    assert [*re.findall(r'<section id="(\w+)"', page)] == [
+        *("warnings", "chance", "grading", "samples", "problems", "settings", "runs"),
+    ]
+    options = ("--cores", "1", "--config", "study=results/own/study.yaml")
+    checked = snakemake_in(folder)("verify", *options)
+    assert "all match" in checked.stdout
+    assert "no record" not in checked.stdout

@@ -351,6 +351,13 @@ class TestNew:
         fields = yaml.safe_load(out.read_text())["problems"]["own"]["fields"]
         assert fields == {"problem": "Question", "answer": "target"}
 
+    def test_problems_that_are_there_twice_are_counted(
+        self, own: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (own / "twice.csv").write_text("problem,answer\n1+1,2\n2+2,4\n1+1,2\n")
+        assert self.write(own, data="twice.csv")[0] == 0
+        assert "twice.csv: 1 of 3 problems repeat another, such as '1+1'" in capsys.readouterr().err
+
     def test_names_of_the_hub_are_taken_as_they_are(self, own: Path) -> None:
         out = own / "hub.yaml"
         words = ["--model", "Qwen/Qwen3-8B", "--data", "openai/gsm8k", "--out", str(out)]

@@ -10,6 +10,12 @@ from pathlib import Path
 # The repository's root, wherever the main Snakefile is.
 PROJECT = Path(workflow.current_basedir).resolve().parents[1]
 
+# Whether the rules are used by another workflow, which has targets and handlers of its own.
+AS_MODULE = Path(workflow.main_snakefile).resolve() not in (
+    PROJECT / "Snakefile",
+    PROJECT / "workflow/Snakefile",
+)
+
 # Jobs also use the package in the repository, whether it is installed or not.
 sys.path.insert(0, str(PROJECT))
 os.environ.update(
@@ -23,6 +29,7 @@ for package in ("pandas", "psutil", "pyarrow", "pydantic", "torch", "trl", "yaml
             "use .venv/bin/sage-rlvr or .venv/bin/snakemake"
         )
 
+from sage.evaluation.metrics import TABLES as METRICS
 from sage.exhibits import load_study
 from sage.fetched_bases import kept_base
 from sage.problems.fetching import data_sums
@@ -32,6 +39,7 @@ from sage.runtime.common_work import take_over
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.runtime.devices import jobs_per_gpu, places, visible_devices
 from sage.runtime.faults import Damaged, Fault, require_writable
+from sage.runtime.files import from_repository
 from sage.runtime.manifest import COMMIT, git_commit
 from sage.runtime.records import FOLDER, LAST, compare, jobs_folder, record_file
 from sage.runtime.survivors import Locked, hold, note_owner
@@ -54,7 +62,7 @@ def refuse(message):
     sys.exit(str(message))
 
 
-PAPER = Path("reports/paper")
+PAPER = from_repository("reports/paper")
 
 try:
     SETTINGS = load_settings(config)
@@ -116,12 +124,8 @@ localrules:
     examples,
     # They take seconds.
     overlaps,
-    metrics,
     decontaminate,
     adopt,
-    table,
-    figure,
-    claims,
     page,
     report_partial,
     # They are asked for by name, and print or pack what is there.

@@ -1,4 +1,4 @@
-# Samples of every policy, and metrics of the whole study.
+# Samples of every policy.
 
 
 rule sample:
@@ -28,49 +28,3 @@ rule sample:
         device=SETTINGS.device,
     script:
         "../scripts/sample.py"
-
-
-# Measured once, shown by many exhibits.
-rule evaluate:
-    """All metrics of a model's methods on a benchmark."""
-    input:
-        samples=samples_of_all,
-        problems=RESULTS.problems("{benchmark}"),
-        code=code_of("evaluate", "sage.evaluation.metrics"),
-    output:
-        folder=directory(RESULTS.evaluated("{model}", "{benchmark}")),
-    log:
-        RESULTS.log("evaluation/{model}/{benchmark}"),
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=growing(8000),
-        runtime=growing(60),
-    params:
-        bootstrap=STUDY.study.evaluation.bootstrap,
-    script:
-        "../scripts/evaluate.py"
-
-
-rule metrics:
-    """pass@k, comparisons and support of the whole study."""
-    input:
-        evaluated=all_evaluated(),
-        code=code_of("metrics", "sage.evaluation.metrics"),
-    output:
-        counts=RESULTS.metrics("counts"),
-        pass_at_k=RESULTS.metrics("pass_at_k"),
-        rates=RESULTS.metrics("rates"),
-        comparisons=RESULTS.metrics("comparisons"),
-        support=RESULTS.metrics("support"),
-        paper_reading=RESULTS.metrics("paper_reading"),
-        chance=RESULTS.metrics("chance"),
-    log:
-        RESULTS.log("metrics"),
-    conda:
-        ENVIRONMENT
-    params:
-        bases=STUDY.study.bases,
-        bootstrap=STUDY.study.evaluation.bootstrap,
-    script:
-        "../scripts/metrics.py"

@@ -1,6 +1,58 @@
-# Measures each exhibit into its own folder, and shows it as tables and figures. The registry of
+# Metrics of the whole study. Measures each exhibit into its own folder, and shows it as tables and figures. The registry of
 # `sage.exhibits` knows what a kind needs and makes. Exhibits that need a model are measured by a
 # rule of their own, because their jobs need other resources.
+
+
+localrules:
+    metrics,
+    table,
+    figure,
+
+
+# Measured once, shown by many exhibits.
+rule evaluate:
+    """All metrics of a model's methods on a benchmark."""
+    input:
+        samples=samples_of_all,
+        problems=RESULTS.problems("{benchmark}"),
+        code=code_of("evaluate", "sage.evaluation.metrics"),
+    output:
+        folder=directory(RESULTS.evaluated("{model}", "{benchmark}")),
+    log:
+        RESULTS.log("evaluation/{model}/{benchmark}"),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=growing(8000),
+        runtime=growing(60),
+    params:
+        bootstrap=STUDY.study.evaluation.bootstrap,
+    script:
+        "../scripts/evaluate.py"
+
+
+rule metrics:
+    """pass@k, comparisons and support of the whole study."""
+    input:
+        evaluated=all_evaluated(),
+        code=code_of("metrics", "sage.evaluation.metrics"),
+    output:
+        counts=RESULTS.metrics("counts"),
+        pass_at_k=RESULTS.metrics("pass_at_k"),
+        rates=RESULTS.metrics("rates"),
+        comparisons=RESULTS.metrics("comparisons"),
+        support=RESULTS.metrics("support"),
+        paper_reading=RESULTS.metrics("paper_reading"),
+        chance=RESULTS.metrics("chance"),
+    log:
+        RESULTS.log("metrics"),
+    conda:
+        ENVIRONMENT
+    params:
+        bases=STUDY.study.bases,
+        bootstrap=STUDY.study.evaluation.bootstrap,
+    script:
+        "../scripts/metrics.py"
 
 
 rule measure:
@@ -90,4 +142,5 @@ use rule table as figure with:
         figure=one_of(FIGURES),
 
 
-workflow.get_rule("figure").docstring = "A figure of an exhibit: SVG and PDF."
+if not AS_MODULE:
+    workflow.get_rule("figure").docstring = "A figure of an exhibit: SVG and PDF."

@@ -17,11 +17,10 @@ def run_of(wildcards):
 
 
 def beside_snakefile(files):
-    """Paths as Snakemake names them: relative to the repository if they are inside it."""
-    return sorted(
-        str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
-        for path in map(Path, files)
-    )
+    """Paths as Snakemake names them: where it runs in the repository, relative to that."""
+    inside = (path for path in map(Path, files) if path.is_relative_to(PROJECT))
+    named = {path: from_repository(path.relative_to(PROJECT)) for path in inside}
+    return sorted(str(named.get(path, path)) for path in map(Path, files))
 
 
 def all_samples():

@@ -1,6 +1,10 @@
 # The ledger of claims, the samples that the page shows, and the page.
 
 
+localrules:
+    claims,
+
+
 rule claims:
     """The verdicts on the claims of the paper."""
     input:
@@ -96,18 +100,3 @@ rule first_page:
         ENVIRONMENT
     script:
         "../scripts/first_page.py"
-
-
-# It has no inputs, because it must not start other jobs, and no outputs, so that it is made again
-# whenever it is requested.
-rule report_partial:
-    """A report of the results so far; starts no other job."""
-    log:
-        RESULTS.log("report/partial"),
-    conda:
-        ENVIRONMENT
-    params:
-        study=STUDY.model_dump(mode="json"),
-        folder=RESULTS.folder,
-    script:
-        "../scripts/report_partial.py"

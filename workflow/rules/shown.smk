@@ -3,6 +3,7 @@
 
 from sage.exhibits import (
     EVERY_REPORT,
+    every_report,
     figures_of,
     frames_of,
     kind_of,
@@ -15,7 +16,10 @@ from sage.exhibits import (
 MEASURED = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).measures]
 WITH_MODEL = [name for name in MEASURED if kind_of(STUDY, name).with_model]
 WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
-SHOWN = [*STUDY.study.exhibits, *EVERY_REPORT]
+SHOWN = [*STUDY.study.exhibits, *every_report(STUDY)]
+
+# Of samples alone the report takes a job; with runs its parts wait for different jobs.
+IN_ONE_JOB = not STUDY.training_sets() and not WITH_MODEL
 
 TABLES = {
     table: (name, suffix)
@@ -107,7 +111,18 @@ def evidence():
 
 def file_of_claims():
     """The file that the study's claims are in; none where the study has its own."""
-    return [STUDY.study.claims] if isinstance(STUDY.study.claims, str) else []
+    asked = STUDY.study.claims
+    return [from_repository(asked)] if isinstance(asked, str) else []
+
+
+def shown_code():
+    """The code that measures and shows all exhibits, and a user's own files."""
+    exhibits = [shows(STUDY, name) for name in SHOWN]
+    measuring = {file for name in MEASURED for file in kind_of(STUDY, name).code(STUDY)}
+    own = {file for exhibit in exhibits for file in own_files(exhibit)}
+    modules = {type(exhibit).__module__ for exhibit in exhibits}
+    code = code_of("whole_page", "sage.report.partial", *modules)
+    return sorted({*code, *beside_snakefile(measuring | own)})
 
 
 def page_sources():

@@ -60,13 +60,21 @@ def studies_below():
     return [Path(SETTINGS.results) / name_of_study(file) for file in files]
 
 
+def own_jobs(jobs):
+    """Those that make results of this study; a workflow that uses these rules has more."""
+    folder = RESULTS.folder
+    return [
+        job for job in jobs if any(Path(f).is_relative_to(folder) for f in job.output)
+    ]
+
+
 def take_over_work(dag):
     """Takes what is the same from the studies below, and says so; a dry run only looks. The jobs of
     which it is so, each with the folder that made it."""
     others = [folder for folder in studies_below() if jobs_folder(folder).is_dir()]
     if not (others and workflow.executor_plugin):
         return {}
-    jobs = [job for level in dag.toposorted() for job in level]
+    jobs = own_jobs(job for level in dag.toposorted() for job in level)
     taken = take_over(jobs, RESULTS.folder, others, only_look=workflow.dryrun)
     verb = "would be taken" if workflow.dryrun else "are taken"
     for folder, number in Counter(taken.values()).items():
@@ -100,11 +108,13 @@ def compare_with_records():
             LAST.append(compare(whole.jobs, RESULTS.folder))
             return
         taken = take_over_work(dag)
-        LAST.append(compare(dag.jobs, RESULTS.folder))
+        jobs = own_jobs(dag.jobs)
+        LAST.append(compare(jobs, RESULTS.folder))
         dag.forcefiles.update(file for job in LAST[-1].changed for file in job.output)
-        if workflow.executor_plugin:  # not for --summary, which shows dates
+        # Not for --summary, which shows dates, nor where others' rules go by them.
+        if workflow.executor_plugin and not AS_MODULE:
             latest = Mtime(local=float("inf"))
-            dates = {f: latest for job in dag.jobs for f in job.output}
+            dates = {f: latest for job in jobs for f in job.output}
             workflow.iocache.mtime.update(dates)
         for line in LAST[-1].lines("A run makes that again", AGAIN):
             print(line, file=sys.stderr, flush=True)
@@ -162,7 +172,12 @@ def asked_targets():
 
 
 def refuse_unknown_targets():
-    """End with the nearest names where a target is none of this study."""
+    """End with the nearest names where a target is none of this study.
+
+    A workflow that uses these rules has more of them than are known here.
+    """
+    if AS_MODULE:
+        return
     from sage.fields import nearest
     from sage.tools.targets import no_target
 

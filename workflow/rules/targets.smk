@@ -7,6 +7,7 @@ rule theory:
         [
             exhibit_files(name)
             for name in ("figure1", "figure5", "appendix_c", "estimators")
+            if name in SHOWN
         ],
 
 
@@ -14,6 +15,21 @@ rule report:
     """The report and all that it shows."""
     input:
         RESULTS.page,
+
+
+# It has no inputs, because it must not start other jobs, and no outputs, so that it is made again
+# whenever it is requested.
+rule report_partial:
+    """A report of the results so far; starts no other job."""
+    log:
+        RESULTS.log("report/partial"),
+    conda:
+        ENVIRONMENT
+    params:
+        study=STUDY.model_dump(mode="json"),
+        folder=RESULTS.folder,
+    script:
+        "../scripts/report_partial.py"
 
 
 rule resolved:
@@ -79,4 +95,5 @@ for exhibit in SHOWN:
         input:
             exhibit_files(exhibit),
 
-    workflow.get_rule(exhibit).docstring = exhibit_line(exhibit)
+    if not AS_MODULE:  # where the rule may have another name
+        workflow.get_rule(exhibit).docstring = exhibit_line(exhibit)

@@ -5,6 +5,7 @@ from sage.runtime.shared_imports import EXHIBITS
 
 with job(snakemake, EXHIBITS):
     from sage.exhibits import restore_study, write_piece
+    from sage.runtime.files import from_repository
 
     measured = snakemake.input.get("measured") or []
     measured = [measured] if isinstance(measured, str) else measured
@@ -14,6 +15,6 @@ with job(snakemake, EXHIBITS):
         exhibit,
         suffix,
         measured=[Path(folder) for folder in measured],
-        paper=Path("reports/paper"),
+        paper=from_repository("reports/paper"),
         output=Path(snakemake.output[0]),
     )
