@@ -190,6 +190,17 @@ def test_jobs_with_a_model_share_their_imports(
     assert all(job["forked"] for job in heavy)
 
 
+def test_a_first_page_comes_before_all_other_runs(smoke: Path, smoke_study: ResolvedStudy) -> None:
+    """Only GRPO, the guide that its headline names and the base are trained and sampled for it."""
+    assert (smoke / "report/partial.html").is_file()
+    first = (smoke / "partial/first_page").stat().st_mtime_ns
+    wanted = policies(smoke_study, smoke)
+    ended = {name: (path / "manifest.json").stat().st_mtime_ns for name, path in wanted.items()}
+    before = {name for name, end in ended.items() if end < first}
+    assert {"grpo", "grpo_branch"} <= before
+    assert len(before) <= len(wanted) - 4  # jobs side by side end meanwhile
+
+
 def test_logs_hold_the_output_of_the_jobs(smoke: Path) -> None:
     log = (smoke / "logs/models/tiny/grpo/seed3407.log").read_text()
     assert "rewards/correct/mean" in log

@@ -13,6 +13,7 @@ rule sample:
         manifest=RESULTS.sample_manifest(RUN, "{benchmark}"),
     log:
         RESULTS.log("samples/{model}/{algorithm}/seed{seed}/{benchmark}"),
+    priority: first_pages_before(0)
     conda:
         ENVIRONMENT
     resources:

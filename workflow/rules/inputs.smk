@@ -30,10 +30,19 @@ def all_samples():
     return [RESULTS.samples(*pair) for pair in pairs]
 
 
+# What the first page shows: empty where no headline compares methods.
+FIRST = first_compared(STUDY, read_claims(STUDY.study.claims))
+FIRST_RUNS = {(run.model, run.algorithm, str(run.seed)) for run, _ in FIRST}
+
+
 def first_samples():
-    """Files of the samples that the first page needs; none where no headline compares methods."""
-    pairs = first_compared(STUDY, read_claims(STUDY.study.claims))
-    return [RESULTS.samples(*pair) for pair in pairs]
+    """Files of the samples that the first page needs."""
+    return [RESULTS.samples(*pair) for pair in FIRST]
+
+
+def first_pages_before(priority):
+    """The priority of a job: above all others for what the first page shows."""
+    return lambda w: priority + 10 * ((w.model, w.algorithm, w.seed) in FIRST_RUNS)
 
 
 def all_policies():

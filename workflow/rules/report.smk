@@ -87,7 +87,6 @@ rule page:
         "../scripts/page.py"
 
 
-# `--prioritize` in the profiles has its inputs made before all else.
 rule first_page:
     """A report of one run of each method that the headlines compare, as soon as these are there."""
     input:
@@ -96,6 +95,7 @@ rule first_page:
         done=RESULTS.first_page,
     log:
         RESULTS.log("report/first_page"),
+    priority: 20
     conda:
         ENVIRONMENT
     script:

@@ -27,7 +27,7 @@ rule rl:
     log:
         RESULTS.log("models/{model}/{algorithm}/seed{seed}"),
     # Long jobs first: a run that starts last leaves the other cores without work.
-    priority: 1
+    priority: first_pages_before(1)
     conda:
         ENVIRONMENT
     resources:
