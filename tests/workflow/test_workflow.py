@@ -16,6 +16,7 @@ from conftest import JOBS, SMOKE, copy_project, snakemake_in
 
 from sage.problems.record import read_problems
 from sage.study import ResolvedStudy
+from sage.study.without_effect import WITHOUT_EFFECT
 from sage.training.examples import read_solutions
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
@@ -85,7 +86,7 @@ def test_algorithms_share_their_parent_and_end_apart(
 def test_manifests_say_how_a_result_was_made(smoke: Path, smoke_study: ResolvedStudy) -> None:
     manifest = json.loads((policies(smoke_study, smoke)["grpo"] / "manifest.json").read_text())
     settings = smoke_study.model("tiny").rl
-    assert manifest["settings"]["rl"] == settings.model_dump(exclude={"watch"})
+    assert manifest["settings"]["rl"] == settings.model_dump(exclude=set(WITHOUT_EFFECT["rl"]))
     assert manifest["watch"] == settings.watch.model_dump()
     assert manifest["versions"]["trl"] == "1.16.0"
     assert manifest["tokens"] > 0
