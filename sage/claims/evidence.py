@@ -243,7 +243,7 @@ def _series(history: History, key: str) -> np.ndarray:
     """The quantity by step; empty if a step lacks it."""
     if not all(key in row for row in history):
         return np.empty(0)
-    return np.array([float(row[key]) for row in history])
+    return np.array([row[key] for row in history], dtype=float)  # None: nothing was scored
 
 
 def _as_ratio(finding: Finding) -> Finding:

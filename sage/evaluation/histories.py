@@ -78,4 +78,4 @@ def by_step(history: History, key: str, run: str) -> np.ndarray:
     lacking = [int(row["step"]) for row in history if key not in row]
     if lacking:
         raise ValueError(f"{run}: no {key} in the history of {len(lacking)} steps ({lacking[:3]}…)")
-    return np.array([float(row[key]) for row in history])
+    return np.array([row[key] for row in history], dtype=float)  # None: nothing was scored

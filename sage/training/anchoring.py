@@ -231,7 +231,7 @@ class Guidance:
             total_steps *= parts
         moment = Moment(step, total_steps, noise)
         asked = FirstCall(guide) if self._is_first else guide
-        self._is_first = False
+        self._is_first = self._is_first and not mask.any()  # nothing was checked without a token
         call.log_factors = guide_log_factors(asked, signals, moment, *shaping.clamp)
         inputs[REFERENCE] = shaped_anchor(inputs[REFERENCE], call.log_factors)
         factors = call.log_factors.exp()
@@ -401,8 +401,11 @@ class DoseTally:
         if pushes is not None:
             sums += [(pushes.float().square() * mask).sum(dim=1), mask.float().sum(dim=1)]
         groups = call.inputs["group"].to(mask.device) + generation * 2**32
-        # Rows without a token only fill up, or are not learnt from.
-        groups = self._accelerator.gather(groups.masked_fill(~mask.bool().any(dim=1), -1)).cpu()
+        # Rows without a token only fill up, or are not learnt from; unscored ones are in no group.
+        outside = ~mask.bool().any(dim=1)
+        if "reward" in call.inputs:
+            outside = outside | call.inputs["reward"].isnan().to(mask.device)
+        groups = self._accelerator.gather(groups.masked_fill(outside, -1)).cpu()
         rows = self._accelerator.gather(torch.stack([advantages.float(), *sums], dim=1)).cpu()
         moment, before, width = self._now
         # A generation may take several steps, a step several generations, and a stopwatch changes

@@ -52,6 +52,12 @@ def check_planner(planner: Planner, columns: Sequence[str], has_advantage: bool,
                 "tokens at a fixed weight; set use_adaptive_entropy=False, and "
                 "top_entropy_quantile=1.0 or entropy_coef=0.0"
             )
+        if args.gradient_accumulation_steps > 1 and (args.loss_type == "bnpo" or args.entropy_coef):
+            raise ValueError(
+                f"{name} can leave a micro-batch without a completion, and loss bnpo and the "
+                "entropy bonus are means over micro-batches; set gradient_accumulation_steps=1, or "
+                "another loss_type and entropy_coef=0.0"
+            )
         if not has_advantage and args.scale_rewards == "batch":
             raise ValueError(
                 f"{name} needs advantages of single groups; set scale_rewards to "

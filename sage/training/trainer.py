@@ -122,7 +122,7 @@ class SageTrainer(GRPOTrainer):
         if self.use_vllm:  # which seeds torch with 0, whatever the seed of the run
             set_seed(self.args.seed, device_specific=True)
         self.shaping, self.stop_texts = shaping or Shaping(), tuple(stop_texts)
-        if self.stop_texts and self.mask_truncated_completions:  # TRL knows no end but EOS
+        if self.mask_truncated_completions:  # TRL knows no end but EOS, and empties masks too early
             self.mask_truncated_completions = False
             self.shaping = replace(self.shaping, mask_truncated=True)
         self._correction, self._trims = correction or credit.Correction(), trims
@@ -302,6 +302,12 @@ class SageTrainer(GRPOTrainer):
             texts = (inputs, prompts, completion_ids_list)
             inputs = with_answer_probabilities(*texts, self._tokenizer, read, alone)
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        for name, infinite in zip(self.reward_func_names, rewards.isinf().any(dim=0), strict=True):
+            if infinite:
+                raise ValueError(f"reward {name} is infinite; a reward is a finite number or None")
+        weighted = rewards[:, self.reward_weights.to(rewards) != 0]
+        if weighted.shape[1]:  # what has no reward that counts is not scored
+            rewards = rewards.masked_fill(weighted.isnan().all(dim=1)[:, None], torch.nan)
         if (call := self._generation) is not None:
             if getattr(self.shaping.token_rule, "strategies", False):
                 numbers = strategies_of(inputs, completions)

@@ -86,6 +86,26 @@ def test_completions_that_are_not_scored_are_trls(
     assert 0 < (trls != 0).sum() < 12
 
 
+def test_a_reward_without_weight_scores_nothing(parent: Path, tmp_path: Path) -> None:
+    """What the only reward that counts leaves out is left out, whatever another says of it."""
+    trainer = trainer_of(
+        parent, SUMS, SMALL, GRPO, tmp_path, some_unscored, trl={"max_steps": 1},
+        shaping=Shaping(advantage=GroupNormalised()),
+    )  # fmt: skip
+    asked = {"completion_ids": [[1], [2], [3], [4]], "prompts": [[{"content": "1+1"}]] * 4}
+    trainer.reward_funcs = [lambda **_: [1.0] * 4, lambda **_: [None, 1.0, 1.0, 0.0]]
+    trainer.reward_func_names, trainer.reward_processing_classes = ["one", "two"], [None, None]
+    trainer.reward_weights = torch.tensor([0.0, 1.0])
+    given = ([{}] * 4, asked["prompts"], [""] * 4, asked["completion_ids"])
+    rewards = trainer._calculate_rewards(*given)
+    assert rewards.isnan().all(dim=1).tolist() == [True, False, False, False]
+    trainer.reward_weights = torch.tensor([1.0, 1.0])
+    assert trainer._calculate_rewards(*given)[0].tolist()[0] == 1.0
+    trainer.reward_funcs[0] = lambda **_: [1.0, math.inf, 1.0, 1.0]
+    with pytest.raises(ValueError, match="reward one is infinite"):
+        trainer._calculate_rewards(*given)
+
+
 NONE = [NAN] * 4
 
 

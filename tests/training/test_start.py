@@ -60,6 +60,8 @@ def with_images(dataset: Dataset) -> Dataset:
 
 NORMALISED = {"multi_objective_aggregation": "normalize_then_sum"}
 FILTER = Shaping(filter=Mixed(), max_refills=1)
+BNPO = {"loss_type": "bnpo", "gradient_accumulation_steps": 2}
+BONUS = {"entropy_coef": 0.1, "gradient_accumulation_steps": 2}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,8 @@ FILTER = Shaping(filter=Mixed(), max_refills=1)
         ({"trl": NORMALISED, "shaping": Shaping(planner=Dars())}, "normalises each reward"),
         ({"trl": NORMALISED, "shaping": Shaping(advantage=Centred())}, "normalises each reward"),
         ({"trl": NORMALISED, "shaping": FILTER}, "normalises each reward"),
+        ({"trl": BNPO, "shaping": Shaping(planner=Dars())}, "means over micro-batches"),
+        ({"trl": BONUS, "shaping": Shaping(planner=Dars())}, "means over micro-batches"),
         (
             {"data": lambda data: data.to_iterable_dataset(), "shaping": FILTER},
             "an iterable data set can only be read in its order",
@@ -171,6 +175,17 @@ def test_a_completion_that_a_stop_text_ended_is_not_masked_as_truncated(build: B
     assert torch.equal(kept, ended | held)
     assert 0 < held.sum() < len(held)
     assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
+
+
+def test_tokens_that_were_drawn_count_though_they_are_masked(build: Build) -> None:
+    """TRL empties the masks of completions without an end before anything is counted."""
+    trainer = build(trl={"mask_truncated_completions": True, "max_steps": 1})
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    kept = batch["completion_mask"].any(dim=1)
+    assert (~kept).sum() > 0  # 12 tokens each
+    drawn = trainer._metrics["train"]["drawn_tokens"][-1]
+    assert drawn == batch["completion_mask"].sum() + 12 * (~kept).sum()
 
 
 def test_prompts_longer_than_the_models_positions_are_counted_once(

@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
 
 from sage.method.anchors import K2, K3, K3Corrected, LogProbs
+from sage.method.guides import Moment, Signals
 from sage.training.anchoring import (
     ADDED,
+    REFERENCE,
     DoseTally,
+    Guidance,
     LossCall,
     StepLog,
     Tally,
@@ -20,6 +24,8 @@ from sage.training.anchoring import (
 )
 from sage.training.credit import SAMPLED, Correction, SamplerFault, correct, gap_log
 from sage.training.drawing import Solved
+from sage.training.shaping import Shaping
+from sage.training.start import WrongGuide
 
 CLAMP = (0.5, 2.0)
 
@@ -94,6 +100,14 @@ def test_doses_by_hand() -> None:
     assert doses.add(call, 0.5, generation=0) == pytest.approx(expected)
     without = loss_call([1.0, -1.0, 0.0, 0.0], ratios, None, step=2)
     assert doses.add(without, 0.5, generation=0) == pytest.approx({"kl_dose": 0.175})
+
+
+def test_the_dose_leaves_out_what_is_not_scored() -> None:
+    """The advantages 1 and -1 have the deviation sqrt 2; with a third row of 0 it would be 1."""
+    call = loss_call([1.0, -1.0, 0.0], [[0.4, 0.0], [0.0, 0.0], [9.0, 0.0]], None, groups=[0] * 3)
+    call.inputs["reward"] = torch.tensor([1.0, 0.0, math.nan])
+    log = DoseTally(Accelerator(cpu=True)).add(call, 0.5, generation=0)
+    assert log["kl_dose"] == pytest.approx(0.5 * (0.4 / 2**0.5) / 2**0.5)
 
 
 def test_pushes_in_the_loss_by_hand() -> None:
@@ -239,3 +253,22 @@ def test_tokens_that_the_sampler_has_no_number_for_are_left_out() -> None:
         both = torch.full((1, 2), math.nan) if sampled[0][0] == -1.0 else trained
         with pytest.raises(SamplerFault, match="2 sampled tokens"):
             gap_log(tally, (3, sampled[0][0] == -1.0), both, torch.tensor(sampled), 3.0, mask)
+
+
+def test_a_guide_is_checked_at_the_first_batch_that_has_a_token() -> None:
+    class Wrong:
+        def factors(self, signals: Signals, moment: Moment) -> torch.Tensor:
+            return -1.2 * signals.mask.float()
+
+    accelerator = Accelerator(cpu=True)
+    guidance = Guidance(SimpleNamespace(accelerator=accelerator), seed=1)  # type: ignore[arg-type]
+    shaping = Shaping(guide=Wrong())  # type: ignore[arg-type]
+    for tokens in (0, 2):
+        call = loss_call([1.0], [[0.1] * tokens + [math.nan] * (2 - tokens)], None, groups=[0])
+        call.entropies = torch.zeros(1, 2)
+        call.inputs |= {REFERENCE: torch.zeros(1, 2), "rollout": torch.tensor([0])}
+        if not tokens:
+            assert guidance.shape(call, shaping, 10).get("log_q", 0.0) == 0.0
+            continue
+        with pytest.raises(WrongGuide, match=r"-1\.2 for 2 of 2 tokens"):
+            guidance.shape(call, shaping, 10)
