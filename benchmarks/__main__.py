@@ -1,8 +1,8 @@
 """Run every benchmark, or the named ones: `python -m benchmarks [grading sampling ...]`.
 
-A benchmark is a module here with `comparisons() -> Iterable[Comparison]`. Prints a table and
-keeps it in `benchmarks/results.json`, which has the last whole run of each benchmark, with the
-machine that it ran on. The exit status is 0 if every limit was kept.
+A benchmark is a module here with `comparisons() -> Iterable[Comparison]`. Prints what it measures
+and a line for each ratio, and keeps them in `benchmarks/results.json`, which has the last whole run
+of each benchmark, with the machine that it ran on. The exit status is 0 if every limit was kept.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def main(names: list[str]) -> int:
         return 2
     kept = True
     for name in names or known:
-        found = []
-        for comparison in importlib.import_module(f"benchmarks.{name}").comparisons():
+        found, module = [], importlib.import_module(f"benchmarks.{name}")
+        print(f"{name}: {(module.__doc__ or '').partition('.')[0]}.", flush=True)
+        for comparison in module.comparisons():
             print(_line(comparison), flush=True)
             found.append(comparison)
         keep(name, found, FOLDER / "results.json")

@@ -407,9 +407,10 @@ def measure(names: Sequence[str], out: Path, seconds: float, each: float) -> Fou
                 lost = {"ok": False, "error": f"ended with status {status}: see parts.log"}
                 parts[name] = json.loads(place.read_text("utf-8")) if place.is_file() else lost
                 parts[name]["seconds"] = round(time.monotonic() - start, 1)
-            rows = parts[name].get("tests", {}).items()
-            said = [f"{name}: {json.dumps({**parts[name], 'tests': len(rows)})[:400]}"]
-            print("\n".join([*said, *(f"  {test}: {row}" for test, row in rows)]), flush=True)
+            rest = {key: value for key, value in parts[name].items() if key != "tests"}
+            print(f"{name}: {json.dumps(rest)[:400]}", flush=True)
+            for test, row in parts[name].get("tests", {}).items():
+                print(f"  {test}: {row}", flush=True)
             write_text_atomic(out / "parts.json", json.dumps(table, indent=1) + "\n")
     return table
 

@@ -53,18 +53,21 @@ def speedup(
     limit: float,
     rounds: int = 5,
 ) -> Comparison:
-    """How many times faster `ours` is than `naive`; at least `limit`.
+    """How many times faster `ours` is than `naive`; at least `limit`."""
+    times = in_turn(ours, naive, rounds)
+    return compared(name, [other / own for own, other in times], f"at least {limit:g}", times)
 
-    The order of the two alternates from round to round.
-    """
+
+def in_turn(
+    one: Callable[[], object], other: Callable[[], object], rounds: int
+) -> list[tuple[float, float]]:
+    """Seconds of both in each round; their order alternates from round to round."""
     times = []
     for turn in range(rounds):
-        if turn % 2:
-            second = _seconds(naive)
-            times.append((_seconds(ours), second))
-        else:
-            times.append((_seconds(ours), _seconds(naive)))
-    return compared(name, [other / own for own, other in times], f"at least {limit:g}", times)
+        first, second = (other, one) if turn % 2 else (one, other)
+        seconds = _seconds(first), _seconds(second)
+        times.append(seconds[::-1] if turn % 2 else seconds)
+    return times
 
 
 def overhead(

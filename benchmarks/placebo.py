@@ -8,12 +8,8 @@ samples that a run gets: the pool has more for claims of fewer methods.
 
 Trained runs differ from each other, which draws from one base do not show. So the samples of the
 runs in `reports/mini/first_world`, five of each of seven methods, are dealt in two halves that are
-taken for two methods, and so are their runs, two against two. The file was made by
-
-    snakemake --config study=FILE -- SAMPLES         (the mini study with evaluation.samples 256)
-    python -m benchmarks.placebo results/STUDY
-
-on the base of the mini study of commit 7db415f; another base would do as well.
+taken for two methods, and so are their runs, two against two. The file was made by this module at
+commit 5dde0ad, from the mini study of commit 7db415f with `evaluation.samples: 256`.
 """
 
 from __future__ import annotations
@@ -21,13 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from benchmarks import arguments
 from benchmarks.calibration import is_false
 from benchmarks.paired import Comparison
 from benchmarks.worlds import DRAWS, MODEL, ROOT, simulated_study
@@ -38,18 +32,11 @@ from sage.evaluation.comparisons import comparisons_table, differences_rows
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import Run
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.exhibits.patterns import detect
-from sage.exhibits.perplexity_of_responses import choose_responses, perplexity_table
-from sage.exhibits.phrases import load_patterns
-from sage.policies import load_model, load_tokenizer
-from sage.problems.record import read_problems
-from sage.results import Results
-from sage.results import Run as Policy
 from sage.study import BASE
 
 POOL = ROOT / "benchmarks/placebo.parquet"
 BENCHMARKS = ("harder", "knights", "longer")
-PATTERN, TAIL_PROBLEMS, OF_POOL = "proof_by_contradiction", 20, "tiny"
+PATTERN = "proof_by_contradiction"
 DEALS, RUNS = 25, (3, 5, 8)
 """Random deals of the samples; training runs of a row."""
 
@@ -125,37 +112,6 @@ def verdicts(claims: Mapping[str, Claim], runs: int, seed: int) -> dict[str, str
     """The verdict of each claim where all of its rows are the base."""
     rng = np.random.default_rng(seed)
     return {name: _verdict(name, claim, runs, rng) for name, claim in claims.items()}
-
-
-def make_pool(results: Path) -> pd.DataFrame:
-    """The pool from a study's results: benchmark, problem, sample, correct, shown, perplexity.
-
-    `shown` is whether the completion shows PATTERN; `perplexity` is under the base, of the first
-    problems of the first benchmark, else NaN.
-    """
-    places = Results(results)
-    patterns = [one for one in load_patterns(ROOT / "config/patterns.yaml") if one.name == PATTERN]
-    frames = []
-    for benchmark in BENCHMARKS:
-        path = places.samples(Policy(OF_POOL, BASE, 0), benchmark)
-        samples = pd.read_parquet(path).sort_values(["problem_id", "eval_seed", "sample_index"])
-        samples["sample"] = samples.groupby("problem_id").cumcount()
-        samples["shown"] = detect(samples["completion"].tolist(), patterns)[:, 0]
-        frames.append(samples.assign(benchmark=benchmark, perplexity=np.float32(np.nan)))
-    first, problems = frames[0], read_problems(places.problems(BENCHMARKS[0]))
-    ids = [problem.problem_id for problem in problems][:TAIL_PROBLEMS]
-    run = (OF_POOL, BASE, 0, BENCHMARKS[0])
-    responses = choose_responses({run: first}, [BASE], ids, int(first["sample"].max()) + 1)
-    parent = places.rl_start(OF_POOL)
-    read = perplexity_table(load_model(parent), load_tokenizer(parent), problems, responses)
-    keys = ["problem_id", "eval_seed", "sample_index"]
-    known = read.set_index(keys)["perplexity"].astype(np.float32)
-    frames[0] = first.drop(columns="perplexity").join(known, on=keys)
-    pool = pd.concat(frames, ignore_index=True)
-    pool = pool.assign(correct=pool["status"] == "correct").rename(
-        columns={"problem_id": "problem"}
-    )
-    return pool[["benchmark", "problem", "sample", "correct", "shown", "perplexity"]]
 
 
 def _verdict(name: str, claim: Claim, runs: int, rng: np.random.Generator) -> str:
@@ -257,10 +213,3 @@ def _perplexities(deal: Deal) -> pd.DataFrame:
         head = {"algorithm": row, "train_seed": seed, "benchmark": BENCHMARKS[0]}
         frames.append(pd.DataFrame({**head, "problem_id": ids, "perplexity": values.ravel()}))
     return pd.concat(frames, ignore_index=True)
-
-
-if __name__ == "__main__":
-    table = make_pool(arguments.folder(__doc__))
-    table = table.astype({"benchmark": "category", "problem": "category", "sample": "int16"})
-    table.to_parquet(POOL, index=False, compression="zstd", compression_level=19)
-    print(f"{POOL}: {len(table)} samples, {POOL.stat().st_size} bytes")

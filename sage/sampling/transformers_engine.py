@@ -8,10 +8,9 @@ they are a quarter. Batches shrink to what memory holds.
 
 What is drawn does not depend on the batch but for floating-point ties: a batch of another
 size sums in another order, and a uniform number that falls into that gap picks the
-neighbouring token (`python -m benchmarks.sampling CHECKPOINT PROBLEMS` counts them: none of
-4,000 completions of the mini study's base in float32 between batches of 1, 7, 64 and 640, 12 of
-1,000 in bfloat16). Completions a hundred times as long meet a tie a hundred times as often;
-their distribution stays the same.
+neighbouring token (none of 4,000 completions of the mini study's base in float32 between batches of
+1, 7, 64 and 640, 12 of 1,000 in bfloat16). Completions a hundred times as long meet a tie a hundred
+times as often; their distribution stays the same.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from sage.study.bases import ScratchBase, SharedBase
 from sage.study.written import name_of_study
 from sage.tools.gpus import (
     CARDS,
+    PROMPT,
     TOGETHER,
     Work,
     card_of,
@@ -410,7 +411,8 @@ def gpu_memory_lines(study: ResolvedStudy, results: Results, card: str | None) -
         changed = [f"{size / 1e9:.0f} with {words}" for words, size in others]
         like = f" (the shape of {shape[1]})" if shape[1] else ""
         said = ", ".join([f"{own / 1e9:.0f} GB at its peak as set", *changed])
-        lines.append(f"GPU memory of RL, {name}{like}, estimated: {said}{there}.")
+        what = f"GPU memory of RL, {name}{like}, estimated with prompts of {PROMPT} tokens"
+        lines.append(f"{what}: {said}{there}.")
     return lines
 
 

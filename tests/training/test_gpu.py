@@ -105,7 +105,7 @@ def test_a_guide_costs_two_percent_at_most(
     device: str, record_property: Callable[[str, object], None]
 ) -> None:
     steps = training.STEPS if device == "cuda" else training.WARM_UP + 2
-    time_of_a_step, memory = training.comparisons(device, steps)
+    time_of_a_step, memory = training.of_a_guide(device, steps)
     for one in (time_of_a_step, memory):
         record_property(one.name, f"{one.ratio:.4f} ({one.limit}; {one.rounds} pairs)")
     assert memory.kept
