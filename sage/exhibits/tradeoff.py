@@ -20,7 +20,7 @@ from sage.exhibits.pooled_pass_at_k import (
 from sage.rendering.lines import PALETTE, LineStyle, line_styles
 from sage.rendering.numbers import minus, number_text
 from sage.rendering.placement import line_end, placed, touching
-from sage.study import BASE
+from sage.study import BASE, ResolvedStudy, is_control
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,11 @@ MANY = 14
 """Above this number of methods, panels are larger and intervals are left out."""
 
 _FAR = 0.75
-"""The base is drawn as an arrow if it is farther from the others than this share of their range."""
+"""The base or a control is drawn as an arrow if it is farther from the methods than this share of
+their range."""
+
+_NEAR = 0.2
+"""Arrows are at least this share of half a panel apart."""
 
 
 Label = tuple[tuple[float, float], str]
@@ -44,7 +48,7 @@ class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
     Differences from the first method, which is where the lines cross: pass@1 across, pass@k up, in
     points, paired by problem; one panel per benchmark. Large marks are methods, lines their 95 %
     intervals (up to 14 methods), small marks single training runs. Right and below: more accuracy
-    and less coverage. An arrow points to the base if it is far away.
+    and less coverage. An arrow points to the base, or a control, that is far away.
     """
 
     kind: Literal["tradeoff"]
@@ -100,19 +104,17 @@ def _draw(
     styles = line_styles(display.study)
     axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8, zorder=1)
     axes.axvline(0.0, color=PALETTE["ink"][0], lw=0.8, zorder=1)
-    ends = points[points["algorithm"] != BASE]
     few = len(points) <= MANY
     columns = [["x", "x_low", "x_high"], ["y", "y_low", "y_high"]] if few else [["x"], ["y"]]
-    limits = [_limits(ends[names].to_numpy().ravel()) for names in columns]
-    base = points.loc[points["algorithm"] == BASE, ["x", "y"]].to_numpy()
-    far = len(base) == 1 and any(
-        not low - _FAR * (high - low) < value < high + _FAR * (high - low)
-        for value, (low, high) in zip(base[0], limits, strict=True)
-    )
-    if len(base) and not far:
-        limits = [_limits(np.append(b, ends)) for b, ends in zip(base[0], limits, strict=True)]
+    outer = np.array([_outer(display.study, name) for name in points["algorithm"]], dtype=bool)
+    limits = [_limits(points.loc[~outer, names].to_numpy().ravel()) for names in columns]
+    away = np.array([_far(place, limits) for place in points[["x", "y"]].to_numpy()], dtype=bool)
+    far, drawn = points[outer & away], points[~(outer & away)]
+    if len(near := drawn[outer[drawn.index]]):
+        limits = [
+            _limits(np.append(near[side], ends)) for side, ends in zip("xy", limits, strict=True)
+        ]
     axes.set(xlim=limits[0], ylim=limits[1])
-    drawn = ends if far else points
     (left, right), (bottom, top) = limits
     thin: list[tuple[float, ...]] = [(left, 0.0, right, 0.0), (0.0, bottom, 0.0, top)]
     for row in drawn.to_dict("records"):
@@ -123,14 +125,27 @@ def _draw(
     places = [(0.0, 0.0), *zip(drawn["x"], drawn["y"], strict=True)]
     names = [baseline, *drawn["algorithm"]]
     labels = [(place, display.title(name)) for place, name in zip(places, names, strict=True)]
-    if far:
-        text = minus("Base: {:+.1f}, {:+.1f}".format(*base[0]))
-        start, end = _point_to(axes, base[0], limits)
+    taken: list[np.ndarray] = []
+    for row in far.to_dict("records"):
+        text = f"{display.title(row['algorithm'])}: " + minus(f"{row['x']:+.1f}, {row['y']:+.1f}")
+        colour = styles[row["algorithm"]].hex
+        start, end = _point_to(axes, np.array([row["x"], row["y"]]), limits, colour, taken)
         labels.append((start, text))
         thin += [(*share, *share) for share in np.linspace(start, end, 9)]
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter(FuncFormatter(lambda at, _: number_text(at, "+g") if at else "0"))
     return labels, thin
+
+
+def _outer(study: ResolvedStudy, name: str) -> bool:
+    """Whether a panel need not reach it: the base, and methods rewarded for no right answer."""
+    return name == BASE or is_control(study.algorithms[name])
+
+
+def _far(place: np.ndarray, limits: Sequence[tuple[float, float]]) -> bool:
+    """Whether a place is far outside the limits."""
+    low, high = np.array(limits).T
+    return bool((np.abs(place - (low + high) / 2) > (0.5 + _FAR) * (high - low)).any())
 
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
@@ -188,14 +203,29 @@ def _label(axes: Axes, labels: Sequence[Label], thin: Sequence[tuple[float, ...]
 
 
 def _point_to(
-    axes: Axes, base: np.ndarray, limits: Sequence[tuple[float, float]]
+    axes: Axes,
+    place: np.ndarray,
+    limits: Sequence[tuple[float, float]],
+    colour: str,
+    taken: list[np.ndarray],
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """An arrow at the edge of a panel towards the base; returns where it starts and ends."""
+    """An arrow at the edge of a panel towards a place, beside those `taken`, which it joins.
+
+    Returns where it starts and ends.
+    """
     middle, span = np.mean(limits, axis=1), np.ptp(np.array(limits), axis=1)
-    towards = (base - middle) / span
+    towards = (place - middle) / span
     towards /= np.abs(towards).max()  # at the edge of the panel
+    along = int(np.argmin(np.abs(towards)))
+    shifts = (np.eye(2)[along] * shift for shift in sorted(np.linspace(-2, 2, 81), key=abs))
+    towards = next(
+        moved
+        for moved in (towards + shift for shift in shifts)
+        if all(np.abs(moved - one).max() > 0.99 * _NEAR for one in taken)
+    )
+    taken.append(towards)
     ends = (middle + share * towards * span for share in (0.38, 0.48))
     start, end = ((float(x), float(y)) for x, y in ends)
-    arrow = {"arrowstyle": "-|>", "color": _GREY, "lw": 1.4}
+    arrow = {"arrowstyle": "-|>", "color": colour, "lw": 1.4}
     axes.annotate("", end, xytext=start, arrowprops=arrow, zorder=5)
     return start, end

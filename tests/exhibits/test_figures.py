@@ -31,7 +31,7 @@ from sage.exhibits import EVERY_REPORT, figures_of, kind_of, write_piece
 from sage.exhibits.curves import bands_from
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.theory import anchors_figure, modes_figure
-from sage.exhibits.tradeoff import TradeoffFigure
+from sage.exhibits.tradeoff import TradeoffFigure, _far, _point_to
 from sage.rendering.lines import LineStyle
 from sage.rendering.markup import figure_html
 from sage.rendering.style import STYLE, draw_figure
@@ -234,6 +234,20 @@ class TestTradeoff:
         texts = [text.get_text() for text in easy.texts]
         assert "Base: −90.0, −90.0" in texts
         assert easy.get_xlim()[0] > -50
+
+    def test_arrows_to_what_is_far_away_stand_apart(self) -> None:
+        """Two places in almost the same direction, at the left edge of a panel from -1 to 1."""
+        figure, taken = Figure(), []
+        limits = [(-1.0, 1.0), (-1.0, 1.0)]
+        ends = [
+            _point_to(figure.subplots(), np.array(place), limits, "#000000", taken)[1]
+            for place in ([-9.0, 1.0], [-9.0, 1.1], [-9.0, 0.9])
+        ]
+        heights = sorted(height for _, height in ends)
+        assert min(np.diff(heights)) > 0.09
+        assert all(x == pytest.approx(-0.96) for x, _ in ends)
+        assert _far(np.array([-9.0, 1.0]), limits)
+        assert not _far(np.array([-2.0, 1.0]), limits)
 
     def test_single_runs_are_shown_where_there_are_several(self) -> None:
         apart = self.APART.copy()
