@@ -44,6 +44,7 @@ include: "workflow/rules/targets.smk"
 onstart:
     hold_results()
     refuse_what_is_missing()
+    warn_of_untested()
     os.environ[COMMIT] = git_commit()
     register_study()
     note_owner(Path.cwd(), executor(None))
