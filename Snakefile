@@ -56,7 +56,10 @@ onsuccess:
 
 
 onerror:
-    if any(job.rule.name not in TELLING for job in workflow.dag.needrun_jobs()):
+    from sage.tools.progress import STOPPED
+
+    needed = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    if needed - {*TELLING} and not STOPPED:
         print(ON_ERROR)
 
 
