@@ -102,7 +102,7 @@ bases: install
 numbers: install
 	$(run) python -m workflow.fill_numbers
 
-## make lock                resolve the pins anew with uv and write locks/*.txt
+## make lock                resolve the packages anew with uv and write locks/*.txt
 lock:
 	$(PYTHON) workflow/lock.py
 

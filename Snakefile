@@ -44,6 +44,7 @@ include: "workflow/rules/targets.smk"
 onstart:
     hold_results()
     refuse_what_is_missing()
+    warn_of_untested()
     os.environ[COMMIT] = git_commit()
     register_study()
     note_owner(Path.cwd(), executor(None))
@@ -55,7 +56,10 @@ onsuccess:
 
 
 onerror:
-    if any(job.rule.name not in TELLING for job in workflow.dag.needrun_jobs()):
+    from sage.tools.progress import STOPPED
+
+    needed = {job.rule.name for job in workflow.dag.needrun_jobs()}
+    if needed - {*TELLING} and not STOPPED:
         print(ON_ERROR)
 
 

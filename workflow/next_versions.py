@@ -1,4 +1,5 @@
-"""Writes the newest versions that fit together, vLLM among them, as pins; then the lock.
+"""Writes the newest versions that fit together, vLLM among them, into environment.yml, and into
+pyproject.toml where it has one version alone; then the lock.
 
     python3 -m workflow.next_versions
 

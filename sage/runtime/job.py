@@ -46,6 +46,9 @@ SHARED = 0.95
 STOPPED = 130
 """The exit status of a job that was stopped from the keyboard, whose traceback is in its log."""
 
+SHOWN = "SAGE_FAILURES_SHOWN"
+"""The environment variable that is set where what starts Snakemake shows why a job failed."""
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 # Of glibc's `mallopt`: the parameter's number, and a value in bytes.
@@ -107,7 +110,7 @@ def job(snakemake: Any, imports: Sequence[str] = ()) -> Iterator[Manifest]:
                 raise
             with suppress(OSError):
                 print(f"ERROR: {message}", file=sys.stderr, flush=True)
-            raise SystemExit(f"{log}: {message}") from None
+            raise SystemExit(1 if SHOWN in os.environ else f"{log}: {message}") from None
 
 
 def keep_freed_memory() -> None:

@@ -265,8 +265,10 @@ def _quietly(own: list[str]) -> int:
     from snakemake.cli import main as snakemake
     from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 
+    from sage.runtime.job import SHOWN
     from sage.tools import progress
 
+    os.environ[SHOWN] = "1"
     LoggerPluginRegistry().register_plugin("snakemake_logger_plugin_sage", progress)
     sys.argv = [*own, "--logger", "sage"]
     try:

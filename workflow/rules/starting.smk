@@ -46,6 +46,14 @@ def refuse_what_is_missing():
         refuse("\n".join(missing))
 
 
+def warn_of_untested():
+    """Says which packages are newer than any that was tested."""
+    from sage.tools.check import UNTESTED, untested
+
+    if newer := untested():
+        print(f"{UNTESTED}{', '.join(newer)}".capitalize(), file=sys.stderr, flush=True)
+
+
 # The command that goes on with the study.
 AGAIN = f"sage-rlvr run --config study={STUDY.option}" + (
     "" if SETTINGS.results == "results" else f" results={SETTINGS.results}"

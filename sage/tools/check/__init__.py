@@ -8,10 +8,19 @@ from collections.abc import Collection
 
 from sage.study import ResolvedStudy
 from sage.tools.check.findings import Finding, render_findings
-from sage.tools.check.machine import Machine, largest_job, machine_findings
+from sage.tools.check.machine import UNTESTED, Machine, largest_job, machine_findings, untested
 from sage.tools.check.sources import source_findings
 
-__all__ = ["Finding", "Machine", "check", "lacking", "render_findings", "unavailable"]
+__all__ = [
+    "UNTESTED",
+    "Finding",
+    "Machine",
+    "check",
+    "lacking",
+    "render_findings",
+    "unavailable",
+    "untested",
+]
 
 
 def check(study: ResolvedStudy, machine: Machine) -> list[Finding]:

@@ -10,12 +10,14 @@ import re
 import shutil
 import sys
 import sysconfig
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from packaging.version import Version
 
 from sage.results import Results
 from sage.runtime.devices import (
@@ -28,6 +30,7 @@ from sage.runtime.devices import (
     queried,
     visible_devices,
 )
+from sage.runtime.files import ROOT
 from sage.runtime.job import newer_driver, unseen
 from sage.runtime.manifest import version
 from sage.study import RL, Model, ResolvedStudy
@@ -52,6 +55,9 @@ _CUDA_BUILD = (
     "install the CUDA build: remove .venv and run `make` on a machine with a GPU, or with "
     "ALLOW_CUDA_BUILD=1 on any machine"
 )
+
+
+UNTESTED = "newer than what was tested, and used all the same: "
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,9 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> Iterator[Finding
         sys.version_info >= PYTHON,
         f"set up the environment with a newer Python: make PYTHON=python{wanted}",
     )
+    if newer := untested():
+        here = ", ".join(newer)
+        yield Finding("packages", "as tested", here, "warning", f"{UNTESTED}{here}")
     yield _torch(gpus, machine)
     if gpus:
         yield from _gpus(study, gpus, machine, has_vllm="vllm" in engines)
@@ -109,6 +118,19 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> Iterator[Finding
     yield _disk(study, machine.results)
     if machine.is_cluster:
         yield from _slurm(study)
+
+
+def untested() -> list[str]:
+    """Installed packages that are newer than any that was tested (pyproject.toml says which)."""
+    file = ROOT / "pyproject.toml"
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    tested = tomllib.loads(text).get("tool", {}).get("sage", {}).get("tested", {})
+    here = {name: version(name) for name in tested}
+    return [
+        f"{name} {here[name]} (tested up to {end})"
+        for name, end in tested.items()
+        if here[name] != "unknown" and Version(Version(here[name]).public) > Version(end)
+    ]
 
 
 def gpus_of(study: ResolvedStudy, machine: Machine) -> int:
