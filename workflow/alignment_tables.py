@@ -7,11 +7,13 @@ measurement (reports/alignment/registered.yaml).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.curves import ANSWERS
@@ -19,9 +21,16 @@ from sage.evaluation.curves import ANSWERS
 K, DRAWS = 16, 10_000
 RESAMPLES = 2_000
 KEYS = ["run", "model", "algorithm"]
-RIVALS = {"dose": "dose", "a_1": "predicted_1", "gap": "gap", "equal length": "predicted_alike"}
-"""What else could predict: the size of the dose alone, alignment with pass@1, right minus wrong, and
-alignment at equal length."""
+RIVALS = {"dose": "dose", "a_1": "predicted_1", "gap": "gap", "alike": "predicted_alike"}
+"""What else could predict: the size of the dose alone, alignment with pass@1, right minus wrong,
+and alignment at equal length."""
+
+
+def tables(folder: Path) -> dict[Path, pd.DataFrame]:
+    """Both tables of a folder, by their files."""
+    made = cells(folder)
+    judged = summary(made, pd.read_parquet(folder / "placebo.parquet"))
+    return {folder / "cells.csv": made, folder / "summary.csv": judged}
 
 
 def cells(folder: Path) -> pd.DataFrame:
@@ -76,6 +85,8 @@ def summary(table: pd.DataFrame, placebos: pd.DataFrame) -> pd.DataFrame:
     parts |= {"kept": ~parts["trained"], "routes": table["model"] == "routes"}
     for part, chosen in parts.items():
         own = table[chosen].reset_index(drop=True)
+        if own.empty:
+            continue
         effect, x = own["effect"].to_numpy(), own["predicted"].to_numpy()
         decided = (own["predicted_low"] > 0) | (own["predicted_high"] < 0)
         null = wide[[tuple(key) for key in own[KEYS].to_numpy()]].to_numpy()
@@ -87,7 +98,7 @@ def summary(table: pd.DataFrame, placebos: pd.DataFrame) -> pd.DataFrame:
             as_good = np.sum(np.array(nulls[name]) >= value - 1e-12)
             p = (as_good + 1) / (len(null) + 1)
             rows.append((part, name, len(own), value, low, high, np.nanmean(nulls[name]), p))
-        some, only = own[decided], (part, "agreement of decided", int(decided.sum()))
+        some, only = own[decided], (part, "agreement_decided", int(decided.sum()))
         rows.append(
             (
                 *only,
@@ -95,25 +106,22 @@ def summary(table: pd.DataFrame, placebos: pd.DataFrame) -> pd.DataFrame:
                 *_interval(some, "predicted", _agree),
             )
         )
-        rows.append((part, "always up", len(own), float((effect > 0).mean())))
+        rows.append((part, "always_up", len(own), float((effect > 0).mean())))
         for name, column in RIVALS.items():
             ends = _interval(own, column, _rank)
-            rows.append((part, f"spearman of {name}", len(own), _rank(own[column], effect), *ends))
+            rows.append((part, f"spearman_{name}", len(own), _rank(own[column], effect), *ends))
         size = _rank(own["predicted"].abs(), np.abs(effect))
-        rows.append((part, "spearman of sizes", len(own), size))
+        rows.append((part, "spearman_sizes", len(own), size))
         of_base = own.groupby("base")
         apart = [own[c] - of_base[c].transform("mean") for c in ("predicted", "effect")]
         several = of_base["effect"].transform("size") > 1
         rows.append(
-            (part, "spearman within bases", int(several.sum()), _rank(*(a[several] for a in apart)))
+            (part, "spearman_within", int(several.sum()), _rank(*(a[several] for a in apart)))
         )
         left = [_rank(rest["predicted"], rest["effect"]) for _, rest in _without(own)]
-        rows.append(
-            (part, "spearman, least without a base", len(own), np.nanmin(left) if left else np.nan)
-        )
-    return pd.DataFrame(
-        rows, columns=["part", "statistic", "n", "value", "low", "high", "placebo", "p"]
-    )
+        rows.append((part, "spearman_least", len(own), np.nanmin(left) if left else np.nan))
+    columns = ["part", "statistic", "n", "value", "low", "high", "placebo", "p"]
+    return pd.DataFrame([(*row, *[np.nan] * (8 - len(row))) for row in rows], columns=columns)
 
 
 def _without(own: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -121,21 +129,23 @@ def _without(own: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     return [(name, own[own["base"] != name]) for name in names] if len(names) > 1 else []
 
 
-def _rank(x: object, y: object) -> float:
+def _rank(x: Any, y: Any) -> float:
     """Spearman's correlation; NaN where one is constant or has fewer than three values."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.nan
-    return float(spearmanr(x, y).statistic)
+    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
 
 
-def _agree(x: object, y: object) -> float:
+def _agree(x: Any, y: Any) -> float:
     """The share of cells in which both have one sign; NaN without a cell."""
     same = np.sign(np.asarray(x, dtype=float)) == np.sign(np.asarray(y, dtype=float))
     return float(same.mean()) if len(same) else np.nan
 
 
-def _interval(own: pd.DataFrame, column: str, statistic: object) -> tuple[float, float]:
+def _interval(
+    own: pd.DataFrame, column: str, statistic: Callable[..., float]
+) -> tuple[float, float]:
     groups = [part[[column, "effect"]].to_numpy() for _, part in own.groupby("base")]
     random, drawn = np.random.default_rng(0), []
     for _ in range(RESAMPLES if groups else 0):

@@ -4,8 +4,9 @@
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
-of a guide, and `paper/tested` tests what the paper's tables state (exhibit `paper_tests`). `make numbers` writes
-them.
+of a guide, `alignment` holds what was measured on bases against what guides did
+(`workflow.alignment_tables`), and `paper/tested` tests what the paper's tables state (exhibit
+`paper_tests`). `make numbers` writes them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sage.exhibits.paper_tests import MEAN, contrasts
 from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
 from sage.tools.keep import ROOT
+from workflow import alignment_tables
 
 REPORTS = ROOT / "reports"
 GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
@@ -60,6 +62,7 @@ def tables() -> dict[Path, pd.DataFrame]:
     made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
     made[REPORTS / "pretrained/pooled.csv"] = pooled()
+    made |= alignment_tables.tables(REPORTS / "alignment")
     made[REPORTS / "paper/tested/means.csv"] = paper_means(REPORTS / "paper/table1.csv")
     paper = load_study("paper", ROOT / "config")
     shown = Display(paper, "paper_tests", [], REPORTS / "paper")
