@@ -34,7 +34,7 @@ def tables(folder: Path) -> dict[Path, pd.DataFrame]:
 
 
 def cells(folder: Path) -> pd.DataFrame:
-    """A row for each guide on each base, in shares: `predicted` is beta a_16 with its interval over
+    """A row for each guide on each base that was trained there, in shares: `predicted` is beta a_16 with its interval over
     problems, `effect` pass@16 with the guide minus without it, by answers, with its interval over
     `runs` and problems; `effect_1` that in pass@1. `dose` is that with centred advantages."""
     measured = pd.read_csv(folder / "measured.csv")
@@ -46,6 +46,8 @@ def cells(folder: Path) -> pd.DataFrame:
         benchmark = "routes" if cell["model"] == "routes" else "sheets"
         chosen = counts["model"].eq(cell["model"]) & counts["benchmark"].eq(benchmark)
         counts = counts[chosen & counts["algorithm"].isin(pair)]
+        if counts["algorithm"].nunique() < 2:  # not trained
+            continue
         counts = counts.sort_values("algorithm", key=lambda c: c.map(pair.index), kind="stable")
         table = comparisons_table(counts.reset_index(drop=True), DRAWS)
         table = table[table["metric"] == ANSWERS].set_index("k")
@@ -85,7 +87,7 @@ def summary(table: pd.DataFrame, placebos: pd.DataFrame) -> pd.DataFrame:
     parts |= {"kept": ~parts["trained"], "routes": table["model"] == "routes"}
     for part, chosen in parts.items():
         own = table[chosen].reset_index(drop=True)
-        if own.empty:
+        if len(own) < 3:
             continue
         effect, x = own["effect"].to_numpy(), own["predicted"].to_numpy()
         decided = (own["predicted_low"] > 0) | (own["predicted_high"] < 0)

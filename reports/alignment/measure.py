@@ -1,8 +1,8 @@
 """Trains what study.yaml asks and measures guides on bases, a job after the other in one process.
 
-    python reports/alignment/measure.py BASES
+    python reports/alignment/measure.py BASES [MODEL=RUNS ...]
 
-BASES has a folder for each remade base, `{run}-{model}/pretrained`, and keeps all work: a stopped
+RUNS are trained of each method of MODEL, at most; by default all. BASES has a folder for each remade base, `{run}-{model}/pretrained`, and keeps all work: a stopped
 run goes on. Writes counts.parquet, measured.csv, bases.csv and placebo.parquet beside this file.
 """
 
@@ -16,10 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.counts import counts_table
@@ -36,6 +32,8 @@ from sage.training.examples import find_solutions
 from sage.training.rl import train_rl
 from sage.training.sft import fine_tune
 
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 K, PLACEBOS = 16, 500
 PLAIN = "grpo_k1_reward"
 STRONG = ["grpo_branch_strong_k1_reward", "grpo_branch_stronger_k1_reward"]
@@ -99,10 +97,11 @@ def sampled(
     return output
 
 
-def trained(model: str, base: Path, at: Path) -> pd.DataFrame:
-    """Counts of every run of a model of study.yaml, trained where they are not there."""
+def trained(model: str, base: Path, at: Path, most: int) -> pd.DataFrame:
+    """Counts of the first `most` runs of a model of study.yaml, trained where they are not there."""
     benchmark, rows = OWN.study.models[model].benchmarks[0], {}
-    for method, seed in OWN.trained_runs(model):
+    runs = [run for run in OWN.trained_runs(model) if run.seed <= most]
+    for _, method, seed in sorted(runs, key=lambda run: run.seed):
         policy = at / f"{method}-{seed}"
         if not policy.is_dir():
             train_rl(
@@ -147,7 +146,7 @@ def measure(
 
 
 def main() -> None:
-    bases = Path(sys.argv[1])
+    bases, most = Path(sys.argv[1]), dict(each.split("=") for each in sys.argv[2:])
     ready = [
         (OWN, "alignment", m, OWN.trained(m), bases / d)
         for m, d in (("routes", "routes"), ("sums", "sizes-sums"))
@@ -168,9 +167,7 @@ def main() -> None:
         found, drawn, own = pd.read_pickle(done)
         rows, placebos = [*rows, *found], [*placebos, *drawn]
         if run == "alignment":
-            if not (file := at / "counts.pickle").is_file():
-                trained(model, base, at).to_pickle(file)
-            counts.append(pd.read_pickle(file))
+            counts.append(trained(model, base, at, int(most.get(model, 99))))
             pd.concat(counts).to_parquet(HERE / "counts.parquet", index=False)
         else:
             kept = pd.read_parquet(ROOT / "reports" / run / "counts.parquet")
