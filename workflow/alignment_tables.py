@@ -34,9 +34,12 @@ def tables(folder: Path) -> dict[Path, pd.DataFrame]:
 
 
 def cells(folder: Path) -> pd.DataFrame:
-    """A row for each guide on each base that was trained there, in shares: `predicted` is beta a_16 with its interval over
-    problems, `effect` pass@16 with the guide minus without it, by answers, with its interval over
-    `runs` and problems; `effect_1` that in pass@1. `dose` is that with centred advantages."""
+    """A row for each guide on each base that was trained there, in shares.
+
+    `predicted` is beta a_16 with its interval over problems, `effect` pass@16 with the guide minus
+    without it, by answers, with its interval over `runs` and problems; `effect_1` that in pass@1.
+    `dose` is that with centred advantages.
+    """
     measured = pd.read_csv(folder / "measured.csv")
     rows = []
     for cell in measured.to_dict("records"):

@@ -2,8 +2,9 @@
 
     python reports/alignment/measure.py BASES [MODEL=RUNS ...]
 
-RUNS are trained of each method of MODEL, at most; by default all. BASES has a folder for each remade base, `{run}-{model}/pretrained`, and keeps all work: a stopped
-run goes on. Writes counts.parquet, measured.csv, bases.csv and placebo.parquet beside this file.
+RUNS are trained of each method of MODEL, at most; by default all. BASES has a folder for each
+remade base, `{run}-{model}/pretrained`, and keeps all work: a stopped run goes on. Writes
+counts.parquet, measured.csv, bases.csv and placebo.parquet beside this file.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def sampled(
 
 
 def trained(model: str, base: Path, at: Path, most: int) -> pd.DataFrame:
-    """Counts of the first `most` runs of a model of study.yaml, trained where they are not there."""
+    """Counts of the first `most` runs of a model of study.yaml, trained where not there."""
     benchmark, rows = OWN.study.models[model].benchmarks[0], {}
     runs = [run for run in OWN.trained_runs(model) if run.seed <= most]
     for _, method, seed in sorted(runs, key=lambda run: run.seed):
