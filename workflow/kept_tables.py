@@ -4,8 +4,9 @@
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
-of a guide, and `paper/tested` has the exhibit `paper_tests` of the study `paper`, which needs no
-run. `make numbers` writes them.
+of a guide, `alignment` holds what was measured on bases against what guides did
+(`workflow.alignment_tables`), and `paper/tested` has the exhibit `paper_tests` of the study
+`paper`, which needs no run. `make numbers` writes them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sage.exhibits.kind import Display
 from sage.problems.sum_sets import SumsSet
 from sage.study import BASE
 from sage.tools.keep import ROOT
+from workflow import alignment_tables
 
 REPORTS = ROOT / "reports"
 GUIDED, PLAIN = "grpo_branch_stronger_k1_reward", "grpo_k1_reward"
@@ -51,6 +53,7 @@ def tables() -> dict[Path, pd.DataFrame]:
     made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
     made[REPORTS / "pretrained/pooled.csv"] = pooled()
+    made |= alignment_tables.tables(REPORTS / "alignment")
     paper = load_study("paper", ROOT / "config")
     shown = Display(paper, "paper_tests", [], REPORTS / "paper")
     for suffix, make in shows(paper, "paper_tests").tables().items():

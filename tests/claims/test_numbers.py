@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from sage.claims.registration import read_entries, registration
 from sage.evaluation.pass_at_k import pass_at_k
-from workflow import fill_numbers, kept_tables, strata_figure
+from workflow import alignment_tables, fill_numbers, kept_tables, strata_figure
 
 PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("reports/*/README.md"))]
 
@@ -100,6 +100,37 @@ def test_the_mean_over_problems_is_the_difference_from_the_early_stop() -> None:
     early = kept_tables.early_line(path[:, trained].mean(axis=1) / n, coverages, accuracy)
     assert accuracy == pytest.approx(own[trained].mean() / n)
     assert beyond.mean() == pytest.approx(coverage - early)
+
+
+def test_a_prediction_is_held_against_placebos_and_against_the_size_of_the_dose() -> None:
+    effects = np.array([-0.08, -0.03, -0.01, 0.02, 0.05, 0.09])
+    table = pd.DataFrame({"effect": effects, "predicted": effects / 4, "dose": np.abs(effects)})
+    table = table.assign(
+        run="alignment", model="sums", algorithm=[*"abcdef"], base=[*"xxxyyy"], gap=-effects
+    )
+    for name, column in {"_low": "predicted", "_high": "predicted"}.items():
+        table[f"predicted{name}"] = table[column]
+    table = table.assign(predicted_1=effects, predicted_alike=effects)
+    drawn = np.random.default_rng(0).normal(size=(200, 6))
+    placebos = pd.concat(
+        pd.DataFrame(
+            {**table.loc[i, alignment_tables.KEYS], "draw": range(200), "a_k": drawn[:, i]}
+        )
+        for i in range(6)
+    )
+    judged = alignment_tables.summary(table, placebos).query("part == 'all'")
+    rows = judged.set_index("statistic")
+    assert rows.loc["spearman", ["value", "low", "high"]].tolist() == pytest.approx([1.0] * 3)
+    assert rows.loc["spearman", "p"] < 0.02
+    assert abs(rows.loc["spearman", "placebo"]) < 0.1
+    assert rows.loc["agreement", "value"] == 1.0
+    assert rows.loc["agreement", "p"] < 0.1
+    assert rows.loc["always_up", "value"] == 0.5
+    assert rows.loc["spearman_dose", "value"] < 0.5
+    assert rows.loc["spearman_gap", "value"] == pytest.approx(-1.0)
+    turned = table.assign(predicted=-table["predicted"])
+    turned = alignment_tables.summary(turned, placebos).query("part == 'all'")
+    assert turned.set_index("statistic").loc["agreement", ["value", "p"]].tolist() == [0.0, 1.0]
 
 
 REGISTERED = {"bases/bases", "long/long", "long/long_bases", "mini/mini", "rivals/rivals"}
