@@ -28,6 +28,9 @@ from sage.study import BASE, ResolvedStudy
 TOLD = 3
 """The most sentences of exhibits that open a page."""
 
+OF_CLAIMS = 2
+"""The most claims that open a page with a sentence of their own."""
+
 NAMED = 3
 """The most methods that a sentence names; the summary has all."""
 
@@ -64,7 +67,10 @@ def opening(
     compared = None
     if comparisons is not None and pass_at_k is not None:
         compared = compared_methods(study, comparisons, pass_at_k)
-    sentences = _sentences(study, compared, untested) if compared else ()
+    sentences: tuple[str, ...] = ()
+    if compared:
+        first, *others = _sentences(study, compared, untested) or [""]
+        sentences = (*[first][: bool(first)], *_of_claims(claims, compared), *others)
     told = [sentence for one in findings for sentence in one.sentences]
     sentences += tuple(told[:TOLD])
     if (left := len(told) - TOLD) > 0:
@@ -119,6 +125,23 @@ def _sentences(
     if measured and all(one.runs == 1 for one in measured):
         sentences.append(f"{compared.once}, so this is true of these runs alone.")
     return tuple(sentences)
+
+
+def _of_claims(claims: Sequence[Line], compared: Compared) -> tuple[str, ...]:
+    """What the first of the claims about two methods, neither the first of the study, found."""
+    said: list[str] = []
+    for line in claims:
+        method, _, other = line.title.partition(" − ")
+        if compared.first in (method, other) or not line.interval:
+            continue
+        known, size = f"(95 % interval {line.interval})", f"{100 * abs(line.effect):.1f} points"
+        if line.low <= 0.0 <= line.high:
+            what = f"does not clearly differ from {other}, {line.note}: {line.text} points {known}"
+        else:
+            more = "more" if line.effect > 0 else "less"
+            what = f"has {size} {more} than {other} {known}, {line.note}"
+        said.append(f"{method} {what}.")
+    return tuple(said[:OF_CLAIMS])
 
 
 def _untested(study: ResolvedStudy, compared: Compared, untested: Mapping[str, float]) -> list[str]:

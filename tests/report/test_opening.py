@@ -8,6 +8,7 @@ from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.metrics import pass_at_k_table
 from sage.exhibits.kind import Findings
+from sage.rendering.forest import Line
 from sage.rendering.table import Table
 from sage.report.opening import TOLD, opening
 from sage.study import Choice, ResolvedStudy
@@ -126,6 +127,21 @@ def test_one_run_is_not_judged_where_others_have_several() -> None:
     assert second(study, compared).startswith("Branch has clearly more pass@1 than GRPO: +10.0")
     opened = opening(study, compared, with_no_kl(), [], 0)
     assert verdicts_of(opened.summary)["GRPO w/o KL"] == "one run, not judged"
+
+
+def test_a_claim_about_two_other_methods_is_told_behind_the_first_sentence() -> None:
+    lines = [
+        Line("Strong − Plain", "pass@4, Easy", 0.045, 0.033, 0.057),
+        Line("Branch − GRPO", "pass@4, Easy", 0.1, 0.05, 0.15),  # the summary has it
+        Line("Late − Plain", "pass@4, Hard", -0.01, -0.03, 0.01),
+    ]
+    first, *told = opening(a_study(), COMPARISONS, pass_at_k(METRICS), lines, 0).sentences[:3]
+    assert first.startswith("GRPO gains ")
+    assert told == [
+        "Strong has 4.5 points more than Plain (95 % interval +3.3 to +5.7), pass@4, Easy.",
+        "Late does not clearly differ from Plain, pass@4, Hard: "
+        "−1.0 points (95 % interval −3.0 to +1.0).",
+    ]
 
 
 def with_no_kl() -> pd.DataFrame:
