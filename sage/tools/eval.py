@@ -30,10 +30,8 @@ from sage.tools.new import LONGEST, base_of, problem_set
 
 SETTINGS = Path("config/config.yaml")
 PROBLEMS = "own"
-_HEAD = """\
-# Written by `sage-rlvr eval`, which writes it again. To change more, copy it to another place;
-# config/schemas/study.schema.json explains every key.
-"""
+EXHIBITS = {"accuracy": "Accuracy and coverage", "curves": "Coverage over k"}
+_HEAD = "# Written by `sage-rlvr eval`, which writes it again. To change more, copy it elsewhere.\n"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -101,7 +99,7 @@ def study_of(models: Mapping[str, str], given: argparse.Namespace, folder: Path)
     title = Path(given.data).stem
     tokens = given.tokens or min(LONGEST, *(room // 2 for _, room in based.values()))
     problems = problem_set(given.data, given.problem, given.answer, folder)
-    of = {name: f"_{name}" if len(based) > 1 else "" for name in based}
+    of = {name: f"_{name}" * (len(based) > 1) for name in based}
     return {
         "title": f"{', '.join(based)} on {title}",
         "paper": None,
@@ -118,12 +116,9 @@ def study_of(models: Mapping[str, str], given: argparse.Namespace, folder: Path)
             "batch_size": 64,
         },
         "exhibits": {
-            f"{kind}{suffix}": {"kind": kind, "title": title, "model": name}
-            for kind, title in (
-                ("accuracy", "Accuracy and coverage"),
-                ("curves", "Coverage over k"),
-            )
-            for name, suffix in of.items()
+            f"{kind}{of[name]}": {"kind": kind, "title": title, "model": name}
+            for kind, title in EXHIBITS.items()
+            for name in based
         },
     }
 
