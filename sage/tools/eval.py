@@ -28,7 +28,6 @@ from sage.study.written import ALONE
 from sage.tools import compare_samples
 from sage.tools.new import LONGEST, base_of, problem_set
 
-SETTINGS = Path("config/config.yaml")
 PROBLEMS = "own"
 EXHIBITS = {"accuracy": "Accuracy and coverage", "curves": "Coverage over k"}
 _HEAD = "# Written by `sage-rlvr eval`, which writes it again. To change more, copy it elsewhere.\n"
@@ -53,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     rest = [*(word for word in given.models if "=" in word), *rest]
     models = named([word for word in given.models if "=" not in word])
     results = next((word for word in rest if word.startswith("results=")), "").partition("=")[2]
-    results = results or yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))["results"]
+    results = results or yaml.safe_load(Path("config/config.yaml").read_text("utf-8"))["results"]
     name = given.name or safe("-".join(["eval", *models, Path(given.data).stem]))[:100]
     file = Path(os.path.expanduser(results), name, ALONE)
     try:
