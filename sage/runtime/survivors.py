@@ -137,7 +137,8 @@ def release_stale_lock(folder: Path) -> bool:
         if _is_in(process, folder):
             raise Locked(
                 f"Snakemake (process {process.pid}) is running in {folder}; wait for its end, or "
-                "stop it"
+                "stop it. Another study can run beside it with `snakemake --cores 1 --config "
+                "study=NAME`"
             )
     if owner.get("executor") == "slurm" and (queued := _queued(folder, unlock)):
         raise Locked(

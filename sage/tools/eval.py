@@ -28,12 +28,9 @@ from sage.study.written import ALONE
 from sage.tools import compare_samples
 from sage.tools.new import LONGEST, base_of, problem_set
 
-SETTINGS = Path("config/config.yaml")
 PROBLEMS = "own"
-_HEAD = """\
-# Written by `sage-rlvr eval`, which writes it again. To change more, copy it to another place;
-# config/schemas/study.schema.json explains every key.
-"""
+EXHIBITS = {"accuracy": "Accuracy and coverage", "curves": "Coverage over k"}
+_HEAD = "# Written by `sage-rlvr eval`, which writes it again. To change more, copy it elsewhere.\n"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     rest = [*(word for word in given.models if "=" in word), *rest]
     models = named([word for word in given.models if "=" not in word])
     results = next((word for word in rest if word.startswith("results=")), "").partition("=")[2]
-    results = results or yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))["results"]
+    results = results or yaml.safe_load(Path("config/config.yaml").read_text("utf-8"))["results"]
     name = given.name or safe("-".join(["eval", *models, Path(given.data).stem]))[:100]
     file = Path(os.path.expanduser(results), name, ALONE)
     try:
@@ -101,7 +98,7 @@ def study_of(models: Mapping[str, str], given: argparse.Namespace, folder: Path)
     title = Path(given.data).stem
     tokens = given.tokens or min(LONGEST, *(room // 2 for _, room in based.values()))
     problems = problem_set(given.data, given.problem, given.answer, folder)
-    of = {name: f"_{name}" if len(based) > 1 else "" for name in based}
+    of = {name: f"_{name}" * (len(based) > 1) for name in based}
     return {
         "title": f"{', '.join(based)} on {title}",
         "paper": None,
@@ -118,12 +115,9 @@ def study_of(models: Mapping[str, str], given: argparse.Namespace, folder: Path)
             "batch_size": 64,
         },
         "exhibits": {
-            f"{kind}{suffix}": {"kind": kind, "title": title, "model": name}
-            for kind, title in (
-                ("accuracy", "Accuracy and coverage"),
-                ("curves", "Coverage over k"),
-            )
-            for name, suffix in of.items()
+            f"{kind}{of[name]}": {"kind": kind, "title": title, "model": name}
+            for kind, title in EXHIBITS.items()
+            for name in based
         },
     }
 

@@ -16,10 +16,8 @@ from sage.runtime.records import (
     without_record,
 )
 
-UNRECORDED = (
-    *("provenance", "logs", "scratch", "shards", "partial", "archive"),
-    *("registered.json", "study.yaml", "compared.html"),
-)
+_FILES = ("registered.json", "study.yaml", "compared.html")
+UNRECORDED = ("provenance", "logs", "scratch", "shards", "partial", "archive", *_FILES)
 """Parts of the results without records: what may be deleted, or describes the rest."""
 
 

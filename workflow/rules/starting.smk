@@ -48,7 +48,7 @@ def refuse_what_is_missing():
 
 def warn_of_untested():
     """Says which packages are newer than any that was tested."""
-    from sage.tools.check import UNTESTED, untested
+    from sage.tools.check.machine import UNTESTED, untested
 
     if newer := untested():
         print(f"{UNTESTED}{', '.join(newer)}".capitalize(), file=sys.stderr, flush=True)

@@ -8,19 +8,10 @@ from collections.abc import Collection
 
 from sage.study import ResolvedStudy
 from sage.tools.check.findings import Finding, render_findings
-from sage.tools.check.machine import UNTESTED, Machine, largest_job, machine_findings, untested
+from sage.tools.check.machine import Machine, largest_job, machine_findings
 from sage.tools.check.sources import source_findings
 
-__all__ = [
-    "UNTESTED",
-    "Finding",
-    "Machine",
-    "check",
-    "lacking",
-    "render_findings",
-    "unavailable",
-    "untested",
-]
+__all__ = ["Finding", "Machine", "check", "lacking", "render_findings", "unavailable"]
 
 
 def check(study: ResolvedStudy, machine: Machine) -> list[Finding]:

@@ -122,14 +122,14 @@ def machine_findings(study: ResolvedStudy, machine: Machine) -> Iterator[Finding
 
 def untested() -> list[str]:
     """Installed packages that are newer than any that was tested (pyproject.toml says which)."""
-    file = ROOT / "pyproject.toml"
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    tested = tomllib.loads(text).get("tool", {}).get("sage", {}).get("tested", {})
-    here = {name: version(name) for name in tested}
+    if not (file := ROOT / "pyproject.toml").is_file():
+        return []
+    ends = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["sage"]["tested"].items()
+    here = [(name, version(name), end) for name, end in ends]
     return [
-        f"{name} {here[name]} (tested up to {end})"
-        for name, end in tested.items()
-        if here[name] != "unknown" and Version(Version(here[name]).public) > Version(end)
+        f"{name} {own} (tested up to {end})"
+        for name, own, end in here
+        if own != "unknown" and Version(Version(own).public) > Version(end)
     ]
 
 
