@@ -43,16 +43,19 @@ SPAN = re.compile(r"<!--n:(?P<query>[^\s>]*)-->(?P<text>.*?)<!--/n-->", re.DOTAL
 Row = dict[str, Any]
 
 
+def _ends(row: Row, column: str) -> str:
+    low, high = (row.get(f"{column}_{end}", row[end]) for end in ("low", "high"))
+    return interval_of_points(low, high)
+
+
 def _whole(row: Row, column: str, word: str = "") -> str:
-    return f"{points(row[column])}{word} ({interval_of_points(row['low'], row['high'])})"
+    return f"{points(row[column])}{word} ({_ends(row, column)})"
 
 
 FORMS: dict[str, Callable[[Row, str], str]] = {
     "points": lambda row, column: _whole(row, column, " points"),
     "effect": _whole,
-    "aside": lambda row, column: (
-        f"{points(row[column])}, {interval_of_points(row['low'], row['high'])}"
-    ),
+    "aside": lambda row, column: f"{points(row[column])}, {_ends(row, column)}",
     "point": lambda row, column: points(row[column]),
     "interval": lambda row, _: interval_of_points(row["low"], row["high"]),
     "percent": lambda row, column: percent(row[column]),
@@ -70,7 +73,7 @@ FORMS: dict[str, Callable[[Row, str], str]] = {
     "text": lambda row, column: str(row[column]),
 }
 """What a number looks like, from row and column. `points`, `effect`, `aside` (for parentheses) and
-`change` (in percent) have the interval of the row; `triple` is a value with its own."""
+`change` (in percent) have the interval of the column, or else of the row; `triple` is a value with its own."""
 
 SHOWN = ("effect", "minus_base", "value")
 """The column of a form that names none: the first of these that a table has."""

@@ -1,6 +1,6 @@
 """Tables that texts quote and no exhibit makes, from the counts of kept runs.
 
-`strata.csv` has each policy of a run, moments of training among them, where RL trains and where it
+`by_stratum.csv` has each policy of a run, moments of training among them, where RL trains and where it
 does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
@@ -35,7 +35,7 @@ PARTS = ("all", "trained", "others")
 """All strata, those that RL trains on, and the others."""
 
 STRATA = ("mini/mini", "early_stopping/equal_accuracy", "pretrained/pretrained_plain")
-"""Runs that get a `strata.csv`."""
+"""Runs that get a `by_stratum.csv`."""
 
 EARLY = ("bases/bases", "pretrained/pretrained_plain")
 """Runs that get an `early.csv`."""
@@ -48,7 +48,7 @@ POOLED = ("pretrained_short", "pretrained_plain")
 
 def tables() -> dict[Path, pd.DataFrame]:
     """Every table, by its file."""
-    made = {REPORTS / name / "strata.csv": strata(REPORTS / name) for name in STRATA}
+    made = {REPORTS / name / "by_stratum.csv": strata(REPORTS / name) for name in STRATA}
     made[REPORTS / "mini/mini/doses.csv"] = doses(REPORTS / "mini/mini")
     made |= {REPORTS / n / "early.csv": beyond_early_stopping(REPORTS / n) for n in EARLY}
     made[REPORTS / "rivals/rivals/working.csv"] = wrong_working(REPORTS / "rivals/rivals")
