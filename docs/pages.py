@@ -29,7 +29,7 @@ PICTURES = sorted(
 FILES = (
     "CITATION.cff",
     "LICENSE",
-    "reports/mini/mini/effects.csv",
+    "reports/alignment/registered.yaml",
     "examples/sage_minimal.py",
     "examples/train.ipynb",
     "examples/explore.ipynb",

@@ -73,7 +73,8 @@ FORMS: dict[str, Callable[[Row, str], str]] = {
     "text": lambda row, column: str(row[column]),
 }
 """What a number looks like, from row and column. `points`, `effect`, `aside` (for parentheses) and
-`change` (in percent) have the interval of the column, or else of the row; `triple` is a value with its own."""
+`change` (in percent) have the interval of the column, or else of the row; `triple` is a value with
+its own."""
 
 SHOWN = ("effect", "minus_base", "value")
 """The column of a form that names none: the first of these that a table has."""

@@ -1,7 +1,7 @@
 """Tables that texts quote and no exhibit makes, from the counts of kept runs.
 
-`by_stratum.csv` has each policy of a run, moments of training among them, where RL trains and where it
-does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
+`by_stratum.csv` has each policy of a run, moments of training among them, where RL trains and where
+it does not. `early.csv` holds a guide against the same method stopped where it is as accurate,
 `doses.csv` has what guides did to advantages,
 `working.csv` counts runs whose right answers have wrong working, `pooled.csv` joins two studies
 of a guide, `alignment` holds what was measured on bases against what guides did
