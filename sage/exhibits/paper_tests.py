@@ -58,7 +58,7 @@ class PaperTests(Kind):
     algorithms: Rows
     """what it is compared with"""
     problems: Positive
-    """problems behind the shares of patterns"""
+    """problems behind the shares of patterns [problems]"""
     samples: Positive
     """of each problem, behind the shares of patterns [samples]"""
 

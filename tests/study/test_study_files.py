@@ -134,7 +134,7 @@ def test_the_name_of_a_file_must_do_as_the_name_of_a_folder(config: Path) -> Non
     [
         (
             {"study": "mini", "studdy": "smoke"},
-            "studdy: unknown key; did you mean 'study'? Allowed: device, kept, mirror, "
+            "studdy: unknown key; did you mean 'study'? Allowed: card, device, kept, mirror, "
             "pretrain, results, set, study, tracking",
         ),
         (

@@ -298,7 +298,7 @@ def test_a_study_ends_with_its_report_and_verdicts_in_three_lines(tmp_path: Path
     ledger.to_parquet(results.metrics("claims"))
     place, first, *_ = ending("all", [], results)  # no claim was run: what opens the page
     assert place == f"Report: {results.page}"
-    assert first.startswith("GRPO raises pass@1 of the base from ")
+    assert first.startswith("GRPO gains ")
     assert [*ending("table1", ["a.csv"], results)] == ["table1: a.csv"]
     (many,) = ending("theory", [f"{n}.csv" for n in range(MOST_FILES + 2)], results)
     assert many.endswith("5.csv and 2 more")

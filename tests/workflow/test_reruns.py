@@ -20,7 +20,7 @@ from conftest import ROOT, SMOKE, snakemake_in, undisturbed
 
 from sage.exhibits import load_study
 from sage.study import ResolvedStudy
-from sage.study.without_effect import for_jobs, of_job
+from sage.study.without_effect import WITHOUT_EFFECT, for_jobs, of_job
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(4000)]
 
@@ -175,7 +175,9 @@ def test_what_changes_no_result_is_no_parameter_of_a_job(smoke_study: ResolvedSt
     of = SimpleNamespace(model="tiny", algorithm="grpo", benchmark="arithmetic")
     inputs = input_functions(STUDY=smoke_study)
     settings = smoke_study.model("tiny").rl.model_dump()
-    assert inputs.rl_settings(of) == {k: v for k, v in settings.items() if k != "watch"}
+    assert inputs.rl_settings(of) == {
+        k: v for k, v in settings.items() if k not in WITHOUT_EFFECT["rl"]
+    }
     row = smoke_study.algorithms["grpo"].model_dump()
     assert inputs.algorithm_settings(of) == row | {"title": ""}
     assert inputs.problem_set(of) == smoke_study.problem_set("arithmetic") | {"title": ""}

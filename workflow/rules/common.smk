@@ -46,7 +46,6 @@ from sage.runtime.survivors import Locked, hold, note_owner
 from sage.runtime.tracking import for_jobs as tracking_for_jobs
 from sage.study import BASE, StudyError, choice_files, load_settings
 from sage.study.conflicts import FLOAT32_ADAPTERS, float32_adapters
-from sage.study.without_effect import WITHOUT_EFFECT as LEFT_OUT
 from sage.study.without_effect import for_jobs as settings_for_jobs
 from sage.study.written import lineage, name_of_study
 from sage.tools.targets import TELLING

@@ -3,6 +3,7 @@
 from functools import cache
 
 from sage.claims.tests import first_compared, read_claims
+from sage.study.without_effect import WITHOUT_EFFECT as LEFT_OUT
 
 
 def code_of(script, *modules):
