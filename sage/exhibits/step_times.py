@@ -21,6 +21,7 @@ from sage.rendering.table import Column, TableDocument, points_cell
 from sage.results import Results
 from sage.study import RL, Algorithm, ResolvedStudy
 from sage.study.exhibit import ExhibitOfRows, Surroundings
+from sage.study.without_effect import WITHOUT_EFFECT
 
 _COLUMNS = ["algorithm", "seconds", "excess", "low", "high", "rounds"]
 
@@ -72,7 +73,7 @@ class StepTimesTable(ExhibitOfRows, Kind):
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
         untitled = {"title": ""}  # neither titles nor limits of warnings change what is measured
         rows = {row: study.algorithms[row].model_dump() | untitled for row in self.algorithms}
-        rl = study.rl(self.model).model_dump(exclude={"watch"})
+        rl = study.rl(self.model).model_dump(exclude=set(WITHOUT_EFFECT["rl"]))
         return {"rl": rl, "algorithms": rows}
 
     def measure(self, job: Measuring) -> None:

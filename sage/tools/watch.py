@@ -22,6 +22,7 @@ import numpy as np
 from sage.rendering.numbers import duration
 from sage.results import Results, Run
 from sage.study import ResolvedStudy
+from sage.study.without_effect import WITHOUT_EFFECT
 
 ACTIVE_SECONDS = 600.0
 """A job without its result whose log was written to within this time counts as running."""
@@ -55,7 +56,7 @@ def stages(study: ResolvedStudy, results: Results, now: float) -> list[Stage]:
     pairs = [pair for model in models for pair in study.evaluated_runs(model)]
     training, sampling = Stage("training", len(runs)), Stage("sampling", len(pairs))
     for run in runs:
-        rl = study.rl(run.model).model_dump(mode="json", exclude={"watch"})
+        rl = study.rl(run.model).model_dump(mode="json", exclude=set(WITHOUT_EFFECT["rl"]))
         method = study.algorithms[run.algorithm].model_dump(mode="json") | {"title": ""}
         manifest, log = results.policy(run) / "manifest.json", results.log(f"models/{_name(run)}")
         _add(training, _name(run), manifest, {"rl": rl, "algorithm": method}, log, now)
