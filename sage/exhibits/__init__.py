@@ -114,7 +114,7 @@ def kept_study(folder: Path) -> ResolvedStudy:
     return restore_study(updated(json.loads((folder / "study.json").read_text(encoding="utf-8"))))
 
 
-def every_report(study: ResolvedStudy) -> list[str]:
+def in_every_report(study: ResolvedStudy) -> list[str]:
     """Exhibits that the report of this study has beside its own: OF_SAMPLES if it trains nothing,
     else all of EVERY_REPORT."""
     return [name for name in EVERY_REPORT if study.training_sets() or name in OF_SAMPLES]

@@ -24,9 +24,9 @@ from sage.evaluation.curves import run_of
 from sage.evaluation.metrics import TABLES, join_metrics, write_metrics
 from sage.exhibits import (
     EVERY_REPORT,
-    every_report,
     figures_of,
     frames_of,
+    in_every_report,
     kind_of,
     measure,
     tables_of,
@@ -77,7 +77,7 @@ def _make(study: ResolvedStudy, files: PageFiles, attempt: Attempt) -> None:
     for name in study.study.exhibits:
         attempt(name, partial(_measure, study, name, files))
     attempt("contamination", lambda: _contamination(study, files))
-    for name in [*study.study.exhibits, *every_report(study)]:
+    for name in [*study.study.exhibits, *in_every_report(study)]:
         _show(study, name, files, attempt)
     if samples:
         problems = {path.stem: files.results.problems(path.stem) for path in samples}

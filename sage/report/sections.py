@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from sage.exhibits import every_report, figures_of, kind_of, shows, tables_of
+from sage.exhibits import figures_of, in_every_report, kind_of, shows, tables_of
 from sage.exhibits.case_study import CASE, CaseStudy
 from sage.exhibits.theory import ESTIMATORS, guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, method_title
@@ -219,7 +219,7 @@ def study_sections(study: ResolvedStudy, content: PageContent, files: PageFiles)
     of it."""
     own = {name: row for name, row in study.algorithms.items() if name not in study.variants}
     effects = "; ".join(guide_effects(own, content.guide_effects))
-    sections, shown = [], every_report(study)
+    sections, shown = [], in_every_report(study)
     for anchor, (title, target, names) in STUDY_SECTIONS.items():
         if names[0] not in shown:
             continue

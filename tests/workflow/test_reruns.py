@@ -128,9 +128,9 @@ def planned_files(output: str, rule: str) -> set[str]:
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
-        ("sage/training/anchoring.py", {"rl", *AFTER_RL}),
+        ("sage/training/anchoring.py", {"rl", "first_page", *AFTER_RL}),
         ("sage/training/stopwatch.py", {"measure_with_model", "table", "claims", "page"}),
-        ("sage/sampling/distribution.py", {"rl", *AFTER_RL}),
+        ("sage/sampling/distribution.py", {"rl", "first_page", *AFTER_RL}),
         ("sage/report/page.py", {"page"}),
         ("sage/exhibits/kind.py", {"claims", *SHOWN}),
         ("sage/runtime/files.py", set()),

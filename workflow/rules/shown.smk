@@ -3,7 +3,7 @@
 
 from sage.exhibits import (
     EVERY_REPORT,
-    every_report,
+    in_every_report,
     figures_of,
     frames_of,
     kind_of,
@@ -16,10 +16,10 @@ from sage.exhibits import (
 MEASURED = [name for name in STUDY.study.exhibits if kind_of(STUDY, name).measures]
 WITH_MODEL = [name for name in MEASURED if kind_of(STUDY, name).with_model]
 WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
-SHOWN = [*STUDY.study.exhibits, *every_report(STUDY)]
+SHOWN = [*STUDY.study.exhibits, *in_every_report(STUDY)]
 
 # Of samples alone the report takes a job; with runs its parts wait for different jobs.
-IN_ONE_JOB = not STUDY.training_sets() and not WITH_MODEL
+IN_ONE_JOB = not STUDY.training_sets() and not MEASURED
 
 TABLES = {
     table: (name, suffix)
