@@ -216,8 +216,11 @@ def test_settings_without_effect_reach_jobs_in_the_environment() -> None:
 @pytest.mark.slow
 def test_editing_limits_of_warnings_or_titles_draws_and_trains_nothing(project: Path) -> None:
     study, rows = "config/studies/smoke.yaml", "config/algorithms.yaml"
-    watch = ("      checkpoint_every: 2\n", "      checkpoint_every: 3\n      watch: {stop: []}\n")
+    watch = ("      checkpoint_every: 2\n", "      checkpoint_every: 2\n      watch: {stop: []}\n")
     assert planned_rules(planned_after(project, {study: watch})) == {"page"}  # lists all settings
+    saved = ("      checkpoint_every: 2\n", "      checkpoint_every: 3\n")
+    again = planned_rules(planned_after(project, {study: saved}))
+    assert again == {"claims", "figure", "page", "table"}  # what shows results, in seconds
     titles = {study: ("title: Sums (2-3 terms)", "title: Sums"), rows: ("title: GRPO", "title: G")}
     assert not planned_rules(planned_after(project, titles)) & {"problems", "rl", "sample"}
 
