@@ -69,11 +69,11 @@ def opening(
         compared = compared_methods(study, comparisons, pass_at_k)
     sentences: tuple[str, ...] = ()
     if compared:
-        first, *others = _sentences(study, compared, untested) or [""]
-        sentences = (*[first][: bool(first)], *_of_claims(claims, compared), *others)
-    told = [sentence for one in findings for sentence in one.sentences]
-    sentences += tuple(told[:TOLD])
-    if (left := len(told) - TOLD) > 0:
+        told = _sentences(study, compared, untested)
+        sentences = (*told[:1], *_of_claims(claims, compared), *told[1:])
+    found = [sentence for one in findings for sentence in one.sentences]
+    sentences += tuple(found[:TOLD])
+    if (left := len(found) - TOLD) > 0:
         sentences += (f"The sections below have {left} more findings of this kind.",)
     if compared is None and not sentences and pass_at_k is not None:
         sentences = _of_base(study, pass_at_k)

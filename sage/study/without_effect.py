@@ -22,7 +22,8 @@ WITHOUT_EFFECT = {
     "sft": ("checkpoint_every",),
     "evaluation": ("shard_size",),
 }
-"""The settings, by section of a model."""
+"""The settings, by section of a model. Registrations leave out fewer (`models.UNCOUNTED`): the sums
+of kept ones depend on which."""
 
 
 def for_jobs(study: ResolvedStudy) -> dict[str, str]:

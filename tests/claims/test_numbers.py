@@ -14,6 +14,7 @@ from conftest import ROOT
 
 from sage.claims.registration import read_entries, registration
 from sage.evaluation.pass_at_k import pass_at_k
+from sage.exhibits import load_study
 from workflow import alignment_tables, fill_numbers, kept_tables, strata_figure
 
 PAGES = [ROOT / "README.md", ROOT / "reports/README.md", *sorted(ROOT.glob("reports/*/README.md"))]
@@ -166,3 +167,8 @@ def test_the_figure_is_that_of_the_counts(tmp_path: Path, monkeypatch: pytest.Mo
 def test_pages_can_be_read_in_minutes() -> None:
     limits = {ROOT / "README.md": 800, ROOT / "reports/README.md": 1200}
     assert [page for page in PAGES if words_of(page) > limits.get(page, 600)] == []
+
+
+def test_the_study_of_alignment_can_be_run_again() -> None:
+    study = load_study(str(ROOT / "reports/alignment/study.yaml"), ROOT / "config")
+    assert {exhibit.kind for exhibit in study.study.exhibits.values()} == {"guide_dose"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from workflow.agreement import RESULTS, TRICKY, VERDICTS, pairs_of, tricky_pairs
+from benchmarks.agreement import RESULTS, TRICKY, VERDICTS, pairs_of, tricky_pairs
 
 FOUND = json.loads(RESULTS.read_text(encoding="utf-8"))
 

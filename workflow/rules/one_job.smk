@@ -19,7 +19,6 @@ rule page:
         ),
         metrics=[RESULTS.metrics(name) for name in METRICS],
         evaluated=[directory(folder) for folder in all_evaluated()],
-        measured=[directory(RESULTS.measured(name)) for name in MEASURED],
         tables=[
             RESULTS.table(name, end)
             for name in TABLES

@@ -18,7 +18,7 @@ WITH_MODEL = [name for name in MEASURED if kind_of(STUDY, name).with_model]
 WITHOUT_MODEL = [name for name in MEASURED if name not in WITH_MODEL]
 SHOWN = [*STUDY.study.exhibits, *in_every_report(STUDY)]
 
-# Of samples alone the report takes a job; with runs its parts wait for different jobs.
+# Of samples alone the report takes a job; runs and measurements are jobs of their own.
 IN_ONE_JOB = not STUDY.training_sets() and not MEASURED
 
 TABLES = {
@@ -116,13 +116,12 @@ def file_of_claims():
 
 
 def shown_code():
-    """The code that measures and shows all exhibits, and a user's own files."""
+    """The code that shows all exhibits, and a user's own files."""
     exhibits = [shows(STUDY, name) for name in SHOWN]
-    measuring = {file for name in MEASURED for file in kind_of(STUDY, name).code(STUDY)}
     own = {file for exhibit in exhibits for file in own_files(exhibit)}
     modules = {type(exhibit).__module__ for exhibit in exhibits}
     code = code_of("whole_page", "sage.report.partial", *modules)
-    return sorted({*code, *beside_snakefile(measuring | own)})
+    return sorted({*code, *beside_snakefile(own)})
 
 
 def page_sources():

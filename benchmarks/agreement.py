@@ -1,4 +1,4 @@
-"""How often the grader is right on pairs of texts: `python -m workflow.agreement [FOLDER]`.
+"""How often the grader is right on pairs of texts: `python -m benchmarks.agreement [FOLDER]`.
 
 Two sets: the tricky pairs of `tests/grading/grading_pairs.yaml`, settled by hand, and the pairs in
 Math-Verify's own tests. FOLDER is the folder `tests` of its source distribution; without one, pip
