@@ -12,6 +12,7 @@ from conftest import ROOT
 from sage.exhibits import load_study
 from sage.results import Results
 from sage.study import ResolvedStudy
+from sage.study.without_effect import WITHOUT_EFFECT
 from sage.tools import watch
 
 NOW = 1_000_000_000.0
@@ -81,7 +82,7 @@ def test_a_running_job_shows_its_step_and_rewards(study: ResolvedStudy, tmp_path
 
 def test_results_made_with_other_settings_are_stale(study: ResolvedStudy, tmp_path: Path) -> None:
     results, run = Results(tmp_path), study.trained_runs("tiny")[0]
-    rl = study.model("tiny").rl.model_dump(mode="json", exclude={"watch"})
+    rl = study.rl("tiny").model_dump(mode="json", exclude=set(WITHOUT_EFFECT["rl"]))
     method = study.algorithms[run.algorithm].model_dump(mode="json") | {"title": ""}
     manifest = results.policy(run) / "manifest.json"
     finish(manifest, 1.0)
