@@ -29,7 +29,7 @@ from sage.study.models import Model
 from sage.study.open_choices import with_answers
 from sage.study.parsed import StudyError
 from sage.study.types import ResolvedStudy, Settings, Study
-from sage.study.written import SET, Written, moved, name_of_study, read, read_study
+from sage.study.written import SET, Written, lineage, moved, name_of_study, read, read_study
 
 Content = TypeVar("Content")
 
@@ -66,8 +66,9 @@ def load_study(
     """
     written = read_study(study, config_folder, overrides)
     name = name_of_study(written.file)
-    if (beside := str(written.file.resolve().parent)) not in sys.path:
-        sys.path.append(beside)  # for classes in files beside the study
+    for file in (written.file, *lineage(study, config_folder)):
+        if (beside := str(file.resolve().parent)) not in sys.path:
+            sys.path.append(beside)  # for classes in files beside the study and what it extends
     written_rows = read(config_folder / "algorithms.yaml")
     written_entries = read(config_folder / "benchmarks.yaml")
     content, rows, faults, row_faults = _with_methods(written, written_rows)
