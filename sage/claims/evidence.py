@@ -26,6 +26,7 @@ from sage.evaluation.intervals import (
     parts_of,
     student,
 )
+from sage.exhibits.distinct import Quantity, estimated
 from sage.exhibits.patterns import shares_compared
 from sage.exhibits.perplexity_of_responses import tail_shares
 from sage.exhibits.step_times import time_ratio
@@ -153,6 +154,16 @@ def of_patterns(
     estimate, problems, runs = compared
     benchmark = str(shares[row]["benchmark"])
     return [of_estimate(benchmark, estimate, problems, "problems both solve", runs, null)]
+
+
+def of_distinct(
+    table: pd.DataFrame, quantity: Quantity, row: str, other: str, draws: int, null: float = 0.0
+) -> list[Finding]:
+    """How many more different right completions a row has, or how much more often two differ."""
+    if not {row, other} <= set(table["algorithm"]):
+        return []
+    found = estimated(table, row, other, quantity, draws)
+    return [of_estimate("", found[0], found[1], "problems", found[2], null)] if found else []
 
 
 def of_tails(

@@ -19,6 +19,7 @@ from sage.claims.evidence import (
     Finding,
     Measured,
     Pair,
+    of_distinct,
     of_histories,
     of_pass_at_k,
     of_patterns,
@@ -218,6 +219,28 @@ class PatternShare(OfExhibit):
         return of_patterns(table, self.pattern, self.method, self.other, draws, self.null)
 
 
+class Distinct(OfExhibit):
+    """How many different right completions k samples of a problem hold (an exhibit `distinct`).
+
+    `quantity: differ` is the chance that two right samples differ, where every run has two.
+    """
+
+    test: Literal["distinct"]
+    quantity: Literal["distinct", "differ"] = "distinct"
+
+    @property
+    def unit(self) -> str:
+        return "points" if self.quantity == "differ" else ""
+
+    def subject(self, study: ResolvedStudy) -> str:
+        if self.quantity == "differ":
+            return "the chance that two right completions differ"
+        return "different right completions"
+
+    def find_in(self, table: pd.DataFrame, draws: int) -> list[Finding]:
+        return of_distinct(table, self.quantity, self.method, self.other, draws, self.null)
+
+
 class Tail(OfExhibit):
     """The share of responses above the base's 95th percentile of perplexity, by problem."""
 
@@ -283,7 +306,7 @@ class StepTime(OfExhibit):
 
 
 AnyTest = Annotated[
-    PassAtK | PatternShare | Tail | Recorded | StepTime, Field(discriminator="test")
+    PassAtK | PatternShare | Distinct | Tail | Recorded | StepTime, Field(discriminator="test")
 ]
 
 

@@ -31,6 +31,7 @@ KINDS = {
     "tradeoff": "sage.exhibits.tradeoff:TradeoffFigure",
     "equal_tokens": "sage.exhibits.equal_tokens:EqualTokensTable",
     "patterns": "sage.exhibits.patterns:PatternTable",
+    "distinct": "sage.exhibits.distinct:DistinctTable",
     "gradient_norms": "sage.exhibits.training:GradientTable",
     "ablation": "sage.exhibits.ablation:AblationTable",
     "trajectory": "sage.exhibits.trajectory:TrajectoryFigure",
