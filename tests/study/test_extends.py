@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,20 @@ def test_a_study_elsewhere_extends_by_path_and_by_name(config: Path, tmp_path: P
     (tmp_path / "smoke.yaml").write_text("extends: smoke\nseeds: [9]\n")
     mine.write_text("extends: smoke.yaml\n")  # the file beside it goes before the committed one
     assert load_study(str(mine), config).study.seeds == [9]
+
+
+def test_classes_beside_an_extended_study_are_found_from_another_folder(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    guide = (ROOT / "reports/alignment/mirror.py").read_text(encoding="utf-8")
+    (tmp_path / "mirror_of_parent.py").write_text(guide)
+    method = "{base: grpo_k1_reward, title: Own, guide: {kind: 'mirror_of_parent:MirrorGuide'}}"
+    (tmp_path / "parent.yaml").write_text(f"extends: smoke\nown_methods:\n  own: {method}\n")
+    (tmp_path / "below").mkdir()
+    child = tmp_path / "below/child.yaml"
+    child.write_text("extends: ../parent.yaml\n")
+    assert load_study(str(child), config).study.own_methods["own"].guide
 
 
 def test_a_new_exhibit_stands_beside_the_keys_it_is_written_beside(config: Path) -> None:
