@@ -60,6 +60,16 @@ class Measuring:
         counts = read_frame(self.file("evaluated") / "counts.parquet")
         return counts[counts["algorithm"].isin(algorithms)]
 
+    def counts_of_samples(self) -> pd.DataFrame:
+        """Counts of all `samples`, on the one set of `problems`: they wait for no other method."""
+        from sage.evaluation.counts import counts_table
+        from sage.evaluation.curves import run_of
+        from sage.problems.record import read_problems
+        from sage.runtime.tables import read_frame
+
+        samples = {run_of(path): read_frame(path) for path in self.files["samples"]}
+        return counts_table(samples, read_problems(self.file("problems")))
+
     def snapshot_sampler(self, model: str, benchmark: str) -> SnapshotSampler:
         """Samples snapshots of the model's runs; needs the inputs `base` and `problems`, and the
         setting `evaluation`."""

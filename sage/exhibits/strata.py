@@ -55,7 +55,7 @@ class StrataFigure(Kind):
     leads: ClassVar[bool] = True
     with_model: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = ("evaluated", "policies", "base", "problems")
+    needs: ClassVar[tuple[str, ...]] = ("samples", "policies", "base", "problems")
     tells: ClassVar[tuple[str, ...]] = ("",)
     measured_by: ClassVar[tuple[str, ...]] = ("sage.evaluation.snapshots",)
 
@@ -88,7 +88,7 @@ class StrataFigure(Kind):
         drawn, tokens = rival_counts(sampler, job.files["policies"], self.snapshots, [])
         steps = {name: int(name.removeprefix("step-")) for name in drawn["algorithm"].unique()}
         steps |= {BASE: 0, self.algorithm: job.settings["steps"]}
-        counts = pd.concat([job.counts({BASE, self.algorithm}), drawn], ignore_index=True)
+        counts = pd.concat([job.counts_of_samples(), drawn], ignore_index=True)
         asked = (job.settings[name] for name in ("trained", "k", "bootstrap"))
         job.write(by_step=by_step(counts, steps, *asked), drawn=drawn)
         job.write_manifest(tokens)
