@@ -82,6 +82,8 @@ class LogProbs:
     and the `old` policy that drew the tokens. For an estimator that chooses among tokens: the
     policy's `entropies` and the `mask` of tokens with loss, both `[B, T]`, the `advantages` `[B]`
     of completions, and `everyone`, which turns this process's rows into those of the micro-batch.
+    One that says `over_vocabulary = True` gets logits `[B, T, V]` as `policy` and `anchor`, and the
+    drawn `tokens` `[B, T]`.
     """
 
     policy: torch.Tensor
@@ -91,6 +93,7 @@ class LogProbs:
     mask: torch.Tensor | None = None
     advantages: torch.Tensor | None = None
     everyone: Callable[[torch.Tensor], torch.Tensor] = lambda rows: rows
+    tokens: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,12 @@ class Dars:
     def conflicts(self, algorithm: Any) -> Iterator[str]:
         if algorithm.advantage.kind == "beta":
             yield "may keep a single prompt, but advantage beta needs at least two in each step"
-        if algorithm.advantage.kind == "w_reinforce":
-            yield "drops prompts without a right rollout, which advantage w_reinforce learns from"
         settings = algorithm.advantage.settings
+        if algorithm.advantage.kind == "w_reinforce" or settings.get("signed"):
+            yield (
+                f"drops prompts without a right rollout, which advantage {algorithm.advantage} "
+                "learns from"
+            )
         of_right = {"maxrl": settings.get("order") is not None, "pkpo": settings.get("k") == 1}
         if of_right.get(algorithm.advantage.kind, False):
             yield (

@@ -10,8 +10,9 @@ So a token is left out once its chance has moved too far, and would move on. A c
 leaves out rare tokens long before that, and frequent ones too late. On policy D is 0 and this is
 GRPO. The ratio itself is not clipped.
 
-Here D is total variation unless `kl` is asked for, measured from the policy that drew. Which
-delta its authors use is not known here; 0.15 is this project's choice.
+Its authors' values are not known here, but verl's example of the method, which measures D from the
+policy that drew as well, takes delta 0.15 with total variation and 0.05 with KL. Here D is total
+variation with 0.15 unless `kl` is asked for.
 """
 
 from __future__ import annotations

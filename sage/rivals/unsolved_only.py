@@ -7,7 +7,7 @@ solved before, nothing is learnt from it.
 
 Its authors mask groups with a success among their own rollouts, and learn from the rest with the
 advantages 1 and -1 (`unsolved_only_signed`); BBG weighs problems by an estimate of what they can
-still add, which is not built. Here a problem's first success still counts, without which GRPO's
+still add (`sage.rivals.bbg`). Here a problem's first success still counts, without which GRPO's
 advantages would be 0 everywhere.
 """
 

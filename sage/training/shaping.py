@@ -98,8 +98,8 @@ class Shaping:
         return self.estimator is not None and not self.kl_in_reward
 
     @property
-    def exact_forward_kl(self) -> bool:
-        """Whether that is a sum over the vocabulary."""
+    def over_vocabulary(self) -> bool:
+        """Whether that looks at the whole vocabulary."""
         return bool(getattr(self.estimator, "over_vocabulary", False))
 
     def check_kl(self, coefficient: float, arguments: Any) -> None:

@@ -49,7 +49,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, prepare_fsdp
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
-from sage.method.anchors import K3, K3Corrected, forward_kl_exact
+from sage.method.anchors import K3, K3Corrected, LogProbs
 from sage.method.planners import Draw, Planner
 from sage.training import anchoring, credit, drawing, planning, start
 from sage.training.anchoring import REFERENCE, LossCall
@@ -368,10 +368,11 @@ class SageTrainer(GRPOTrainer):
             last = part + 1 == self.args.steps_per_generation
             pushes = self._pushes(call)
             self._log(call, "sage/", self._doses.add(call, self.beta, generation, last, pushes))
-        if shaping.exact_forward_kl:
-            call.replace_k3(self._forward_kl(model, *texts))
-        elif shaping.replaces_k3 and shaping.estimator is not None:
-            call.replace_k3(shaping.estimator.values(call.seen(self._shares)))
+        if shaping.replaces_k3 and shaping.estimator is not None:
+            seen = call.seen(self._shares)
+            if shaping.over_vocabulary:
+                seen = self._with_logits(seen, model, *texts)
+            call.replace_k3(shaping.estimator.values(seen))
         if rule is not None:
             credit.give_credit(rule, call, shaping, self.beta, self._shares)
         if credit.SAMPLED in call.inputs:
@@ -388,8 +389,10 @@ class SageTrainer(GRPOTrainer):
         seen, factors = call.seen(self._shares), call.log_factors
         return anchoring.guide_pushes(self.shaping.estimator or own, seen, factors, of_state)
 
-    def _forward_kl(self, model: Any, ids: Any, mask: Any, length: int) -> torch.Tensor:
-        """KL(reference || policy) at the states of the last `length` tokens, `[B, T]`."""
+    def _with_logits(
+        self, seen: LogProbs, model: Any, ids: Any, mask: Any, length: int
+    ) -> LogProbs:
+        """`seen` with the logits of policy and reference at the states of the last tokens."""
 
         def logits(network: Any) -> torch.Tensor:
             with self.accelerator.autocast():
@@ -399,7 +402,7 @@ class SageTrainer(GRPOTrainer):
         policy = logits(model)
         with torch.no_grad(), self._reference(model) as network:
             reference = logits(network)
-        return forward_kl_exact(policy, reference)
+        return replace(seen, policy=policy, anchor=reference, tokens=ids[:, -length:])
 
     # 5. What is learnt and remembered
 
