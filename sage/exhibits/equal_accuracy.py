@@ -16,7 +16,7 @@ from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import Column, Record, TableDocument, points_cell, table_of, titled
 from sage.results import Results
-from sage.study import BASE, ResolvedStudy
+from sage.study import BASE, ResolvedStudy, StudyError
 from sage.study.exhibit import ExhibitOfRows
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
         return [*super().named(), self.baseline]
 
     def settings(self, study: ResolvedStudy, name: str) -> dict[str, Any]:
+        """Raises StudyError where the baseline is not trained."""
+        if self.baseline not in (there := study.trained(self.model)):
+            fault = f"{self.baseline!r} is not trained for {self.model}; it can be"
+            raise StudyError(f"exhibits: {name}: baseline: {fault} {', '.join(there)}")
         return {
             "rows": [row for row in self.methods_of(study) if row != BASE],
             "k": study.evaluation(self.model).primary_k,

@@ -16,7 +16,7 @@ from sage.evaluation.mixtures import equal_accuracy, mixture_line
 from sage.evaluation.snapshots import SnapshotSampler, rival_counts
 from sage.exhibits import load_study
 from sage.report.opening import findings_of
-from sage.study import Draws
+from sage.study import Draws, StudyError
 
 ROOT = Path(__file__).parents[2]
 DRAWS = {"samples": 2, "seeds": [0], "sampling": {"temperature": 1.0, "max_tokens": 8}}
@@ -132,3 +132,10 @@ def test_the_page_opens_with_the_rivals_of_a_kept_run() -> None:
     ]
     (alone,) = findings_of(study, {"free_rivals": frame[frame["algorithm"] == "grpo"]})
     assert alone.sentences == ()
+
+
+def test_a_baseline_that_is_not_trained_is_named_before_the_first_job() -> None:
+    study = load_study("mini", ROOT / "config")
+    kind = study.study.exhibits["equal_accuracy"].model_copy(update={"baseline": "pkpo"})
+    with pytest.raises(StudyError, match="baseline: 'pkpo' is not trained for sums; it can be"):
+        kind.settings(study, "equal_accuracy")  # type: ignore[attr-defined]
