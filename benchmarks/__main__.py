@@ -1,8 +1,8 @@
 """Run every benchmark, or the named ones: `python -m benchmarks [grading sampling ...]`.
 
-A benchmark is a module here with `comparisons() -> Iterable[Comparison]`. Prints what it measures
-and a line for each ratio, and keeps them in `benchmarks/results.json`, which has the last whole run
-of each benchmark, with the machine that it ran on. The exit status is 0 if every limit was kept.
+A benchmark is a module here with `comparisons() -> Iterable[Comparison]`. Prints what it measures,
+each ratio and a line on what it means, and keeps them in `benchmarks/results.json`, which has the
+last whole run of each benchmark, with its machine. The exit status is 0 if every limit was kept.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _line(comparison: Comparison) -> str:
     return (
         f"{comparison.name}: {comparison.ratio:.3g}{interval} ({comparison.limit}: {verdict}; "
         f"{comparison.ours:.3g} {comparison.unit} against {comparison.other:.3g} "
-        f"{comparison.unit}, median of {comparison.rounds})"
+        f"{comparison.unit}, median of {comparison.rounds})\n  {comparison.meaning}"
     )
 
 

@@ -17,42 +17,17 @@ from typing import Any
 import numpy as np
 from scipy.special import betaln
 
+from benchmarks import worlds
 from benchmarks.calibration_page import RESULTS, Record, json_by_row
 from benchmarks.paired import Comparison
-from benchmarks.worlds import (
-    BENCHMARKS,
-    DRAWS,
-    MODEL,
-    PLACEBO,
-    PRIMARY_K,
-    ROOT,
-    SAMPLES,
-    SHEETS,
-    SIZES,
-    World,
-    comparison_rows,
-    differences,
-    exhibits,
-    groups,
-    histories,
-    keys_of,
-    kinds_of,
-    shift_for,
-    simulated_study,
-)
+from benchmarks.worlds import PRIMARY_K, ROOT, SAMPLES, SHEETS, World, differences, shift_for
 from sage.claims.evidence import Finding, Measured, Pair
 from sage.claims.ledger import judged
 from sage.claims.tests import Claim, PassAtK, Recorded, load_claims
 from sage.claims.tests import Comparison as Test
 from sage.claims.verdicts import two_states
+from sage.evaluation import intervals
 from sage.evaluation.comparisons import average
-from sage.evaluation.intervals import (
-    POWER,
-    interval_of_difference,
-    interval_of_share,
-    mean_of,
-    parts_of,
-)
 from sage.evaluation.pass_at_k import pass_at_k
 from sage.runtime.files import write_text_atomic
 
@@ -63,7 +38,7 @@ SEEDS, RUNS = (3, 5, 10), (1, 3, 5, 10, 20)
 """Training runs of studies with verdicts, and of those with intervals only."""
 COVERED = {
     "no effect": World(),
-    "base against base": PLACEBO,
+    "base against base": worlds.PLACEBO,
     "heavy tails": World(heavy=True),
     "ten clusters": World(clusters=10),
     "collapsed runs": World(collapsed=0.2),
@@ -79,12 +54,16 @@ OUTSIDE = {
 ALL = "no effect, all claims"
 IN_ALL = ("gains_of_grpo", "accuracy_and_coverage", "forward_kl", "out_of_distribution")
 """Claims that are simulated in every world; all are in a world without an effect."""
+VERDICTS = ("supported", "contradicted", "smaller than matters", "no difference", "inconclusive")
 MARGIN = 0.01
 """Of the power of `no difference`: the claims' own is seldom reached by studies of this size."""
+SHIFTED = {"accuracy_and_coverage": "table1", "further_benchmark": "table9"}
+"""Claims of pass@k that are asked with an effect, and whose benchmarks it is on: the mean of two,
+and one of 40 problems."""
 Table = Iterator[tuple[Record, Comparison | None]]
 """Records of a table, each with its limit if it has one."""
-Seen = dict[str, list[str]]
-"""The verdict of each claim in each study."""
+Shifts = Mapping[tuple[str, str], float]
+"""Effects in logits, by method and benchmark."""
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -106,17 +85,10 @@ def comparisons() -> Iterator[Comparison]:
             print("  " + ", ".join(f"{key} {value}" for key, value in record.items()), flush=True)
             if limit is not None:
                 yield limit
-    kept = {
-        "command": "python -m benchmarks calibration",
-        "worlds": {name: asdict(world) for name, world in {**COVERED, **OUTSIDE}.items()},
-        "problems": SIZES,
-        "samples": SAMPLES,
-        "primary_k": PRIMARY_K,
-        "bootstrap": DRAWS,
-        "seed": "the number of runs",
-        "tables": tables,
-    }
-    write_text_atomic(RESULTS, json_by_row(kept))
+    made = {name: asdict(world) for name, world in {**COVERED, **OUTSIDE}.items()}
+    kept = {"command": "python -m benchmarks calibration", "worlds": made, "problems": worlds.SIZES}
+    kept |= {"samples": SAMPLES, "primary_k": PRIMARY_K, "bootstrap": worlds.DRAWS}
+    write_text_atomic(RESULTS, json_by_row(kept | {"seed": "the number of runs", "tables": tables}))
 
 
 def false_verdicts(claims: Mapping[str, Claim]) -> Table:
@@ -132,7 +104,7 @@ def false_verdicts(claims: Mapping[str, Claim]) -> Table:
 def of_world(claims: Mapping[str, Claim], title: str, runs: int, studies: int) -> Iterator[Record]:
     """The records of one world without an effect: one of each claim, and of any of them."""
     world = {**COVERED, **OUTSIDE, ALL: World()}[title]
-    rows = list(ledgers(claims, world, runs, studies, runs, only_clear=True))
+    rows = list(ledgers(claims, world, runs, studies, only_clear=True))
     wrong = {
         name: [name in one and is_false(claim, str(one[name]["verdict"])) for one in rows]
         for name, claim in claims.items()
@@ -157,7 +129,7 @@ def no_difference(claims: Mapping[str, Claim]) -> Table:
         yield record, _at_most(f"{what}, {runs} runs: no difference", false) if covered else None
 
 
-def worlds_apart() -> dict[str, tuple[World, Mapping[tuple[str, str], float]]]:
+def worlds_apart() -> dict[str, tuple[World, Shifts]]:
     """Worlds where two methods are equal, or MARGIN apart on sheets, each with its shifts."""
     calm, apart = World(row=0.2, run=0.0, both=0.2), shift_for(-MARGIN, PRIMARY_K, [SHEETS])
     return {
@@ -176,7 +148,7 @@ def of_equality(claims: Mapping[str, Claim], what: str, runs: int, studies: int)
     name, (world, shifts) = "accuracy_and_coverage", worlds_apart()[what]
     primary = claims[name].primary.model_copy(update={"margin": MARGIN, "benchmarks": [SHEETS]})
     asked = {name: claims[name].model_copy(update={"primary": primary, "secondary": []})}
-    rows = [one[name] for one in ledgers(asked, world, runs, studies, runs, shifts)]
+    rows = [one[name] for one in ledgers(asked, world, runs, studies, shifts)]
     equal = sum(row["verdict"] == "no difference" for row in rows) / studies
     within = [max(-row["low_90"], row["high_90"]) < MARGIN for row in rows]
     record: Record = {"methods": what, "margin": MARGIN, "runs": runs}
@@ -190,59 +162,52 @@ def _collapsing(share: float) -> World:
     return World(row=0.2, run=0.0, both=0.2, collapsed=share, loss=loss, only="grpo_branch")
 
 
-def power(claims: Mapping[str, Claim]) -> Table:
-    """Verdicts on two claims of pass@k by the size of the effect in points, and by runs.
+def shifted(claims: Mapping[str, Claim], name: str, points: float, runs: int) -> Counter[str]:
+    """Verdicts on a claim of SHIFTED where its method is moved by so many points (a share)."""
+    benchmarks = worlds.simulated_study().benchmarks_of(SHIFTED[name])
+    shift = shift_for(points, PRIMARY_K, benchmarks)
+    shifts = {("grpo_branch", benchmark): shift for benchmark in benchmarks}
+    rows = ledgers({name: claims[name]}, World(), runs, STUDIES, shifts)
+    return Counter(str(row[name]["verdict"]) for row in rows)
 
-    One is about the mean over two benchmarks, the other about one benchmark of 40 problems.
-    """
-    study = simulated_study()
-    for name, exhibit in (("accuracy_and_coverage", "table1"), ("further_benchmark", "table9")):
-        benchmarks = study.benchmarks_of(exhibit)
-        for points in (-0.05, -0.02, 0.02, 0.05):
-            shift = shift_for(points, PRIMARY_K, benchmarks)
-            shifts = {("grpo_branch", benchmark): shift for benchmark in benchmarks}
-            for runs in SEEDS:
-                seen = Counter(
-                    verdicts({name: claims[name]}, World(), runs, STUDIES, runs, shifts)[name]
-                )
-                wrong = seen["supported" if points < 0 else "contradicted"]
-                wrong += seen["no difference"] + seen["smaller than matters"]
-                head = {"claim": name, "points": round(100 * points), "runs": runs}
-                record = head | rates(seen, STUDIES) | measured(wrong / STUDIES, "false", STUDIES)
-                title = f"{name}, {100 * points:+.0f} points, {runs} runs: false verdicts"
-                yield record, _at_most(title, record)
+
+def power(claims: Mapping[str, Claim]) -> Table:
+    """Verdicts by the size of the effect in points, and by runs."""
+    for name, points, runs in product(SHIFTED, (-0.05, -0.02, 0.02, 0.05), SEEDS):
+        seen = shifted(claims, name, points, runs)
+        wrong = seen["supported" if points < 0 else "contradicted"]
+        wrong += seen["no difference"] + seen["smaller than matters"]
+        head = {"claim": name, "points": round(100 * points), "runs": runs}
+        record = head | {name: round(seen[name] / STUDIES, 4) for name in VERDICTS}
+        record |= measured(wrong / STUDIES, "false", STUDIES)
+        title = f"{name}, {100 * points:+.0f} points, {runs} runs: false verdicts"
+        yield record, _at_most(title, record)
 
 
 def least_effects(claims: Mapping[str, Claim]) -> Table:
     """The smallest loss, in points, that 8 of 10 studies find; above 60 none is looked for."""
-    for name, exhibit in (("accuracy_and_coverage", "table1"), ("further_benchmark", "table9")):
-        benchmarks = simulated_study().benchmarks_of(exhibit)
-        for runs in SEEDS:
-            low, high = 0.0, 0.6
-            for _ in range(7):
-                points = (low + high) / 2
-                shift = shift_for(-points, PRIMARY_K, benchmarks)
-                shifts = {("grpo_branch", benchmark): shift for benchmark in benchmarks}
-                asked = {name: claims[name]}
-                seen = verdicts(asked, World(), runs, STUDIES, runs, shifts)[name]
-                found = seen.count("contradicted") >= POWER * STUDIES
-                low, high = (low, points) if found else (points, high)
-            yield {"claim": name, "runs": runs, "points": round(100 * high, 1)}, None
+    for name, runs in product(SHIFTED, SEEDS):
+        low, high = 0.0, 0.6
+        for _ in range(7):
+            points = (low + high) / 2
+            found = shifted(claims, name, -points, runs)["contradicted"]
+            low, high = (low, points) if found >= intervals.POWER * STUDIES else (points, high)
+        yield {"claim": name, "runs": runs, "points": round(100 * high, 1)}, None
 
 
 def coverage() -> Table:
     """Coverage of 95 % intervals of differences and of shares, by runs."""
     for runs in RUNS:
         for ratio in (0.0, 0.5, 1.0, 3.0):
-            share = difference_coverage(ratio, runs, 2 * MANY, runs)
+            share = difference_coverage(ratio, runs, 2 * MANY)
             title = f"a difference, spread of runs {ratio:g} times that of problems"
             yield _coverage(title, runs, share, 2 * MANY)
         for shift in (-1.0, 0.0, 1.0):
-            share = effect_coverage(shift, runs, MANY, runs)
+            share = effect_coverage(shift, runs, MANY)
             title = f"a difference of pass@{PRIMARY_K}, {shift:+.0f} logits, 120 sheets"
             yield _coverage(title, runs, share, MANY)
         for truth, a, b in ((0.995, 3.0, 12.0), (0.986, 2.2, 10.0), (0.94, 1.2, 6.0)):
-            share = share_coverage(a, b, SAMPLES, runs, MANY, runs)
+            share = share_coverage(a, b, runs, MANY)
             yield _coverage(f"pass@64 of {truth}, {SAMPLES} samples", runs, share, MANY)
 
 
@@ -271,34 +236,17 @@ def two_state_coverage(test: Test, share: float, runs: int, studies: int) -> Rec
         + 0.1 * rng.standard_normal((runs, problems, studies))
         + state
     )
-    estimate = mean_of([parts_of(values, DRAWS)])
+    estimate = intervals.mean_of([intervals.parts_of(values, worlds.DRAWS)])
     low, high = estimate.interval()
     both = lower.any(axis=(0, 1)) & ~lower.all(axis=(0, 1))
     truth = np.where(both, 0.0, state[0, 0])
     none = Finding("", 0.0, 0.0, 0.0, 0.0, problems, "problems", runs)
-    named = np.array(
-        [
-            two_states(test, replace(none, by_run=tuple(one))) is not None
-            for one in estimate.by_run.T.tolist()
-        ]
-    )
+    studied = [replace(none, by_run=tuple(one)) for one in estimate.by_run.T.tolist()]
+    named = np.array([two_states(test, one) is not None for one in studied])
     held = (low <= truth) & (truth <= high)
     over_all = (low <= 0) & (high >= 0)
     numbers = {"covered": (held | named).mean(), "named": named.mean(), "over all": over_all.mean()}
     return {name: round(float(number), 4) for name, number in numbers.items()}
-
-
-def verdicts(
-    claims: Mapping[str, Claim],
-    world: World,
-    runs: int,
-    studies: int,
-    rng: int,
-    shifts: Mapping[tuple[str, str], float] | None = None,
-) -> Seen:
-    """The verdict of each claim in each simulated study; `shifts` as `differences`."""
-    rows = list(ledgers(claims, world, runs, studies, rng, shifts))
-    return {name: [str(one[name]["verdict"]) for one in rows] for name in claims}
 
 
 def ledgers(
@@ -306,27 +254,25 @@ def ledgers(
     world: World,
     runs: int,
     studies: int,
-    rng: int,
-    shifts: Mapping[tuple[str, str], float] | None = None,
+    shifts: Shifts | None = None,
     only_clear: bool = False,
 ) -> Iterator[dict[str, dict[str, Any]]]:
-    """The ledger's row of each claim's primary contrast, study by study.
+    """The ledger's row of each claim's primary contrast, study by study; the seed is `runs`.
 
     `only_clear` leaves out claims whose contrast of pass@k has an interval that holds 0: without
     an effect none of their verdicts can be false.
     """
-    generator, study = np.random.default_rng(rng), simulated_study()
-    kinds = set().union(*(kinds_of(claim) for claim in claims.values()))
-    wanted = keys_of(claims.values())
+    generator, study = np.random.default_rng(runs), worlds.simulated_study()
+    tests = [test for one in claims.values() for test in (one.primary, *one.secondary)]
+    kinds = {type(test) for test in tests}
+    wanted = worlds.keys_of(claims.values())
     for start in range(0, studies, CHUNK):
         count = min(CHUNK, studies - start)
         pairs = differences(wanted, world, runs, count, generator, shifts)
-        for rows in comparison_rows(pairs, world):
-            measures = Measured(
-                comparisons=rows,
-                histories=histories(runs, generator) if Recorded in kinds else {},
-                exhibits=exhibits(kinds, runs, generator),
-            )
+        for rows in worlds.comparison_rows(pairs, world):
+            trained = worlds.histories(runs, generator) if Recorded in kinds else {}
+            shown = worlds.exhibits(kinds, runs, generator)
+            measures = Measured(comparisons=rows, histories=trained, exhibits=shown)
             yield {
                 name: judged(name, claim, study, measures)[0]
                 for name, claim in claims.items()
@@ -338,11 +284,9 @@ def _may_be_clear(test: Test, rows: Mapping[Pair, Mapping[str, Any]]) -> bool:
     """Whether the interval of the test's difference of pass@k excludes 0; True of other tests."""
     if not isinstance(test, PassAtK):
         return True
-    study = simulated_study()
-    places = [
-        (MODEL, b, test.method, test.other, test.k_in(study)) for b in BENCHMARKS[test.exhibit]
-    ]
-    low, high = average([rows[place] for place in places]).interval()
+    pair = test.method, test.other, test.k_in(worlds.simulated_study())
+    here = [rows[worlds.MODEL, benchmark, *pair] for benchmark in worlds.BENCHMARKS[test.exhibit]]
+    low, high = average(here).interval()
     return bool(low[0] > 0 or high[0] < 0)
 
 
@@ -353,35 +297,29 @@ def is_false(claim: Claim, verdict: str) -> bool:
     return verdict in ("supported", "contradicted")
 
 
-def rates(seen: Mapping[str, int], studies: int) -> Record:
-    """The share of each verdict."""
-    names = ("supported", "contradicted", "smaller than matters", "no difference", "inconclusive")
-    return {name: round(seen.get(name, 0) / studies, 4) for name in names}
-
-
 def measured(share: float, name: str, studies: int) -> Record:
     """A share with its standard error, which is at least that of one study in all."""
     spread = max(share * (1.0 - share), 1.0 / studies)
     return {name: round(share, 4), "error": round((spread / studies) ** 0.5, 4), "studies": studies}
 
 
-def difference_coverage(ratio: float, runs: int, studies: int, rng: int) -> float:
+def difference_coverage(ratio: float, runs: int, studies: int) -> float:
     """How often the interval of a difference of 0 over 60 problems holds it.
 
     Problems have effects shared by runs (SD 0.2), `ratio` is SE over runs by SE over problems.
     """
-    generator, problems = np.random.default_rng(rng), 60
+    generator, problems = np.random.default_rng(runs), 60
     spread = ratio * 0.2 * np.sqrt(runs / problems) if runs > 1 else 0.0
     values = (
         0.2 * generator.standard_normal((1, problems, studies))
         + spread * generator.standard_normal((runs, 1, studies))
         + 0.1 * generator.standard_normal((runs, problems, studies))
     )
-    low, high = interval_of_difference(values, DRAWS)
+    low, high = intervals.interval_of_difference(values, worlds.DRAWS)
     return float(((low <= 0) & (high >= 0)).mean())
 
 
-def effect_coverage(shift: float, runs: int, studies: int, rng: int) -> float:
+def effect_coverage(shift: float, runs: int, studies: int) -> float:
     """How often the interval of a difference of pass@k on sheets, with their strata, holds it.
 
     A method is moved by `shift` logits, so that differences are skewed. A single run stands for
@@ -394,19 +332,19 @@ def effect_coverage(shift: float, runs: int, studies: int, rng: int) -> float:
         return differences([key], world, count, size, np.random.default_rng(seed), shifts)[key]
 
     truth = float(drawn(1, 20_000, 1_000).mean())
-    known = groups(SHEETS, world)
-    low, high = interval_of_difference(drawn(runs, studies, rng), DRAWS, known)
+    known = worlds.groups(SHEETS, world)
+    low, high = intervals.interval_of_difference(drawn(runs, studies, runs), worlds.DRAWS, known)
     return float(((low <= truth) & (truth <= high)).mean())
 
 
-def share_coverage(a: float, b: float, samples: int, runs: int, studies: int, rng: int) -> float:
+def share_coverage(a: float, b: float, runs: int, studies: int) -> float:
     """How often the interval of mean pass@64 over 60 problems holds it; rates are Beta(a, b)."""
-    generator = np.random.default_rng(rng)
+    generator = np.random.default_rng(runs)
     solved = generator.beta(a, b, (1, 60, studies))
     truth = 1.0 - np.exp(betaln(a, b + 64) - betaln(a, b))
-    table = pass_at_k(samples, np.arange(samples + 1), np.array([64]))[:, 0]
-    values = table[generator.binomial(samples, np.broadcast_to(solved, (runs, 60, studies)))]
-    low, high = interval_of_share(values, DRAWS)
+    table = pass_at_k(SAMPLES, np.arange(SAMPLES + 1), np.array([64]))[:, 0]
+    values = table[generator.binomial(SAMPLES, np.broadcast_to(solved, (runs, 60, studies)))]
+    low, high = intervals.interval_of_share(values, worlds.DRAWS)
     return float(((low <= truth) & (truth <= high)).mean())
 
 

@@ -1,12 +1,11 @@
 """What only a GPU can show, in parts: `make test-gpu` runs its tests, in nine minutes at most.
 
-    python -m benchmarks.gpu [--out FOLDER] [--seconds 540] [--only tests proofs speeds NAME ...]
+    python -m benchmarks.gpu [--out FOLDER] [--seconds 540] [--only tests speeds NAME ...]
     python -m benchmarks.gpu --keep FOLDER
 
-`tests`: pytest's, marked `gpu` or `vllm`. The others are the path through vLLM, with random
-weights. `proofs`: vLLM's kernels load, a draw can be repeated, log-probs are the trainer's, a guide
-of 1 is plain GRPO and a steep one is not. `speeds`: tokens a second and memory for three sizes, the
-same step by TRL with its own vLLM beside it, a bare call of vLLM, sleep.
+`tests`: pytest's, marked `gpu` or `vllm`: vLLM's draws against the trainer, guides, sleep, memory.
+`speeds`: tokens a second and memory for three sizes with random weights, the same step by TRL with
+its own vLLM beside it, and a bare call of vLLM.
 
 Each part is a process of its own, and `parts.json` in FOLDER is written anew after each: a run that
 is cut off leaves what it has shown. `--keep` hands the speeds in it to `sage-rlvr plan`. Without a
@@ -36,13 +35,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import torch
-from peft import get_peft_model
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOTrainer
 
 import sage
 from sage.grading import Grader
-from sage.policies import load_model, load_policy, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.policies import load_model, load_tokenizer, save_checkpoint, train_tokenizer
 from sage.problems.record import Problem
 from sage.prompting import prompt_ids
 from sage.runtime.files import write_text_atomic
@@ -52,7 +50,6 @@ from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import RL, Algorithm, LoRA, Sampling
 from sage.tools import gpus
 from sage.training import rl
-from sage.training.adapters import lora_config
 from sage.training.trainer import SageTrainer
 
 CUDA, VLLM = torch.cuda.is_available(), find_spec("vllm") is not None
@@ -68,7 +65,6 @@ LORA, TASKS = LoRA(rank=8, alpha=16), [f"{a}+{b}" for a in range(10) for b in ra
 TOKENS, ROWS = (1024, 64) if CUDA else (16, 8)  # of a completion that is timed; of a draw
 TOLERANCE = 0.05 if CUDA else 1e-3  # nats, of the mean gap of sampler and trainer
 SECONDS, LEAST = 540.0, 15.0  # that all parts may take; without so many left none is begun
-GUIDES = {"none": None, "one": {"ratio": 0.0}, "steep": {"ratio": 0.3, "threshold": 5.0}}
 
 Found = dict[str, Any]
 """What a part has measured; `ok` says whether it holds, None where it holds nothing to a limit."""
@@ -76,7 +72,7 @@ Found = dict[str, Any]
 
 def shape_of(shape: str) -> gpus.Shape:
     """Qwen2.5's of that size; without a GPU a tiny one."""
-    return gpus.SHAPES[f"Qwen2.5-{shape}"] if CUDA and shape != "tiny" else TINY
+    return gpus.SHAPES[f"Qwen2.5-{shape}"] if CUDA else TINY
 
 
 def work_of(stage: str, engine: str, shape: str, rows: int) -> Found:
@@ -85,8 +81,8 @@ def work_of(stage: str, engine: str, shape: str, rows: int) -> Found:
     return found | {"parameters": shape_of(shape).parameters}
 
 
-def build(folder: Path, shape: str = "tiny", spread: float = 1.0) -> Path:
-    """A Qwen2 checkpoint with random weights; a larger `spread` sharpens what it draws."""
+def build(folder: Path, shape: str) -> Path:
+    """A Qwen2 checkpoint with random weights."""
     own = shape_of(shape)
     sizes = {key: getattr(own, name) for name, key in gpus.KEYS.items()}
     tokenizer = train_tokenizer(TASKS, 300)
@@ -96,7 +92,6 @@ def build(folder: Path, shape: str = "tiny", spread: float = 1.0) -> Path:
     torch.manual_seed(0)
     with torch.device(DEVICE):
         model = Qwen2ForCausalLM._from_config(config, dtype=DTYPE)
-    model.model.norm.weight.data *= spread
     model.generation_config = GenerationConfig(**ends)
     save_checkpoint(model, tokenizer, folder)
     del model
@@ -104,29 +99,15 @@ def build(folder: Path, shape: str = "tiny", spread: float = 1.0) -> Path:
     return folder
 
 
-def build_adapter(base: Path, size: float) -> Path:
-    """A LoRA adapter to `base` with random weights, large enough to change what is drawn."""
-    torch.manual_seed(1)
-    policy: Any = get_peft_model(load_model(base), lora_config(LORA))
-    for name, weight in policy.named_parameters():
-        if "lora_B" in name:
-            weight.data.normal_(0.0, size)
-    policy.save_pretrained(base.with_name("adapter"))
-    return base.with_name("adapter")
-
-
-def open_sampler(
-    base: Path, adapter: Path | None, engine: str = ENGINE, rests: bool = False
-) -> Any:
-    """The project's sampler of a checkpoint, or of an adapter beside it."""
+def open_sampler(base: Path, engine: str = ENGINE) -> Any:
+    """The project's sampler of a checkpoint."""
     tokenizer = load_tokenizer(base)
     if engine == "transformers":
-        policy = load_policy(base, adapter, DTYPE, DEVICE)
-        return TransformersSampler.from_model(policy, tokenizer, ROWS)
+        return TransformersSampler.from_model(load_model(base, DTYPE).to(DEVICE), tokenizer, ROWS)
     own: Found = {"tensor_parallel": 1, "progress": False, "longest": 2048 if CUDA else 128}
-    own["limits"] = {"gpu_memory_utilization": 0.4, "enable_sleep_mode": rests} if CUDA else {}
+    own["limits"] = {"gpu_memory_utilization": 0.4} if CUDA else {}
     kind = import_module("sage.sampling.vllm_engine").VllmSampler
-    return kind(base, tokenizer, base, DEVICE, PRECISION, ROWS, adapter, **own)
+    return kind(base, tokenizer, base, DEVICE, PRECISION, ROWS, None, **own)
 
 
 def requests_of(base: Path) -> list[Request]:
@@ -134,9 +115,9 @@ def requests_of(base: Path) -> list[Request]:
     return [Request(tuple(prompt_ids(tokenizer, TASKS[i])), f"gpu/{i}") for i in range(ROWS)]
 
 
-def draw(sampler: Any, base: Path, tokens: int, top_k: int = 0) -> list[Completion]:
+def draw(sampler: Any, base: Path, tokens: int) -> list[Completion]:
     """A completion for each of `requests_of` the base, with log-probs."""
-    sampling = Sampling(temperature=1.0, max_tokens=tokens, stop=[], top_k=top_k)
+    sampling = Sampling(temperature=1.0, max_tokens=tokens, stop=[])
     return sampler.sample(requests_of(base), sampling, log_probs=True)
 
 
@@ -149,68 +130,15 @@ def memory() -> Found:
     return {name: round(size, 2) for name, size in found.items()}
 
 
-def kernels(folder: Path) -> Found:
-    """Whether vLLM's compiled parts load."""
-    found: Found = {}
-    names = ("_C_stable_libtorch", "vllm_flash_attn._vllm_fa3_C", "cumem_allocator")
-    for name in names if CUDA and VLLM else ():
-        try:
-            import_module(f"vllm.{name}")
-            found[name] = "loads"
-        except Exception as error:
-            found[name] = repr(error)[:300]
-    return {"ok": {*found.values()} == {"loads"} if found else None, "kernels": found}
-
-
-def drawing(folder: Path) -> Found:
-    """Whether a model is drawn from, and twice the same."""
-    base = build(folder / "base", spread=3.0)
-    sampler = open_sampler(base, None)
-    first, again = (draw(sampler, base, 24) for _ in range(2))
-    valid = all(value <= 0.0 for one in first for value in one.log_probs or [1.0])
-    ok = first == again and valid and len({one.token_ids for one in first}) > 1
-    return {"ok": ok, "memory": memory()}
-
-
-def agreement(kind: str, folder: Path) -> Found:
-    """The sampler's log-probs beside the trainer's: of the `base`, an adapter `beside` it, or one
-    `merged` into it, which must also be far from the base's."""
-    base = served = build(folder / "base", spread=3.0)
-    adapter = None if kind == "base" else build_adapter(base, 0.1)
-    policy: Any = load_policy(base, adapter, DTYPE, DEVICE)
-    if kind == "merged":
-        served, policy = folder / "whole", load_policy(base, adapter, torch.float32, "cpu")
-        policy = policy.to(DTYPE)
-        save_checkpoint(policy, load_tokenizer(base), served)
-    drawn = draw(open_sampler(served, adapter if kind == "beside" else None), base, 24)
-
-    @torch.no_grad()
-    def gap(model: Any) -> float:
-        model, gaps = model.to(DEVICE).eval(), list[float]()
-        for request, one in zip(requests_of(base), drawn, strict=True):
-            ids = torch.tensor([[*request.prompt_ids, *one.token_ids]], device=DEVICE)
-            start = len(request.prompt_ids)
-            scores = model(input_ids=ids).logits[0, start - 1 : -1].float().log_softmax(-1)
-            scored = scores.gather(1, ids[0, start:, None])[:, 0].tolist()
-            gaps += [abs(a - b) for a, b in zip(scored, one.log_probs or [], strict=True)]
-        return sum(gaps) / len(gaps)
-
-    own, of_base = gap(policy), gap(load_model(base, DTYPE))
-    ok = own < TOLERANCE and (kind == "base" or of_base > 5 * own)
-    return {"ok": ok, "mean_gap_nats": own, "gap_to_base": of_base, "tolerance": TOLERANCE}
-
-
 def of_trl(**arguments: Any) -> GRPOTrainer:
     """TRL's trainer with the vLLM that it opens, and none of what this project adds."""
     own = ("shaping", "stop_texts", "reference", "micro_batches", "make_drawer", "correction")
     return GRPOTrainer(**{k: v for k, v in arguments.items() if k not in (*own, "trims")})
 
 
-def trained(
-    base: Path, steps: int, tokens: int, engine: str = ENGINE, sleeps: bool = False, **row: Any
-) -> tuple[list[Found], dict[str, torch.Tensor]]:
-    """Log and adapter of GRPO with 8 completions a step, rewarded at random; `row` is the method's.
-    `engine` is transformers, vllm, or trl: TRL's own trainer with its vLLM."""
+def trained(base: Path, steps: int, tokens: int, engine: str, sleeps: bool) -> list[Found]:
+    """The log of GRPO with an adapter and 8 completions a step, rewarded at random. `engine` is
+    transformers, vllm, or trl: TRL's own trainer with its vLLM."""
     content = {"problems": "sums", "steps": steps, "prompts_per_step": 1, "rollouts": 8}
     content |= {"sampling": {"temperature": 1.0, "max_tokens": tokens, "stop": []}}
     content |= {"engine": engine.replace("trl", "vllm"), "vllm_sleep": sleeps, "lora": LORA}
@@ -218,7 +146,7 @@ def trained(
     content |= {"weight_decay": 0.0, "kl_coefficient": 0.05, "precision": PRECISION}
     settings = RL.model_validate(content | {"gradient_checkpointing": True})
     method = {"title": "x", "loss": "grpo", "kl": "reverse", "estimator": "k3"}
-    algorithm = Algorithm.model_validate(method | {"rewards": ["random"]} | row)
+    algorithm = Algorithm.model_validate(method | {"rewards": ["random"]})
     config = rl.grpo_config(settings, algorithm, 1, DEVICE, base.with_name("scratch"))
     config.save_strategy = "no"
     if engine == "trl":
@@ -230,44 +158,19 @@ def trained(
     kind: Any = of_trl if engine == "trl" else SageTrainer
     trainer = rl.build_trainer(kind, base, problems, settings, algorithm, config, Grader())
     trainer.train()
-    weights = {n: p.detach().cpu() for n, p in trainer.model.named_parameters() if "lora" in n}
-    return [entry for entry in trainer.state.log_history if "loss" in entry], weights
+    return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
-def guided(which: str, folder: Path) -> Found:
-    """Two steps with one of GUIDES; losses and weights are kept beside `folder` for `guide`."""
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    chosen = GUIDES[which]
-    row = {"guide": {"kind": "branch", "settings": chosen}} if chosen else {}
-    log, weights = trained(build(folder / "base", spread=3.0), 2, 24, **row)
-    torch.save((losses := [entry["loss"] for entry in log], weights), folder.with_suffix(".pt"))
-    return {"ok": len(losses) == 2, "losses": losses, "memory": memory()}
-
-
-def guide(folder: Path) -> Found:
-    """Whether a guide of 1 leaves the weights of none, bit for bit, and a steep one others."""
-    runs = {name: torch.load(folder.with_name(f"guide_{name}.pt")) for name in GUIDES}
-
-    def apart(other: str) -> float:
-        one, two = runs["none"][1], runs[other][1]
-        return max(float((one[name] - two[name]).abs().max()) for name in one)
-
-    same = apart("one") == 0.0 and runs["none"][0] == runs["one"][0]
-    return {"ok": same and apart("steep") > 0.0, "one": apart("one"), "steep": apart("steep")}
-
-
-def drawing_speed(shape: str, how: str, folder: Path) -> Found:
-    """Tokens a second after a first draw; `how` is an engine, or `adapter`, which is not merged."""
+def drawing_speed(shape: str, engine: str, folder: Path) -> Found:
+    """Tokens a second after a first draw."""
     base = build(folder / "base", shape)
-    adapter = build_adapter(base, 0.02) if how == "adapter" else None
-    sampler = open_sampler(base, adapter, ENGINE if how == "adapter" else how)
+    sampler = open_sampler(base, engine)
     draw(sampler, base, 8)
     start = time.perf_counter()
     speed = sum(one.n_tokens for one in draw(sampler, base, TOKENS // 2))
     speed /= time.perf_counter() - start
     found: Found = {"ok": None, "tokens_per_second": round(speed, 1), "memory": memory()}
-    return found if adapter else found | {"work": work_of("sample", how, shape, ROWS)}
+    return found | {"work": work_of("sample", engine, shape, ROWS)}
 
 
 def bare_speed(folder: Path) -> Found:
@@ -279,7 +182,7 @@ def bare_speed(folder: Path) -> Found:
     from sage.sampling.vllm_engine import seed_of
 
     base, tokens, seconds = build(folder / "base", "1.5B"), TOKENS // 2, list[float]()
-    sampler, requests = open_sampler(base, None), requests_of(base)
+    sampler, requests = open_sampler(base), requests_of(base)
     asked = [{"prompt_token_ids": list(one.prompt_ids)} for one in requests]
     each = {"temperature": 1.0, "max_tokens": tokens, "logprobs": 0}
     settings = [SamplingParams(seed=seed_of(one.stream), **each) for one in requests]
@@ -295,7 +198,7 @@ def bare_speed(folder: Path) -> Found:
 
 def step_speed(shape: str, engine: str, sleeps: bool, folder: Path) -> Found:
     """Seconds and tokens a second of steps after the first, 8 completions each, and memory."""
-    log, _ = trained(build(folder / "base", shape), 3, TOKENS, engine, sleeps)
+    log = trained(build(folder / "base", shape), 3, TOKENS, engine, sleeps)
     seconds = [round(entry["step_time"], 3) for entry in log[1:]]
     tokens = sum(8 * entry["completions/mean_length"] for entry in log[1:])
     gaps = [entry["sampler/gap_mean"] for entry in log if "sampler/gap_mean" in entry]
@@ -303,22 +206,6 @@ def step_speed(shape: str, engine: str, sleeps: bool, folder: Path) -> Found:
     found |= {"seconds_of_steps": seconds, "tokens_per_second": round(tokens / sum(seconds), 1)}
     own = engine != "trl" and not sleeps
     return found | {"memory": memory()} | ({"work": work_of("rl", engine, shape, 8)} if own else {})
-
-
-def sleep(folder: Path) -> Found:
-    """What sleep gives back, what it costs, and whether greedy draws stay the same."""
-    base = build(folder / "base", "1.5B")
-    sampler = open_sampler(base, build_adapter(base, 0.02), rests=True)
-    first, rounds = draw(sampler, base, 64, top_k=1), []
-    for _ in range(3 if CUDA else 0):
-        free, start = torch.cuda.mem_get_info()[0], time.perf_counter()
-        sampler.sleep()
-        freed, asleep = torch.cuda.mem_get_info()[0] - free, time.perf_counter()
-        sampler.wake()
-        seconds = [round(asleep - start, 2), round(time.perf_counter() - asleep, 2)]
-        same = draw(sampler, base, 64, top_k=1) == first
-        rounds.append({"same": same, "freed_gib": round(freed / 2**30, 2), "seconds": seconds})
-    return {"ok": all(one["same"] for one in rounds) if rounds else None, "rounds": rounds}
 
 
 def tested(arguments: Sequence[str], folder: Path) -> Found:
@@ -349,22 +236,16 @@ TESTS: dict[str, Callable[[Path], Found]] = {
     f"tests_{name}": partial(tested, ["-m", "gpu or vllm", file, "-k", word])
     for name, file, word in _OF_PYTEST
 }
-PROOFS: dict[str, Callable[[Path], Found]] = {"kernels": kernels, "drawing": drawing}
-PROOFS |= {f"agree_{kind}": partial(agreement, kind) for kind in ("base", "beside", "merged")}
-PROOFS |= {**{f"guide_{name}": partial(guided, name) for name in GUIDES}, "guide": guide}
 SPEEDS: dict[str, Callable[[Path], Found]] = {}
 for _shape in ("1.5B", "0.5B", "7B"):
     SPEEDS[f"draw_{_shape}"] = partial(drawing_speed, _shape, ENGINE)
     SPEEDS[f"step_{_shape}"] = partial(step_speed, _shape, ENGINE, False)
     SPEEDS[f"step_trl_{_shape}"] = partial(step_speed, _shape, "trl", False)
-SPEEDS["sleep"] = sleep
 SPEEDS["step_asleep_1.5B"] = partial(step_speed, "1.5B", ENGINE, True)
-SPEEDS["draw_adapter_1.5B"] = partial(drawing_speed, "1.5B", "adapter")
 SPEEDS["draw_transformers_1.5B"] = partial(drawing_speed, "1.5B", "transformers")
 SPEEDS["draw_bare_1.5B"] = bare_speed
-PARTS = TESTS | PROOFS | SPEEDS
-GROUPS = {"tests": [*TESTS], "proofs": [*PROOFS], "speeds": [*SPEEDS]}
-_SELF = ["-m", __spec__.name] if __spec__ else [__file__]  # a copy elsewhere is no module
+PARTS = TESTS | SPEEDS
+GROUPS = {"tests": [*TESTS], "speeds": [*SPEEDS]}
 
 
 def ended(command: Sequence[str], seconds: float, **more: Any) -> int:
@@ -401,7 +282,8 @@ def measure(names: Sequence[str], out: Path, seconds: float, each: float) -> Fou
             start, place = time.monotonic(), Path(folder) / f"{name}.json"
             parts[name] = {"ok": None, "skipped": "no time left"}
             if (left := min(seconds if name in TESTS else each, end - start)) > LEAST:
-                command = [sys.executable, *_SELF, "--out", str(place), "--part", name]
+                own = ["-m", "benchmarks.gpu", "--out", str(place), "--part", name]
+                command = [sys.executable, *own]
                 print(f"== {name}", file=log, flush=True)
                 status = ended(command, left, stdout=log, stderr=log)
                 lost = {"ok": False, "error": f"ended with status {status}: see parts.log"}
@@ -421,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = Path("results/gpu")
     parser.add_argument("--out", type=Path, default=out, help="folder for parts.json")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of all parts at most")
-    parser.add_argument("--each", type=float, default=150.0, help="of a proof or speed at most")
+    parser.add_argument("--each", type=float, default=150.0, help="of a speed at most")
     parser.add_argument("--only", nargs="*", default=["tests"], choices=[*GROUPS, *PARTS])
     parser.add_argument("--tiny", action="store_true", help="tiny sizes where there is no GPU")
     parser.add_argument("--keep", type=Path, help="a folder with parts.json: give it to the plan")

@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Iterator
 
-from benchmarks.paired import Comparison, speedup
+from benchmarks.paired import Comparison, compared, in_turn
 from sage.grading import Grader, Sample
 from sage.prompting import completion, solution_text
 
@@ -76,15 +76,13 @@ def comparisons() -> Iterator[Comparison]:
     drawn = samples()
     one_by_one(drawn[:20])  # its imports are not timed
     results: dict[str, list[bool]] = {}
-    comparison = speedup(
-        f"grading {PROBLEMS * SAMPLES:,} completions of {PROBLEMS} problems, "
-        "against Math-Verify one by one",
+    times = in_turn(
         lambda: results.update(ours=in_bulk(drawn)),
         lambda: results.update(naive=one_by_one(drawn)),
-        limit=50,
         rounds=1,
     )
+    name = f"grading {PROBLEMS * SAMPLES:,} completions, against Math-Verify one by one"
     pairs = zip(drawn, results["ours"], results["naive"], strict=True)
     if different := {(gold, solution_text(text)) for (text, gold, _), a, b in pairs if a != b}:
         raise ValueError(f"the grader and Math-Verify differ on (gold, answer) {sorted(different)}")
-    yield comparison
+    yield compared(name, [naive / ours for ours, naive in times], "at least 50", times)

@@ -25,20 +25,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PrinterCallback
 
+from benchmarks.calibration_page import table_of
 from benchmarks.paired import Comparison, overhead
-from benchmarks.turns import pairs_in_turn
+from benchmarks.turns import pairs_in_turn, still_trainer
 from sage.exhibits import load_study
+from sage.fetched_bases import kept_base
 from sage.grading import Grader
 from sage.problems.record import Problem
 from sage.problems.sets import draw_problems
 from sage.runtime.manifest import Manifest
 from sage.study import RL, ResolvedStudy, ScratchBase
-from sage.training import rl
 from sage.training.drawing import DRAWN
 from sage.training.examples import find_solutions
-from sage.training.pretrain import pretrain
 from sage.training.sft import fine_tune
 from sage.training.trainer import SageTrainer
 
@@ -60,18 +59,14 @@ class StepCost(Comparison):
 
 @dataclass(frozen=True)
 class World:
-    """What all rows are trained on; `folder` holds the parent and takes the scratch folders."""
+    """What all rows are trained on, and the folder for what they write."""
 
     study: ResolvedStudy
     folder: Path
+    parent: Path
     problems: Sequence[Problem]
     settings: RL
     grader: Grader
-
-    @property
-    def parent(self) -> Path:
-        """The policy that all start from."""
-        return self.folder / "parent"
 
 
 def comparisons(rows: Sequence[str] | None = None, steps: int = STEPS) -> Iterator[StepCost]:
@@ -97,49 +92,36 @@ def world_in(folder: Path, grader: Grader, steps: int) -> World:
     settings = study.model("sums").rl.model_copy(update={"steps": steps})
     entry = study.study.problems[settings.problems]
     problems = draw_problems(settings.problems, entry.model_dump())
-    return World(study, folder, problems, settings, grader)
+    return World(study, folder, folder / "parent", problems, settings, grader)
 
 
 def make_parent(world: World) -> None:
-    """Pretrain and fine-tune the policy that all start from, as the study does."""
+    """Fine-tune the base that comes with the repository: the policy that all start from."""
     model = world.study.model("sums")
     base, sft = model.base, model.sft
     assert isinstance(base, ScratchBase)
     assert sft is not None
-    pretrained, scratch = world.folder / "pretrained", world.folder / "sft"
-    manifest = Manifest({}, threads=1, started=time.time())
-    pretrain(base, pretrained, manifest)
     corpus = (sft.corpus or base.corpus).model_dump()
     solutions = find_solutions(sft.data, sft.examples, sft.seed, corpus)
-    fine_tune(pretrained, solutions, sft, "cpu", scratch, world.parent, manifest)
+    kept, scratch = kept_base(base, ROOT / "config/bases"), world.folder / "sft"
+    manifest = Manifest({}, threads=1, started=time.time())
+    fine_tune(kept, solutions, sft, "cpu", scratch, world.parent, manifest)
 
 
 def step_cost(row: str, world: World) -> StepCost:
     """Trains `row` and grpo in turn; the pairs behind the warm-up are compared."""
-    pair = [trainer_of(name, world) for name in (row, FIRST)]
+    parts = world.parent, world.problems, world.settings
+    pair = [
+        still_trainer(
+            SageTrainer, *parts, world.study.algorithms[name], world.folder / name, world.grader
+        )
+        for name in (row, FIRST)
+    ]
     times = pairs_in_turn(pair, world.settings.steps, WARM_UP, time.process_time)
     tokens, other = (tokens_per_step(trainer) for trainer in pair)
     name = f"a step of {row} over one of {FIRST}"
     found = overhead(name, times, LIMIT * max(1.0, tokens / other))
     return StepCost(**vars(found), row=row, tokens=tokens, other_tokens=other)
-
-
-def trainer_of(row: str, world: World) -> SageTrainer:
-    """A trainer of `row` that learns nothing and saves nothing."""
-    algorithm = world.study.algorithms[row]
-    config = rl.grpo_config(world.settings, algorithm, 1, "cpu", world.folder / row)
-    config.save_strategy, config.disable_tqdm, config.learning_rate = "no", True, 0.0
-    trainer = rl.build_trainer(
-        SageTrainer,
-        world.parent,
-        world.problems,
-        world.settings,
-        algorithm,
-        config,
-        world.grader,
-    )
-    trainer.remove_callback(PrinterCallback)
-    return trainer
 
 
 def tokens_per_step(trainer: SageTrainer) -> float:
@@ -151,16 +133,14 @@ def tokens_per_step(trainer: SageTrainer) -> float:
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """The kept comparisons as a Markdown table, in the order of the study."""
-    lines = ["| method | time of a step | 95 % interval | tokens drawn |"]
-    lines.append("| --- | --- | --- | --- |")
+    body = []
     for record in records:
         drawn = f"{record['tokens'] / record['other_tokens']:.2f}"
         interval = f"{record['low']:.2f}–{record['high']:.2f}"
-        cells = (f"`{record['row']}`", f"{record['ratio']:.2f}", interval, drawn)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        body.append([f"`{record['row']}`", f"{record['ratio']:.2f}", interval, drawn])
+    return table_of(["method", "time of a step", "95 % interval", "tokens drawn"], body)
 
 
 if __name__ == "__main__":
     results = json.loads((ROOT / "benchmarks/results.json").read_text(encoding="utf-8"))
-    print(table(results["methods"]["comparisons"]), end="")
+    print(table(results["methods"]["comparisons"]))

@@ -41,21 +41,19 @@ class Comparison:
         relation, _, bound = self.limit.rpartition(" ")
         return self.ratio <= float(bound) if relation == "at most" else self.ratio >= float(bound)
 
+    @property
+    def meaning(self) -> str:
+        """What the ratio says, in a sentence."""
+        if self.unit.startswith("of "):
+            return f"{self.ratio:.1%} of {self.rounds:,} {self.unit.removeprefix('of ')}."
+        if self.limit.startswith("at least"):
+            return f"The first is {self.ratio:.3g} times as fast as the second."
+        more = "more" if self.ratio >= 1.0 else "less"
+        return f"The first takes {abs(self.ratio - 1.0):.0%} {more} than the second."
+
     def record(self) -> dict[str, Any]:
         """The comparison as plain data for the JSON file."""
         return {**asdict(self), "kept": self.kept}
-
-
-def speedup(
-    name: str,
-    ours: Callable[[], object],
-    naive: Callable[[], object],
-    limit: float,
-    rounds: int = 5,
-) -> Comparison:
-    """How many times faster `ours` is than `naive`; at least `limit`."""
-    times = in_turn(ours, naive, rounds)
-    return compared(name, [other / own for own, other in times], f"at least {limit:g}", times)
 
 
 def in_turn(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterator
 from math import comb
 
 import numpy as np
 
-from benchmarks.paired import Comparison
+from benchmarks.paired import Comparison, compared, in_turn
 from sage.evaluation import bootstrap, intervals
 from sage.evaluation.pass_at_k import pass_at_k, powers_of_two
 
@@ -25,30 +24,22 @@ def comparisons() -> Iterator[Comparison]:
     ks = powers_of_two(256)
     values = pass_at_k(256, rng.integers(0, 257, (PROBLEMS, 3)).ravel(), ks)
     values = values.reshape(PROBLEMS, 3, len(ks)).transpose(1, 0, 2)
-    whole, per_pair = [], []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
+
+    def whole() -> None:
         pass_at_k(n, correct, ks)
-        curves = time.perf_counter() - start
         # Like the first interval of a study: later ones reuse the resamples.
         bootstrap._weights.cache_clear()
         intervals.interval_of_share(values, DRAWS)
-        whole.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        _naive(n[:_NAIVE_PAIRS], correct[:_NAIVE_PAIRS], ks)
-        naive = time.perf_counter() - start
-        per_pair.append((curves / PAIRS * 1e6, naive / _NAIVE_PAIRS * 1e6))
-    seconds = statistics.median(whole)
+
+    def naive() -> None:
+        for size, c in zip(n[:_NAIVE_PAIRS].tolist(), correct[:_NAIVE_PAIRS].tolist(), strict=True):
+            [1.0 - comb(size - c, k) / comb(size, k) if k <= size else np.nan for k in ks.tolist()]
+
+    seconds = statistics.median(own for own, _ in in_turn(whole, lambda: None, ROUNDS))
     name = "a million pass@k curves and 10,000 draws over 500 problems, against 5 s"
     yield Comparison(name, seconds / SECONDS, "at most 1", seconds, SECONDS, ROUNDS)
-    own, other = (statistics.median(side) for side in zip(*per_pair, strict=True))
-    ratio = statistics.median(other / own for own, other in per_pair)
+    times = in_turn(lambda: pass_at_k(n, correct, ks), naive, ROUNDS)
+    pairs = [(own / PAIRS * 1e6, other / _NAIVE_PAIRS * 1e6) for own, other in times]
+    ratios = [other / own for own, other in pairs]
     name = "pass@k curves, against a loop over pairs"
-    yield Comparison(name, ratio, "at least 20", own, other, ROUNDS, "µs a pair")
-
-
-def _naive(n: np.ndarray, correct: np.ndarray, ks: np.ndarray) -> list[list[float]]:
-    return [
-        [1.0 - comb(size - c, k) / comb(size, k) if k <= size else np.nan for k in ks.tolist()]
-        for size, c in zip(n.tolist(), correct.tolist(), strict=True)
-    ]
+    yield compared(name, ratios, "at least 20", pairs, "µs a pair")

@@ -1,7 +1,6 @@
 """The transformers engine compared with `model.generate`, one problem at a time with 64 samples.
 
-The policy is a tiny model with random weights in which one token in twenty ends a completion, so
-lengths vary like those of a trained one. The unit is tokens per second.
+The policy is a tiny model with random weights. The unit is tokens per second.
 """
 
 from __future__ import annotations
@@ -9,15 +8,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks.paired import Comparison, compared, in_turn
-from benchmarks.random_policy import random_policy
+from sage.policies import build_tiny, train_tokenizer
 from sage.prompting import prompt_ids
 from sage.sampling.interface import Request
 from sage.sampling.transformers_engine import TransformersSampler
-from sage.study import Sampling
+from sage.study import Architecture, Sampling
 
 PROBLEMS, SAMPLES, MAX_TOKENS, BATCH, ROUNDS = 40, 64, 64, 640, 5
+
+
+def random_policy(hidden_size: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A tiny policy with random weights and its tokenizer; one token in twenty ends a completion,
+    so that lengths vary like those of a trained one."""
+    sizes = {"intermediate_size": 256, "layers": 3, "heads": 4, "key_value_heads": 2}
+    architecture = Architecture(hidden_size=hidden_size, max_positions=256, vocab_size=384, **sizes)
+    texts = [f"Calculate {a}+{b}-{a * b}. The sum is {a + b}." for a in range(30) for b in range(9)]
+    tokenizer = train_tokenizer(texts, architecture.vocab_size)
+    model = build_tiny(architecture, tokenizer, seed=0)
+    ends = [tokenizer.eos_token_id, *range(100, 100 + len(tokenizer) // 20)]
+    model.generation_config.eos_token_id = ends
+    return model, tokenizer
 
 
 def comparisons() -> Iterator[Comparison]:

@@ -21,16 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PrinterCallback
 
 from benchmarks.paired import Comparison, compared, overhead
-from benchmarks.random_policy import random_policy
-from benchmarks.turns import pairs_in_turn
+from benchmarks.sampling import random_policy
+from benchmarks.turns import pairs_in_turn, still_trainer
 from sage.exhibits import load_study
 from sage.grading import Grader
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.problems.sets import draw_problems
-from sage.training import rl
 from sage.training.pretrain import draw_documents
 from sage.training.trainer import SageTrainer
 
@@ -110,17 +108,13 @@ def write_parent(folder: Path, changes: dict[str, int]) -> None:
 
 
 def _trainer(kind: str, row: str, parent: Path, scratch: Path, device: str, steps: int) -> Timed:
-    """A trainer of the mini study's settings that learns nothing and saves nothing."""
+    """A still trainer with the mini study's settings."""
     study = load_study("mini", ROOT / "config")
-    changes = {"steps": steps, "learning_rate": 0.0}
-    settings, algorithm = study.rl("sums").model_copy(update=changes), study.algorithms[row]
+    settings = study.rl("sums").model_copy(update={"steps": steps})
     drawn = study.study.problems[settings.problems].model_dump()
-    problems = draw_problems(settings.problems, drawn)
-    config = rl.grpo_config(settings, algorithm, 1, device, scratch / row)
-    config.save_strategy, config.disable_tqdm = "no", True
-    each = (KINDS[kind], parent, problems, settings, algorithm, config, Grader())
-    trainer: Timed = rl.build_trainer(*each)
-    trainer.remove_callback(PrinterCallback)
+    problems, method = draw_problems(settings.problems, drawn), study.algorithms[row]
+    each = KINDS[kind], parent, problems, settings, method, scratch / row, Grader(), device
+    trainer: Timed = still_trainer(*each)
     return trainer
 
 

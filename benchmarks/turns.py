@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
+
+from sage.grading import Grader
+from sage.problems.record import Problem
+from sage.study import RL, Algorithm
+from sage.training import rl
 
 
 class Stopped(Exception):
@@ -21,67 +28,45 @@ class Stopped(Exception):
 
 
 class Turns:
-    """Who steps when: `order` names trainers by their number, a step each.
-
-    `clock` tells the time in seconds; `seconds` has those of each trainer's steps.
-    """
+    """Who steps when: `order` names trainers by number, a step each; `clock` is in seconds."""
 
     def __init__(self, order: Sequence[int], clock: Callable[[], float]) -> None:
-        self._order, self._clock, self._at = order, clock, 0
-        self._baton = threading.Condition()
-        self._error: Exception | None = None
-        self.seconds: list[list[float]] = [[] for _ in set(order)]
+        self.order, self.clock = deque(order), clock
+        self.baton, self.errors = threading.Condition(), list[Exception]()
 
-    def run(self, trainers: Sequence[Any]) -> None:
-        """Train all; raises what one of them raises."""
-        threads = []
-        for number, trainer in enumerate(trainers):
-            trainer.add_callback(_Turn(self, number))
-            threads.append(threading.Thread(target=self._train, args=(trainer,)))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if self._error is not None:
-            raise self._error
 
-    def _train(self, trainer: Any) -> None:
-        with self._baton:
+class Stepper(TrainerCallback):
+    """The callback of one trainer; `seconds` are those of its steps."""
+
+    def __init__(self, turns: Turns, number: int) -> None:
+        self.turns, self.number, self.start = turns, number, 0.0
+        self.seconds: list[float] = []
+
+    def train(self, trainer: Any) -> None:
+        """Train, or note the error for all."""
+        with self.turns.baton:
+            trainer.add_callback(self)
             try:
-                if self._error is None:
+                if not self.turns.errors:
                     trainer.train()
             except Stopped:
                 pass
             except Exception as error:
-                self._error = error
+                self.turns.errors.append(error)
             finally:
-                self._baton.notify_all()
-
-    def wait(self, number: int) -> float:
-        """Lets others run until it is this trainer's turn; returns the time."""
-        self._baton.wait_for(lambda: self._error or self._order[self._at] == number)
-        if self._error is not None:
-            raise Stopped
-        return self._clock()
-
-    def end(self, number: int, start: float) -> None:
-        """Notes the seconds of a step, and gives the next trainer its turn."""
-        self.seconds[number].append(self._clock() - start)
-        self._at += 1
-        self._baton.notify_all()
-
-
-class _Turn(TrainerCallback):
-    """The callback of one trainer."""
-
-    def __init__(self, turns: Turns, number: int) -> None:
-        self._turns, self._number, self._start = turns, number, 0.0
+                self.turns.baton.notify_all()
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._start = self._turns.wait(self._number)
+        turns = self.turns
+        turns.baton.wait_for(lambda: turns.errors or turns.order[0] == self.number)
+        if turns.errors:
+            raise Stopped
+        self.start = turns.clock()
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self._turns.end(self._number, self._start)
+        self.seconds.append(self.turns.clock() - self.start)
+        self.turns.order.popleft()
+        self.turns.baton.notify_all()
 
 
 def pairs_in_turn(
@@ -89,12 +74,21 @@ def pairs_in_turn(
 ) -> list[tuple[float, float]]:
     """Seconds of two trainers' steps behind the warm-up, in the order A B B A A B B A ...
 
-    `steps` is how many each is set to train. Without a `clock` it is that of the wall.
+    `steps` is how many each is set to train. Without a `clock` it is that of the wall. Raises what
+    one of them raises.
     """
     order = [number for turn in range(steps) for number in ((0, 1) if turn % 2 == 0 else (1, 0))]
     turns = Turns(order, clock or wall_time)
-    turns.run(pair)
-    return list(zip(*(seconds[warm_up:] for seconds in turns.seconds), strict=True))
+    steppers = [Stepper(turns, number) for number in (0, 1)]
+    made = zip(steppers, pair, strict=True)
+    threads = [threading.Thread(target=one.train, args=(trainer,)) for one, trainer in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if turns.errors:
+        raise turns.errors[0]
+    return list(zip(*(one.seconds[warm_up:] for one in steppers), strict=True))
 
 
 def wall_time() -> float:
@@ -102,3 +96,21 @@ def wall_time() -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def still_trainer(
+    kind: Any,
+    parent: Path,
+    problems: Sequence[Problem],
+    settings: RL,
+    algorithm: Algorithm,
+    scratch: Path,
+    grader: Grader,
+    device: str = "cpu",
+) -> Any:
+    """A trainer of this class that learns nothing and saves nothing."""
+    config = rl.grpo_config(settings, algorithm, 1, device, scratch)
+    config.save_strategy, config.disable_tqdm, config.learning_rate = "no", True, 0.0
+    trainer = rl.build_trainer(kind, parent, problems, settings, algorithm, config, grader)
+    trainer.remove_callback(PrinterCallback)
+    return trainer

@@ -94,27 +94,22 @@ PLACEBO = World(row=0.0, run=0.0, both=0.0)
 
 
 @cache
-def simulated_study(
-    samples: int = SAMPLES, primary_k: int = PRIMARY_K, only: tuple[str, ...] = ()
-) -> ResolvedStudy:
-    """The paper's study on BENCHMARKS, or those `only`, with `samples` of each problem."""
+def simulated_study() -> ResolvedStudy:
+    """The paper's study on BENCHMARKS, with SAMPLES of each problem."""
     study = load_study("paper", ROOT / "config")
     models = {
         name: model.model_copy(update={"evaluation": None})
         for name, model in study.study.models.items()
     }
-    evaluation = study.study.evaluation.model_copy(
-        update={"samples": samples, "primary_k": primary_k, "seeds": [0], "bootstrap": DRAWS}
-    )
+    drawn = {"samples": SAMPLES, "primary_k": PRIMARY_K, "seeds": [0], "bootstrap": DRAWS}
     exhibits = {
-        name: exhibit.model_copy(
-            update={"benchmarks": [b for b in BENCHMARKS[name] if not only or b in only]}
-        )
+        name: exhibit.model_copy(update={"benchmarks": list(BENCHMARKS[name])})
         if name in BENCHMARKS
         else exhibit
         for name, exhibit in study.study.exhibits.items()
     }
-    update = {"models": models, "evaluation": evaluation, "exhibits": exhibits}
+    update = {"models": models, "exhibits": exhibits}
+    update["evaluation"] = study.study.evaluation.model_copy(update=drawn)
     return study.model_copy(update={"study": study.study.model_copy(update=update)})
 
 
@@ -274,10 +269,8 @@ def histories(runs: int, rng: np.random.Generator) -> dict[tuple[str, str, int],
     found = {}
     for row in ("grpo", "grpo_no_kl"):
         for seed in range(runs):
-            reward, norm = (
-                0.6 + 0.02 * rng.standard_normal(),
-                0.2 * np.exp(0.1 * rng.standard_normal()),
-            )
+            reward = 0.6 + 0.02 * rng.standard_normal()
+            norm = 0.2 * np.exp(0.1 * rng.standard_normal())
             found[MODEL, row, seed] = [
                 {"step": i, "reward": reward + 0.05 * noise, "grad_norm": norm * np.exp(0.2 * more)}
                 for i, (noise, more) in enumerate(rng.standard_normal((30, 2)), start=1)
@@ -317,11 +310,6 @@ def shift_for(points: float, k: int, benchmarks: Sequence[str]) -> float:
     return (low + high) / 2
 
 
-def kinds_of(claim: Claim) -> set[type]:
-    """The kinds of test that a claim has."""
-    return {type(test) for test in (claim.primary, *claim.secondary)}
-
-
 def keys_of(claims: Collection[Claim]) -> list[Key]:
     """Every difference of pass@k that claims are tested on, at k = 1 or the primary k."""
     study = simulated_study()
@@ -337,26 +325,17 @@ def keys_of(claims: Collection[Claim]) -> list[Key]:
 
 
 def _patterns(runs: int, rng: np.random.Generator) -> pd.DataFrame:
-    size, name = SIZES["harder"], "proof_by_contradiction"
+    size = SIZES["harder"]
     rate, level = rng.beta(*fitted()["harder"], size), logit(rng.beta(0.5, 9.5, size))
+    head = {"model": MODEL, "benchmark": "harder", "pattern": "proof_by_contradiction"}
     rows: list[dict[str, Any]] = []
     for row in ("base", "grpo", "grpo_branch"):
         count = 1 if row == "base" else runs
         moved = level + 0.3 * rng.standard_normal(size) + 0.3 * rng.standard_normal((count, 1))
         correct = rng.binomial(16, np.broadcast_to(rate, (count, size)))
-        shown = rng.binomial(correct, expit(moved))
-        rows.append(
-            {
-                "model": MODEL,
-                "algorithm": row,
-                "benchmark": "harder",
-                "pattern": name,
-                "train_seeds": list(range(count)),
-                "problems": list(range(size)),
-                "correct": correct.ravel().tolist(),
-                "shown": shown.ravel().tolist(),
-            }
-        )
+        lists = {"train_seeds": range(count), "problems": range(size), "correct": correct.ravel()}
+        lists["shown"] = rng.binomial(correct, expit(moved)).ravel()
+        rows.append(head | {"algorithm": row} | {name: list(each) for name, each in lists.items()})
     return pd.DataFrame(rows)
 
 
@@ -364,36 +343,21 @@ def _perplexities(rows: Sequence[str], runs: int, rng: np.random.Generator) -> p
     """20 problems with 32 responses each, log-normal; rows and runs move their scale."""
     problems, responses = 20, 32
     scale = 0.3 * np.exp(0.2 * rng.standard_normal(problems))
-    keys = [(row, seed) for row in rows for seed in range(1 if row == "base" else runs)]
-    drawn = []
-    for _ in keys:
+    frames = []
+    keys = [(row, seed) for row in rows for seed in range(1 if row == BASE else runs)]
+    for name, seed in keys:
         moved = scale * np.exp(0.1 * rng.standard_normal(problems) + 0.1 * rng.standard_normal())
-        drawn.append(np.exp(moved[:, None] * np.abs(rng.standard_normal((problems, responses)))))
-    each = problems * responses
-    return pd.DataFrame(
-        {
-            "algorithm": np.repeat([row for row, _ in keys], each),
-            "train_seed": np.repeat([seed for _, seed in keys], each),
-            "benchmark": "harder",
-            "problem_id": np.tile(np.repeat(np.arange(problems), responses), len(keys)),
-            "perplexity": np.ravel(drawn),
-        }
-    )
+        drawn = np.exp(moved[:, None] * np.abs(rng.standard_normal((problems, responses))))
+        ids = np.repeat(np.arange(problems), responses)
+        head = {"algorithm": name, "train_seed": seed, "benchmark": "harder", "problem_id": ids}
+        frames.append(pd.DataFrame({**head, "perplexity": drawn.ravel()}))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _times(rows: Sequence[str], rng: np.random.Generator) -> pd.DataFrame:
     """40 rounds; a round is slow or fast for all rows, and each time has 5 % noise."""
     slow = np.exp(0.2 * rng.standard_normal(40))
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "algorithm": row,
-                    "round": range(40),
-                    "seconds": slow * np.exp(0.05 * rng.standard_normal(40)),
-                }
-            )
-            for row in rows
-        ],
-        ignore_index=True,
-    )
+    noise = np.exp(0.05 * rng.standard_normal((len(rows), 40)))
+    names, rounds = np.repeat(rows, 40), np.tile(np.arange(40), len(rows))
+    seconds = np.ravel(slow * noise)
+    return pd.DataFrame({"algorithm": names, "round": rounds, "seconds": seconds})

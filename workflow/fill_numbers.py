@@ -62,6 +62,7 @@ FORMS: dict[str, Callable[[Row, str], str]] = {
     "p": lambda row, column: p_text(row[column]),
     "count": lambda row, column: grouped(row[column]),
     "number": lambda row, column: number_text(row[column], ".2g"),
+    "ratio": lambda row, column: number_text(row[column], ".2f"),
     "duration": lambda row, column: duration(row[column]),
     "hours": lambda row, column: number_text(row[column] / 3600, ".1f"),
     "change": lambda row, column: minus(

@@ -134,7 +134,8 @@ def _reads(
     files, inside = [path], path.is_dir()
     if not path.exists():
         raise ValueError(
-            f"{path}: no samples there: it does not exist; they are files {', '.join(READERS)}"
+            f"{path}: does not exist (seen from {Path.cwd()}); name a folder of samples, or a file "
+            f"that ends in {', '.join(READERS)}"
         )
     if inside:
         found = sorted(file for file in path.rglob("*") if file.suffix in READERS)

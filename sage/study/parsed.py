@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -135,6 +135,8 @@ def _not_yaml(file: str, text: bytes, error: Exception) -> StudyError:
     lines = text.decode(errors="replace").splitlines()
     if said == "found unexpected end of stream":  # it says where the text ends
         mark, said = getattr(error, "context_mark", None) or mark, "a quote is not closed"
+    elif (line := _open_quote(lines, mark)) is not None:
+        return StudyError(f"{file}, line {line + 1}: not valid YAML: a quote is not closed")
     rest = lines[mark.line][mark.column :] if mark.line < len(lines) else ""
     if rest.startswith("\t"):
         said = "found character '\\t'"
@@ -144,3 +146,14 @@ def _not_yaml(file: str, text: bytes, error: Exception) -> StudyError:
             said = meant.format(rest=rest[:20], word=word[1] if word else "")
     place = f", line {mark.line + 1}, column {mark.column + 1}"
     return StudyError(f"{file}{place}: not valid YAML: {said}")
+
+
+def _open_quote(lines: Sequence[str], mark: yaml.Mark) -> int | None:
+    """The line of the quote that one right before the mark has closed, if that is another line: the
+    one in between was meant to close it."""
+    before = lines[mark.line][: mark.column].rstrip() if mark.line < len(lines) else ""
+    for number in range(mark.line - 1, -1, -1) if before[-1:] in ("'", '"') else ():
+        opened = re.match(r"[^'\"#]*[:-] +(['\"])([^'\"]*)$", lines[number])
+        if opened and opened[1] == before[-1]:
+            return number
+    return None

@@ -132,8 +132,10 @@ def _no_study(study: str, folder: Path) -> str:
         ways = "`sage-rlvr studies` lists what there is, `sage-rlvr new` writes one"
         hint = f"; did you mean {near[0]!r}?" if near else f"; {ways}"
         return f"the file {study!r} does not exist (seen from {here}){hint}"
-    what = f"{study!r} is neither a study in {folder} nor a YAML file"
-    return what + nearest(study, _names(folder))
+    what, names = f"{study!r} is neither a study in {folder} nor a YAML file", _names(folder)
+    if not difflib.get_close_matches(study, names):
+        what += f" (a target stands behind the study, as in `sage-rlvr run smoke {study}`)"
+    return what + nearest(study, names)
 
 
 def moved(name: str, folder: Path) -> str:

@@ -142,7 +142,9 @@ def _rows_of(
     """The rows of a file, and its columns by what they say."""
     if not file.is_file():
         folder = f"is a folder; name its files, such as {file}/*.jsonl"
-        raise DataError(f"{file}: {folder if file.is_dir() else 'does not exist'}")
+        raise DataError(
+            f"{file}: {folder if file.is_dir() else f'does not exist (seen from {Path.cwd()})'}"
+        )
     if file.suffix not in READERS:
         raise DataError(f"{file}: must end in {', '.join(READERS)}; convert it, or unpack it")
     try:

@@ -116,10 +116,12 @@ def method_text(name: str, study: str) -> str:
     Raises ValueError for a name that cannot be used, and for a study that trains nothing.
     """
     config = ROOT / "config"
-    if not re.fullmatch(NAME, name) or name in read(config / "algorithms.yaml").content:
+    if not re.fullmatch(NAME, name):
+        raise ValueError(f"--method {name}: must be letters, digits, _, . and -, such as mine")
+    if name in read(config / "algorithms.yaml").content:
         raise ValueError(
-            f"--method {name}: must be letters, digits, _, . and -, and no name of "
-            "config/algorithms.yaml"
+            f"--method {name}: is a method of config/algorithms.yaml; name yours otherwise, such "
+            f"as my_{name}"
         )
     models = read_study(study, config).content.get("models", {})
     trained = {one: model for one, model in models.items() if (model or {}).get("algorithms")}

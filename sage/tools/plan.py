@@ -6,56 +6,29 @@ longest allowed length, and as expected, with the lengths of runs on disk, else 
 the same model and limit. Speeds come from manifests of runs on disk, else from what was measured on
 the GPU (`gpus`), else from the throughput in the model's `job` section, which is an assumption,
 else from the run of that study, or of one that it extends, in benchmarks/{study}_time.json, for
-models of the same size. If none is there, the plan says so and does not guess. It also shows the
-memory that jobs ask for and what runs have used, and on a cluster which partitions take them.
+models of the same size. If none is there, the plan does not guess. `plan_text` puts it into words.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sage.exhibits import kind_of
 from sage.problems.record import read_problems
-from sage.rendering.labels import listed
-from sage.rendering.numbers import duration
-from sage.report.browser import expected_note
 from sage.results import Results
 from sage.study import ResolvedStudy
 from sage.study.bases import ScratchBase, SharedBase
 from sage.study.written import name_of_study
-from sage.tools.gpus import (
-    CARDS,
-    PROMPT,
-    TOGETHER,
-    Work,
-    card_of,
-    lighter,
-    measured_speeds,
-    shape_of,
-    speed_on,
-)
-from sage.tools.slurm import partitions, places
+from sage.tools.gpus import TOGETHER, Work, card_of, measured_speeds, shape_of, speed_on
 
 BYTES_PER_TOKEN = 8.0
 """Bytes on disk per completion token, before compression: its text, and its id as four bytes."""
 
-GENEROUS, TIGHT = 2.0, 1.2
-"""Limits of a memory request as a multiple of the measured peak: above the first it is wasteful,
-below the second risky."""
-
-ROOM = 1.5
-"""A good memory request, as a multiple of the measured peak."""
-
-FEW_COMPLETIONS = 8
-"""A GPU with fewer completions of a step than this reads its weights for little work."""
-
-LONG_HOURS, MANY_TOKENS = 24 * 365.0, 1e13
-"""Job hours and tokens of a stage above which the plan asks whether they are meant."""
+MANIFEST = "manifest.json"
 
 TIMES = Path("benchmarks")
 """The folder with measured runs of studies, beside the Snakefile."""
@@ -65,15 +38,15 @@ TIMES = Path("benchmarks")
 class Stage:
     """One kind of job for one model; `None` means unknown.
 
-    `tokens` are of all jobs at most, `expected` those of completions as long as usual, `largest`
-    those of the largest job; `memory_gb` is asked for by each; `used_gb` and `used_gpu_gb` are the
-    most that a run has used. `source` and `lengths` say where speed and lengths are from. `work` is
-    what a GPU computes, where that is known.
+    `sizes` are the tokens of each job at most, by its manifest, `tokens` of all, `expected` those
+    of completions as long as usual, `largest` those of the largest job; `memory_gb` is asked for by
+    each; `used_gb` and `used_gpu_gb` are the most that a run has used. `source` and `lengths` say
+    where speed and lengths are from. `work` is what a GPU computes, where that is known.
     """
 
     name: str
     model: str
-    jobs: int
+    sizes: Mapping[Path, int | None]
     tokens: int | None
     expected: int | None
     largest: int | None
@@ -85,6 +58,11 @@ class Stage:
     source: str = ""
     lengths: str = ""
     work: Work | None = None
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs it has."""
+        return len(self.sizes)
 
     @property
     def disk_bytes(self) -> float | None:
@@ -107,14 +85,32 @@ class Stage:
         """Hours of its largest job."""
         return self._hours(self.largest)
 
+    def hours_of(self, job: Path) -> float | None:
+        """Hours of one job with the expected tokens."""
+        whole = self._hours(self.sizes[job])
+        if whole and self.expected and self.tokens:
+            return whole * self.expected / self.tokens
+        return whole
+
     def _hours(self, tokens: int | None) -> float | None:
         if tokens is None or self.tokens_per_second is None:
             return None
         return tokens / self.tokens_per_second / 3600
 
 
-Jobs = list[tuple[Path, int | None]]
-"""The manifest of each job of a stage, and its tokens at most."""
+Jobs = Mapping[Path, int | None]
+"""Tokens of each job of a stage at most, by its manifest."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Hours of jobs with the expected tokens: of those that only one exhibit needs, so that leaving
+    it out saves them, and of `all` that it needs. None means unknown. Samples that an exhibit draws
+    itself are not counted."""
+
+    exhibit: str
+    alone: float | None
+    all: float | None
 
 
 @dataclass(frozen=True)
@@ -143,20 +139,61 @@ def plan(
         jobs: dict[str, Jobs] = {}
         if sft := model.sft:
             tokens = sft.examples and sft.examples * sft.epochs * sft.max_tokens
-            jobs["sft"] = [(results.rl_start(name) / "manifest.json", tokens)]
+            jobs["sft"] = {results.rl_start(name) / MANIFEST: tokens}
         if rl := model.rl:
             each = rl.steps * rl.prompts_per_step * rl.rollouts * rl.sampling.max_tokens
-            runs = study.trained_runs(name)
-            jobs["rl"] = [(results.policy(run) / "manifest.json", each) for run in runs]
+            jobs["rl"] = {results.policy(run) / MANIFEST: each for run in study.trained_runs(name)}
         drawn = study.evaluation(name)
         each = drawn.samples * len(drawn.seeds) * drawn.sampling.max_tokens
         pairs = [(pair, _problems(study, pair[1], results)) for pair in study.evaluated_runs(name)]
-        jobs["sample"] = [
-            (results.sample_manifest(*pair), None if size is None else each * size)
+        jobs["sample"] = {
+            results.sample_manifest(*pair): None if size is None else each * size
             for pair, size in pairs
-        ]
+        }
         stages += [_stage(study, results, below, card, name, *one) for one in jobs.items()]
     return stages
+
+
+def costs(study: ResolvedStudy, stages: Sequence[Stage], results: Results) -> list[Cost]:
+    """What each exhibit of the study costs, in its order."""
+    hours = {job: stage.hours_of(job) for stage in stages for job in stage.sizes}
+
+    def total(jobs: set[Path]) -> float | None:
+        known = [each for job in jobs if (each := hours.get(job)) is not None]
+        return sum(known) if len(known) == len(jobs) else None
+
+    made, shown, found = _made_by(study, results), study.study.exhibits, []
+    for name in shown:
+        rest = study.study.model_copy(
+            update={"exhibits": {other: one for other, one in shown.items() if other != name}}
+        )
+        without = _made_by(study.model_copy(update={"study": rest}), results)
+        alone = set().union(*made.values()) - set().union(*without.values())
+        kind = kind_of(study, name)
+        files = [results.evaluated(*pair) for pair in kind.evaluated(study)]
+        for group in kind.inputs(study, results, name).values() if kind.measures else ():
+            files += group
+        needed = set[Path]().union(*(made.get(file, ()) for file in files))
+        found.append(Cost(name, total(alone), total(needed)))
+    return found
+
+
+def _made_by(study: ResolvedStudy, results: Results) -> dict[Path, set[Path]]:
+    """The jobs, by their manifests, behind each file that a measurement can read."""
+    made: dict[Path, set[Path]] = {}
+    for name, model in study.study.models.items():
+        start = results.rl_start(name)
+        above = results.rl_start(model.base.model) if isinstance(model.base, SharedBase) else None
+        made[start] = {start / MANIFEST} if model.sft else set(made.get(above or start, ()))
+        for run in study.trained_runs(name):
+            made[results.policy(run)] = made[start] | {results.policy(run) / MANIFEST}
+        for run, benchmark in study.evaluated_runs(name):
+            jobs = made.get(results.policy(run), made[start])
+            jobs = made[results.samples(run, benchmark)] = jobs | {
+                results.sample_manifest(run, benchmark)
+            }
+            made.setdefault(results.evaluated(name, benchmark), set()).update(jobs)
+    return made
 
 
 def _stage(
@@ -169,10 +206,8 @@ def _stage(
     jobs: Jobs,
 ) -> Stage:
     """A stage with what runs with a manifest have used, and the best known speed and lengths."""
-    sizes = [size for _, size in jobs if size is not None]
-    tokens = sum(sizes) if len(sizes) == len(jobs) else None
-    made = [(path, size) for path, size in jobs if path.is_file()]
-    contents = [json.loads(path.read_text(encoding="utf-8")) for path, _ in made]
+    made = {path: size for path, size in jobs.items() if path.is_file()}
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in made]
     seen, work = [_of_runs(made, contents, card)], _work(study, results, model, name)
     entries, asked = measured_speeds(), study.model(model).job
     if work and (card or asked.gpus) and (known := speed_on(work, card, entries)):
@@ -190,29 +225,20 @@ def _stage(
         gib = max((content.get(key) or 0.0 for content in contents), default=0.0)
         return gib * 2**30 / 1e9 or None
 
-    return Stage(
-        name,
-        model,
-        len(jobs),
-        tokens,
-        round(tokens * share) if tokens and share else None,
-        max(sizes, default=None if jobs else 0),
-        speed,
-        asked.gpus,
-        asked.host_memory_gb,
-        most("peak_memory_gib"),
-        most("peak_gpu_memory_gib"),
-        source,
-        lengths,
-        work,
-    )
+    counted = [size for size in jobs.values() if size is not None]
+    tokens = sum(counted) if len(counted) == len(jobs) else None
+    expected = round(tokens * share) if tokens and share else None
+    asks = speed, asked.gpus, asked.host_memory_gb
+    used = most("peak_memory_gib"), most("peak_gpu_memory_gib")
+    sizes = jobs, tokens, expected, max(counted, default=None if jobs else 0)
+    return Stage(name, model, *sizes, *asks, *used, source, lengths, work)
 
 
 def _of_runs(made: Jobs, contents: Sequence[dict[str, Any]], card: str | None) -> Seen:
     """What runs on disk tell, with `card` those on that GPU alone."""
     runs = [
         (_drawn(path, content), size, content.get("wall_seconds") or 0.0)
-        for (path, size), content in zip(made, contents, strict=True)
+        for (path, size), content in zip(made.items(), contents, strict=True)
         if card in (None, card_of((content.get("hardware") or {}).get("gpu")))
     ]
     seconds = sum(time for drawn, _, time in runs if drawn)
@@ -293,216 +319,3 @@ def _problems(study: ResolvedStudy, name: str, results: Results) -> int | None:
     settings = study.study.problems[name]
     whole = study.benchmarks[settings.benchmark].kept if settings.source == "benchmark" else None
     return min(filter(None, (settings.size(), whole)), default=None)
-
-
-def render_plan(
-    study: ResolvedStudy, stages: Sequence[Stage], gpu_limit: int = 0, card: str | None = None
-) -> str:
-    """The plan as text: a line for each stage, then totals; jobs use up to `gpu_limit` GPUs."""
-    head = (
-        *("stage", "model", "jobs", "tokens", "expected", "tokens/s", "at most", "expected"),
-        *("GPUs", "GB", "used", "GPU"),
-    )
-    cells = [
-        (
-            row.name,
-            row.model,
-            row.jobs,
-            _large(row.tokens),
-            _large(row.tokens if row.expected is None else row.expected),
-            _large(row.tokens_per_second),
-            _time(row.hours),
-            _time(row.expected_hours),
-            row.gpus,
-            row.memory_gb,
-            *("?" if size is None else f"{size:.1f}" for size in (row.used_gb, row.used_gpu_gb)),
-        )
-        for row in stages
-    ]
-    form = "{:7} {:24} {:>5} {:>7} {:>8} {:>8} {:>11} {:>11} {:>4} {:>4} {:>5} {:>5}"
-    lines = [
-        f"Study {study.name}: {study.study.title}",
-        *(form.format(*row) for row in (head, *cells)),
-        "GB: host memory that a job asks for (`memory_gb`). used: the most that a job has used "
-        "so far. GPU: the most device memory used so far, in GB.",
-        f"Total: {total(stages)}.",
-    ]
-    if sources := sorted({row.source for row in stages if row.source}):
-        lines.append(f"Speeds: {'; '.join(sources)}.")
-    lines.append(_lengths(stages))
-    if card:
-        lines += _published(stages, card)
-    gpu_hours = sum((row.hours or 0.0) * row.gpus for row in stages)
-    if gpu_limit > 1 and gpu_hours:
-        lines.append(
-            f"With {gpu_limit} GPUs at a time (`--resources gpu=N` for N) these take at least "
-            f"{_time(gpu_hours / gpu_limit)}."
-        )
-    slow = "speed unknown. Run one job, or set training and sampling in the model's job section"
-    for why, rows in (
-        ("their tokens are not known yet", [row for row in stages if row.tokens is None]),
-        (slow, [row for row in stages if row.tokens is not None and row.hours is None]),
-    ):
-        if rows:
-            names = listed([*dict.fromkeys(row.name for row in rows)])
-            models = listed([*dict.fromkeys(row.model for row in rows)])
-            lines.append(f"The time does not include {names} of {models}: {why}.")
-    asked = {name: model.job for name, model in study.study.models.items()}
-    jobs = {name: (job.gpus, job.host_memory_gb, job.hours) for name, job in asked.items()}
-    lines += [*uncounted(study), *questions(stages), *memory_hints(stages), *_gpu_hints(study)]
-    lines += [*time_hints(study, stages), *filter(None, [expected_note(study)])]
-    return "\n".join([*lines, *(places(jobs, offered) if (offered := partitions()) else ())])
-
-
-def total(stages: Sequence[Stage]) -> str:
-    """Jobs, tokens, hours and disk of all stages together, as far as they are known."""
-    known = [(row.hours, row.gpus) for row in stages if row.hours is not None]
-    time = f"{_time(sum(hours for hours, _ in known))} of jobs one after another"
-    on_gpus = f"{_time(sum(hours * gpus for hours, gpus in known))} on GPUs, "
-    jobs = sum(row.jobs for row in stages)
-    tokens = [row.tokens for row in stages if row.tokens is not None]
-    usual = _time(sum(row.expected_hours or 0.0 for row in stages))
-    expected = any(row.expected is not None for row in stages) and known
-    return (
-        f"{jobs} {'job' if jobs == 1 else 'jobs'}, "
-        f"{f'at most {_large(sum(tokens))} tokens' if tokens else 'tokens unknown'}, "
-        f"{time if known else 'time unknown'}, "
-        f"{on_gpus if any(row.gpus for row in stages) else ''}"
-        f"{sum(row.disk_bytes or 0.0 for row in stages) / 1e9:.1f} GB of samples"
-        + (f"; {usual} of jobs with the expected lengths" if expected else "")
-    )
-
-
-def _lengths(stages: Sequence[Stage]) -> str:
-    """A line on where expected lengths are from, and for which stages the greatest are taken."""
-    sources = sorted({row.lengths for row in stages if row.lengths})
-    said = [f"Expected lengths: {'; '.join(sources)}."] if sources else []
-    if without := [f"{row.name} of {row.model}" for row in stages if not row.lengths]:
-        of = f" of {listed(without)}" if sources else ""
-        said.append(f"No kept run tells the lengths{of}: the greatest are taken as expected.")
-    return " ".join(said)
-
-
-def _published(stages: Sequence[Stage], card: str) -> list[str]:
-    """Lines on what the published figures of a card allow, and on speeds assumed above that."""
-    there, known = CARDS[card], [row for row in stages if row.work]
-    bounds = [(row, max(1, row.gpus) / row.work.seconds(there)) for row in known if row.work]
-    said = [f"{_large(bound)} for {row.name} of {row.model}" for row, bound in bounds]
-    lines = [
-        f"By its published bandwidth and FLOPs an {there.title} makes at most so many tokens a "
-        f"second, which no program reaches: {listed(said)}."
-    ]
-    above = [row for row, bound in bounds if (row.tokens_per_second or 0.0) > bound]
-    return lines + [
-        f"{row.name} of {row.model}: {_large(row.tokens_per_second)} tokens/s is above that."
-        for row in above
-    ]
-
-
-def gpu_memory_lines(study: ResolvedStudy, results: Results, card: str | None) -> list[str]:
-    """A line for each model that RL trains on a GPU: its memory as set and with other settings."""
-    lines = []
-    there = f"; an {CARDS[card].title} has {CARDS[card].memory / 1e9:.0f}" if card else ""
-    for name, model in study.study.models.items():
-        shape = shape_of(results, name, model)
-        if not (shape and model.rl and (model.job.gpus or card)):
-            continue
-        (_, own), *others = lighter(shape[0], model.rl, model.job.gpus)
-        changed = [f"{size / 1e9:.0f} with {words}" for words, size in others]
-        like = f" (the shape of {shape[1]})" if shape[1] else ""
-        said = ", ".join([f"{own / 1e9:.0f} GB at its peak as set", *changed])
-        what = f"GPU memory of RL, {name}{like}, estimated with prompts of {PROMPT} tokens"
-        lines.append(f"{what}: {said}{there}.")
-    return lines
-
-
-def questions(stages: Iterable[Stage]) -> list[str]:
-    """A line for each stage so large that a setting may have too many digits."""
-    return [
-        f"Is this meant? {row.name} of {row.model} asks for {_large(row.tokens)} tokens"
-        + (f", {_time(row.hours)} of jobs" if row.hours is not None else "")
-        + (": check evaluation.samples" if row.name == "sample" else ": check steps and rollouts")
-        for row in stages
-        if (row.tokens or 0) > MANY_TOKENS or (row.hours or 0.0) > LONG_HOURS
-    ]
-
-
-def uncounted(study: ResolvedStudy) -> list[str]:
-    """A line that says which tokens the plan does not know, if there are any."""
-    methods = dict.fromkeys(one for model in study.study.models for one in study.trained(model))
-    again = [
-        name for name in methods if study.algorithms[name].filter or study.algorithms[name].planner
-    ]
-    drawing = [name for name in study.study.exhibits if kind_of(study, name).draws]
-    parts = []
-    if again:
-        parts.append(f"completions that the filters and planners of {listed(again)} may draw again")
-    if drawing:
-        parts.append(f"samples drawn for {listed(drawing)} alone")
-    return [f"Not counted: {listed(parts)}."] if parts else []
-
-
-def memory_hints(stages: Iterable[Stage]) -> list[str]:
-    """A line for each model with a `memory_gb` far from the most that its jobs used."""
-    highest: dict[str, tuple[float, Stage]] = {}
-    for stage in stages:
-        peak = stage.used_gb or 0.0
-        if peak > highest.get(stage.model, (0.0, stage))[0]:
-            highest[stage.model] = peak, stage
-    hints = []
-    for model, (peak, stage) in highest.items():
-        asked, each = stage.memory_gb, max(1, stage.gpus)
-        better = math.ceil(ROOM * peak / each)
-        usage = (
-            f"{model}: its jobs ask for {asked} GB; {stage.name} has used at most {peak:.1f} GB "
-            "so far"
-        )
-        if asked < TIGHT * peak:
-            hints.append(f"{usage}, which is close to the limit: set memory_gb to {better}.")
-        elif asked > GENEROUS * peak and better * each < asked:
-            hints.append(f"{usage}: memory_gb {better} is enough.")
-    return hints
-
-
-def time_hints(study: ResolvedStudy, stages: Iterable[Stage]) -> list[str]:
-    """A line for each stage whose largest job may take longer than it asks for."""
-    hints = []
-    for stage in stages:
-        hours = study.model(stage.model).job.hours
-        if (longest := stage.longest or 0.0) > hours:
-            hints.append(
-                f"{stage.model}: its largest job of {stage.name} takes up to {_time(longest)} at "
-                f"this speed and asks for {hours} h. SLURM stops it then; tried again, it goes on "
-                "from what is there. Or raise hours in its job section."
-            )
-    return hints
-
-
-def _gpu_hints(study: ResolvedStudy) -> list[str]:
-    """A line for each model whose RL shares out fewer completions than keep a GPU busy."""
-    hints = []
-    for name, model in study.study.models.items():
-        gpus, runs = model.job.gpus, len(study.trained_runs(name))
-        step = model.rl.prompts_per_step * model.rl.rollouts if model.rl else 0
-        if gpus > 1 and 0 < step < FEW_COMPLETIONS * gpus:
-            hints.append(
-                f"{name}: a step's {step} completions are {step // gpus or 'less than 1'} for each "
-                f"of {gpus} GPUs, which will mostly wait: set gpus: 1, and {min(gpus, runs)} of "
-                f"its {runs} runs train side by side."
-            )
-    return hints
-
-
-def _large(number: float | None) -> str:
-    if number is None:
-        return "?"
-    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g}"
-
-
-def _time(hours: float | None) -> str:
-    if hours is None:
-        return "unknown"
-    return f"{hours:,.0f} h" if hours >= 100 else duration(3600 * hours)

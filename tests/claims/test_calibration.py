@@ -13,10 +13,10 @@ from benchmarks.calibration import (
     IN_ALL,
     OUTSIDE,
     _collapsing,
+    ledgers,
     measured,
     of_equality,
     of_world,
-    verdicts,
     worlds_apart,
 )
 from benchmarks.calibration_page import json_by_row
@@ -90,7 +90,8 @@ def test_a_large_loss_is_found_and_never_taken_for_a_gain(claims: dict[str, Clai
     keys, rng = keys_of([claims[name]]), np.random.default_rng(0)
     pairs = differences(keys, World(), 5, 40, rng, shifts)
     assert np.mean([pairs[key].mean() for key in pairs if key[-1] > 1]) < -0.1
-    seen = Counter(verdicts({name: claims[name]}, World(), 5, 40, 1, shifts)[name])
+    rows = ledgers({name: claims[name]}, World(), 5, 40, shifts)
+    seen = Counter(row[name]["verdict"] for row in rows)
     assert seen["contradicted"] > 30
     assert seen["supported"] == 0
 

@@ -204,7 +204,7 @@ def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["one.csv"], "name two or more methods"),
-        (["one.csv", "absent.csv"], "absent.csv: no samples there: it does not exist"),
+        (["one.csv", "absent.csv"], "absent.csv: does not exist (seen from "),
         (["one.csv", "notes.txt"], "notes.txt: not a file .csv, .jsonl"),
         (["one.csv", "two.jsonl", "--problem", "doc"], "no column 'doc'; it has problem, seed, "),
         (["one.csv", "maybe.csv"], "maybe.csv: correct says 'perhaps' in row 1; known are true, 1"),

@@ -18,7 +18,8 @@ from sage.study.types import Settings
 from sage.tools import gpus
 from sage.tools.check.machine import gpu_memory
 from sage.tools.gpus import CARDS, SHAPES, Work, card_of, lighter, peak, speed_on, with_parts
-from sage.tools.plan import Stage, gpu_memory_lines, plan, render_plan, total
+from sage.tools.plan import Stage, plan
+from sage.tools.plan_text import gpu_memory_lines, render_plan, total
 
 
 def study_of(name: str, *changes: str) -> ResolvedStudy:

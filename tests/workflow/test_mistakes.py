@@ -125,7 +125,7 @@ MISTAKES: list[tuple[str, Edit, tuple[str, ...]]] = [
     (
         "a quote that is not closed",
         text("title: Smoke study", "title: 'Smoke study"),
-        ("smoke.yaml, line ", "or a quote above is not closed"),
+        ("smoke.yaml, line 3: not valid YAML: a quote is not closed",),
     ),
     (
         "a key that occurs twice",
@@ -280,6 +280,7 @@ def test_a_wrong_value_is_named_with_its_line(
     ("study", "said"),
     [
         ("smok", "did you mean 'smoke'?"),
+        ("table1", "(a target stands behind the study, as in `sage-rlvr run smoke table1`)"),
         ("configs/studies/smoke.yaml", "does not exist (seen from"),
         ("my/smoke", "did you mean 'smoke'?"),
         (
@@ -347,7 +348,11 @@ COMMANDS = [
     ("run smoke -n -j0", "-j0: no job could start"),
     ("watch smok", "did you mean 'smoke'?"),
     ("new --model none --data d.csv", "model none: is no folder; give its path, or OWNER/NAME"),
-    ("new --method grpo", "--method grpo: must be letters, digits, _, . and -, and no name of"),
+    (
+        "new --method grpo",
+        "is a method of config/algorithms.yaml; name yours otherwise, such as my_grpo",
+    ),
+    ("new --method a+b", "--method a+b: must be letters, digits, _, . and -, such as mine"),
     ("new --method mine --study smok", "did you mean 'smoke'?"),
     ("new --model a/b --data d.csv", "d.csv does not exist; give its path"),
     ("new --model a/b --data d.txt", "--data d.txt: must end in .csv, .jsonl, .parquet, or be"),
@@ -355,7 +360,7 @@ COMMANDS = [
     ("eval none --data d.csv", "model none: is no folder; give its path, or OWNER/NAME"),
     ("eval a/b --data d.csv", "d.csv does not exist; give its path"),
     ("eval a/b --data c/d --samples 0", "--samples 0: must be 1 or more"),
-    ("grade none.jsonl", "none.jsonl: does not exist"),
+    ("grade none.jsonl", "none.jsonl: does not exist (seen from "),
     ("grade LICENSE", "LICENSE: must end in .csv, .jsonl, .parquet, .json, .eval; convert it"),
 ]
 

@@ -14,7 +14,8 @@ from snakemake.profiles import ProfileConfigFileParser
 
 from sage.exhibits import load_study
 from sage.results import Results
-from sage.tools.plan import plan, render_plan
+from sage.tools.plan import plan
+from sage.tools.plan_text import render_plan
 from sage.tools.slurm import CPUS_PER_GPU, LARGEST, PARTITION_FILE, minutes, partitions
 
 SINFO = """#!/bin/sh
