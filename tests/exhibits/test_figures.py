@@ -110,10 +110,14 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
         *("figure2", "figure3", "figure3_apart", "figure7", "training"),
         *("figure1", "figure5"),
     ]
-    for name in ("figure2", "figure3", "figure7", "training"):
+    methods = {"figure2": {"grpo", "branch"}, "figure7": {"base", "branch"}}
+    methods |= {"figure3": {"base", "grpo", "branch"}, "training": {"grpo", "branch"}}
+    for name, shown in methods.items():
         path = tmp_path / f"{name}.svg"
         write_piece(study, name, "", [tmp_path], tmp_path, path)
         assert "Branch" in path.read_text()
+        assert {*re.findall(r'data-method="([^"]+)"', path.read_text())} == shown
+        assert 'id="method' not in path.read_text()
         assert path.with_suffix(".pdf").exists()
     (tmp_path / "histories.parquet").unlink()
     with pytest.raises(FileNotFoundError, match="histories"):
@@ -129,6 +133,19 @@ class TestCurves:
         drawn = [line.get_ydata().tolist() for line in easy.lines]
         assert drawn == [[0.30, 0.50, 0.70], [0.60, 0.65, 0.40], [0.90, 0.92, 0.75]]
         assert easy.get_xscale() == "log"
+
+    def test_the_page_knows_where_each_k_is_in_a_panel(self, tmp_path: Path) -> None:
+        draw_figure(
+            lambda: figure_of(a_study(), "figure3", pass_at_k=pass_at_k(METRICS)),
+            tmp_path / "curves.svg",
+        )
+        svg = (tmp_path / "curves.svg").read_text()
+        panel = next(g for g in ElementTree.fromstring(svg).iter() if g.get("data-x"))
+        one, two, top, bottom = map(float, panel.get("data-x").split())
+        marks = [use for use in panel.iter() if use.tag.endswith("use")]
+        ticks = {float(mark.get("x")) for mark in marks if abs(float(mark.get("y")) - bottom) < 0.1}
+        assert sorted(ticks) == pytest.approx([one, two, 2 * two - one], abs=0.1)
+        assert top < bottom
 
     def test_each_of_several_runs_has_a_thin_line_behind_the_pooled_one(self) -> None:
         metrics = pass_at_k(METRICS, seeds=(1, 2))
