@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +16,7 @@ from sage.exhibits.pooled_pass_at_k import PARTS, OnBenchmarks, ShowsPassAtK, di
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Cell, Column, PageTable, Record, share_cell, table_of, titled_by
-from sage.study import BASE
+from sage.study import BASE, ResolvedStudy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +44,9 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
 
     def figures(self) -> Mapping[str, Callable[[Display], Figure]]:
         return {"": self.figure, "_apart": self._apart}
+
+    def left_out(self, study: ResolvedStudy) -> Collection[str]:
+        return ["_apart"] if len(self.methods_of(study)) < 2 else []
 
     def figure(self, display: Display) -> Figure:
         """pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""

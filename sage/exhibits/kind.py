@@ -247,6 +247,10 @@ class Shows:
         own = getattr(self, "figure", None)
         return {"": own} if own else {}
 
+    def left_out(self, study: ResolvedStudy) -> Collection[str]:
+        """The suffixes of its tables and figures that would say nothing in this study."""
+        return ()
+
 
 @runtime_checkable
 class Measures(Protocol):

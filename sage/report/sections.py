@@ -97,6 +97,8 @@ def exhibit_section(
 ) -> Section:
     """The section of one exhibit."""
     title, label = study.study.exhibits[name].title, label_of(name)
+    if sum(one.title == title for one in study.study.exhibits.values()) > 1:
+        title += f", {study.model(study.study.exhibits[name].model).title}"
     rows = listing([method_title(study, row) for row in study.methods_of(name)])
     spoken = f"{label} {title}, for {rows}.".strip()
     heading = f"{exhibit_heading(study, name)}. "

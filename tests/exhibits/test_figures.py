@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from report_frames import (
+    COMPARISONS,
     EXHIBITS,
     HISTORIES,
     METRICS,
@@ -24,10 +25,11 @@ from report_frames import (
     figure_of,
     history,
     pass_at_k,
+    table_of,
 )
 
 from sage.evaluation.histories import history_frame
-from sage.exhibits import EVERY_REPORT, figures_of, kind_of, write_piece
+from sage.exhibits import EVERY_REPORT, figures_of, kind_of, tables_of, write_piece
 from sage.exhibits.curves import bands_from
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.theory import anchors_figure, modes_figure
@@ -35,6 +37,7 @@ from sage.exhibits.tradeoff import TradeoffFigure, _far, _point_to
 from sage.rendering.lines import LineStyle
 from sage.rendering.markup import figure_html
 from sage.rendering.style import STYLE, draw_figure
+from sage.rendering.table import filled
 from sage.study import ResolvedStudy
 from sage.study.exhibit import Surroundings
 from sage.theory.figures import guided_anchors, mode_fits
@@ -146,6 +149,18 @@ class TestCurves:
         ticks = {float(mark.get("x")) for mark in marks if abs(float(mark.get("y")) - bottom) < 0.1}
         assert sorted(ticks) == pytest.approx([one, two, 2 * two - one], abs=0.1)
         assert top < bottom
+
+    def test_a_model_alone_has_no_differences_and_no_papers_estimator(self) -> None:
+        alone = a_study(algorithms=())
+        update = {"exhibits": EXHIBITS, "paper": None}
+        alone = alone.model_copy(update={"study": alone.study.model_copy(update=update)})
+        assert [*figures_of(alone, "figure3")] == ["figure3"]
+        assert [*figures_of(a_study(), "figure3")] == ["figure3", "figure3_apart"]
+        assert [*tables_of(alone, "table1")] == ["table1"]
+        base = pass_at_k([row for row in METRICS if row[0] == "base"])
+        shown = table_of(alone, "table1", pass_at_k=base, comparisons=COMPARISONS.head(0))
+        assert not re.search("Δ|Bold|≈", shown.caption)
+        assert filled(shown.table).columns < shown.table.columns
 
     def test_each_of_several_runs_has_a_thin_line_behind_the_pooled_one(self) -> None:
         metrics = pass_at_k(METRICS, seeds=(1, 2))
