@@ -71,6 +71,7 @@
       const names = entries.map(([name]) => name);
       if (!names.includes(left)) pick.left.selectedIndex = 0;
       if (!names.includes(right)) pick.right.selectedIndex = Math.min(1, names.length - 1);
+      [pick.right.parentElement, sides[1]].forEach((one) => one.classList.toggle("off", names.length < 2));
     }
     if (changed !== pick.problem && !filters.includes(changed)) listProblems(runs);
     show(runs);

@@ -1,5 +1,6 @@
 // What the page does besides showing itself: it opens details that are linked to or printed, marks
-// the section in view, copies its address, and sorts tables or copies them as CSV.
+// the section in view, copies its address, sorts tables or copies them as CSV, hides methods, and
+// shows pass@k at the k of a slider.
 (() => {
   "use strict";
   const openTo = (id) => {
@@ -9,7 +10,9 @@
     for (; at; at = at.parentElement) if (at.localName === "details") at.open = true;
     target.scrollIntoView();
   };
-  const follow = () => location.hash && openTo(decodeURIComponent(location.hash.slice(1)));
+  const WITHOUT = "&without=";
+  const place = () => location.hash.slice(1).split(WITHOUT)[0];
+  const follow = () => openTo(decodeURIComponent(place()));
   addEventListener("hashchange", follow);
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#']");
@@ -106,5 +109,64 @@
     const origin = table.parentElement.nextElementSibling;
     const copy = button("Copy as CSV", (made) => say(made, csv(table)));
     if (origin?.classList.contains("origin")) origin.append(" ", copy);
+  });
+
+  // What belongs to a method that is not checked is hidden; the address says which these are.
+  const choice = document.querySelector("details.methods");
+  if (choice) {
+    const boxes = [...choice.querySelectorAll("input")];
+    const parts = new Map(boxes.map((box) => [box.dataset.title, [...document.querySelectorAll(`[data-method="${CSS.escape(box.value)}"]`)]]));
+    document.querySelectorAll("tbody th[scope=row], .legend li, .solutions h3").forEach((head) =>
+      words(head).replace(/, seed \d+$/, "").split(" \u2212 ").forEach((title) => parts.get(title)?.push(head.closest("tr, li, article"))));
+    const panels = [...document.querySelectorAll(".panels > svg")].map((panel) => [panel, [...panel.querySelectorAll("[data-method]")]]);
+    const apply = () => {
+      const gone = boxes.filter((box) => !box.checked);
+      const hidden = new Set(gone.flatMap((box) => parts.get(box.dataset.title)));
+      parts.forEach((ones) => ones.forEach((one) => one.classList.toggle("off", hidden.has(one))));
+      panels.forEach(([panel, ones]) => panel.classList.toggle("off", ones.length > 0 && ones.every((one) => hidden.has(one))));
+      choice.querySelector("[role=status]").textContent = gone.length ? `${boxes.length - gone.length} of ${boxes.length}` : `all ${boxes.length}`;
+      const state = gone.length ? WITHOUT + gone.map((box) => encodeURIComponent(box.value)).join() : "";
+      if (location.hash !== `#${place()}${state}` && (state || location.hash.includes(WITHOUT))) history.replaceState(null, "", `#${place()}${state}`);
+    };
+    const read = () => {
+      const [, state] = location.hash.split(WITHOUT);
+      const gone = (state || "").split(",").map(decodeURIComponent);
+      if (state !== undefined) boxes.forEach((box) => { box.checked = !gone.includes(box.value); });
+      apply();
+    };
+    choice.addEventListener("change", apply);
+    choice.querySelectorAll("button").forEach((one, all) => one.addEventListener("click", () => {
+      boxes.forEach((box) => { box.checked = all === 0; });
+      apply();
+    }));
+    addEventListener("hashchange", read);
+    choice.hidden = false;
+    read();
+  }
+
+  // One column of pass@k at a time, and a line at that k in the curves of its section.
+  document.querySelectorAll("table.by-k").forEach((table) => {
+    const ks = headsOf(table).slice(1).map((head) => Number(head.textContent.split("@")[1]));
+    const [label, range, text] = ["label", "input", "output"].map((name) => document.createElement(name));
+    label.className = "slider";
+    label.append("k", range, text);
+    range.type = "range";
+    range.max = range.value = ks.length - 1;
+    const lines = [...table.closest("section").querySelectorAll("g[data-x]")].map((panel) => {
+      const line = document.createElementNS(panel.namespaceURI, "path");
+      line.setAttribute("class", "at-k");
+      panel.append(line);
+      return [line, panel.dataset.x.split(" ").map(Number)];
+    });
+    const show = () => {
+      const at = Number(range.value);
+      text.textContent = ks[at];
+      range.setAttribute("aria-valuetext", ks[at]);
+      for (const row of table.rows) if (!row.matches(".group")) [...row.cells].slice(1).forEach((cell, column) => cell.classList.toggle("off", column !== at));
+      lines.forEach(([line, [one, two, top, bottom]]) => line.setAttribute("d", `M${one + (two - one) * Math.log2(ks[at])} ${top}V${bottom}`));
+    };
+    range.addEventListener("input", show);
+    table.parentElement.before(label);
+    show();
   });
 })();

@@ -160,13 +160,17 @@ def tables_of(study: ResolvedStudy, exhibit: str, paper: Path | None = None) -> 
     from sage.exhibits.paper_values import in_paper
 
     compared = paper and exhibit not in EVERY_REPORT and in_paper(paper, kind_of(study, exhibit))
-    suffixes = [*shows(study, exhibit).tables(), *([PAPER] if compared else [])]
-    return {f"{exhibit}{suffix}": suffix for suffix in suffixes}
+    shown = shows(study, exhibit)
+    suffixes = [*shown.tables(), *([PAPER] if compared else [])]
+    out = shown.left_out(study)
+    return {f"{exhibit}{suffix}": suffix for suffix in suffixes if suffix not in out}
 
 
 def figures_of(study: ResolvedStudy, exhibit: str) -> dict[str, str]:
     """Figures of an exhibit: the suffix of each, by the figure's name."""
-    return {f"{exhibit}{suffix}": suffix for suffix in shows(study, exhibit).figures()}
+    shown = shows(study, exhibit)
+    out = shown.left_out(study)
+    return {f"{exhibit}{suffix}": suffix for suffix in shown.figures() if suffix not in out}
 
 
 def own_files(exhibit: Shows) -> list[str]:

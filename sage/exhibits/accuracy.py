@@ -9,7 +9,7 @@ correct sample among n, both as mean and standard deviation over evaluation seed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -45,6 +45,7 @@ from sage.rendering.table import (
     table_of,
     titled_by,
 )
+from sage.study import ResolvedStudy
 
 _ENDS = ("", " low", " high")
 
@@ -72,6 +73,9 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
 
     def tables(self) -> Mapping[str, Callable[[Display], TableDocument]]:
         return {"": self.table, "_reading": reading_table}
+
+    def left_out(self, study: ResolvedStudy) -> Collection[str]:
+        return [] if study.study.paper else ["_reading"]
 
     def table(self, display: Display) -> TableDocument:
         """A row for each method: its accuracies with their marks."""
@@ -159,16 +163,17 @@ def _caption(rows: pd.DataFrame, tests: pd.Series, display: Display) -> str:
         over = " over problems, which holds for these training runs only"
     elif runs[0] == 1:
         over += " (over problems alone where one of the two was trained once)"
-    most = int(tests.max()) if len(tests) else 0
+    most, several = int(tests.max()) if len(tests) else 0, len(display.rows) > 1
     sentences = [
         f"{display.heading}: pass@k in percent, the unbiased estimate from {samples}.",
-        f"Below each value: {interval_name(runs)}. Δ: the difference from "
-        f"{display.title(display.baseline)} in points, paired by problem and seed, with its 95 % "
-        "interval.",
+        f"Below each value: {interval_name(runs)}."
+        + f" Δ: the difference from {display.title(display.baseline)} in points, paired by problem "
+        "and seed, with its 95 % interval." * several,
         _same_seeds_said(runs, display.title(display.baseline)),
         seeds_said(runs),
         problems_worth(counts),
-        marks_said(over, f"all comparisons of this table at that k, of which there are {most}"),
+        marks_said(over, f"all comparisons of this table at that k, of which there are {most}")
+        * several,
         "Averages are compared in the ledger of claims." if len(counts) > 1 else "",
     ]
     return " ".join(filter(None, sentences))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -11,9 +12,11 @@ import pandas as pd
 
 from sage.evaluation.curves import POOLED, curves_of, paired_runs
 from sage.exhibits.kind import Display
-from sage.exhibits.pooled_pass_at_k import OnBenchmarks, ShowsPassAtK, differences, pooled
+from sage.exhibits.pooled_pass_at_k import PARTS, OnBenchmarks, ShowsPassAtK, differences, pooled
 from sage.rendering.lines import PALETTE, line_styles
-from sage.study import BASE
+from sage.rendering.numbers import NONE
+from sage.rendering.table import Cell, Column, PageTable, Record, share_cell, table_of, titled_by
+from sage.study import BASE, ResolvedStudy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +45,9 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
     def figures(self) -> Mapping[str, Callable[[Display], Figure]]:
         return {"": self.figure, "_apart": self._apart}
 
+    def left_out(self, study: ResolvedStudy) -> Collection[str]:
+        return ["_apart"] if len(self.methods_of(study)) < 2 else []
+
     def figure(self, display: Display) -> Figure:
         """pass@k against k, up to the samples of one evaluation seed, with 95 % intervals."""
         metrics = display.frame("pass_at_k")
@@ -53,15 +59,27 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         runs = metrics[(metrics["metric"] == "pass@k") & (metrics["train_seed"] != POOLED)]
         return self._curves(display, rows, runs[runs["algorithm"].isin(names)], names)
 
+    def at_each_k(self, display: Display, metrics: pd.DataFrame) -> PageTable | None:
+        rows = pooled(metrics[metrics["k"] <= display.evaluation.samples], display)
+        ks = sorted(set(rows["k"]))
+        columns: list[Column] = [("", f"pass@{k}", partial(_level, k)) for k in ks]
+        groups = [
+            (display.titles[name], titled_by(display.ordered(here), "k"))
+            for name in display.benchmarks
+            if len(here := rows[rows["benchmark"] == name])
+        ]
+        table = table_of("Method", columns, groups, display.study)
+        return PageTable(table, "pass@k in percent, with 95 % intervals.") if groups else None
+
     def _curves(
         self, display: Display, rows: pd.DataFrame, runs: pd.DataFrame, names: list[str]
     ) -> Figure:
         """The curves of a few methods together; thin lines are single training runs."""
         from sage.rendering.style import (
             add_legend,
-            draw_band,
             draw_lines,
             in_percent,
+            of_method,
             panels_of,
             powers_of_two,
             share_limits,
@@ -75,10 +93,9 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         for axes, here in panels:
             of_benchmark = runs[runs["benchmark"] == here["benchmark"].iloc[0]]
             for (row, _), run in of_benchmark.groupby(["algorithm", "train_seed"], sort=False):
-                axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
-            for name in names:
-                draw_band(axes, here[here["algorithm"] == name], "k", styles[name].hex)
-            draw_lines(axes, here, "k", "value", names, styles)
+                with of_method(axes, str(row)):
+                    axes.plot(run["k"], run["value"], color=styles[str(row)].hex, lw=0.5, alpha=0.5)
+            draw_lines(axes, here, "k", "value", names, styles, names)
             powers_of_two(axes, here["k"])
             in_percent(axes.yaxis)
             axes.set(xlabel="samples per problem, k", ylabel="pass@k (%)")
@@ -88,7 +105,7 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
 
     def _differences(self, display: Display, rows: pd.DataFrame, names: list[str]) -> Figure:
         """A panel for each benchmark and method: its difference from the base, in points."""
-        from sage.rendering.style import draw_band, draw_lines, grid_of_panels, powers_of_two
+        from sage.rendering.style import draw_lines, grid_of_panels, powers_of_two
 
         styles, first = line_styles(display.study), names[0]
         apart = differences(display.frame("comparisons"), display, BASE)
@@ -99,11 +116,10 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
         figure, axes_of = grid_of_panels(len(panels), (2.35, 2.2), columns=4)
         for axes, (benchmark, name) in zip(axes_of, panels, strict=True):
             here = apart[apart["benchmark"] == benchmark]
-            own, other = (here[here["algorithm"] == one] for one in (name, first))
+            other = here[here["algorithm"] == first]
             axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
             axes.plot(other["k"], other["value"], color=PALETTE["grey"][0], lw=1.0)
-            draw_band(axes, own, "k", styles[name].hex)
-            draw_lines(axes, own, "k", "value", [name], styles)
+            draw_lines(axes, here, "k", "value", [name], styles, [name])
             powers_of_two(axes, here["k"])
             title = textwrap.fill(display.title(name), 28)
             axes.set(title=f"{title}\n{display.titles[benchmark]}" if len(there) > 1 else title)
@@ -115,13 +131,13 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
 
     def _apart(self, display: Display) -> Figure:
         """Each method minus the first one over all k, in points, with a simultaneous band."""
-        from sage.rendering.style import draw_band, line_look, panels_of, powers_of_two
+        from sage.rendering.style import draw_band, line_look, of_method, panels_of, powers_of_two
 
         counts, styles = display.frame("counts"), line_styles(display.study)
         counts = counts[(counts["model"] == self.model) & counts["algorithm"].isin(display.rows)]
         bands = bands_from(counts, display.baseline, display.study.study.evaluation.bootstrap)
         titles = {name: display.titles[name] for name in display.benchmarks}
-        figure, panels = panels_of(titles, counts)
+        figure, panels = panels_of(titles, counts, (4.4, 3.6))
         for axes, here in panels:
             benchmark = str(here["benchmark"].iloc[0])
             axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8)
@@ -130,14 +146,16 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
                     continue
                 ends = 100 * np.array([band.low, band.value, band.high])
                 line = pd.DataFrame(ends.T, band.ks, ["low", "value", "high"]).rename_axis("k")
-                draw_band(axes, line.reset_index(), "k", styles[name].hex)
                 look = line_look(styles[name]) | {"markevery": 0.2}
-                axes.plot(band.ks, ends[1], label=f"{display.title(name)}: {_first(band)}", **look)
+                label = f"{display.title(name)}: {_first(band)}"
+                with of_method(axes, name):
+                    draw_band(axes, line.reset_index(), "k", styles[name].hex)
+                    axes.plot(band.ks, ends[1], label=label, **look)
                 powers_of_two(axes, band.ks)
             axes.set(xlabel="samples per problem, k")
             axes.set_ylabel(f"points from {display.title(display.baseline)}")
-            axes.margins(y=0.3)
-            axes.legend(fontsize=7, loc="best", handlelength=2.2)
+            below = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2)}
+            axes.legend(fontsize=7.5, handlelength=2.2, **below)
         return figure
 
 
@@ -161,6 +179,10 @@ def bands_from(counts: pd.DataFrame, baseline: str, draws: int) -> dict[tuple[st
         ours, theirs = (own.correct[places[0]], own.n), (other.correct[places[1]], other.n)
         bands[benchmark, name] = curve_band(ours, theirs, ks, draws=draws, groups=own.groups)
     return bands
+
+
+def _level(k: int, row: Record) -> Cell | str:
+    return share_cell(*(row[k][end] for end in PARTS)) if k in row else NONE
 
 
 def _first(band: CurveBand) -> str:

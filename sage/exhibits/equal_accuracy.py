@@ -197,7 +197,7 @@ class CostFreeBaselines(EqualAccuracyTable):
 
     def figure(self, display: Display) -> Figure:
         """pass@k over pass@1: a line for each sort of rival, a mark for each method."""
-        from sage.rendering.style import add_legend, grid_of_panels, in_percent
+        from sage.rendering.style import add_legend, grid_of_panels, in_percent, of_method
 
         frame, mixtures = display.frame("cost_free_baselines"), display.frame("mixtures")
         styles, names = line_styles(display.study), [BASE, *display.rows_in(frame)]
@@ -216,7 +216,8 @@ class CostFreeBaselines(EqualAccuracyTable):
         for name in names:
             own = mixtures.tail(1) if name == BASE else frame[frame["algorithm"] == name]
             style, places = styles[name], (own["accuracy"], own["coverage"])
-            axes.scatter(*places, marker=style.marker, color=style.hex, s=46, zorder=3)
+            with of_method(axes, name):
+                axes.scatter(*places, marker=style.marker, color=style.hex, s=46, zorder=3)
         in_percent(axes.xaxis, axes.yaxis)
         counted = " with correct working" if frame["worked"].all() else ""
         k = int(frame["k"].iloc[0])

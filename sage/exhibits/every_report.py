@@ -95,23 +95,26 @@ class ChanceTable(OfWholeStudy):
             for model, k in zip(rows["model"], rows["k"], strict=True)
         ]
         frame = rows[primary].reset_index(drop=True)
+        worked = bool(frame["worked"].notna().any())
         columns: list[tuple[str, Callable[[Record], Cell | str]]] = [
             ("k", lambda row: str(row["k"])),
             ("pass@k", lambda row: percent(row["value"])),
             ("Other problems’ answers", _chance),
-            *([("Correct working", _worked)] if frame["worked"].notna().any() else []),
+            *[("Correct working", _worked)] * worked,
             ("Solved in 50 %", lambda row: percent(row["reliable"])),
         ]
+        working = (
+            " Correct working: only samples count whose steps are all right, where the problem set "
+            "can check them; below, the 95 % interval."
+        )
         caption = (
-            "How much of pass@k is luck, and how much has correct working: in percent, at the "
-            "primary k, pooled over training seeds, also for each stratum. Other problems’ "
-            "answers: the same estimate with every problem graded against the answers of the "
-            f"others, which is what luck alone gives; ! marks more than {100 * LUCKY:.0f} % of "
-            "pass@k, where a claim about solving problems is not testable. Correct working: "
-            "only samples count whose steps are all right, where the problem set can check "
-            "them; below, the 95 % interval. The last column is Cover@0.5 (arXiv 2510.08325): "
-            "the share of problems solved in at least half of the samples, which guessing does "
-            "not raise."
+            f"How much of pass@k is luck{', and how much has correct working' * worked}: in "
+            "percent, at the primary k, pooled over training seeds, also for each stratum. Other "
+            "problems’ answers: the same estimate with every problem graded against the answers of "
+            f"the others, which is what luck alone gives; ! marks more than {100 * LUCKY:.0f} % of "
+            f"pass@k, where a claim about solving problems is not testable.{working * worked} The "
+            "last column is Cover@0.5 (arXiv 2510.08325): the share of problems solved in at least "
+            "half of the samples, which guessing does not raise."
         )
         return self.document(display, frame, columns, caption)
 

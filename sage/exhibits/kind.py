@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from sage.rendering.forest import Line
 from sage.rendering.labels import benchmark_titles, exhibit_heading, listed, method_title
-from sage.rendering.table import Column, TableDocument, table_of, titled, titled_by
+from sage.rendering.table import Column, PageTable, TableDocument, table_of, titled, titled_by
 from sage.results import Results, Run
 from sage.runtime.dependencies import WITHOUT_EFFECT, module_files
 from sage.study import BASE, Draws, Evaluation, ResolvedStudy
@@ -257,6 +257,10 @@ class Shows:
         own = getattr(self, "figure", None)
         return {"": own} if own else {}
 
+    def left_out(self, study: ResolvedStudy) -> Collection[str]:
+        """The suffixes of its tables and figures that would say nothing in this study."""
+        return ()
+
 
 @runtime_checkable
 class Measures(Protocol):
@@ -342,6 +346,11 @@ class Kind(Exhibit, Shows):
     def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
         """What the page says first of the frames of the tables `tells`."""
         return Findings()
+
+    def at_each_k(self, display: Display, metrics: pd.DataFrame) -> PageTable | None:
+        """pass@k of its methods from the study's pooled metrics, a column for each k, if its
+        figures are curves over k: the page shows the column that a slider chooses."""
+        return None
 
     def facts(self, study: ResolvedStudy) -> list[tuple[str, str]]:
         """Facts about its numbers besides problems, samples and runs: (term, text)."""

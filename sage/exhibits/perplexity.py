@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pandas as pd
@@ -116,7 +116,7 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         from matplotlib.lines import Line2D
         from matplotlib.ticker import LogLocator, MaxNLocator
 
-        from sage.rendering.style import plain_ticks
+        from sage.rendering.style import belongs_to, of_method, plain_ticks
 
         responses, tails = display.frame("perplexities"), display.frame("tails")
         responses = responses[responses["problem_id"].isin(tails["problem_id"])]
@@ -132,9 +132,11 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         panels = figure.subplots(1, len(problems), squeeze=False, sharey=True)[0]
         for number, (axes, problem) in enumerate(zip(panels, problems, strict=True), start=1):
             here = responses[responses["problem_id"] == problem]
-            _boxes(axes, here, names, styles)
             for place, name in enumerate(names):
-                _dots(axes, place, here[here["algorithm"] == name], styles[name])
+                if len(own := here[here["algorithm"] == name]):
+                    with of_method(axes, name):
+                        _box(axes, own, names, styles[name])
+                        _dots(axes, place, own, styles[name])
             of_base = here.loc[here["algorithm"] == BASE, "perplexity"]
             if len(of_base):
                 axes.axvline(of_base.quantile(TAIL), **dashed)
@@ -149,6 +151,9 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         titles = [textwrap.fill(display.title(name), 20) for name in names]
         panels[0].set_yticks(range(len(names)), titles)
         panels[0].set_ylim(len(names) - 0.4, -0.5)
+        for axes in panels:
+            for name, tick in zip(names, axes.get_yticklabels(), strict=True):
+                belongs_to(tick, name)
         dot: dict[str, Any] = {"color": PALETTE["slate"][0], "ls": "", "marker": "o"}
         handles = [
             Line2D([], [], **dot, markersize=4, label="correct"),
@@ -159,10 +164,8 @@ class PerplexityFigure(ExhibitOfRows, Kind):
         return figure
 
 
-def _boxes(
-    axes: Axes, rows: pd.DataFrame, names: list[str], styles: Mapping[str, LineStyle]
-) -> None:
-    """A box of each method's perplexities, from the first name down."""
+def _box(axes: Axes, rows: pd.DataFrame, names: list[str], look: LineStyle) -> None:
+    """A box of one method's perplexities, at its place among `names` from the first down."""
     import seaborn
     from matplotlib import MatplotlibDeprecationWarning
 
@@ -172,10 +175,8 @@ def _boxes(
             rows,
             x="perplexity",
             y="algorithm",
-            hue="algorithm",
             order=names,
-            hue_order=names,
-            palette={name: styles[name].hex for name in names},
+            color=look.hex,
             whis=(5, 95),
             width=0.3,
             fliersize=0,
@@ -183,7 +184,6 @@ def _boxes(
             linecolor=PALETTE["ink"][0],
             linewidth=0.8,
             boxprops={"alpha": 0.45},
-            legend=False,
             ax=axes,
         )
 

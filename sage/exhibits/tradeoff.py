@@ -38,8 +38,8 @@ _NEAR = 0.2
 """Arrows are at least this share of half a panel apart."""
 
 
-Label = tuple[tuple[float, float], str]
-"""Of a mark: its place and the text."""
+Label = tuple[str, tuple[float, float], str]
+"""Of a method's mark: the method, the mark's place and the text."""
 
 
 class TradeoffFigure(WithCoverage, OnBenchmarks, ShowsPassAtK):
@@ -101,6 +101,8 @@ def _draw(
     """
     from matplotlib.ticker import FuncFormatter
 
+    from sage.rendering.style import of_method
+
     styles = line_styles(display.study)
     axes.axhline(0.0, color=PALETTE["ink"][0], lw=0.8, zorder=1)
     axes.axvline(0.0, color=PALETTE["ink"][0], lw=0.8, zorder=1)
@@ -118,19 +120,22 @@ def _draw(
     (left, right), (bottom, top) = limits
     thin: list[tuple[float, ...]] = [(left, 0.0, right, 0.0), (0.0, bottom, 0.0, top)]
     for row in drawn.to_dict("records"):
-        thin += _draw_method(axes, row, styles[row["algorithm"]], few)
+        with of_method(axes, row["algorithm"]):
+            thin += _draw_method(axes, row, styles[row["algorithm"]], few)
     baseline = display.baseline
     look = styles[baseline]
-    axes.scatter([0], [0], marker=look.marker, s=62, color=look.hex, zorder=4)
+    with of_method(axes, baseline):
+        axes.scatter([0], [0], marker=look.marker, s=62, color=look.hex, zorder=4)
     places = [(0.0, 0.0), *zip(drawn["x"], drawn["y"], strict=True)]
     names = [baseline, *drawn["algorithm"]]
-    labels = [(place, display.title(name)) for place, name in zip(places, names, strict=True)]
+    labels = [(name, at, display.title(name)) for name, at in zip(names, places, strict=True)]
     taken: list[np.ndarray] = []
     for row in far.to_dict("records"):
-        text = f"{display.title(row['algorithm'])}: " + minus(f"{row['x']:+.1f}, {row['y']:+.1f}")
-        colour = styles[row["algorithm"]].hex
-        start, end = _point_to(axes, np.array([row["x"], row["y"]]), limits, colour, taken)
-        labels.append((start, text))
+        name, place = row["algorithm"], np.array([row["x"], row["y"]])
+        text = f"{display.title(name)}: " + minus(f"{row['x']:+.1f}, {row['y']:+.1f}")
+        with of_method(axes, name):
+            start, end = _point_to(axes, place, limits, styles[name].hex, taken)
+        labels.append((name, start, text))
         thin += [(*share, *share) for share in np.linspace(start, end, 9)]
     for side in (axes.xaxis, axes.yaxis):
         side.set_major_formatter(FuncFormatter(lambda at, _: number_text(at, "+g") if at else "0"))
@@ -181,25 +186,29 @@ def _label(axes: Axes, labels: Sequence[Label], thin: Sequence[tuple[float, ...]
 
     Those away from their mark have a line to it. The figure must have its layout.
     """
+    from sage.rendering.style import belongs_to, of_method
+
     scale = 72 / axes.figure.dpi
     corner, size = scale * np.array(axes.bbox.bounds).reshape(2, 2)
     texts = [
         axes.annotate(title, place, (0, 0), textcoords="offset points", fontsize=8, zorder=5)
-        for place, title in labels
+        for _, place, title in labels
     ]
-    marks = scale * axes.transData.transform([place for place, _ in labels]) - corner
+    marks = scale * axes.transData.transform([place for _, place, _ in labels]) - corner
     sizes = np.array([scale * np.array(text.get_window_extent().size) for text in texts])
     ends = axes.transData.transform(np.array(thin).reshape(-1, 2))
     avoided = (scale * ends - corner).reshape(-1, 4)
     boxes = placed(marks, sizes, size, avoided)
     lines = zip(marks, boxes, ~touching(marks, boxes), labels, texts, strict=True)
-    for mark, box, led, (place, _), text in lines:
+    for mark, box, led, (name, place, _), text in lines:
+        belongs_to(text, name)
         text.set(position=(box[:2] + box[2:]) / 2 - mark, ha="center", va="center")
         text.set_in_layout(False)
         if led:
             line = {"arrowstyle": "-", "color": _GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 4}
             end = tuple(line_end(mark, box) - mark)
-            axes.annotate("", place, end, textcoords="offset points", arrowprops=line)
+            with of_method(axes, name):
+                axes.annotate("", place, end, textcoords="offset points", arrowprops=line)
 
 
 def _point_to(

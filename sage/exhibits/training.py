@@ -144,7 +144,7 @@ class TrainingFigure(OfTraining):
         """A panel for each recorded quantity; without any history the figure says so."""
         from matplotlib.ticker import MaxNLocator
 
-        from sage.rendering.style import add_legend, draw_band, draw_lines, grid_of_panels, say
+        from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
 
         frame = display.frame("histories")
         frame = frame[frame["algorithm"].isin(display.rows)]
@@ -159,9 +159,8 @@ class TrainingFigure(OfTraining):
             return figure
         for axes, key in zip(panels, recorded, strict=True):
             drawn = _smoothed(frame.dropna(subset=[key]), key)
-            for name in names if len(names) <= MANY else names[:1]:
-                draw_band(axes, drawn[drawn["algorithm"] == name], "step", styles[name].hex)
-            draw_lines(axes, drawn, "step", "mean", names, styles)
+            bands = names if len(names) <= MANY else names[:1]
+            draw_lines(axes, drawn, "step", "mean", names, styles, bands)
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set(title=_TRAINING[key], xlabel="optimizer step", ylabel="")
             _widen_if_flat(axes, drawn["mean"])
@@ -197,7 +196,7 @@ class LearnedGuideFigure(OfTraining):
         job.write(curves=learned_curves(job.files["policies"], job.settings["clamps"]))
 
     def figure(self, display: Display) -> Figure:
-        from sage.rendering.style import add_legend, draw_lines, grid_of_panels, say
+        from sage.rendering.style import add_legend, draw_lines, grid_of_panels, of_method, say
 
         curves = display.frame("curves")
         names, styles = display.rows_in(curves), line_styles(display.study)
@@ -210,7 +209,9 @@ class LearnedGuideFigure(OfTraining):
                 continue
             axes.axhline(1.0, color=PALETTE["grey"][0], lw=0.8, ls=":")
             for (name, _), run in known.groupby(["algorithm", "seed"], sort=False):
-                axes.plot(run["value"], run["q"], color=styles[str(name)].hex, lw=0.5, alpha=0.4)
+                with of_method(axes, str(name)):
+                    colour = styles[str(name)].hex
+                    axes.plot(run["value"], run["q"], color=colour, lw=0.5, alpha=0.4)
             mean = known.groupby(["algorithm", "place"], sort=False)[["value", "q"]].mean()
             draw_lines(axes, mean.reset_index(), "value", "q", names, styles)
         add_legend(figure, names, display.study)

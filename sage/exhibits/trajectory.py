@@ -78,7 +78,7 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
 
     def figure(self, display: Display) -> Figure:
         """Each method's path; rewards are means over a twentieth of the run around a checkpoint."""
-        from sage.rendering.style import add_legend, grid_of_panels, in_percent
+        from sage.rendering.style import add_legend, grid_of_panels, in_percent, of_method
 
         histories, accuracies = display.frame("histories"), display.frame("accuracies")
         names, styles = display.rows_in(accuracies), line_styles(display.study)
@@ -91,7 +91,8 @@ class TrajectoryFigure(ExhibitOfRows, Kind):
         points = reward_and_accuracy(runs, of_rows, max(1, round(longest / 20)))
         figure, (axes,) = grid_of_panels(1, (4.2, 3.7))
         for name in names:
-            _path(axes, points[points["algorithm"] == name], styles[name], styles[BASE])
+            with of_method(axes, name):
+                _path(axes, points[points["algorithm"] == name], styles[name], styles[BASE])
         steps = listing([str(step) for step in sorted(set(points["step"]))], most=6)
         axes.set(title=f"{display.titles[self.benchmark]}\nafter {steps} steps")
         axes.set(xlabel="training reward", ylabel="test accuracy (pass@1, %)")

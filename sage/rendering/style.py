@@ -10,13 +10,15 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -66,6 +68,9 @@ _LINE_INCHES, _ENTRY_INCHES, _LETTER_INCHES = 0.24, 0.7, 0.068
 """Of a legend: the height of a line, the width of an entry without its text, and of a letter."""
 
 
+_METHOD = "method "
+"""Before the name of a method in the gid of what belongs to it."""
+
 _PATH = re.compile(r' d="[^"]+"')
 _LONG_NUMBER = re.compile(r"\d+\.\d{3,}")
 
@@ -80,33 +85,61 @@ def draw_figure(draw: Callable[[], Figure], svg_path: Path) -> None:
 
     The same figure gives the same bytes. In the SVG, panels and legends are groups called
     `panel_1`, `legend_below_1` and so on, with their box (x, y, width, height in points) as
-    `data-box`.
+    `data-box`; panels with a logarithmic axis across have the places of 1 and 2 on it, and their
+    top and bottom, as `data-x`. What belongs to a method (`of_method`) has it as `data-method`.
     """
     with matplotlib.rc_context(STYLE):
         figure = draw()
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # both files have the same places, and boxes fit them
-        boxes = _boxes(figure)
+        attributes = _attributes(figure)
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata=nothing)
         text = _PATH.sub(_with_short_numbers, file.getvalue())
-        for name, box in boxes.items():
-            text = text.replace(f'id="{name}"', f'id="{name}" data-box="{box}"', 1)
+        text = re.sub(f' id="{_METHOD}([^"]*)"', r' data-method="\1"', text)
+        for name, known in attributes.items():
+            text = text.replace(f'id="{name}"', f'id="{name}" {known}', 1)
         write_text_atomic(svg_path, text)
         with atomic_file(svg_path.with_suffix(".pdf")) as temporary:
             figure.savefig(temporary, format="pdf", metadata={"CreationDate": None})
 
 
-def _boxes(figure: Figure) -> dict[str, str]:
-    """Name the panels and legends of a figure, and give the box of each by its name.
+@contextmanager
+def of_method(axes: Axes, name: str) -> Iterator[None]:
+    """All that is drawn on the axes inside belongs to this method, which the page can hide."""
+    before = {*axes.get_children()}
+    yield
+    for artist in axes.get_children():
+        if artist not in before:
+            belongs_to(artist, name)
+
+
+def belongs_to(artist: Artist, name: str) -> None:
+    """Say of which method an artist is."""
+    for each in (artist, getattr(artist, "arrow_patch", None)):
+        if each is not None:
+            each.set_gid(_METHOD + name)
+
+
+def _attributes(figure: Figure) -> dict[str, str]:
+    """Name the panels and legends of a figure, and give what is known of each by its name.
 
     All panels have the same margins around their axes, so that equal axes have equal boxes.
     """
     points, height = 72 / figure.dpi, 72 * figure.get_figheight()
-    extents = {}
+    extents, scales = {}, {}
     for number, axes in enumerate(figure.axes, 1):
         axes.set_gid(f"panel_{number}")
+        if axes.get_xscale() == "log":
+            (one, _), (two, _) = points * axes.transData.transform([(1, 1), (2, 1)])
+            bottom, top = points * axes.bbox.intervaly
+            scales[f"panel_{number}"] = (one, two, height - top, height - bottom)
+        if legend := axes.get_legend():
+            entries = zip(legend.legend_handles, legend.get_texts(), strict=True)
+            for handle, entry in zip(axes.get_legend_handles_labels()[0], entries, strict=False):
+                for each in filter(None, entry):
+                    each.set_gid(handle.get_gid())
         outer = axes.get_tightbbox()
         assert outer is not None
         both = (axes.get_window_extent().extents, outer.extents)
@@ -118,10 +151,14 @@ def _boxes(figure: Figure) -> dict[str, str]:
         name = f"legend_below_{number}"  # matplotlib calls a legend within a panel `legend_1`
         legend.set_gid(name)
         ends[name] = legend.get_window_extent().extents
-    return {
-        name: " ".join(f"{n:.1f}" for n in (x, height - top, right - x, top - y))
-        for name, (x, y, right, top) in ((name, points * box) for name, box in ends.items())
-    }
+    known = {}
+    for name, (x, y, right, top) in ((name, points * box) for name, box in ends.items()):
+        numbers = {"box": (x, height - top, right - x, top - y)}
+        numbers |= {"x": scales[name]} if name in scales else {}
+        known[name] = " ".join(
+            f'data-{key}="{" ".join(f"{n:.1f}" for n in each)}"' for key, each in numbers.items()
+        )
+    return known
 
 
 def grid_of_panels(
@@ -169,8 +206,9 @@ def draw_lines(
     y: str,
     names: Sequence[str],
     styles: Mapping[str, LineStyle],
+    bands: Collection[str] = (),
 ) -> None:
-    """Lines of `y` against `x`, one for each method in `names`, in its style.
+    """Lines of `y` against `x`, one for each method in `names`, in its style; `bands` have theirs.
 
     A long line has a mark at about every fifth of its length, at other places than the others.
     """
@@ -179,7 +217,10 @@ def draw_lines(
         every = max(1, len(line) // 5)
         marked = (every * (2 * place + 1) // (2 * len(names)), every)
         if len(line):
-            axes.plot(line[x], line[y], markevery=marked, **line_look(styles[name]))
+            with of_method(axes, name):
+                axes.plot(line[x], line[y], markevery=marked, **line_look(styles[name]))
+                if name in bands:
+                    draw_band(axes, line, x, styles[name].hex)
 
 
 def draw_band(axes: Axes, data: pd.DataFrame, x: str, colour: str) -> None:

@@ -157,10 +157,13 @@ def _untested(study: ResolvedStudy, compared: Compared, untested: Mapping[str, f
 
 
 def _of_base(study: ResolvedStudy, pass_at_k: pd.DataFrame) -> tuple[str, ...]:
-    """pass@1 and pass@k of a base that nothing was trained from, on the first benchmark shown."""
+    """pass@1 and pass@k of bases that nothing was trained from, each on the first benchmark that
+    is shown of it."""
+    said: dict[str, str] = {}
     for name in study.study.exhibits:
         exhibit = kind_of(study, name)
-        if not isinstance(exhibit, ShowsPassAtK):
+        title = study.model(exhibit.model).title
+        if not isinstance(exhibit, ShowsPassAtK) or title in said:
             continue
         ks = (1, study.evaluation(exhibit.model).primary_k)
         for benchmark in exhibit.benchmarks_of(study):
@@ -179,10 +182,10 @@ def _of_base(study: ResolvedStudy, pass_at_k: pd.DataFrame) -> tuple[str, ...]:
                 for row in rows.sort_values("k").to_dict("records")
                 for known in [interval(row["low"], row["high"])]
             ]
-            title = study.model(exhibit.model).title
             where = benchmark_titles(study)[benchmark]
-            return (f"{title} reaches {listed(reached)} on {where}.",)
-    return ()
+            said[title] = f"{title} reaches {listed(reached)} on {where}."
+            break
+    return tuple(said.values())[:TOLD]
 
 
 def _changes(findings: Mapping[int, Finding], over: str = "") -> str:

@@ -26,6 +26,7 @@ from sage.claims.view import counted, ledger_view, primary_lines, untested_guide
 from sage.problems.record import readable_gold
 from sage.rendering import markup
 from sage.rendering.labels import method_title
+from sage.rendering.lines import LineStyle, line_styles
 from sage.report import provenance
 from sage.report.browser import with_titles
 from sage.report.loader import PageContent, PageFiles, read_content
@@ -96,6 +97,7 @@ def render_page(
         excerpts=json_block(excerpts) if excerpts else None,
         excerpts_note=json.loads(excerpts).get("note", "") if excerpts else "",
         trains=trains,
+        methods=methods_shown(study),
         claims=claims if trains else tested,
         tested=tested,
         counted=counted(claims if trains else tested),
@@ -129,6 +131,14 @@ def render_page(
         excerpts_path=files.made.excerpts.as_posix(),
         page_path=page_path.as_posix(),
     )
+
+
+def methods_shown(study: ResolvedStudy) -> list[tuple[str, str, LineStyle]]:
+    """Name, title and line style of the methods that exhibits show, without an ablation's."""
+    names = dict.fromkeys(row for name in study.study.exhibits for row in study.methods_of(name))
+    styles = line_styles(study)
+    kept = [name for name in names if name not in study.variants]
+    return [(name, method_title(study, name), styles[name]) for name in kept]
 
 
 def environment_of(sources: Mapping[str, str], page_path: Path) -> Environment:

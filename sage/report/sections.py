@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from sage.exhibits import figures_of, in_every_report, kind_of, shows, tables_of
 from sage.exhibits.case_study import CASE, CaseStudy
+from sage.exhibits.kind import Display
 from sage.exhibits.theory import ESTIMATORS, guide_effects
 from sage.rendering.labels import benchmark_titles, exhibit_heading, method_title
 from sage.rendering.lines import line_styles
@@ -43,14 +44,15 @@ SHORT = 40
 
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])(?<!Dr\.) (?=[A-ZΔ≈])")
 
-LONG = 20
+LONG = 12
 """Tables of these sections with more rows are folded, as they fill many screens of a phone."""
 
 
 @dataclass(frozen=True)
 class Part:
     """One table or figure with its caption and file; folded if there is a `summary`. `more` are
-    the sentences of its caption that are too many."""
+    the sentences of its caption that are too many. Of a table `by_k` one column is seen at a
+    time."""
 
     anchor: str
     caption: str
@@ -60,6 +62,7 @@ class Part:
     figure: Markup | None = None
     summary: str = ""
     more: Sequence[str] = ()
+    by_k: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,17 @@ def exhibit_section(
 ) -> Section:
     """The section of one exhibit."""
     title, label = study.study.exhibits[name].title, label_of(name)
+    if sum(one.title == title for one in study.study.exhibits.values()) > 1:
+        title += f", {study.model(study.study.exhibits[name].model).title}"
     rows = listing([method_title(study, row) for row in study.methods_of(name)])
     spoken = f"{label} {title}, for {rows}.".strip()
     heading = f"{exhibit_heading(study, name)}. "
     parts, missing = parts_of(study, name, content, files, heading, spoken)
+    metrics, shown = content.metrics.get("pass_at_k"), Display(study, name, (), files.paper)
+    if parts and metrics is not None and (by_k := kind_of(study, name).at_each_k(shown, metrics)):
+        path = files.made.metrics("pass_at_k").as_posix()
+        args = (f"table-{name}_at_each_k", by_k.caption, path, "metrics")
+        parts.insert(1, Part(*args, by_k.table, by_k=True))
     case, case_path = content.cases.get(name), (files.measured(study, name) / CASE).as_posix()
     note = ""
     if name in content.cases and case is None:

@@ -48,9 +48,7 @@ def figure(curves: pd.DataFrame) -> Figure:
     titles = {name: name or ALL.capitalize() for name in dict.fromkeys(curves["benchmark"])}
     drawn, panels = style.panels_of(titles, curves)
     for axes, here in panels:
-        for name in names:
-            style.draw_band(axes, here[here["algorithm"] == name], "k", styles[name].hex)
-        style.draw_lines(axes, here, "k", "value", names, styles)
+        style.draw_lines(axes, here, "k", "value", names, styles, names)
         style.powers_of_two(axes, here["k"])
         style.in_percent(axes.yaxis)
         axes.set(xlabel="samples per problem, k", ylabel="pass@k (%)")
@@ -62,7 +60,10 @@ def figure(curves: pd.DataFrame) -> Figure:
 def write_figure(curves: pd.DataFrame, path: Path) -> None:
     """The figure as the file `path`: .svg, .pdf or .png, or another that matplotlib knows."""
     with matplotlib.rc_context(style.STYLE), atomic_file(path) as temporary:
-        figure(curves).savefig(temporary, format=path.suffix[1:], dpi=200)
+        drawn = figure(curves)
+        for artist in drawn.findobj():
+            artist.set_gid(None)  # only the page needs to know whose they are
+        drawn.savefig(temporary, format=path.suffix[1:], dpi=200)
 
 
 def write_page(
@@ -105,6 +106,7 @@ def write_page(
                 if (there := list(dict.fromkeys(here["algorithm"])))
             ],
             figure=curve,
+            methods=[(name, name, look) for name, look in keys.items()],
             levels=_levels(curves),
             table=_differences(differences, curves),
             policy=content_policy(script),

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from report_frames import (
+    COMPARISONS,
     EXHIBITS,
     HISTORIES,
     METRICS,
@@ -24,10 +25,11 @@ from report_frames import (
     figure_of,
     history,
     pass_at_k,
+    table_of,
 )
 
 from sage.evaluation.histories import history_frame
-from sage.exhibits import EVERY_REPORT, figures_of, kind_of, write_piece
+from sage.exhibits import EVERY_REPORT, figures_of, kind_of, tables_of, write_piece
 from sage.exhibits.curves import bands_from
 from sage.exhibits.perplexity_of_responses import tail_table
 from sage.exhibits.theory import anchors_figure, modes_figure
@@ -35,6 +37,7 @@ from sage.exhibits.tradeoff import TradeoffFigure, _far, _point_to
 from sage.rendering.lines import LineStyle
 from sage.rendering.markup import figure_html
 from sage.rendering.style import STYLE, draw_figure
+from sage.rendering.table import filled
 from sage.study import ResolvedStudy
 from sage.study.exhibit import Surroundings
 from sage.theory.figures import guided_anchors, mode_fits
@@ -110,10 +113,14 @@ def test_figures_are_drawn_from_what_was_measured(tmp_path: Path) -> None:
         *("figure2", "figure3", "figure3_apart", "figure7", "training"),
         *("figure1", "figure5"),
     ]
-    for name in ("figure2", "figure3", "figure7", "training"):
+    methods = {"figure2": {"grpo", "branch"}, "figure7": {"base", "branch"}}
+    methods |= {"figure3": {"base", "grpo", "branch"}, "training": {"grpo", "branch"}}
+    for name, shown in methods.items():
         path = tmp_path / f"{name}.svg"
         write_piece(study, name, "", [tmp_path], tmp_path, path)
         assert "Branch" in path.read_text()
+        assert {*re.findall(r'data-method="([^"]+)"', path.read_text())} == shown
+        assert 'id="method' not in path.read_text()
         assert path.with_suffix(".pdf").exists()
     (tmp_path / "histories.parquet").unlink()
     with pytest.raises(FileNotFoundError, match="histories"):
@@ -129,6 +136,31 @@ class TestCurves:
         drawn = [line.get_ydata().tolist() for line in easy.lines]
         assert drawn == [[0.30, 0.50, 0.70], [0.60, 0.65, 0.40], [0.90, 0.92, 0.75]]
         assert easy.get_xscale() == "log"
+
+    def test_the_page_knows_where_each_k_is_in_a_panel(self, tmp_path: Path) -> None:
+        draw_figure(
+            lambda: figure_of(a_study(), "figure3", pass_at_k=pass_at_k(METRICS)),
+            tmp_path / "curves.svg",
+        )
+        svg = (tmp_path / "curves.svg").read_text()
+        panel = next(g for g in ElementTree.fromstring(svg).iter() if g.get("data-x"))
+        one, two, top, bottom = map(float, panel.get("data-x").split())
+        marks = [use for use in panel.iter() if use.tag.endswith("use")]
+        ticks = {float(mark.get("x")) for mark in marks if abs(float(mark.get("y")) - bottom) < 0.1}
+        assert sorted(ticks) == pytest.approx([one, two, 2 * two - one], abs=0.1)
+        assert top < bottom
+
+    def test_a_model_alone_has_no_differences_and_no_papers_estimator(self) -> None:
+        alone = a_study(algorithms=())
+        update = {"exhibits": EXHIBITS, "paper": None}
+        alone = alone.model_copy(update={"study": alone.study.model_copy(update=update)})
+        assert [*figures_of(alone, "figure3")] == ["figure3"]
+        assert [*figures_of(a_study(), "figure3")] == ["figure3", "figure3_apart"]
+        assert [*tables_of(alone, "table1")] == ["table1"]
+        base = pass_at_k([row for row in METRICS if row[0] == "base"])
+        shown = table_of(alone, "table1", pass_at_k=base, comparisons=COMPARISONS.head(0))
+        assert not re.search("Δ|Bold|≈", shown.caption)
+        assert filled(shown.table).columns < shown.table.columns
 
     def test_each_of_several_runs_has_a_thin_line_behind_the_pooled_one(self) -> None:
         metrics = pass_at_k(METRICS, seeds=(1, 2))

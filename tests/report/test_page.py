@@ -23,7 +23,7 @@ from pages import (
     with_findings,
     words_of,
 )
-from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
+from report_frames import COMPARISONS, EXHIBITS, METRICS, ROOT, a_study, pass_at_k
 
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study, write_piece
@@ -31,6 +31,7 @@ from sage.rendering.documents import read_document
 from sage.rendering.numbers import NONE
 from sage.rendering.table import Head, filled, table_of
 from sage.report import browser
+from sage.report.loader import PageContent, read_sources
 from sage.report.page import render_page
 from sage.report.partial import comparable, write_partial
 from sage.report.sections import Part, Section, said_often
@@ -106,6 +107,28 @@ class TestPage:
         always = ["theory", "hyperparameters", "contamination", "chance", "grading", "support"]
         record = ["samples", "problems", "settings", "runs"]
         assert sections == ["warnings", *exhibits, *always, *record]
+
+    def test_models_without_methods_are_told_one_by_one(self) -> None:
+        curves, study = EXHIBITS["figure3"], a_study(algorithms=())
+        tiny = study.study.models["tiny"]
+        models = {"tiny": tiny, "other": tiny.model_copy(update={"title": "Other"})}
+        exhibits = {name: curves.model_copy(update={"model": name}) for name in models}
+        update = {"models": models, "exhibits": exhibits}
+        study = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        rows = pass_at_k([row for row in METRICS if row[0] == "base"])
+        metrics = {"pass_at_k": pd.concat([rows, rows.assign(model="other")])}
+        figures = dict.fromkeys(models, svgs()["figure3"])
+        sources = read_sources(ROOT / "reports")
+        content = PageContent(metrics=metrics, figures=figures, sources=sources)
+        tree = parsed(render_page(study, content, FILES, RESULTS.page))
+        opening = tree.find(".//div[@id='findings']")
+        known = "reaches pass@1 of 30.0 % (95 % interval 20.0–40.0) and pass@4 of 70.0 %"
+        for name, sentence in zip(("Tiny", "Other"), opening.findall("p"), strict=False):
+            assert words_of(sentence).startswith(f"{name} {known}")
+        heads = [words_of(head) for head in tree.findall(".//h2")]
+        assert [head for head in heads if "Curves" in head] == ["Curves, Tiny", "Curves, Other"]
+        assert tree.find(".//details[@class='methods screen-only']") is None
+        assert len(tree.findall(".//table[@class='results by-k']")) == 2
 
     def test_the_page_opens_with_what_was_found(self, page: str) -> None:
         """Without tested claims: the study's own comparisons, and a row for each method."""

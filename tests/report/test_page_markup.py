@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -67,6 +68,46 @@ seen.push(document.querySelectorAll("details:not([open])").length > 3);
 document.querySelector("a[href='#settings']").click();
 document.body.dataset.seen = JSON.stringify(seen);
 """
+
+
+CHOOSER = """
+const seen = [];
+const one = (selector) => document.querySelector(selector);
+const all = (selector) => [...document.querySelectorAll(selector)];
+const drawn = (at) => at.checkVisibility() && getComputedStyle(at).display !== "none";
+const shown = (selector) => all(selector).filter(drawn);
+const texts = (selector) => shown(selector).map((at) => at.textContent);
+const look = () => seen.push([
+  ...["base", "grpo", "branch"].map((name) => shown(`[data-method=${name}]`).length),
+  texts("#table-table1 tbody th").join(), texts(".legend li").join(),
+  one(".methods [role=status]").textContent, location.hash]);
+const columns = () => [...one("table.by-k").rows].map((row) => [...row.cells]
+  .filter(drawn).map((cell) => cell.firstChild.textContent || cell.textContent).join(" "));
+const later = (act) => new Promise((done) => { act(); setTimeout(done, 100); });
+(async () => {
+  look();
+  one(".methods summary").click();
+  one(".methods [value=branch]").click();
+  look();
+  await later(() => { location.hash = "#settings"; });
+  look();
+  await later(() => { location.hash = "#runs&without=grpo,base"; });
+  look();
+  one(".methods button:last-of-type").click();
+  seen.push(shown(".panels > svg").length);
+  one(".methods button").click();
+  look();
+  const range = one(".slider input");
+  const choose = (place) => {
+    range.value = place;
+    range.dispatchEvent(new Event("input"));
+    return [range.getAttribute("aria-valuetext"), one(".at-k").getAttribute("d"), ...columns()];
+  };
+  seen.push(choose(2), choose(0));
+  document.body.dataset.seen = JSON.stringify(seen);
+})();
+"""
+"""Unchecks methods, follows links, and moves the slider over k."""
 
 
 @pytest.fixture(scope="module")
@@ -217,20 +258,24 @@ class TestMarkup:
         assert "#" not in re.sub(r":root\s*\{[^}]*\}", "", style)  # no colour but these
 
 
+def driven(chromium: str, page: str, driver: str, folder: Path) -> tuple[str, list[Any]]:
+    """The page's markup after its script and `driver` have run, and what the latter has seen."""
+    digest = base64.b64encode(hashlib.sha256(driver.encode()).digest()).decode()
+    page = page.replace("script-src ", f"script-src &#39;sha256-{digest}&#39; ")
+    page = page.replace("</body>", f"<script>{driver}</script></body>")
+    markup, complaints = opened(chromium, page, folder)
+    assert complaints == ""
+    (seen,) = [
+        json.loads(value) for _, name, value in Markings(markup).attributes if name == "data-seen"
+    ]
+    return markup, seen
+
+
 class TestInABrowser:
     def test_the_browser_filters_and_compares_and_nothing_runs_or_loads(
         self, chromium: str, page: str, tmp_path: Path
     ) -> None:
-        digest = base64.b64encode(hashlib.sha256(DRIVER.encode()).digest()).decode()
-        driven = page.replace("script-src ", f"script-src &#39;sha256-{digest}&#39; ")
-        driven = driven.replace("</body>", f"<script>{DRIVER}</script></body>")
-        markup, complaints = opened(chromium, driven, tmp_path)
-        assert complaints == ""
-        (seen,) = [
-            json.loads(value)
-            for _, name, value in Markings(markup).attributes
-            if name == "data-seen"
-        ]
+        markup, seen = driven(chromium, page, DRIVER, tmp_path)
         all_, without_correct, problem, completion, heads, inside, reached, loaded, title, *more = (
             seen
         )
@@ -242,6 +287,29 @@ class TestInABrowser:
         assert title == "A study"
         assert more == [["Base", "Branch", "descending"], 0, True]
         assert not_skipping(heading_levels(markup))
+
+    def test_a_method_can_leave_all_figures_and_tables_and_k_is_chosen(
+        self, chromium: str, page: str, tmp_path: Path
+    ) -> None:
+        _, seen = driven(chromium, page, CHOOSER, tmp_path)
+        before, unchecked, linked, other, none_left, again, last, first = seen
+        (base, grpo, branch), of_all = before[:3], ["all 3", ""]
+        assert min(before[:3]) > 3
+        # legends of the curves and of the training curves, which have no base
+        assert before[3:] == ["Base,GRPO,Branch", "Base,GRPO,Branch,GRPO,Branch", *of_all]
+        left = [base, grpo, 0, "Base,GRPO", "Base,GRPO,GRPO", "2 of 3"]
+        assert unchecked == [*left, "#&without=branch"]
+        assert linked == [*left, "#settings&without=branch"]
+        assert other[:3] == [0, 0, branch]
+        assert other[3:] == ["Branch", "Branch,Branch", "1 of 3", "#runs&without=base,grpo"]
+        assert none_left == 0
+        assert again == [*before[:5], "all 3", "#runs"]
+        assert last[0] == "4"
+        assert last[2:5] == ["Method pass@4", "Easy", "Base 70.0"]
+        assert last[8:10] == ["Base –", "GRPO –"]  # none was measured on Hard
+        assert first[0] == "1"
+        assert first[1] != last[1]
+        assert first[2] == "Method pass@1"
 
     def test_a_script_that_is_not_the_pages_own_is_refused(
         self, chromium: str, page: str, tmp_path: Path
