@@ -24,7 +24,6 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/base.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/audit.smk"
 
 
 if IN_ONE_JOB:

@@ -69,5 +69,6 @@ def test_missing_rollouts_leave_the_others_as_in_a_smaller_group(signed: bool) -
 
 def test_a_planner_that_drops_what_is_learnt_from_is_refused() -> None:
     with pytest.raises(ValueError, match="without a right rollout, which advantage bbg learns"):
-        Algorithm.model_validate(ROWS["bbg_signed"] | {"planner": "dars"})
+        signed = {"advantage": {"kind": "bbg", "settings": {"signed": True}}}
+        Algorithm.model_validate(ROWS["bbg"] | signed | {"planner": "dars"})
     Algorithm.model_validate(ROWS["bbg"] | {"planner": "dars"})
