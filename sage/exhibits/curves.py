@@ -154,8 +154,9 @@ class CurvesFigure(OnBenchmarks, ShowsPassAtK):
                 powers_of_two(axes, band.ks)
             axes.set(xlabel="samples per problem, k")
             axes.set_ylabel(f"points from {display.title(display.baseline)}")
-            below = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.2)}
-            axes.legend(fontsize=7.5, handlelength=2.2, **below)
+            axes.legend(
+                fontsize=7.5, handlelength=2.2, loc="upper left", bbox_to_anchor=(-0.02, -0.2)
+            )
         return figure
 
 

@@ -68,7 +68,7 @@ def test_missing_rollouts_leave_the_others_as_in_a_smaller_group(signed: bool) -
 
 
 def test_a_planner_that_drops_what_is_learnt_from_is_refused() -> None:
+    signed = {"advantage": {"kind": "bbg", "settings": {"signed": True}}}
     with pytest.raises(ValueError, match="without a right rollout, which advantage bbg learns"):
-        signed = {"advantage": {"kind": "bbg", "settings": {"signed": True}}}
         Algorithm.model_validate(ROWS["bbg"] | signed | {"planner": "dars"})
     Algorithm.model_validate(ROWS["bbg"] | {"planner": "dars"})
