@@ -40,6 +40,13 @@ def inputs_of(wildcards):
     return dict(kind_of(STUDY, name).inputs(STUDY, RESULTS, name))
 
 
+@cache
+def drawn_beside():
+    """Samples that exhibits wait for which draw with a model, and so take long themselves."""
+    inputs = [kind_of(STUDY, name).inputs(STUDY, RESULTS, name) for name in WITH_MODEL]
+    return {str(path) for each in inputs for path in each.get("samples", [])}
+
+
 def measuring_code(wildcards):
     """The code that decides what is measured, and a user's own files."""
     exhibit = kind_of(STUDY, wildcards.exhibit)
