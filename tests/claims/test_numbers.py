@@ -141,7 +141,7 @@ REGISTERED |= {
     "pretrained/pretrained_short",
 }
 REGISTERED |= {"sizes/sizes_large", "support/support", "support/support_bases"}
-REGISTERED |= {"alignment/fitted", "mini/distinct", "early_stopping/rates"}
+REGISTERED |= {"alignment/fitted", "dose/matched", "mini/distinct", "early_stopping/rates"}
 """Runs whose claims the pages call registered."""
 
 
