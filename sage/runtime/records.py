@@ -275,12 +275,6 @@ def is_hidden(inside: Path) -> bool:
     return any(part.startswith(".") for part in inside.parts)
 
 
-def manifests(results: Path) -> list[Path]:
-    """The manifests of a study's training and sampling, sorted, without what a kill left half."""
-    found = [*results.glob("models/**/manifest.json"), *results.glob("samples/**/*.json")]
-    return sorted(path for path in found if not is_hidden(path.relative_to(results)))
-
-
 def _made_from(job: Any, sum_now: Callable[[Path], str]) -> tuple[dict[str, str], str]:
     """The sums of a job's inputs, and that of its code."""
     named = [(name, str(path)) for name, path in _paths(job.input)]
