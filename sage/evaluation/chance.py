@@ -5,12 +5,18 @@ solves much at a large k. Two controls stand beside it. The chance level grades 
 against the answers of all others instead of its own, exactly and by the same estimator: what is
 left when a problem has nothing to do with its answer is luck. And where a problem set can check
 the steps of a solution, only those samples count whose working is correct.
+
+How many answers would be right for other problems is found without grading each pair: answers get a
+key that equal ones share; routes are walked instead, where start and goal fit. A key knows less
+than the grader: two forms of one expression that only the grader sees to be equal count as
+different, so a chance level may be a little too low.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,12 +25,19 @@ import pandas as pd
 from sage.evaluation.curves import Curves, run_table
 from sage.evaluation.intervals import interval_of_share
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.grading.alike import counts_right
-from sage.problems.record import Problem
+from sage.grading.assignments import names_in, parse_assignment
+from sage.grading.exact import spaced
+from sage.grading.quantities import read_quantity
+from sage.grading.tidy import tidy
+from sage.grading.walks import counts_arriving
+from sage.problems.record import Kind, Problem
 from sage.problems.working import CHECKERS
 
 LUCKY = 0.05
 """A chance level above this share of pass@k is too much for a claim about solving problems."""
+
+_LONGEST = 500
+"""Characters of an answer that are looked at, as in grading."""
 
 
 def chance_of_pass_at_k(
@@ -115,3 +128,25 @@ def chance_table(counts: pd.DataFrame, draws: int) -> pd.DataFrame:
 def checks_working(problems: Sequence[Problem]) -> bool:
     """Whether there are problems, and the working of all can be checked."""
     return bool(problems) and all(problem.source in CHECKERS for problem in problems)
+
+
+def counts_right(answers: Mapping[str, int], golds: Sequence[str], kind: Kind) -> list[int]:
+    """How many of `answers`, each with its count, equal each of `golds`; `[J]`."""
+    if kind == "route":
+        return counts_arriving(answers, golds)
+    counts: Counter[Hashable] = Counter()
+    for answer, count in answers.items():
+        counts[answer_key(answer, kind)] += count
+    return [counts[answer_key(gold, kind)] for gold in golds]
+
+
+@lru_cache(maxsize=100_000)
+def answer_key(answer: str, kind: Kind) -> Hashable:
+    """What equal answers share: a number's value, an assignment, else the tidy text."""
+    answer = answer[:_LONGEST]
+    if kind == "knights":
+        roles = parse_assignment(answer, names_in(answer))
+        return None if roles is None else frozenset(roles.items())
+    text = spaced(tidy(answer))
+    quantity = read_quantity(text)
+    return text if quantity is None else (quantity.value, quantity.unit)

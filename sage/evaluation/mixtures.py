@@ -108,19 +108,16 @@ def beside_mixture(
     k: int,
     draws: int,
     groups: Groups | None = None,
-    weights: np.ndarray | None = None,
 ) -> dict[str, float]:
     """A method's runs `[S, P]` beside the mixture of `base` `[P]` and `other` `[S, P]` that is as
     accurate; all are counts of right samples of `n`.
 
-    Accuracy is the mean over problems with `weights` `[P]`, whose mean is 1. The interval is of the
-    difference to first order, as the share of the mixture is estimated too. Raises ValueError for
-    other numbers of runs or problems.
+    The interval is of the difference to first order, as the share of the mixture is estimated too.
+    Raises ValueError for other numbers of runs or problems.
     """
     if own.shape != other.shape or own.shape[1:] != base.shape:
         raise ValueError(f"runs of {own.shape} beside {other.shape} and a base of {base.shape}")
-    weights = np.ones(len(base)) if weights is None else weights
-    accuracy, other_accuracy, base_accuracy = (weights * each / n for each in (own, other, base))
+    accuracy, other_accuracy, base_accuracy = (each / n for each in (own, other, base))
     coverage = pass_at_k(n, own, np.array([k]))[..., 0]
     gap = float(other_accuracy.mean() - base_accuracy.mean())
     share = float(other_accuracy.mean() - accuracy.mean()) / gap if gap else np.nan

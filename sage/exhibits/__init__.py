@@ -57,7 +57,7 @@ EVERY_REPORT = {
     "estimators": "sage.exhibits.theory:EstimatorsTable",
     "table7": "sage.exhibits.settings:SFTSettings",
     "table8": "sage.exhibits.settings:RLSettings",
-    "readings": "sage.exhibits.open_choices:OpenChoicesTable",
+    "readings": "sage.exhibits.settings:OpenChoicesTable",
     "contamination": "sage.exhibits.every_report:ContaminationTable",
     "chance": "sage.exhibits.every_report:ChanceTable",
     "grading": "sage.exhibits.every_report:GradingTable",

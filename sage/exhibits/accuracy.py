@@ -40,6 +40,7 @@ from sage.rendering.table import (
     Column,
     Record,
     TableDocument,
+    cell_of,
     points_cell,
     share_cell,
     table_of,
@@ -87,7 +88,8 @@ class AccuracyTable(OnBenchmarks, ShowsPassAtK):
             for k in ks:
                 title, start = display.titles[benchmark], f"{benchmark} pass@{k}"
                 columns.append((title, f"pass@{k}", partial(estimate_cell, start)))
-                columns.append((title, "Δ", partial(_delta_cell, start)))
+                ends = [f"{start} delta{end}" for end in _ENDS]
+                columns.append((title, "Δ", cell_of(partial(points_cell, missing=""), ends=ends)))
         caption = _caption(rows, compared(comparisons, display)["n_tests"], display)
         document = display.document(frame, columns, caption)
         return replace(document, flat=_flat_cells(frame, display))
@@ -217,12 +219,6 @@ def _deltas(start: str, apart: pd.DataFrame, places: int) -> pd.DataFrame:
 
 def _of_methods(ends: Mapping[object, Sequence[float]]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(dict(ends), orient="index", columns=PARTS).astype(float)
-
-
-def _delta_cell(start: str, record: Record) -> Cell:
-    """The difference from the baseline; nothing for the baseline itself."""
-    value, low, high = (record[f"{start} delta{end}"] for end in _ENDS)
-    return points_cell(value, low, high, missing="")
 
 
 def _flat_cells(frame: pd.DataFrame, display: Display) -> str:

@@ -18,10 +18,10 @@ from sage.rendering.labels import benchmark_titles
 from sage.rendering.lines import PALETTE
 from sage.rendering.numbers import interval_of_points, number_text, percent, points
 from sage.rendering.table import (
-    Cell,
     Column,
     Record,
     TableDocument,
+    cell_of,
     points_cell,
     table_of,
     titled,
@@ -174,7 +174,7 @@ class DoseFigure(Kind):
         ]
         for k in sorted(frame["k"].unique()):
             columns.append((f"pass@{k}", "no guide", partial(_without, k)))
-            columns.append((f"pass@{k}", "guide − none", partial(_effect, k)))
+            columns.append((f"pass@{k}", "guide − none", cell_of(points_cell, k)))
         cells = frame.assign(
             cell=[
                 f"β {beta:g}, {self.setting} {value:g}"
@@ -192,7 +192,7 @@ class DoseFigure(Kind):
         frame = display.frame("slopes")
         columns: list[Column] = [
             ("", "Cells", lambda row: str(row["n_cells"])),
-            ("", "Ten times the dose, points", _points),
+            ("", "Ten times the dose, points", cell_of(points_cell)),
         ]
         rows = [
             (f"{_title(row['estimator'])}, pass@{row['k']}", row) for _, row in titled(frame, "k")
@@ -311,11 +311,3 @@ def _dose(name: str, row: Record) -> str:
 
 def _without(k: int, row: Record) -> str:
     return percent(row[k]["without"])
-
-
-def _effect(k: int, row: Record) -> Cell:
-    return _points(row[k])
-
-
-def _points(row: Record) -> Cell:
-    return points_cell(row["value"], row["low"], row["high"])

@@ -19,10 +19,10 @@ from sage.exhibits.paper_values import COLUMNS, paper_values, read_mapping
 from sage.fields import Name, Positive
 from sage.rendering.numbers import p_text, percent, points
 from sage.rendering.table import (
-    Cell,
     Column,
     Record,
     TableDocument,
+    cell_of,
     points_cell,
     table_of,
     titled,
@@ -108,7 +108,7 @@ class PaperTests(Kind):
         columns: list[Column] = []
         for quantity in frame["quantity"].unique():
             columns += [
-                (quantity, "Difference", partial(_difference, quantity)),
+                (quantity, "Difference", cell_of(points_cell, quantity)),
                 (quantity, "p", partial(_p, quantity, "p")),
                 (quantity, "Holm", partial(_p, quantity, "p_holm")),
             ]
@@ -205,10 +205,6 @@ class PaperTests(Kind):
 
 HALF_DIGIT = 0.0005
 """Half of the last digit of the paper's shares."""
-
-
-def _difference(quantity: str, row: Record) -> Cell:
-    return points_cell(*(row[quantity][part] for part in ("value", "low", "high")))
 
 
 def _p(quantity: str, part: str, row: Record) -> str:

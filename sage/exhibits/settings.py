@@ -1,4 +1,4 @@
-"""Tables 7 and 8: the settings of SFT and of RL as used, a column for each model.
+"""Tables 7 and 8, the settings of SFT and of RL as used, and the choices left open.
 
 They are read from the resolved study, so they are the settings that ran. The values are text. A
 setting that differs between methods names those methods.
@@ -12,8 +12,8 @@ import pandas as pd
 
 from sage.exhibits.kind import Display, Shows
 from sage.rendering.labels import method_title
-from sage.rendering.numbers import NONE
-from sage.rendering.table import TableDocument, plain_table
+from sage.rendering.numbers import NONE, listing
+from sage.rendering.table import Column, TableDocument, plain_table, table_of
 from sage.study import REGISTRIES, Model, ResolvedStudy
 from sage.study.bases import HubBase, PackageBase, SharedBase
 from sage.study.models import LoRA
@@ -168,3 +168,63 @@ def _lora(lora: LoRA | None) -> str:
 
 def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+CHOICE_COLUMNS = ["reading", "question", "answer", "source", "meaning", "default", "in_force"]
+
+OWN = "settings of its own"
+"""In force where a model or method has settings that are those of no answer."""
+
+
+class OpenChoicesTable(Shows):
+    """Choices where the paper and its official release differ or are silent: each `answer` to a
+    `question` with its `source`, whether it is the `default` of the paper's study, and the models
+    or rows of this study for which it is `in_force`."""
+
+    def table(self, display: Display) -> TableDocument:
+        frame = open_choices_frame(display.study)
+        caption = (
+            "Choices where the paper and its official release differ or are silent. Default: the "
+            "answer of the paper’s study; `open_choices` in a study switches one. In force for: "
+            "the models or rows of this study whose settings are those of the answer."
+        )
+        columns: list[Column] = [
+            ("", "Source", lambda row: row["source"]),
+            ("", "Meaning", lambda row: row["meaning"]),
+            ("", "In force for", lambda row: listing(row["in_force"].split("; "), most=4) or NONE),
+        ]
+        groups = []
+        for (name, question), answers in frame.groupby(["reading", "question"], sort=False):
+            rows = [
+                (row["answer"] + " (default)" * row["default"], row)
+                for row in answers.to_dict("records")
+            ]
+            groups.append((f"{name}: {question}", rows))
+        table = table_of("Answer", columns, groups, words=True)
+        return TableDocument(frame, table, caption)
+
+
+def open_choices_frame(study: ResolvedStudy) -> pd.DataFrame:
+    """CHOICE_COLUMNS, a row per choice and answer; OWN follows where it is in force somewhere."""
+    from sage.study.open_choices import answers_in
+
+    rows = []
+    for one in answers_in(study):
+        choice, by_answer = one.choice, dict[str | None, list[str]]()
+        for place, given in one.answers.items():
+            by_answer.setdefault(given, []).append(_titled(study, place))
+        for name, known in choice.answers.items():
+            where = "; ".join(by_answer.get(name, ()))
+            own = (name, known.source, known.meaning, name == choice.default, where)
+            rows.append((choice.name, choice.question, *own))
+        if None in by_answer:
+            own = (OWN, NONE, "", False, "; ".join(by_answer[None]))
+            rows.append((choice.name, choice.question, *own))
+    return pd.DataFrame(rows, columns=CHOICE_COLUMNS)
+
+
+def _titled(study: ResolvedStudy, name: str) -> str:
+    """What a model or method is called where people read it; other names stand for themselves."""
+    if name in study.study.models:
+        return study.model(name).title
+    return method_title(study, name) if name in study.algorithms else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import pandas as pd
@@ -14,10 +13,9 @@ from sage.rendering.labels import method_title
 from sage.rendering.lines import styles_in_order
 from sage.rendering.numbers import interval_of_points, percent, points
 from sage.rendering.table import (
-    Cell,
     Column,
-    Record,
     TableDocument,
+    cell_of,
     points_cell,
     share_cell,
     table_of,
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
 
 PARTS = {"trained": "strata that RL trains on", "others": "the other strata", "all": "all strata"}
 """Parts of the problems, in words."""
+
+CHANGE = ("change", "change_low", "change_high")
 
 
 class StrataFigure(Kind):
@@ -119,14 +119,14 @@ class StrataFigure(Kind):
         k, there = int(frame["k"].max()), set(frame["part"])
         at: list[Any] = [*zip(frame["part"], frame["k"], strict=True)]
         columns: list[Column] = [
-            (words.capitalize(), f"pass@{one}", partial(_share, (part, one)))
+            (words.capitalize(), f"pass@{one}", cell_of(share_cell, (part, one)))
             for part, words in PARTS.items()
             if part in there
             for one in (1, k)
         ]
-        columns += [
-            ("All strata, change", f"pass@{one}", partial(_change, ("all", one))) for one in (1, k)
-        ]
+        for one in (1, k):
+            change = cell_of(points_cell, ("all", one), ends=CHANGE)
+            columns.append(("All strata, change", f"pass@{one}", change))
         caption = (
             f"{display.heading}, {display.title(self.algorithm)} on "
             f"{display.titles[self.benchmark]} by steps of training: pass@1 and pass@{k} in "
@@ -164,11 +164,3 @@ class StrataFigure(Kind):
         entries = [(f"{PARTS[part]} ({sizes[part]} problems)", styles[part]) for part in parts]
         legend_below(figure, entries)
         return figure
-
-
-def _share(at: tuple[str, int], row: Record) -> Cell:
-    return share_cell(*(row[at][end] for end in ("value", "low", "high")))
-
-
-def _change(at: tuple[str, int], row: Record) -> Cell:
-    return points_cell(*(row[at][end] for end in ("change", "change_low", "change_high")))

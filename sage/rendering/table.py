@@ -124,6 +124,19 @@ def points_cell(value: float, low: float, high: float, missing: str = NONE) -> C
     return Cell(missing if math.isnan(value) else points(value), interval_of_points(low, high))
 
 
+def cell_of(
+    make: Callable[..., Cell], *keys: Any, ends: Sequence[str] = ("value", "low", "high")
+) -> Callable[[Record], Cell]:
+    """What makes a cell, such as `share_cell`, of the `ends` of a row, or of its part at `keys`."""
+
+    def read(row: Record) -> Cell:
+        for key in keys:
+            row = row[key]
+        return make(*(row[end] for end in ends))
+
+    return read
+
+
 def titled(frame: pd.DataFrame, key: str = "algorithm") -> list[tuple[str, Record]]:
     """The rows of a frame by their value of `key`."""
     return [(str(row[key]), row) for row in frame.to_dict("records")]

@@ -13,9 +13,11 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
@@ -62,13 +64,11 @@ def render_page(
     `files` and `page_path` are only named, not read or written. Raises ValueError for metrics
     without the needed columns or pooled rows, and for excerpts that are not JSON.
     """
-    environment = environment_of(content.sources, page_path)
-    environment.globals |= {
+    shared = {
         "command": partial(markup.command, study),
         "title_of": partial(method_title, study),
     }
     excerpts = with_titles(content.excerpts, study) if content.excerpts else ""
-    script = "\n".join(content.sources.get(name, "") for name in SCRIPTS[: 2 if excerpts else 1])
     started = [str(manifest["started"]) for manifest in content.policies.values()]
     asked = registration(content.registered, started)
     ledger = content.metrics.get("claims")
@@ -82,7 +82,12 @@ def render_page(
     lead, exhibits = exhibit_sections(study, content, files)
     always = study_sections(study, content, files)
     date, commit = provenance.made_from(content)
-    return environment.get_template(TEMPLATE).render(
+    return rendered(
+        TEMPLATE,
+        content.sources,
+        page_path,
+        scripts=SCRIPTS[: 2 if excerpts else 1],
+        shared=shared,
         study=study,
         partial_report=partial_report,
         facts=provenance.study_facts(study),
@@ -90,10 +95,6 @@ def render_page(
         commit=commit,
         repository=content.repository,
         bibtex=provenance.bibtex(study.study.paper) if study.study.paper else "",
-        policy=content_policy(script),
-        style=Markup(content.sources.get(STYLE, "")),
-        palette=Markup(markup.palette_css()),
-        script=Markup(script),
         excerpts=json_block(excerpts) if excerpts else None,
         excerpts_note=json.loads(excerpts).get("note", "") if excerpts else "",
         trains=trains,
@@ -141,8 +142,18 @@ def methods_shown(study: ResolvedStudy) -> list[tuple[str, str, LineStyle]]:
     return [(name, method_title(study, name), styles[name]) for name in kept]
 
 
-def environment_of(sources: Mapping[str, str], page_path: Path) -> Environment:
-    """The templates among `sources`, and functions for paths and text."""
+def rendered(
+    template: str,
+    sources: Mapping[str, str],
+    page: Path,
+    /,
+    scripts: Sequence[str] = SCRIPTS[:1],
+    shared: Mapping[str, Any] = MappingProxyType({}),
+    **content: Any,
+) -> str:
+    """A page from one of the templates in `sources`, with style, colours and `scripts` inside;
+    macros see what is `shared` as well."""
+    script = "\n".join(sources.get(name, "") for name in scripts)
     environment = Environment(
         loader=DictLoader({k: v for k, v in sources.items() if k.endswith(".j2")}),
         autoescape=True,
@@ -155,9 +166,16 @@ def environment_of(sources: Mapping[str, str], page_path: Path) -> Environment:
         "gold": readable_gold,
         "visible": markup.visible,
         "line_key": markup.line_key,
-        "beside": partial(beside, page_path),
+        "beside": partial(beside, page),
     }
-    return environment
+    environment.globals |= shared
+    return environment.get_template(template).render(
+        policy=content_policy(script),
+        script=Markup(script),
+        style=Markup(sources.get(STYLE, "")),
+        palette=Markup(markup.palette_css()),
+        **content,
+    )
 
 
 def beside(page: Path, path: str) -> str:

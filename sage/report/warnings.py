@@ -6,7 +6,6 @@ or unparsed completions, intervals without width, and uncommitted code.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from sage.rendering.numbers import listing, percent
 from sage.report.loader import PageContent
 from sage.report.provenance import run_title
 from sage.results import Run
+from sage.runtime.records import differ
 from sage.study import BASE, ResolvedStudy
 from sage.study.models import UNCOUNTED
 
@@ -198,7 +198,8 @@ def stale_results(study: ResolvedStudy, content: PageContent) -> list[Notice]:
     for name, manifest, now in settings:
         then = manifest.get("settings") or {}
         current = {key: to_jsonable_python(now[key]) for key in now if key in then}
-        if differing := changes({key: then[key] for key in current}, current):
+        then = {key: then[key] for key in current}
+        if differing := differ(then, current, without=UNCOUNTED):
             stale.append(f"{name}: {listing(differing, most=4)}")
     text = (
         "Some results were made with settings that differ from the study’s current settings (old "
@@ -226,18 +227,6 @@ def training_notices(study: ResolvedStudy, content: PageContent) -> list[Notice]
     return _if_any(text, lines)
 
 
-def changes(then: Any, now: Any, place: str = "") -> list[str]:
-    """Settings that differ, such as ``rl.steps 200 → 300``, without UNCOUNTED ones."""
-    if isinstance(then, Mapping) and isinstance(now, Mapping):
-        keys = [key for key in dict.fromkeys([*then, *now]) if key not in UNCOUNTED]
-        return [
-            change
-            for key in keys
-            for change in changes(then.get(key), now.get(key), f"{place}.{key}".lstrip("."))
-        ]
-    return [] if then == now else [f"{place} {_short(then)} → {_short(now)}"]
-
-
 def grading_notices(grading: pd.DataFrame, study: ResolvedStudy, model: str) -> list[Notice]:
     """Shares above their limits in a grading table: truncated, unparsed, unparsed reference."""
     titles, name = benchmark_titles(study), study.model(model).title
@@ -259,10 +248,10 @@ def commit_notices(manifests: Mapping[str, Mapping[str, Any]]) -> list[Notice]:
     commits = {run: str(manifest.get("git_commit") or "") for run, manifest in manifests.items()}
     known = {commit.partition("+")[0] for commit in commits.values()} - {"", "unknown"}
     changed = sorted(run for run, commit in commits.items() if "+" in commit)
-    differ = [", ".join(sorted(known))] if len(known) > 1 else []
+    several = [", ".join(sorted(known))] if len(known) > 1 else []
     text = f"Runs made with uncommitted changes in the code: {len(changed)}."
     return [
-        *_if_any("Runs were made from different commits.", differ),
+        *_if_any("Runs were made from different commits.", several),
         *_if_any(text, [listing(changed, most=8)] if changed else []),
     ]
 
@@ -276,13 +265,6 @@ def _if_any(text: str, lines: Iterable[str]) -> list[Notice]:
     """A warning, if it has lines."""
     named = list(lines)
     return [Notice(text, named)] if named else []
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "none"
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _place(study: ResolvedStudy, model: str, benchmark: str, k: int) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -185,7 +185,7 @@ def differences(
     if then.pop("data", None) != today.pop("data", None):  # sums, which say nothing to people
         yield "data files changed"
     if settings_sum(then) != settings_sum(today):
-        yield f"settings changed: {', '.join(_differ(then, today))}"
+        yield f"settings changed: {', '.join(differ(then, today))}"
     inputs, code = _made_from(job, now)
     if code != record["code_sha256"]:
         yield "code changed"
@@ -273,12 +273,6 @@ def total(sums: Mapping[str, Mapping[str, Any]]) -> str:
 def is_hidden(inside: Path) -> bool:
     """Whether a path inside a folder, or a folder above it, is hidden: such files do not count."""
     return any(part.startswith(".") for part in inside.parts)
-
-
-def manifests(results: Path) -> list[Path]:
-    """The manifests of a study's training and sampling, sorted, without what a kill left half."""
-    found = [*results.glob("models/**/manifest.json"), *results.glob("samples/**/*.json")]
-    return sorted(path for path in found if not is_hidden(path.relative_to(results)))
 
 
 def _made_from(job: Any, sum_now: Callable[[Path], str]) -> tuple[dict[str, str], str]:
@@ -370,8 +364,9 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _differ(before: Any, now: Any, place: str = "") -> list[str]:
-    """Where two values differ: `sampling.temperature 1.0 → 0.7`; of lists what is in one alone."""
+def differ(before: Any, now: Any, place: str = "", without: Collection[str] = ()) -> list[str]:
+    """Where two values differ: `sampling.temperature 1.0 → 0.7`; of lists what is in one alone.
+    Keys in `without` do not count."""
     if isinstance(before, list) and isinstance(now, list):
         left, new = ([x for x in a if x not in b] for a, b in ((before, now), (now, before)))
         before, now = (left, new) if left or new else (before, now)
@@ -380,9 +375,11 @@ def _differ(before: Any, now: Any, place: str = "") -> list[str]:
     return [
         each
         for key in dict.fromkeys([*before, *now])
-        for each in _differ(before.get(key), now.get(key), f"{place}.{key}".lstrip("."))
+        if key not in without
+        for each in differ(before.get(key), now.get(key), f"{place}.{key}".lstrip("."), without)
     ]
 
 
 def _short(value: Any) -> str:
-    return text if len(text := str(value)) < 60 else f"{text[:57]}…"
+    text = "none" if value is None else str(value)
+    return text if len(text) < 60 else f"{text[:57]}…"

@@ -28,8 +28,7 @@ TARGETS = {
     "plan": "print what a study costs: jobs, tokens, hours, disk, memory; --card h100 for a GPU",
     "check": "print what this machine lacks for a study",
     "compare": "compare samples of any program: compare a.csv b.csv, of which --help says more; or "
-    "a finished study with a kept run: compare STUDY FOLDER; or two studies on one page: compare A "
-    "B --html PAGE",
+    "a finished study with a kept run: compare STUDY FOLDER",
     "resolved": "print the study's settings with every default",
     "audit": "grade a finished study's samples in two other ways, and count the differences",
     "verify": "check that the results are still the files that jobs wrote",
@@ -223,9 +222,6 @@ def _main(words: list[str]) -> int:
         if command == "compare" and compares_samples(words[1:]):
             compared: int = import_module("sage.tools.compare_samples").main(words[1:])
             return compared
-        if command == "compare" and any(word.startswith("--html") for word in words):
-            shown: int = import_module("sage.report.two_studies").main(words[1:])
-            return shown
         if command in MODULES:
             if command in ("eval", "watch") and not {"--help", "-h"} & {*words}:
                 _at_home()

@@ -38,6 +38,7 @@ from sage.evaluation.curves import NO_SEED, POOLED
 from sage.evaluation.foreign_samples import MODEL, READ, Method, one_cluster, read_methods
 from sage.evaluation.intervals import detectable
 from sage.evaluation.metrics import pass_at_k_table
+from sage.tools import parser_of
 
 ALONE = "no interval from a single problem or cluster"
 
@@ -286,11 +287,7 @@ def named_paths(arguments: Sequence[str]) -> list[tuple[str, Path]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        prog="sage-rlvr compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = parser_of("compare", __doc__)
     made.add_argument("methods", nargs="+", help="PATH or NAME=PATH")
     made.add_argument("--k", type=int, help="a power of two (default: half of the samples)")
     made.add_argument(
@@ -340,7 +337,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sage-rlvr compare: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

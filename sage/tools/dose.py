@@ -38,6 +38,7 @@ from sage.runtime.faults import Fault
 from sage.study.bases import FolderBase
 from sage.study.choices import REGISTRIES, Guide
 from sage.study.models import Draws
+from sage.tools import add_data, parser_of
 from sage.tools.new import problem_set
 
 MAX_TOKENS = 96
@@ -193,15 +194,9 @@ def facts(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Draw, grade, read and print; 1 and a message for what cannot be measured."""
-    parser = argparse.ArgumentParser(
-        prog="sage-rlvr dose",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("dose", __doc__)
     parser.add_argument("model", help="a folder, or OWNER/NAME of the hub")
-    parser.add_argument("--data", required=True, help="the problems: .csv, .jsonl or .parquet")
-    parser.add_argument("--problem", metavar="COLUMN", help="the column of the problems")
-    parser.add_argument("--answer", metavar="COLUMN", help="the column of the answers")
+    add_data(parser, "the problems: .csv, .jsonl or .parquet")
     guides = [name for name in REGISTRIES["guide"].classes if name != "learned"]
     parser.add_argument("--guide", default="branch", choices=guides)
     parser.add_argument("--ratio", type=float, help="of the branch guide (default: 0.3)")
@@ -243,7 +238,3 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     print(f"{given.out / 'dose.html'} ({duration(time.time() - started)})")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

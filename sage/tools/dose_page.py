@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from sage.evaluation.guide_dose import Measured, Read
 from sage.exhibits.guide_dose import DEFINITIONS, sentence_of
-from sage.rendering import markup, style
+from sage.rendering import style
 from sage.rendering.lines import PALETTE
 from sage.report.loader import read_sources
-from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
+from sage.report.page import rendered
 from sage.runtime.files import write_text_atomic
 from sage.study.choices import REGISTRIES, Guide
-from sage.tools.samples_page import REPORTS
+from sage.tools.samples_page import REPORTS, drawn
 
 TEMPLATE = "dose.html.j2"
 
 
 def figure(found: Measured, read: Read) -> Figure:
     """beta a_k against k with its interval, and log q against length within prompts."""
-    drawn = Figure(figsize=(9.0, 3.6), layout="constrained")
-    left, right = drawn.subplots(1, 2)
+    both = Figure(figsize=(9.0, 3.6), layout="constrained")
+    left, right = both.subplots(1, 2)
     by_k, scale = found.by_k, 100 * found.row["kl_coefficient"]
     colour = PALETTE["blue"][0]
     left.fill_between(by_k["k"], scale * by_k["low"], scale * by_k["high"], color=colour, alpha=0.2)
@@ -51,7 +49,7 @@ def figure(found: Measured, read: Read) -> Figure:
     right.set(xlabel="tokens, less the problem's mean", ylabel="log q, less the problem's mean")
     right.set(title="Completions")
     right.legend(loc="upper left", frameon=False)
-    return drawn
+    return both
 
 
 def write_page(
@@ -63,36 +61,21 @@ def write_page(
     page: Path,
 ) -> None:
     """One self-contained page, in the style of a study's."""
-    sources = read_sources(REPORTS)
-    script, row = sources.get(SCRIPTS[0], ""), found.row
-    with tempfile.TemporaryDirectory() as folder:
-        drawn = Path(folder, "dose.svg")
-        style.draw_figure(lambda: figure(found, read), drawn)
-        label = "alignment against k, and log q against length; the numbers are in the table below"
-        shown = markup.figure_html(drawn.read_text("utf-8"), "dose", label, {})
     made = asdict(REGISTRIES["guide"].find(guide.kind)(**guide.settings))
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in made.items()]
-    told = sentence_of(row)
-    text = (
-        environment_of(sources, page)
-        .get_template(TEMPLATE)
-        .render(
-            title=f"{guide.kind.capitalize()} guide on {Path(model).name}",
-            sentence=told[0].upper() + told[1:],
-            settings=", ".join(
-                [
-                    *settings,
-                    f"clamp {guide.clamp[0]:g} to {guide.clamp[1]:g}",
-                    f"β {row['kl_coefficient']:g}",
-                ]
-            ),
-            facts=facts,
-            figure=shown,
-            definitions=DEFINITIONS,
-            policy=content_policy(script),
-            script=Markup(script),
-            style=Markup(sources.get(STYLE, "")),
-            palette=Markup(markup.palette_css()),
-        )
+    settings.append(f"clamp {guide.clamp[0]:g} to {guide.clamp[1]:g}")
+    settings.append(f"β {found.row['kl_coefficient']:g}")
+    told = sentence_of(found.row)
+    label = "alignment against k, and log q against length; the numbers are in the table below"
+    text = rendered(
+        TEMPLATE,
+        read_sources(REPORTS),
+        page,
+        title=f"{guide.kind.capitalize()} guide on {Path(model).name}",
+        sentence=told[0].upper() + told[1:],
+        settings=", ".join(settings),
+        facts=facts,
+        figure=drawn(lambda: figure(found, read), "dose", label, {}),
+        definitions=DEFINITIONS,
     )
     write_text_atomic(page, text)

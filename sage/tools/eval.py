@@ -25,7 +25,7 @@ from sage.fields import BASE
 from sage.problems.record import DataError
 from sage.results import Results, Run
 from sage.study.written import ALONE
-from sage.tools import compare_samples
+from sage.tools import add_data, compare_samples, parser_of
 from sage.tools.new import LONGEST, base_of, problem_set
 
 PROBLEMS = "own"
@@ -35,15 +35,9 @@ _HEAD = "# Written by `sage-rlvr eval`, which writes it again. To change more, c
 
 def main(arguments: Sequence[str]) -> int:
     """Write the study, run it, compare its models; 1 and a message for what cannot be used."""
-    parser = argparse.ArgumentParser(
-        prog="sage-rlvr eval",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("eval", __doc__)
     parser.add_argument("models", nargs="+", metavar="MODEL", help="a folder, or OWNER/NAME")
-    parser.add_argument("--data", required=True, help="a file of problems, or OWNER/NAME")
-    parser.add_argument("--problem", metavar="COLUMN", help="the column of the problems")
-    parser.add_argument("--answer", metavar="COLUMN", help="the column of the answers")
+    add_data(parser, "a file of problems, or OWNER/NAME")
     parser.add_argument("--samples", type=int, default=16, help="of each problem (default: 16)")
     parser.add_argument("--tokens", type=int, help="the most of a sample (default: at most 512)")
     parser.add_argument("--temperature", type=float, default=1.0, help="default: 1.0")

@@ -13,7 +13,6 @@ problem. The graded file has all columns and `correct`: `sage-rlvr compare` comp
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import sys
@@ -39,6 +38,7 @@ from sage.problems.record import DataError, Kind
 from sage.prompting import SOLUTION_CLOSE, SOLUTION_OPEN, last_boxed, solution_text
 from sage.runtime.faults import Fault, require_writable
 from sage.runtime.files import atomic_file
+from sage.tools import parser_of
 from sage.tools.compare_samples import lines, pooled
 
 FORMATS = (".csv", ".jsonl", ".parquet")
@@ -318,11 +318,7 @@ def _hints(
 
 def main(arguments: Sequence[str]) -> int:
     """Grade, write if asked to, and print pass@k; 1 and a message for what cannot be graded."""
-    parser = argparse.ArgumentParser(
-        prog="sage-rlvr grade",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("grade", __doc__)
     parser.add_argument("files", nargs="+", type=Path, help=", ".join(READERS))
     parser.add_argument("--data", type=Path, help="a file with the correct answers")
     parser.add_argument(

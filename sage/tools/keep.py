@@ -25,7 +25,6 @@ import gzip
 import json
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -409,7 +408,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("name the results and the folder to write, or --check FOLDER")
     keep(given.results, given.target, given.figure, given.note)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -27,6 +27,7 @@ from sage.problems.record import DataError
 from sage.runtime.files import ROOT
 from sage.study.bases import FolderBase
 from sage.study.written import ALONE, name_of_study, read, read_study
+from sage.tools import add_data
 
 GUESSES = {
     "problem": ("problem", "question", "prompt", "query", "quiz", "input", "instruction"),
@@ -50,9 +51,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--method", metavar="NAME", help="the name of a method of your own")
     parser.add_argument("--study", default="smoke", help="which --method extends (default: smoke)")
     parser.add_argument("--model", help="a model's folder, or OWNER/NAME of the hub")
-    parser.add_argument("--data", help="a .csv, .jsonl or .parquet, or OWNER/NAME")
-    parser.add_argument("--problem", metavar="COLUMN", help="the column of the problems")
-    parser.add_argument("--answer", metavar="COLUMN", help="the column of the answers")
+    add_data(parser, "a .csv, .jsonl or .parquet, or OWNER/NAME", required=False)
     parser.add_argument("--out", type=Path, default=Path("my_study.yaml"), help="the study's file")
     given = parser.parse_args(arguments)
     if not given.method and not (given.model and given.data):
@@ -191,7 +190,3 @@ def _inline(value: Any) -> str:
         value, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True
     )
     return text.removesuffix("...\n").strip()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ study's page.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ from sage.evaluation.curves import LEVEL
 from sage.evaluation.foreign_samples import Method
 from sage.rendering import markup, style
 from sage.rendering.forest import Forest, difference_line, forest
-from sage.rendering.lines import styles_in_order
+from sage.rendering.lines import LineStyle, styles_in_order
 from sage.rendering.numbers import NONE, interval_of_points, p_text, points
 from sage.rendering.table import Column, Table, points_cell, share_cell, table_of, titled
 from sage.report.loader import read_sources
-from sage.report.page import SCRIPTS, STYLE, content_policy, environment_of
+from sage.report.page import rendered
 from sage.runtime.files import ROOT, atomic_file, write_text_atomic
 from sage.tools.compare_samples import basis, pairing, shown_k
 
@@ -46,24 +46,24 @@ def figure(curves: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(curves["algorithm"]))
     styles = styles_in_order(names)
     titles = {name: name or ALL.capitalize() for name in dict.fromkeys(curves["benchmark"])}
-    drawn, panels = style.panels_of(titles, curves)
+    made, panels = style.panels_of(titles, curves)
     for axes, here in panels:
         style.draw_lines(axes, here, "k", "value", names, styles, names)
         style.powers_of_two(axes, here["k"])
         style.in_percent(axes.yaxis)
         axes.set(xlabel="samples per problem, k", ylabel="pass@k (%)")
         axes.set_ylim(*style.share_limits(here))
-    style.legend_below(drawn, list(styles.items()))
-    return drawn
+    style.legend_below(made, list(styles.items()))
+    return made
 
 
 def write_figure(curves: pd.DataFrame, path: Path) -> None:
     """The figure as the file `path`: .svg, .pdf or .png, or another that matplotlib knows."""
     with matplotlib.rc_context(style.STYLE), atomic_file(path) as temporary:
-        drawn = figure(curves)
-        for artist in drawn.findobj():
+        made = figure(curves)
+        for artist in made.findobj():
             artist.set_gid(None)  # only the page needs to know whose they are
-        drawn.savefig(temporary, format=path.suffix[1:], dpi=200)
+        made.savefig(temporary, format=path.suffix[1:], dpi=200)
 
 
 def write_page(
@@ -77,45 +77,44 @@ def write_page(
 
     Raises ValueError for a k that a method does not have.
     """
-    sources = read_sources(REPORTS)
-    script = sources.get(SCRIPTS[0], "")
     names = list(methods)
+    keys = styles_in_order(names)
     shown = [
         row
         for benchmark, here in _by_benchmark(curves).items()
         for row in differences[differences["benchmark"] == benchmark].to_dict("records")
         if row["k"] in shown_k(here, k)
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        drawn = Path(folder, "curves.svg")
-        style.draw_figure(lambda: figure(curves), drawn)
-        keys = styles_in_order(names)
-        label = "pass@k of each method against k; the numbers are in the table below"
-        curve = markup.figure_html(drawn.read_text("utf-8"), "curves", label, keys)
+    label = "pass@k of each method against k; the numbers are in the table below"
     ks = sorted({int(row["k"]) for row in shown})
-    text = (
-        environment_of(sources, page)
-        .get_template(TEMPLATE)
-        .render(
-            title=" and ".join(names) if len(names) < 4 else f"{len(names)} methods",
-            sentences=_sentences(shown),
-            forests=[(one, _forest([row for row in shown if row["k"] == one])) for one in ks],
-            basis=[
-                (benchmark or ALL, [(name, basis(methods[name], benchmark)) for name in there])
-                for benchmark, here in _by_benchmark(curves).items()
-                if (there := list(dict.fromkeys(here["algorithm"])))
-            ],
-            figure=curve,
-            methods=[(name, name, look) for name, look in keys.items()],
-            levels=_levels(curves),
-            table=_differences(differences, curves),
-            policy=content_policy(script),
-            script=Markup(script),
-            style=Markup(sources.get(STYLE, "")),
-            palette=Markup(markup.palette_css()),
-        )
+    text = rendered(
+        TEMPLATE,
+        read_sources(REPORTS),
+        page,
+        title=" and ".join(names) if len(names) < 4 else f"{len(names)} methods",
+        sentences=_sentences(shown),
+        forests=[(one, _forest([row for row in shown if row["k"] == one])) for one in ks],
+        basis=[
+            (benchmark or ALL, [(name, basis(methods[name], benchmark)) for name in there])
+            for benchmark, here in _by_benchmark(curves).items()
+            if (there := list(dict.fromkeys(here["algorithm"])))
+        ],
+        figure=drawn(lambda: figure(curves), "curves", label, keys),
+        methods=[(name, name, look) for name, look in keys.items()],
+        levels=_levels(curves),
+        table=_differences(differences, curves),
     )
     write_text_atomic(page, text)
+
+
+def drawn(
+    draw: Callable[[], Figure], prefix: str, label: str, keys: Mapping[str, LineStyle]
+) -> Markup:
+    """A figure as markup for a page (`sage.rendering.markup.figure_html`)."""
+    with tempfile.TemporaryDirectory() as folder:
+        svg = Path(folder, "drawn.svg")
+        style.draw_figure(draw, svg)
+        return markup.figure_html(svg.read_text("utf-8"), prefix, label, keys)
 
 
 def _by_benchmark(curves: pd.DataFrame) -> dict[str, pd.DataFrame]:

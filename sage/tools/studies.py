@@ -6,9 +6,7 @@ there is one, else what `sage-rlvr plan` says of these jobs, one after another.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from sage.rendering.numbers import duration
 from sage.results import Results
 from sage.study import StudyError
 from sage.study.written import lineage
+from sage.tools import parser_of
 from sage.tools.plan import TIMES, plan
 
 
@@ -41,16 +40,9 @@ def rows(config_folder: Path) -> Iterator[tuple[str, str, str, str]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the list."""
-    described = argparse.RawDescriptionHelpFormatter
-    argparse.ArgumentParser(
-        prog="sage-rlvr studies", description=__doc__, formatter_class=described
-    ).parse_args(arguments)
+    parser_of("studies", __doc__).parse_args(arguments)
     table = [("study", "time", "jobs", "title"), *rows(Path("config"))]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         print("  ".join(f"{c:{w}}" for c, w in zip(row, widths, strict=True)).rstrip())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sage.evaluation.chance import chance_level, chance_table
+from sage.evaluation.chance import answer_key, chance_level, chance_table
 from sage.evaluation.counts import counts_table
 from sage.evaluation.curves import POOLED
 from sage.evaluation.pass_at_k import pass_at_k
-from sage.grading.alike import answer_key
 from sage.problems.arithmetic import correct_working
 from sage.problems.corpus import Corpus, Slips, Style
 from sage.problems.record import Kind, Problem

@@ -13,7 +13,6 @@ from report_frames import (
 from sage.exhibits.every_report import grading_table
 from sage.problems.own import FileSet
 from sage.report.warnings import (
-    changes,
     commit_notices,
     grading_notices,
     spread_notices,
@@ -21,6 +20,7 @@ from sage.report.warnings import (
     warnings,
     working_notices,
 )
+from sage.runtime.records import differ
 
 
 class TestWarnings:
@@ -57,7 +57,7 @@ class TestWarnings:
     def test_changes_are_found_at_any_depth(self) -> None:
         then = {"a": {"b": 1, "c": [1, 2]}, "gone": 1}
         now = {"a": {"b": 2, "c": [1, 2]}, "new": None}
-        assert changes(then, now) == ["a.b 1 → 2", "gone 1 → none"]
+        assert differ(then, now) == ["a.b 1 → 2", "gone 1 → none"]
 
     def test_shares_above_the_limits_are_warned_of(self) -> None:
         study = a_study(seeds=(1, 2))

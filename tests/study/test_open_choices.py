@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sage.exhibits import load_study
-from sage.exhibits.open_choices import OWN, open_choices_frame
+from sage.exhibits.settings import OWN, open_choices_frame
 from sage.study import ResolvedStudy, StudyError
 from sage.study.open_choices import OPEN_CHOICES, answers_in
 from tests.conftest import ROOT

@@ -22,8 +22,8 @@ from sage.runtime.faults import Damaged, Fault
 from sage.runtime.manifest import COMMIT, Manifest, git_commit, seeds, settings_sum
 from sage.runtime.records import (
     FOLDER,
-    _differ,
     compare,
+    differ,
     read_record,
     settings_of,
     sum_of,
@@ -150,9 +150,9 @@ def test_settings_code_and_inputs_are_compared_whatever_dates_say(two_jobs: Path
     assert steps == {"rl": ["settings changed: rl.steps 4 → 5"]}
     several = {"rl": {"steps": 4, "stop": ["a", "b"]}, "data": ["sum"]}
     assert changes(two_jobs, todays(two_jobs, several)) == {
-        "rl": ["data files changed", "settings changed: rl.stop None → ['a', 'b']"]
+        "rl": ["data files changed", "settings changed: rl.stop none → ['a', 'b']"]
     }
-    assert _differ({"a": [1, 2, 3], "b": [1, 2]}, {"a": [2, 4], "b": [2, 1]}, "of") == [
+    assert differ({"a": [1, 2, 3], "b": [1, 2]}, {"a": [2, 4], "b": [2, 1]}, "of") == [
         "of.a [1, 3] → [4]",
         "of.b [1, 2] → [2, 1]",
     ]
