@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sage.exhibits import load_study
+from sage.runtime.lease import FOLDER
+from sage.sampling.interface import Request
 from sage.study import ResolvedStudy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,3 +173,68 @@ def server() -> Iterator[tuple[str, list[str]]]:
 def smoke_study() -> ResolvedStudy:
     """The smoke study's settings."""
     return load_study("smoke", ROOT / "config")
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """One thread of torch, so that sums are in one order (`sampled`)."""
+    from sampled import in_one_thread
+
+    with in_one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random tiny model that writes any text (`sampled`)."""
+    from sampled import write_base
+
+    return write_base(tmp_path_factory.mktemp("model") / "base")
+
+
+@pytest.fixture(scope="module")
+def requests(base: Path) -> list[Request]:
+    """Prompts for `base`, of several lengths."""
+    from sampled import requests_of
+
+    return requests_of(base)
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of a small study, as HTML (`pages`)."""
+    from pages import a_page, with_a_case
+    from report_frames import a_study
+
+    return a_page(with_a_case(a_study()), tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The browser that opens pages."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not found:
+        pytest.skip("no chromium is installed to open the page with")
+    return found
+
+
+@pytest.fixture(scope="session")
+def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study, a model and data of one's own (`own_things`); read only."""
+    from own_things import make
+
+    return make(tmp_path_factory.mktemp("own")).parent
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of leases of this test, and no allocation of SLURM around it."""
+    monkeypatch.setenv(FOLDER, str(tmp_path / "leases"))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def site() -> Any:
+    """The hook that adds pages to the site; it imports MkDocs only where MkDocs runs it."""
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs/pages.py")))

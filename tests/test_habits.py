@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -64,17 +63,6 @@ def test_commands_can_be_typed_as_they_stand(page: Path) -> None:
     allowed = ("--cores", *NEED_NO_CORES)
     if page.name != "CHANGELOG.md":
         assert [one for one in commands if not any(word in one for word in allowed)] == []
-
-
-@pytest.fixture(scope="module")
-def site() -> Any:
-    """The hook that adds pages to the site; it imports MkDocs only where MkDocs runs it."""
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def pages_of(nav: list[dict[str, Any]]) -> list[str]:

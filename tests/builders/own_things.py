@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sage.policies import build_tiny, save_checkpoint, train_tokenizer
-from sage.study import Architecture
+from tiny_models import write_tiny
 
 STUDY = """\
 title: Mine
@@ -22,17 +21,8 @@ exhibits:
 
 def make(folder: Path, rows: int = 10) -> Path:
     """A random model of 0.03 M weights, a CSV of `rows` problems, and a study of both."""
-    small = Architecture(
-        hidden_size=32,
-        intermediate_size=64,
-        layers=2,
-        heads=2,
-        key_value_heads=1,
-        max_positions=256,
-        vocab_size=320,
-    )
-    tokenizer = train_tokenizer([f"{n}+{n}={2 * n}" for n in range(99)], small.vocab_size)
-    save_checkpoint(build_tiny(small, tokenizer, seed=1), tokenizer, folder / "model")
+    texts = [f"{n}+{n}={2 * n}" for n in range(99)]
+    write_tiny(folder / "model", texts, seed=1, max_positions=256, vocab_size=320)
     write_doubles(folder, rows)
     study = folder / "mine.yaml"
     study.write_text(STUDY, encoding="utf-8")

@@ -21,6 +21,7 @@ from report_frames import (
     METRICS,
     ROOT,
     a_study,
+    changed,
     figure_of,
     pass_at_k,
 )
@@ -83,7 +84,7 @@ def with_a_case(study: ResolvedStudy) -> ResolvedStudy:
             kind="case_study", title="One problem", model="tiny", benchmark="easy"
         ),
     }
-    return study.model_copy(update={"study": study.study.model_copy(update={"exhibits": exhibits})})
+    return changed(study, exhibits=exhibits)
 
 
 def a_problem(name: str, text: str = "1+1") -> Problem:

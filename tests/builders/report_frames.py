@@ -105,6 +105,20 @@ def a_study(
     return smoke.model_copy(update=update)
 
 
+def changed(
+    study: ResolvedStudy, methods: Mapping[str, Algorithm] | None = None, **update: Any
+) -> ResolvedStudy:
+    """The study with other keys of its file, and with other or further `methods`."""
+    own = study.study.model_copy(update=update)
+    return study.model_copy(update={"study": own, "algorithms": study.algorithms | (methods or {})})
+
+
+def retitled(study: ResolvedStudy, **titles: str) -> ResolvedStudy:
+    """The study with other titles of methods."""
+    rows = study.algorithms
+    return changed(study, {n: rows[n].model_copy(update={"title": t}) for n, t in titles.items()})
+
+
 @dataclass(frozen=True)
 class Given(Display):
     """An exhibit whose frames a test gives instead of files."""

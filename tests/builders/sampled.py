@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from tiny_models import write_tiny
 
-from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.policies import load_model, load_tokenizer
 from sage.prompting import prompt_ids
 from sage.sampling.interface import Completion, Request
 from sage.sampling.transformers_engine import TransformersSampler
-from sage.study import Architecture, Sampling
+from sage.study import Sampling
 
 
 def sampling(**settings: object) -> Sampling:
@@ -35,18 +36,8 @@ def in_one_thread() -> Iterator[None]:
 
 def write_base(folder: Path) -> Path:
     """A checkpoint with random weights: any text, of any length."""
-    tokenizer = train_tokenizer((f"Calculate {i}+{i % 7}. The sum." for i in range(200)), 320)
-    architecture = Architecture(
-        hidden_size=32,
-        intermediate_size=64,
-        layers=2,
-        heads=2,
-        key_value_heads=1,
-        max_positions=128,
-        vocab_size=320,
-    )
-    save_checkpoint(build_tiny(architecture, tokenizer, seed=1), tokenizer, folder)
-    return folder
+    texts = (f"Calculate {i}+{i % 7}. The sum." for i in range(200))
+    return write_tiny(folder, texts, seed=1, vocab_size=320)
 
 
 def requests_of(base: Path) -> list[Request]:

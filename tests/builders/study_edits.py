@@ -26,7 +26,7 @@ STUDY, ALGORITHMS = "studies/smoke.yaml", "algorithms.yaml"
 DROPPED = object()
 JARGON = re.compile(
     r"pydantic|input should|dictionary|instance of|discriminator|\btag\b|validation|value error"
-    r"|__init__|argument|NoneType|fault\(s\)"
+    r"|__init__|argument|NoneType|fault\(s\)|\^\["
 )
 
 

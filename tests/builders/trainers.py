@@ -7,26 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tiny_models import write_tiny
 
 from sage.grading import Grader
-from sage.policies import build_tiny, load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.policies import load_model, load_tokenizer
 from sage.problems.record import Problem
-from sage.study import RL, Algorithm, Architecture
+from sage.study import RL, Algorithm
 from sage.training import rl
 from sage.training.adapters import lora_config
 from sage.training.drawers import drawer_for
 from sage.training.processes import world_size
 from sage.training.trainer import SageTrainer
-
-ARCHITECTURE = Architecture(
-    hidden_size=32,
-    intermediate_size=64,
-    layers=2,
-    heads=2,
-    key_value_heads=1,
-    max_positions=128,
-    vocab_size=300,
-)
 
 
 def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
@@ -36,10 +27,7 @@ def odd_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
 
 def write_parent(folder: Path, problems: Sequence[Problem], spread: float = 1.0) -> Path:
     """A random tiny model in `folder`; a `spread` above 1 makes tokens differ in probability."""
-    tokenizer = train_tokenizer([p.problem for p in problems], ARCHITECTURE.vocab_size)
-    model: Any = build_tiny(ARCHITECTURE, tokenizer, 0)
-    model.model.norm.weight.data *= spread
-    save_checkpoint(model, tokenizer, folder)
+    write_tiny(folder, [p.problem for p in problems], spread=spread)
     (folder / "manifest.json").write_text("{}")
     return folder
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_models import tiny
 
 from sage.policies import build_tiny, save_checkpoint, train_tokenizer
 from sage.prompting import prompt_ids
 from sage.sampling import vllm_engine
 from sage.sampling.interface import Sampler, engine
-from sage.study import Architecture
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 PRECISION = "bfloat16" if DEVICE == "cuda" else "float32"
@@ -39,15 +39,7 @@ def needs_vllm(test: Callable[..., None]) -> Callable[..., None]:
     return test
 
 
-ARCHITECTURE = Architecture(
-    hidden_size=64,
-    intermediate_size=128,
-    layers=2,
-    heads=2,
-    key_value_heads=1,
-    max_positions=128,
-    vocab_size=300,
-)
+ARCHITECTURE = tiny(hidden_size=64, intermediate_size=128)
 SUMS = {f"{a}+{b}": str(a + b) for a in range(10) for b in range(10)}
 PROBLEMS = list(SUMS)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from claim_frames import RAISED, compared
-from report_frames import ROOT, a_study, history
+from report_frames import ROOT, a_study, changed, history, retitled
 
 from sage.claims.evidence import Measured
 from sage.claims.figure import contrasts_figure
@@ -248,7 +248,7 @@ class TestLedger:
         assert too_weak(runs, [model], *pair, {(model, pair[0], 1): [{"guide_dose": 0.01}]})
         assert not too_weak(runs, [model], *pair, {(model, pair[0], 1): [{"guide_dose": 0.06}]})
         free = study.algorithms["grpo"].model_copy(update={"kl": "none", "estimator": None})
-        without = study.model_copy(update={"algorithms": {**study.algorithms, "grpo": free}})
+        without = changed(study, {"grpo": free})
         assert without.kl_coefficient("tiny", "grpo") == 0.0 < study.kl_coefficient("tiny", "grpo")
         assert not too_weak(without, ["tiny"], "branch", "grpo", weak)
 
@@ -270,9 +270,7 @@ class TestLedger:
         of_bases["second", "branch", 1] = [{"loss_dose": 0.2}]
         assert too_weak(study, ["tiny"], "branch", "grpo", of_bases)
         models = {"tiny": study.model("tiny"), "second": study.model("tiny")}
-        study = study.model_copy(
-            update={"study": study.study.model_copy(update={"models": models})}
-        )
+        study = changed(study, models=models)
         dose = dose_of(study, ["tiny", "second"], "branch", of_bases)
         assert dose == (pytest.approx(0.105), "the loss")
         assert not too_weak(study, ["tiny", "second"], "branch", "grpo", of_bases)
@@ -292,8 +290,8 @@ class TestLedger:
 
     def test_few_bases_are_not_called_runs(self, study: ResolvedStudy) -> None:
         tiny = study.model("tiny")
-        update = {"models": {"tiny": tiny, "b": tiny}, "bases": {"group": ["b", "tiny"]}}
-        study = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        models = {"tiny": tiny, "b": tiny}
+        study = changed(study, models=models, bases={"group": ["b", "tiny"]})
         frame = small(0.001, 1e-5, 0.8, runs=5).assign(model="group", n_bases=5)
         (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(frame)), study)
         assert "up to 45 % of bases may differ by more than 6.0 points" in claim.because
@@ -302,11 +300,7 @@ class TestLedger:
         assert any("of bases differ by more than 3 times that" in one for one in claim.summary)
 
     def test_a_sign_in_a_title_turns_no_contrast(self, study: ResolvedStudy) -> None:
-        titled = {
-            name: study.algorithms[name].model_copy(update={"title": title})
-            for name, title in (("branch", "Branch > 1.2"), ("grpo", "A < B"))
-        }
-        study = study.model_copy(update={"algorithms": study.algorithms | titled})
+        study = retitled(study, branch="Branch > 1.2", grpo="A < B")
         test = {**pass_test("primary", margin=0.02), "direction": "down"}
         claim = Claim.model_validate(CLAIM.model_dump() | {"primary": test})
         frame = ledger({"fall": claim}, study, Measured(RAISED))
@@ -340,8 +334,7 @@ class TestLedger:
     ) -> None:
         tiny = study.model("tiny")
         models = {"tiny": tiny, "second": tiny}
-        update = {"models": models, "bases": {"group": ["second", "tiny"]}}
-        study = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        study = changed(study, models=models, bases={"group": ["second", "tiny"]})
         over = RAISED.assign(model="group", n_bases=2, n_seeds=6)
         (claim,) = ledger_view(ledger({"rise": CLAIM}, study, Measured(over)), study)
         assert claim.verdict == "supported"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pages import MANIFEST, a_page_with_claims, with_a_case
-from report_frames import ROOT, a_study
+from report_frames import ROOT, a_study, changed
 
 from sage.claims.registration import (
     Registration,
@@ -39,10 +38,6 @@ def with_margin(margin: float) -> dict[str, Claim]:
     claim = CLAIMS[NAME]
     primary = claim.primary.model_copy(update={"margin": margin})
     return CLAIMS | {NAME: claim.model_copy(update={"primary": primary})}
-
-
-def changed(study: ResolvedStudy, **update: Any) -> ResolvedStudy:
-    return study.model_copy(update={"study": study.study.model_copy(update=update)})
 
 
 def asked_of(file: Path, claims: dict[str, Claim], study: ResolvedStudy) -> tuple[bool, str]:
@@ -115,9 +110,7 @@ def test_a_change_of_what_decides_a_claim_is_another_claim(study: ResolvedStudy,
         "learning rate": lambda: changed(
             study, models=study.study.models | {"tiny": tiny.model_copy(update={"rl": rate})}
         ),
-        "algorithm": lambda: study.model_copy(
-            update={"algorithms": study.algorithms | {"grpo": study.algorithms["grpo_random"]}}
-        ),
+        "algorithm": lambda: changed(study, {"grpo": study.algorithms["grpo_random"]}),
     }[what]()
     assert claim_sum(CLAIMS[NAME], other) != claim_sum(CLAIMS[NAME], study)
     assert design(other) != design(study)

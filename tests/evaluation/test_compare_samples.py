@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from pages import Markings, parsed, words_of
+from sample_rows import one, rows
 
 from sage.evaluation.foreign_samples import Method, read_methods
 from sage.tools import command
@@ -24,9 +25,7 @@ LOGS = Path(__file__).parents[1] / "builders/logs"
 def counts_of(
     path: Path, columns: dict[str, str] | None = None, only: tuple[str, ...] = ()
 ) -> pd.DataFrame:
-    """The counts of the one method at `path`."""
-    (method,) = read_methods([("a", path)], columns, only).values()
-    return method.counts
+    return one(path, only, **(columns or {})).counts
 
 
 def methods_of(**paths: Path) -> dict[str, Method]:
@@ -34,14 +33,7 @@ def methods_of(**paths: Path) -> dict[str, Method]:
 
 
 def samples(right: list[int], seeds: tuple[int, ...] = (1, 2), n: int = 4) -> pd.DataFrame:
-    """`right` of `n` samples of each problem are correct, in each of `seeds`."""
-    rows = [
-        (f"p{problem}", seed, sample, sample < correct)
-        for seed in seeds
-        for problem, correct in enumerate(right)
-        for sample in range(n)
-    ]
-    return pd.DataFrame(rows, columns=["problem", "seed", "sample", "correct"])
+    return rows(right, n, seeds).rename(columns={"problem_id": "problem"})
 
 
 def write(folder: Path) -> tuple[Path, Path]:
@@ -194,10 +186,13 @@ def test_clusters_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_method_called_base_may_have_several_runs(tmp_path: Path) -> None:
-    one, two = write(tmp_path)
-    counts = methods_of(base=one, b=two)
-    _, differences = compare(counts, draws=500)
-    assert differences["n_seeds"].tolist() == [2] * 3
+    """Also more than the other."""
+    base, two = write(tmp_path)
+    samples([2] * 10, (2,)).to_csv(tmp_path / "other.csv", index=False)
+    for other, seeds in ((two, [1, 2]), (tmp_path / "other.csv", [2])):
+        _, differences = compare(methods_of(base=base, other=other), draws=200)
+        assert set(differences["n_seeds"]) == {len(seeds)}
+        assert differences["train_seeds"].tolist()[0] == seeds
 
 
 @pytest.mark.parametrize(
@@ -250,15 +245,6 @@ def test_a_row_without_a_benchmark_is_no_problem_of_any(tmp_path: Path) -> None:
     table.to_csv(tmp_path / "one.csv", index=False)
     with pytest.raises(ValueError, match=r"one\.csv: benchmark is empty in 8 rows"):
         counts_of(tmp_path / "one.csv")
-
-
-def test_a_method_called_base_may_have_more_runs_than_the_other(tmp_path: Path) -> None:
-    samples([1] * 10, (1, 2)).to_csv(tmp_path / "base.csv", index=False)
-    samples([2] * 10, (2,)).to_csv(tmp_path / "other.csv", index=False)
-    counts = methods_of(base=tmp_path / "base.csv", other=tmp_path / "other.csv")
-    _, differences = compare(counts, draws=200)
-    assert set(differences["n_seeds"]) == {1}
-    assert differences["train_seeds"].tolist()[0] == [2]
 
 
 def test_files_of_two_programs_are_read_alike(tmp_path: Path) -> None:

@@ -244,19 +244,6 @@ def test_an_interval_of_one_run_covers_that_run_on_other_problems() -> None:
 
 
 @pytest.mark.slow
-def test_the_plain_percentile_bootstrap_would_not_do() -> None:
-    """Why runs enter by Student's t: resampled, three of them are hardly ever apart enough."""
-    rng = np.random.default_rng(3)
-    values, true = studies(0.5, 0.6, 50, rng), truth(0.5, 0.6, rng)
-    of_problems = rng.multinomial(50, np.full(50, 0.02), DRAWS) / 50
-    of_runs = rng.multinomial(3, np.full(3, 1 / 3), DRAWS) / 3
-    means = sum(of_runs[:, i : i + 1] * (of_problems @ values[i]) for i in range(3))
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    assert ((low <= true) & (true <= high)).mean() < 0.92
-    assert coverage(values, true) > 0.93
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("effect", [0.0, 0.3])
 def test_a_difference_is_covered_and_a_true_null_seldom_rejected(effect: float) -> None:
     rng = np.random.default_rng(11)

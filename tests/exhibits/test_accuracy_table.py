@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k, table_of
+from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k, retitled, table_of
 from table_frames import accuracies
 
 from sage.exhibits.accuracy import column_groups
@@ -163,9 +163,7 @@ class TestAccuracy:
         )
 
     def test_latex_escapes_text_and_marks_best_and_ties(self) -> None:
-        study = a_study()
-        renamed = study.algorithms["grpo"].model_copy(update={"title": r"A_1 & 50% \x"})
-        study = study.model_copy(update={"algorithms": study.algorithms | {"grpo": renamed}})
+        study = retitled(a_study(), grpo=r"A_1 & 50% \x")
         frames = {"pass_at_k": pass_at_k(METRICS), "comparisons": COMPARISONS}
         latex = latex_table(table_of(study, "table1", **frames).table, "100 % of it")
         assert r"\caption{100 \% of it}" in latex

@@ -9,16 +9,17 @@ import pandas as pd
 import pytest
 import torch
 from peft import get_peft_model
-from report_frames import a_study, comparisons, pass_at_k, table_of
+from report_frames import a_study, changed, comparisons, pass_at_k, table_of
+from tiny_models import write_tiny
 
 from sage.evaluation.samples import evaluate
 from sage.exhibits.equal_tokens import EqualTokensTable, moments
 from sage.exhibits.kind import Measuring
-from sage.policies import build_tiny, load_model, save_checkpoint, train_tokenizer
+from sage.policies import load_model
 from sage.problems.record import Problem, write_problems
 from sage.rendering.table import TableDocument
 from sage.runtime.manifest import Manifest
-from sage.study import Architecture, Draws, LoRA, ResolvedStudy
+from sage.study import Draws, LoRA, ResolvedStudy
 from sage.training.adapters import lora_config
 
 
@@ -57,44 +58,33 @@ def study(seeds: tuple[int, ...] = (1, 2), k: int | None = None) -> ResolvedStud
     shown = EqualTokensTable(
         kind="equal_tokens", title="Methods", model="tiny", benchmark="easy", k=k
     )
-    whole = a_study(seeds=seeds)
-    part = whole.study.model_copy(update={"exhibits": {"methods": shown}})
-    return whole.model_copy(update={"study": part})
+    return changed(a_study(seeds=seeds), exhibits={"methods": shown})
 
 
+def values_with(*branch: tuple[str, int, float]) -> pd.DataFrame:
+    """Those of the base and of GRPO are the same at both moments; intervals reach 0.1 each way."""
+    common = [("base", 1, 0.30), ("base", 4, 0.70), ("grpo", 1, 0.60), ("grpo", 4, 0.50)]
+    rows = [
+        (name, "easy", k, v, round(v - 0.1, 2), round(v + 0.1, 2))
+        for name, k, v in (*common, *branch)
+    ]
+    return pass_at_k(rows, seeds=(1, 2))
+
+
+GAINS = [("grpo", "base", "easy", 1, 0.30, 0.001)]
 FRAMES = {
-    "pass_at_k": pass_at_k(
-        [
-            ("base", "easy", 1, 0.30, 0.20, 0.40),
-            ("base", "easy", 4, 0.70, 0.60, 0.80),
-            ("grpo", "easy", 1, 0.60, 0.50, 0.70),
-            ("grpo", "easy", 4, 0.50, 0.40, 0.60),
-            ("branch", "easy", 1, 0.62, 0.52, 0.72),
-            ("branch", "easy", 4, 0.65, 0.55, 0.75),
-        ],
-        seeds=(1, 2),
-    ),
+    "pass_at_k": values_with(("branch", 1, 0.62), ("branch", 4, 0.65)),
     "comparisons": comparisons(
         [
-            ("grpo", "base", "easy", 1, 0.30, 0.001),
+            *GAINS,
             ("branch", "base", "easy", 1, 0.32, 0.001),
             ("branch", "grpo", "easy", 1, 0.02, 0.8),
         ]
     ),
-    "tokens/pass_at_k": pass_at_k(
-        [
-            ("base", "easy", 1, 0.30, 0.20, 0.40),
-            ("base", "easy", 4, 0.70, 0.60, 0.80),
-            ("grpo", "easy", 1, 0.60, 0.50, 0.70),
-            ("grpo", "easy", 4, 0.50, 0.40, 0.60),
-            ("branch", "easy", 1, 0.45, 0.35, 0.55),
-            ("branch", "easy", 4, 0.68, 0.58, 0.78),
-        ],
-        seeds=(1, 2),
-    ),
+    "tokens/pass_at_k": values_with(("branch", 1, 0.45), ("branch", 4, 0.68)),
     "tokens/comparisons": comparisons(
         [
-            ("grpo", "base", "easy", 1, 0.30, 0.001),
+            *GAINS,
             ("grpo", "branch", "easy", 1, 0.15, 0.01),
             ("branch", "base", "easy", 1, 0.15, 0.03),
         ]
@@ -159,26 +149,11 @@ def test_the_caption_says_what_the_budget_is_and_how_near_the_snapshots_are() ->
 
 def test_a_run_that_ends_at_the_budget_is_not_sampled_again(tmp_path: Path) -> None:
     """Two adapters on a random model: one ends at the budget, the other is there halfway."""
-    architecture = Architecture(
-        hidden_size=32,
-        intermediate_size=64,
-        layers=1,
-        heads=2,
-        key_value_heads=1,
-        max_positions=128,
-        vocab_size=300,
-    )
     problems = [Problem(f"{a}", f"{a}+1", str(a + 1), "math", "1", "test", "0") for a in range(3)]
-    base = tmp_path / "base"
-    tokenizer = train_tokenizer([p.problem for p in problems], architecture.vocab_size)
-    save_checkpoint(build_tiny(architecture, tokenizer, 0), tokenizer, base)
+    base = write_tiny(tmp_path / "base", [p.problem for p in problems], layers=1)
     settings = Draws.model_validate(
-        {
-            "samples": 4,
-            "seeds": [0],
-            "sampling": {"temperature": 1.0, "max_tokens": 6},
-            "batch_size": 12,
-        }
+        {"samples": 4, "seeds": [0], "batch_size": 12}
+        | {"sampling": {"temperature": 1.0, "max_tokens": 6}}
     )
     manifest = Manifest({}, 1, time.time())
     policies, samples = [], []

@@ -21,6 +21,7 @@ from report_frames import (
     METRICS,
     Given,
     a_study,
+    changed,
     comparisons,
     figure_of,
     history,
@@ -151,9 +152,7 @@ class TestCurves:
         assert top < bottom
 
     def test_a_model_alone_has_no_differences_and_no_papers_estimator(self) -> None:
-        alone = a_study(algorithms=())
-        update = {"exhibits": EXHIBITS, "paper": None}
-        alone = alone.model_copy(update={"study": alone.study.model_copy(update=update)})
+        alone = changed(a_study(algorithms=()), exhibits=EXHIBITS, paper=None)
         assert [*figures_of(alone, "figure3")] == ["figure3"]
         assert [*figures_of(a_study(), "figure3")] == ["figure3", "figure3_apart"]
         assert [*tables_of(alone, "table1")] == ["table1"]
@@ -173,10 +172,9 @@ class TestCurves:
     def test_many_methods_have_a_panel_each_with_the_difference_from_the_base(self) -> None:
         names = ("grpo", "no_kl", "bnpo", "branch", "more")
         study = a_study(algorithms=names[:4])
-        rows = study.algorithms | {"more": study.algorithms["bnpo"]}
         curves = EXHIBITS["figure3"].model_copy(update={"algorithms": [*names]})
-        part = study.study.model_copy(update={"exhibits": {"figure3": curves}})
-        study = study.model_copy(update={"study": part, "algorithms": rows})
+        more = {"more": study.algorithms["bnpo"]}
+        study = changed(study, more, exhibits={"figure3": curves})
         metrics = pass_at_k(
             (name, "easy", k, 0.5, 0.4, 0.6) for name in ("base", *names) for k in (1, 2, 4)
         )
@@ -233,9 +231,7 @@ class TestTradeoff:
 
     def study(self, seeds: tuple[int, ...] = (1,)) -> ResolvedStudy:
         shown = TradeoffFigure(kind="tradeoff", title="Both", model="tiny", k=2)
-        study = a_study(seeds=seeds)
-        part = study.study.model_copy(update={"exhibits": {"tradeoff": shown}})
-        return study.model_copy(update={"study": part})
+        return changed(a_study(seeds=seeds), exhibits={"tradeoff": shown})
 
     def drawn(self, apart: pd.DataFrame, seeds: tuple[int, ...] = (1,)) -> Axes:
         frames = {"pass_at_k": pass_at_k(METRICS, seeds=seeds), "comparisons": apart}

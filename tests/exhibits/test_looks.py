@@ -1,7 +1,7 @@
 """Every method has a look of its own, in every study the same."""
 
 from method_entries import ROWS, derived
-from report_frames import ROOT, a_study
+from report_frames import ROOT, a_study, changed
 
 from sage.exhibits import load_study
 from sage.rendering.lines import line_styles
@@ -18,8 +18,7 @@ def test_an_algorithm_looks_the_same_in_every_study_and_unlike_the_others() -> N
 
 def test_every_algorithm_there_is_has_its_own_look() -> None:
     rows = {name: Algorithm.model_validate(entry) for name, entry in ROWS.items()}
-    study = a_study(algorithms=("branch",))
-    styles = line_styles(study.model_copy(update={"algorithms": study.algorithms | rows}))
+    styles = line_styles(changed(a_study(algorithms=("branch",)), rows))
     assert len(styles) > 18
     assert len({(look.colour, look.dashes, look.marker) for look in styles.values()}) == len(styles)
     paper = line_styles(load_study("paper", ROOT / "config"))  # curves may have no markers

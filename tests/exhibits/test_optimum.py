@@ -13,9 +13,7 @@ import torch
 from graded import problem, samples
 from test_perplexity import network, random_pairs  # noqa: F401  (a fixture)
 from trainers import write_parent
-from transformers import PreTrainedModel
 
-from sage.evaluation.token_signals import token_signals
 from sage.exhibits import load_study
 from sage.exhibits.kind import Measuring
 from sage.exhibits.optimum import (
@@ -92,17 +90,6 @@ def test_samples_of_the_reference_give_the_exact_optimum() -> None:
     assert row["kl_optimum"] == pytest.approx(kl, abs=3e-3)
     shares = [policy[right] / policy[right].sum() for policy in exact]
     assert row["moved"] == pytest.approx(0.5 * np.abs(shares[0] - shares[1]).sum(), abs=2e-3)
-
-
-def test_entropies_are_those_of_a_token_at_a_time(network: PreTrainedModel) -> None:  # noqa: F811
-    prompts, completions = random_pairs(network.config.vocab_size)
-    read = token_signals(network, prompts, completions, chunk_logits=2**13)
-    for prompt, written, (_, entropies) in zip(prompts, completions, read, strict=True):
-        with torch.no_grad():
-            logits = network(torch.tensor([[*prompt, *written]])).logits[0, len(prompt) - 1 : -1]
-        log_probs = logits.float().log_softmax(-1)
-        expected = -(log_probs.exp() * log_probs).sum(-1).numpy()
-        np.testing.assert_allclose(entropies, expected, atol=2e-5)
 
 
 def test_log_q_of_a_branch_guide_counts_the_tokens_above_its_threshold() -> None:

@@ -9,6 +9,7 @@ from pages import a_table
 from report_frames import (
     ROOT,
     a_study,
+    changed,
 )
 
 from sage.exhibits import PAPER, load_study, tables_of, write_piece
@@ -75,8 +76,7 @@ class TestPaper:
         """An exhibit of a model that the mapping names gets a table of its own for it."""
         study, results = a_study(), Results(tmp_path / "results")
         evaluation = study.study.evaluation.model_copy(update={"seeds": [0, 1, 2, 3, 4]})
-        whole = study.study.model_copy(update={"evaluation": evaluation})
-        study = study.model_copy(update={"study": whole})
+        study = changed(study, evaluation=evaluation)
         paper = tmp_path / "reports/paper"
         paper.mkdir(parents=True)
         (paper / "mapping.yaml").write_text("tiny:\n  - {file: t.csv, kind: accuracy, seeds: 5}\n")

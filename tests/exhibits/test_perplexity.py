@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from graded import problem, samples
+from tiny_models import tiny
 from transformers import PreTrainedModel
 
 from sage.evaluation.token_signals import length_sorted, token_signals
@@ -23,21 +24,12 @@ from sage.exhibits.perplexity_of_responses import (
 )
 from sage.policies import build_tiny, train_tokenizer
 from sage.prompting import prompt_ids
-from sage.study import Architecture
 
 
 @pytest.fixture(scope="module")
 def network() -> PreTrainedModel:
     """A random tiny model with sharpened logits, so that probabilities differ."""
-    shape = Architecture(
-        hidden_size=32,
-        intermediate_size=64,
-        layers=2,
-        heads=4,
-        key_value_heads=2,
-        max_positions=64,
-        vocab_size=300,
-    )
+    shape = tiny(heads=4, key_value_heads=2, max_positions=64)
     model = build_tiny(shape, train_tokenizer(["Calculate 1+2."] * 9, 300), seed=5)
     with torch.no_grad():
         model.get_input_embeddings().weight.mul_(20)

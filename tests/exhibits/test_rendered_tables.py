@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from docutils.core import publish_parts
 from pages import a_problem, sample_rows
-from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k
+from report_frames import COMPARISONS, METRICS, ROOT, a_study, pass_at_k, retitled
 from table_frames import MeasuredFrames, accuracies
 
 from sage.evaluation.chance import chance_table
@@ -163,10 +163,8 @@ def test_every_table_compiles(tmp_path: Path) -> None:
     tool = shutil.which("pdflatex")
     if tool is None:
         pytest.skip("pdflatex is not installed")
-    study = a_study(title="A_1")
     title = r"A_1 & 50% \x ~^ <{$#}> | ≈ ±"
-    renamed = study.algorithms["grpo"].model_copy(update={"title": title})
-    study = study.model_copy(update={"algorithms": study.algorithms | {"grpo": renamed}})
+    study = retitled(a_study(title="A_1"), grpo=title)
     tables = [path.with_suffix(".tex") for path in write_every_table(study, tmp_path)]
     texts = [path.read_text(encoding="utf-8") for path in tables]
     assert escape(title) in texts[0]

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from report_frames import METRICS, ROOT, Given, a_study, pass_at_k, table_of
+from report_frames import METRICS, ROOT, Given, a_study, changed, pass_at_k, table_of
 from table_frames import MeasuredFrames
 
 from sage.exhibits import kind_of, load_study
@@ -199,14 +199,13 @@ class TestSettings:
         study = load_study("smoke", ROOT / "config")
         row = study.algorithms["bnpo_branch"]
         guide = row.guide.model_copy(update={"settings": {**row.guide.settings, "threshold": 0.8}})
-        other = {**study.algorithms, "bnpo_branch": row.model_copy(update={"guide": guide})}
-        named = rl_settings(study.model_copy(update={"algorithms": other})).set_index("parameter")
+        other = changed(study, {"bnpo_branch": row.model_copy(update={"guide": guide})})
+        named = rl_settings(other).set_index("parameter")
         assert named.loc["Guide branch: threshold", "tiny"] == f"1.2; 0.8 ({row.title})"
         assert table.loc["Learning rate", "tiny"] == "0.001"
         model = study.model("tiny").model_copy(update={"learning_rates": {"bnpo_branch": 3e-3}})
-        models = study.study.models | {"tiny": model}
-        own = study.study.model_copy(update={"models": models})
-        rates = rl_settings(study.model_copy(update={"study": own})).set_index("parameter")
+        own = changed(study, models=study.study.models | {"tiny": model})
+        rates = rl_settings(own).set_index("parameter")
         assert rates.loc["Learning rate", "tiny"] == f"0.001; 0.003 ({row.title})"
         assert table.loc["Guide random: periods", "tiny"] == "8"
         assert table.loc["Guide random: decay", "tiny"] == "0.9"  # a default

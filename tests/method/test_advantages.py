@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
-from rollout_groups import REWARDS, assert_missing_rollouts_do_not_count
+from rollout_groups import REWARDS
 
 from sage.method.advantages import Centred, GroupNormalised
 
@@ -28,8 +27,3 @@ def test_centred_by_hand() -> None:
 def test_rewards_without_groups_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="rewards must be"):
         Centred().advantages(torch.zeros(shape))
-
-
-@pytest.mark.parametrize("advantage", [GroupNormalised(), Centred()], ids=str)
-def test_missing_rollouts_leave_the_others_as_in_a_smaller_group(advantage: Any) -> None:
-    assert_missing_rollouts_do_not_count(advantage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from token_signals import assert_same_in_two_processes, signals
+from token_signals import signals
 
 from sage.method.anchors import LogProbs, k3
 from sage.method.credit import K1InReward
@@ -77,7 +77,3 @@ def test_what_is_logged_as_the_kl_is_k3() -> None:
     log_probs, anchor = torch.randn(2, 3), torch.randn(2, 3)
     seen = LogProbs(policy=log_probs, anchor=anchor, old=log_probs)
     assert torch.equal(K1InReward().values(seen), k3(log_probs, anchor))
-
-
-def test_a_micro_batch_in_two_processes_is_as_in_one() -> None:
-    assert_same_in_two_processes(K1InReward())

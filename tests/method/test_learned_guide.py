@@ -14,8 +14,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import torch
-from report_frames import ROWS, a_study, figure_of
-from trainers import SUMS, assert_same_run, small_trainer, unbroken_and_resumed, write_parent
+from report_frames import ROWS, a_study, changed, figure_of
+from trainers import assert_same_run, small_trainer, unbroken_and_resumed
 
 from sage.exhibits.training import CURVE_COLUMNS, LearnedGuideFigure, learned_curves
 from sage.method.guides import Moment, Noise, Signals, guide_log_factors
@@ -264,10 +264,8 @@ def test_the_figure_has_a_line_for_each_seed_and_their_mean() -> None:
         kind="learned_guide", title="Learned", model="tiny", algorithms=["learned"]
     )
     study = a_study()
-    algorithms = {**ROWS, "learned": row}
     exhibits = {**study.study.exhibits, "learned": figure}
-    whole = study.study.model_copy(update={"exhibits": exhibits})
-    study = study.model_copy(update={"algorithms": algorithms, "study": whole})
+    study = changed(study, {**ROWS, "learned": row}, exhibits=exhibits)
     points = [
         ("learned", seed, signal, place, float(place), 1.0 + seed * place / 10)
         for seed in (1, 2)
@@ -283,11 +281,6 @@ def test_the_figure_has_a_line_for_each_seed_and_their_mean() -> None:
         assert mean.get_ydata()[-1] == pytest.approx(1.3)
         assert mean.get_linewidth() > seeds[0].get_linewidth()
     assert plt.get_fignums() == []
-
-
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_parent(tmp_path_factory.mktemp("parent") / "base", SUMS, spread=6.0)
 
 
 def gradients(trainer: Any, batch: dict[str, Any]) -> list[torch.Tensor]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from report_frames import COMPARISONS, METRICS, a_study, comparisons, pass_at_k
+from report_frames import COMPARISONS, METRICS, a_study, changed, comparisons, pass_at_k
 
 from sage.evaluation.comparisons import comparisons_table
 from sage.evaluation.metrics import pass_at_k_table
@@ -20,7 +20,7 @@ def with_a_control(study: ResolvedStudy, *names: str) -> ResolvedStudy:
     """The study with methods (`no_kl`) that are rewarded for tags alone."""
     tagged = {"rewards": [Choice(kind="tagged"), OVERLONG]}
     rows = {name: study.algorithms[name].model_copy(update=tagged) for name in names or ("no_kl",)}
-    return study.model_copy(update={"algorithms": study.algorithms | rows})
+    return changed(study, rows)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_model_is_named_where_another_has_the_same_benchmarks() -> None:
     study = a_study()
     tiny = study.model("tiny")
     models = {"tiny": tiny, "twin": tiny.model_copy(update={"title": "Twin"})}
-    both = study.model_copy(update={"study": study.study.model_copy(update={"models": models})})
+    both = changed(study, models=models)
     alone, beside = (
         opening(each, COMPARISONS, pass_at_k(METRICS), [], 0) for each in (study, both)
     )
@@ -274,8 +274,7 @@ def test_a_level_before_is_that_of_the_runs_in_common() -> None:
     tables = comparisons_table(counts, 200), pass_at_k_table(counts, 200)
     study = a_study(algorithms=("grpo", "branch"), primary_k=1)
     model = study.study.models["tiny"].model_copy(update={"seeds": {"branch": [1, 2, 3]}})
-    models = study.study.model_copy(update={"models": {"tiny": model}})
-    study = study.model_copy(update={"study": models})
+    study = changed(study, models={"tiny": model})
     opened = opening(study, *tables, [], 0)
     assert "Branch has clearly less pass@1 than GRPO: −50.0 points" in " ".join(opened.sentences)
     assert opened.sentences[-1].startswith("Only one run is common to these methods")

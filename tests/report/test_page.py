@@ -23,7 +23,7 @@ from pages import (
     with_findings,
     words_of,
 )
-from report_frames import COMPARISONS, EXHIBITS, METRICS, ROOT, a_study, pass_at_k
+from report_frames import COMPARISONS, EXHIBITS, METRICS, ROOT, a_study, changed, pass_at_k
 
 from sage.claims.tests import load_claims
 from sage.exhibits import kind_class, load_study, write_piece
@@ -37,11 +37,6 @@ from sage.report.partial import comparable, write_partial
 from sage.report.sections import Part, Section, said_often
 from sage.results import Results
 from sage.study.types import Paper
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return a_page(with_a_case(a_study()), tmp_path_factory.mktemp("page"))
 
 
 def plain(page: str) -> str:
@@ -113,8 +108,7 @@ class TestPage:
         tiny = study.study.models["tiny"]
         models = {"tiny": tiny, "other": tiny.model_copy(update={"title": "Other"})}
         exhibits = {name: curves.model_copy(update={"model": name}) for name in models}
-        update = {"models": models, "exhibits": exhibits}
-        study = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        study = changed(study, models=models, exhibits=exhibits)
         rows = pass_at_k([row for row in METRICS if row[0] == "base"])
         metrics = {"pass_at_k": pd.concat([rows, rows.assign(model="other")])}
         figures = dict.fromkeys(models, svgs()["figure3"])
@@ -180,11 +174,8 @@ class TestPage:
         first = claims["claim"].iloc[0]
         claims["verdict"] = claims["verdict"].where(claims["claim"] == first, "not run")
         content = replace(content, metrics={**content.metrics, "claims": claims})
-        update = {
-            "models": {"tiny": study.model("tiny").model_copy(update={"rl": None})},
-            "exhibits": {"table1": study.study.exhibits["table1"]},
-        }
-        bare = study.model_copy(update={"study": study.study.model_copy(update=update)})
+        models = {"tiny": study.model("tiny").model_copy(update={"rl": None})}
+        bare = changed(study, models=models, exhibits={"table1": study.study.exhibits["table1"]})
         trained, untrained = (
             render_page(one, content, FILES, RESULTS.page) for one in (study, bare)
         )
@@ -200,9 +191,7 @@ class TestPage:
         study = with_a_case(a_study())
         settings = {"kind": "tradeoff", "title": "Both at once", "model": "tiny"}
         lead = kind_class("tradeoff").model_validate(settings)
-        exhibits = {**study.study.exhibits, "both": lead}
-        own = study.study.model_copy(update={"exhibits": exhibits})
-        study = study.model_copy(update={"study": own})
+        study = changed(study, exhibits={**study.study.exhibits, "both": lead})
         drawn = a_page_with_claims(study, tmp_path, figures={**svgs(), "both": svgs()["figure3"]})
         assert drawn.index('id="figure-both"') < drawn.index('<section id="claims"')
         assert drawn.count('id="exhibit-both"') == 1
@@ -211,10 +200,7 @@ class TestPage:
         study = with_a_case(a_study())
         paper = Paper(title="Another", authors="Noether and Hilbert", year=1918, arxiv="1234.56789")
         own, none = (
-            a_page(
-                study.model_copy(update={"study": study.study.model_copy(update={"paper": one})}),
-                tmp_path / str(place),
-            )
+            a_page(changed(study, paper=one), tmp_path / str(place))
             for place, one in enumerate((paper, None))
         )
         assert "https://arxiv.org/abs/1234.56789" in own

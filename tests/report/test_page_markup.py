@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -108,19 +107,6 @@ const later = (act) => new Promise((done) => { act(); setTimeout(done, 100); });
 })();
 """
 """Unchecks methods, follows links, and moves the slider over k."""
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return a_page(with_a_case(a_study()), tmp_path_factory.mktemp("page"))
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
-        pytest.skip("no chromium is installed to open the page with")
-    return found
 
 
 def css_colours(style: str) -> dict[str, dict[str, str]]:

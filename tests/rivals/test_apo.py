@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from method_entries import ROWS
-from token_signals import assert_same_in_two_processes, signals
+from token_signals import signals
 from trainers import logged, small_trainer
 
 from sage.method.anchors import LogProbs
@@ -71,7 +71,6 @@ def test_the_push_is_on_wrong_completions_alone() -> None:
     of = signals(-torch.rand(3, 2), [0] * 3, [1.0, 0.0, 0.0], advantages=torch.tensor([1.0, -1, 0]))
     assert ApoPush(push=1.5).token_advantages(of).tolist() == [[1.0] * 2, [-1.5] * 2, [0.0] * 2]
     assert torch.equal(ApoPush(push=1.0).token_advantages(of)[:, 0], of.advantages)
-    assert_same_in_two_processes(ApoPush())
 
 
 def test_a_guide_beside_it_is_refused_and_so_is_an_estimator_without_tokens() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from method_entries import ROWS
-from token_signals import assert_same_in_two_processes, signals
+from token_signals import signals
 
 from sage.rivals.dppo import Dppo
 from sage.study import Algorithm
@@ -48,7 +48,3 @@ def test_on_policy_it_is_grpo() -> None:
 def test_a_clip_beside_it_is_refused() -> None:
     with pytest.raises(ValueError, match="clip_low and clip_high must be null"):
         Algorithm.model_validate(ROWS["dppo"] | {"clip_low": 0.2, "clip_high": 0.2})
-
-
-def test_a_micro_batch_in_two_processes_is_as_in_one() -> None:
-    assert_same_in_two_processes(Dppo())

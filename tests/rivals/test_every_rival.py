@@ -15,13 +15,24 @@ import pytest
 import torch
 from conftest import ROOT
 from method_entries import ROWS
-from token_signals import signals
+from rollout_groups import RAGGED, assert_missing_rollouts_do_not_count
+from token_signals import assert_same_in_two_processes, signals
 from trainers import SMALL, logged, odd_sum, small_trainer
 
 from sage import rivals
-from sage.method.advantages import GroupNormalised
+from sage.method.advantages import Centred, GroupNormalised
+from sage.method.credit import K1InReward
+from sage.rivals.apo import ApoPush
+from sage.rivals.bbg import BoundaryGated
+from sage.rivals.dppo import Dppo
+from sage.rivals.f_grpo import FocalGrpo
+from sage.rivals.pacs import Pacs
+from sage.rivals.pass_at_k import PassAtK
+from sage.rivals.pkpo import Pkpo
+from sage.rivals.steer import Steer
 from sage.rivals.ucpo import Ucpo
 from sage.rivals.uniqueness import Uniqueness
+from sage.rivals.w_reinforce import WeightedReinforce
 from sage.runtime.identity import code_digest
 from sage.study import REGISTRIES, RL, Algorithm
 from sage.study.algorithms import built, run_conflicts
@@ -177,3 +188,25 @@ def test_rewards_beside_that_for_a_right_answer_are_refused_with_the_reason(
     overlong = {"kind": "overlong", "settings": {"margin_tokens": 4}}
     with pytest.raises(ValueError, match=message):
         Algorithm.model_validate(row | {"rewards": ["correct", overlong]})
+
+
+ADVANTAGES = [
+    *(GroupNormalised(), Centred(), BoundaryGated(), BoundaryGated(signed=True), FocalGrpo()),
+    *(PassAtK(k=2), Pkpo(k=2), WeightedReinforce()),
+]
+
+
+@pytest.mark.parametrize("advantage", ADVANTAGES, ids=str)
+def test_missing_rollouts_leave_the_others_as_in_a_smaller_group(advantage: Any) -> None:
+    assert_missing_rollouts_do_not_count(advantage)
+
+
+@pytest.mark.parametrize("advantage", [PassAtK(k=6), Pkpo(k=6)], ids=str)
+def test_sets_larger_than_a_group_are_refused(advantage: Any) -> None:
+    with pytest.raises(ValueError, match="5 rollouts, fewer than k = 6"):
+        advantage.advantages(RAGGED)
+
+
+@pytest.mark.parametrize("rule", [K1InReward(), ApoPush(), Dppo(), Pacs(), Steer()], ids=str)
+def test_a_micro_batch_in_two_processes_is_as_in_one(rule: Any) -> None:
+    assert_same_in_two_processes(rule)

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from rollout_groups import RAGGED, REWARDS, assert_missing_rollouts_do_not_count
+from rollout_groups import REWARDS
 
 from sage.method.advantages import Centred
 from sage.rivals.pass_at_k import PassAtK
@@ -50,12 +50,3 @@ def test_pass_at_1_is_grpo_with_the_biased_deviation() -> None:
     biased = rewards.std(dim=1, correction=0, keepdim=True)
     expected = Centred().advantages(rewards) / biased.where(biased > 0, biased + 1)
     torch.testing.assert_close(PassAtK(k=1).advantages(rewards), expected)
-
-
-def test_missing_rollouts_leave_the_others_as_in_a_smaller_group() -> None:
-    assert_missing_rollouts_do_not_count(PassAtK(k=2))
-
-
-def test_sets_larger_than_a_group_are_refused() -> None:
-    with pytest.raises(ValueError, match="5 rollouts, fewer than k = 6"):
-        PassAtK(k=6).advantages(RAGGED)

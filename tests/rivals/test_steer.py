@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from token_signals import assert_same_in_two_processes, signals
+from token_signals import signals
 
 from sage.rivals.steer import Steer
 
@@ -59,7 +59,3 @@ def test_steer_with_weights_of_one_is_grpo() -> None:
     of = signals(-torch.rand(4, 5), [0, 0, 1, 1], [1.0, 0.0, 1.0, 0.0])
     got = Steer(lowest=1.0, highest=1.0).token_advantages(of)
     torch.testing.assert_close(got, of.advantages[:, None].expand(4, 5))
-
-
-def test_a_micro_batch_in_two_processes_is_as_in_one() -> None:
-    assert_same_in_two_processes(Steer())

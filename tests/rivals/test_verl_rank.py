@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import (
-    SMALL,
-    assert_same_run,
-    small_trainer,
-    unbroken_and_resumed,
-)
+from trainers import SMALL, assert_same_run, logged, small_trainer, unbroken_and_resumed
 
 from sage.method.credit import TokenSignals
 from sage.rivals.verl_rank import VerlRank, effective_rank, rank_measures
@@ -236,15 +231,10 @@ def test_states_are_those_of_the_policy_in_one_pass(
     torch.testing.assert_close(signals.hidden_states[inside], wanted[inside], rtol=1e-3, atol=1e-4)
 
 
-def log_of(trainer: Any) -> list[dict[str, Any]]:
-    trainer.train()
-    return [row for row in trainer.state.log_history if "loss" in row]
-
-
 def test_a_weight_of_zero_trains_as_grpo(parent: Path, tmp_path: Path) -> None:
-    plain = log_of(small_trainer(parent, PLAIN, tmp_path))
-    unweighted = log_of(small_trainer(parent, ranked(weight=0.0), tmp_path))
-    weighted = log_of(small_trainer(parent, RANKED, tmp_path))
+    plain = logged(small_trainer(parent, PLAIN, tmp_path))
+    unweighted = logged(small_trainer(parent, ranked(weight=0.0), tmp_path))
+    weighted = logged(small_trainer(parent, RANKED, tmp_path))
     for left, right in zip(plain, unweighted, strict=True):
         assert right["grad_norm"] == pytest.approx(left["grad_norm"], rel=1e-4)
     norms = [[row["grad_norm"] for row in log] for log in (plain, weighted)]

@@ -18,7 +18,7 @@ from snakemake.profiles import ProfileConfigFileParser
 from sage.runtime import job
 from sage.runtime.devices import SHARING, Device, places, visible_devices
 from sage.runtime.job import gpus_asked, leased
-from sage.runtime.lease import FOLDER, lease
+from sage.runtime.lease import lease
 from sage.training import processes
 from sage.training.sft import processes_for
 
@@ -32,14 +32,6 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-bbbb0000-2)
   MIG 3g.20gb     Device  1: (UUID: MIG-dddd0000-4)
 END
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of leases of this test, and no allocation of SLURM around it."""
-    monkeypatch.setenv(FOLDER, str(tmp_path / "leases"))
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    return tmp_path
 
 
 @pytest.fixture

@@ -67,14 +67,6 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of leases of this test, and no allocation of SLURM around it."""
-    monkeypatch.setenv(FOLDER, str(tmp_path / "leases"))
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
 def start() -> Iterator[Start]:
     """Starts Python code with the names of devices in the environment; ends what is left."""
     processes: list[subprocess.Popen[str]] = []

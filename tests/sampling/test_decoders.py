@@ -5,7 +5,6 @@ The fused one refuses what it cannot compute.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, PromptTuningConfig, get_peft_model
-from sampled import LETTERS, in_one_thread, requests_of, sample, write_base
+from sampled import LETTERS, sample
 from trainers import SMALL
 from transformers import (
     AutoConfig,
@@ -33,21 +32,7 @@ from sage.study import Sampling
 from sage.training.adapters import FoldedLinear
 from sage.training.drawers import drawer_for
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with in_one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_base(tmp_path_factory.mktemp("model") / "base")
-
-
-@pytest.fixture(scope="module")
-def requests(base: Path) -> list[Request]:
-    return requests_of(base)
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 
 def llama() -> PreTrainedModel:

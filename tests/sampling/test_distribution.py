@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
-from sampled import in_one_thread, sampling
+from sampled import sampling
 from scipy.stats import chisquare
 from transformers import (
     MinPLogitsWarper,
@@ -19,6 +17,8 @@ from transformers import (
 from sage.sampling.distribution import draw, next_token_probabilities, stream_uniforms
 from sage.sampling.interface import stream_key
 
+pytestmark = [pytest.mark.usefixtures("one_thread")]
+
 P = [0.5, 0.3, 0.15, 0.05]
 FILTERS = [
     ({}, P),
@@ -29,12 +29,6 @@ FILTERS = [
     ({"temperature": 0.5}, [25 / 36.5, 9 / 36.5, 2.25 / 36.5, 0.25 / 36.5]),
     ({"temperature": 0.5, "top_k": 3, "top_p": 0.9}, [25 / 34, 9 / 34, 0, 0]),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with in_one_thread():
-        yield
 
 
 @pytest.mark.parametrize(("settings", "expected"), FILTERS)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from sampled import LETTERS, in_one_thread, requests_of, sample, sampling, write_base
+from sampled import LETTERS, sample, sampling
 from scipy.stats import chisquare
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,21 +23,7 @@ from sage.sampling.memory import bytes_per_row, is_out_of_memory
 from sage.sampling.transformers_engine import TransformersSampler
 from sage.study import Draws
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with in_one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_base(tmp_path_factory.mktemp("model") / "base")
-
-
-@pytest.fixture(scope="module")
-def requests(base: Path) -> list[Request]:
-    return requests_of(base)
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 
 def test_batches_do_not_change_a_sample(base: Path, requests: list[Request]) -> None:

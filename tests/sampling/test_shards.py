@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from sampled import in_one_thread, sampling, write_base
+from sampled import sampling
 
 from sage.evaluation.samples import evaluate
 from sage.problems.record import Problem
@@ -23,17 +23,7 @@ from sage.sampling.interface import Completion
 from sage.sampling.shards import Sample, Shards
 from sage.study import Draws
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    with in_one_thread():
-        yield
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_base(tmp_path_factory.mktemp("model") / "base")
-
+pytestmark = [pytest.mark.usefixtures("one_thread")]
 
 PROMPTS = {f"p{i}": (1, 2, i) for i in range(40)}
 SETTINGS = {"temperature": 1.0}

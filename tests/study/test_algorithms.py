@@ -179,14 +179,6 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula(
         assert torch.equal(batch[key], kept[key]), f"{key} was changed"
 
 
-def test_a_guide_without_kl_is_refused_by_the_trainer(
-    smoke: Path, smoke_study: ResolvedStudy, tmp_path: Path
-) -> None:
-    guided = Algorithm.model_validate(ROWS["grpo_branch"])
-    with pytest.raises(ValueError, match="needs a KL term"):
-        smoke_trainer(smoke, smoke_study, guided, tmp_path, beta=0.0)
-
-
 @pytest.mark.parametrize("estimator", [k2, forward_kl_sampled])
 def test_k3_of_the_stand_in_is_the_divergence_plus_a_constant(estimator: Any) -> None:
     log_probs = torch.linspace(-6.0, -0.01, 40).requires_grad_()

@@ -6,7 +6,6 @@ A schema is tried as an editor uses it: on the files of config/, whole and with 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -27,17 +26,6 @@ WRITTEN = sorted(
     path for file in FILES for path in CONFIG.glob(file.name.replace("{name}", "*"))
 )  # the files that people write
 PAGES = [f"keys/{file.schema}.md" for file in FILES]
-
-
-@pytest.fixture(scope="module")
-def site() -> Any:
-    """The hook that makes the site's pages."""
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_what_is_committed_is_what_the_types_say() -> None:

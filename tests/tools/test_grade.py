@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sample_rows import one
 
-from sage.evaluation.foreign_samples import read_methods
 from sage.tools import command
 
 
 def counts_of(path: Path) -> pd.DataFrame:
-    """The counts of the one method in a file."""
-    (method,) = read_methods([("a", path)]).values()
-    return method.counts
+    return one(path).counts
 
 
 RIGHT, WRONG = "so <SOLUTION>4</SOLUTION>", "<SOLUTION>5</SOLUTION>"
