@@ -84,7 +84,7 @@ def test_moments_are_drawn_before_the_end_and_joined_with_the_evaluation(
     kind, written, asked = kind_of(study, "strata"), dict[str, Any](), list[Any]()
     settings = kind.settings(study, "strata")
     assert settings["trained"] == ["plain", "turn"]
-    assert (settings["k"], settings["steps"], settings["evaluation"]["samples"]) == (16, 100, 32)
+    assert (settings["k"], settings["steps"], settings["evaluation"]["samples"]) == (16, 100, 16)
     assert study.snapshots("sums", "grpo") == 10
     drawn = COUNTS[COUNTS["algorithm"] == "step-50"]
     monkeypatch.setattr(snapshots, "rival_counts", lambda *a: asked.append(a) or (drawn, 7))

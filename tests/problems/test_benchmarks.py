@@ -160,6 +160,13 @@ def test_wrapper_filters_and_number_of_problems(mirror: Path) -> None:
     )
 
 
+def test_numbers_may_have_commas_between_thousands(mirror: Path) -> None:
+    answers = ["1,234", "-12,345,678.5", "7", "1,23", "12,34,567", "1,2"]
+    (mirror / "sums.jsonl").write_bytes(lines([{"problem": a, "answer": a} for a in answers]))
+    numbers = entry(mirror=[{"path": "sums.jsonl"}], numbers_only=True)
+    assert [p.answer for p in benchmark_problems("sums", numbers, mirror)] == answers[:3]
+
+
 def test_a_wrapper_that_some_rows_lack_is_an_error(mirror: Path) -> None:
     wrapped = entry(wrappers=[{"after": "1+1?"}])
     assert "1 of 2 problems stand in the wrapper" in fault(

@@ -309,6 +309,44 @@ def test_behind_a_filter_the_samplers_probabilities_are_not_compared(parent: Pat
     assert rl.correction_of(cut.model_copy(update={"sampling": SMALL.sampling})).kind == "token"
 
 
+def test_behind_a_filter_no_completion_counts_as_off_policy(parent: Path) -> None:
+    """TRL's mask takes the sampler's log-probs for the policy's; those behind top_k are higher."""
+    sampling = SMALL.sampling.model_dump() | {"top_k": 3}
+
+    def step(threshold: float | None, **more: Any) -> tuple[float, float]:
+        trl = {"off_policy_mask_threshold": threshold}
+        (row,) = logged(build(parent, trl=trl, **more))
+        return row["loss"], row["grad_norm"]
+
+    cut: dict[str, Any] = {"settings": {"steps": 1, "sampling": sampling}}
+    assert step(0.1, **cut) == step(None, **cut)
+    assert step(None, **cut)[1] > 1e-3
+    shifted: dict[str, Any] = {"settings": {"steps": 1}, "make_drawer": noting(parent, shift=0.5)}
+    assert step(0.1, **shifted) != step(None, **shifted)  # what the mask does without a filter
+
+
+class Silent:
+    """A drawer in front of another that knows no log-prob of a completion's first token."""
+
+    def __init__(self, drawer: Drawer) -> None:
+        self._drawer = drawer
+
+    def draw(self, policy: Any, requests: Sequence[Request]) -> list[Completion]:
+        drawn = self._drawer.draw(policy, requests)
+        return [replace(one, log_probs=(None, *one.log_probs[1:])) for one in drawn]
+
+
+def test_a_token_whose_log_prob_the_sampler_does_not_know_is_not_compared(parent: Path) -> None:
+    make = noting(parent, shift=-0.5)
+    rows = [
+        logged(build(parent, settings={"steps": 1}, make_drawer=drawer))[0]
+        for drawer in (make, lambda trainer: Silent(make(trainer)))
+    ]
+    for row in rows:
+        assert row["sampler/gap_mean"] == pytest.approx(0.5, abs=1e-4)
+    assert rows[0]["grad_norm"] == rows[1]["grad_norm"] > 1e-3
+
+
 def test_what_else_would_draw_is_refused_beside_a_drawer(parent: Path) -> None:
     trainer = build(parent)
     trainer.args.use_transformers_continuous_batching = True

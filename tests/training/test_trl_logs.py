@@ -1,4 +1,5 @@
-"""Whole logs of SageTrainer beside those of TRL's own trainer, over a grid of settings."""
+"""Whole logs of SageTrainer beside those of TRL's own trainer, over a grid of settings; and what it
+logs besides, over the same windows and evaluations."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from trainers import SUMS, odd_sum
+from method_entries import ROWS
+from trainers import SMALL, SUMS, logged, odd_sum, small_trainer, trainer_of
 from transformers import AutoModelForCausalLM, Qwen2Config
 from trl import GRPOConfig, GRPOTrainer
 
 from sage.policies import load_model, load_tokenizer, save_checkpoint, train_tokenizer
+from sage.study import Algorithm
+from sage.training import rl
 from sage.training.rl import prompt_dataset
 from sage.training.trainer import SageTrainer
 
@@ -108,3 +112,47 @@ def test_what_trl_logs_is_logged_as_trl_does(
     assert len(steps) == 6 // logging_steps
     assert masks or any(entry["kl"] > 1e-3 for entry in steps)  # masked, few teach anything
     assert any(entry["completions/clipped_ratio"] > 0 for entry in steps)
+
+
+def test_own_numbers_are_means_over_the_steps_of_a_window(parent: Path, tmp_path: Path) -> None:
+    """With a line of log for two steps: the mean of the two lines that single steps have."""
+    row = ROWS["grpo_branch"]
+    single, double = (
+        logged(small_trainer(parent, row, tmp_path, trl={"logging_steps": each}, micro_batches=2))
+        for each in (1, 2)
+    )
+    assert (len(single), len(double)) == (4, 2)
+    for place, line in enumerate(double):
+        steps = single[2 * place : 2 * place + 2]
+        names = {name for one in steps for name in one if name.startswith(OWN)}
+        assert names == {name for name in line if name.startswith(OWN)}
+        assert {"sage/log_q", "sage/guide_dose", "sampler/gap_mean", "step/kl"} <= names
+        for name in names:
+            values = [one[name] for one in steps if name in one]
+            assert line[name] == pytest.approx(sum(values) / len(values)), name
+    assert single[2]["step/kl"] != pytest.approx(single[3]["step/kl"], rel=1e-3)
+
+
+OWN = ("sage/", "sampler/", "step/")
+
+
+def test_a_second_evaluation_in_a_step_has_nothing_of_the_first(
+    parent: Path, tmp_path: Path
+) -> None:
+    """Each is one batch, so that its mean over tokens is TRL's mean over batches."""
+    algorithm = Algorithm.model_validate(ROWS["grpo"])
+    settings = SMALL.model_copy(update={"learning_rate": 3e-2})
+    trainer = trainer_of(
+        parent, SUMS, settings, algorithm, tmp_path, odd_sum,
+        trl={"per_device_eval_batch_size": 16}, shaping=rl.shaping_of(algorithm),
+        eval_dataset={"one": prompt_dataset(SUMS[:4]), "other": prompt_dataset(SUMS[8:12])},
+    )  # fmt: skip
+    trainer.train()
+    for _ in range(2):
+        trainer.evaluate()
+    lines = [line for line in trainer.state.log_history if "eval_kl" in line]
+    assert len(lines) == 4
+    for line in lines:
+        assert line["eval_step/kl"] == pytest.approx(line["eval_kl"], rel=1e-4)
+    found = [line["eval_kl"] for line in lines]
+    assert max(found) > 1.01 * min(found) > 0.0
