@@ -168,13 +168,14 @@ class CostFreeBaselines(EqualAccuracyTable):
         ]
         above = [name for name, row in zip(names, rows, strict=True) if row["low"] > 0]
         left = len(above) - NAMED
-        told = listed([*above[:NAMED], *([f"{left} more in its table"] if left > 0 else [])])
+        told = [*above[:NAMED], *([f"{left} more in its table"] if left > 0 else [])]
         sorts = "methods, early stops" + (", temperatures" if self.temperatures else "")
         one = rows[0]
         limits = interval_of_points(one["low"], one["high"])
         known = f", 95 % interval {limits}, not adjusted" if limits else ""
         said = (
-            f"{study.model(self.model).title}: {told or f'no alternative to {first} ({sorts})'} "
+            f"{study.model(self.model).title}: "
+            f"{listed(told or [f'no alternative to {first} ({sorts})'])} "
             f"{'have' if len(above) > 1 else 'has'} clearly more pass@{one['k']} than its mixture "
             f"with the base that is as accurate; the largest difference: {names[0]} "
             f"({percent(one['mixture'])} to {percent(one['coverage'])} %, "
