@@ -153,6 +153,7 @@ def primary_lines(
             margin=row["margin"],
             link=f"claim-{claim.name}",
             hollow=row["runs"] == 1,
+            measure=measure,
         )
         lines.append(line)
     return lines

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from sage.exhibits.kind import Display, Files, Findings, Kind, Measuring
 from sage.exhibits.pooled_pass_at_k import PARTS
 from sage.fields import Name, Positive, PositiveFloat
-from sage.rendering.labels import method_title
+from sage.rendering.labels import listed, method_title
 from sage.rendering.lines import PALETTE, line_styles
 from sage.rendering.numbers import NONE, interval_of_points, percent, points
 from sage.rendering.table import Column, Record, TableDocument, points_cell, table_of, titled
@@ -21,6 +21,9 @@ from sage.study.exhibit import ExhibitOfRows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+NAMED = 3
+"""The most alternatives that a sentence names; their table has all."""
 
 
 class EqualAccuracyTable(ExhibitOfRows, Kind):
@@ -73,9 +76,9 @@ class EqualAccuracyTable(ExhibitOfRows, Kind):
         counted = "correct working" if frame["worked"].all() else "correct answers"
         caption = (
             f"{display.heading} on {display.titles[self.benchmark]}: pass@1 and pass@{k} of "
-            f"{counted}, in percent, beside a mixture of the base's completions and those of "
-            f"{display.title(self.baseline)} that is as accurate, and the difference in points "
-            "with its 95 % interval. A method keeps coverage only above the mixture, which needs "
+            f"{counted}, in percent, beside a mixture of completions of the base and of "
+            f"{display.title(self.baseline)} that is as accurate. Differences are in points with "
+            "their 95 % intervals. A method keeps coverage only above the mixture, which needs "
             "no training of its own. –: no mixture is as accurate, for the method is more than "
             f"{display.title(self.baseline)} (same seeds), or less than the base."
         )
@@ -151,23 +154,30 @@ class CostFreeBaselines(EqualAccuracyTable):
         job.write_manifest(tokens)
 
     def findings(self, study: ResolvedStudy, *frames: pd.DataFrame) -> Findings:
-        """How many methods and rivals are above the mixture, and the largest difference."""
+        """Which methods and rivals are above the mixture, and the largest difference."""
         (frame,) = frames
         frame = frame[(frame["algorithm"] != self.baseline) & frame["value"].notna()]
         if frame.empty:
             return Findings()
-        first, above = method_title(study, self.baseline), int((frame["low"] > 0).sum())
-        one = max(frame.to_dict("records"), key=lambda row: float(row["value"]))
-        rival = str(one["algorithm"])
-        name = self._titles(frame, first).get(rival) or method_title(study, rival)
+        first = method_title(study, self.baseline)
+        own = self._titles(frame, first)
+        rows = sorted(frame.to_dict("records"), key=lambda row: -float(row["value"]))
+        names = [
+            (own.get(name) or method_title(study, name)).removeprefix(f"{first}, ")
+            for name in (str(row["algorithm"]) for row in rows)
+        ]
+        above = [name for name, row in zip(names, rows, strict=True) if row["low"] > 0]
+        left = len(above) - NAMED
+        told = [*above[:NAMED], *([f"{left} more in its table"] if left > 0 else [])]
+        sorts = "methods, early stops" + (", temperatures" if self.temperatures else "")
+        one = rows[0]
         limits = interval_of_points(one["low"], one["high"])
         known = f", 95 % interval {limits}, not adjusted" if limits else ""
-        sorts = ["methods", "early stops", *(["temperatures"] if self.temperatures else [])]
         said = (
-            f"{study.model(self.model).title}: {above or 'none'} of {len(frame)} alternatives to "
-            f"{first} ({', '.join(sorts)}) {'has' if above < 2 else 'have'} "
-            f"significantly more pass@{one['k']} than its mixture with the base that is as "
-            f"accurate; the largest difference: {name.removeprefix(f'{first}, ')} "
+            f"{study.model(self.model).title}: "
+            f"{listed(told or [f'no alternative to {first} ({sorts})'])} "
+            f"{'have' if len(above) > 1 else 'has'} clearly more pass@{one['k']} than its mixture "
+            f"with the base that is as accurate; the largest difference: {names[0]} "
             f"({percent(one['mixture'])} to {percent(one['coverage'])} %, "
             f"{points(one['value'])} points{known})."
         )

@@ -119,7 +119,7 @@ class StrataFigure(Kind):
         k, there = int(frame["k"].max()), set(frame["part"])
         at: list[Any] = [*zip(frame["part"], frame["k"], strict=True)]
         columns: list[Column] = [
-            (words.capitalize(), f"pass@{one}", cell_of(share_cell, (part, one)))
+            (words[0].upper() + words[1:], f"pass@{one}", cell_of(share_cell, (part, one)))
             for part, words in PARTS.items()
             if part in there
             for one in (1, k)
@@ -130,8 +130,9 @@ class StrataFigure(Kind):
         caption = (
             f"{display.heading}, {display.title(self.algorithm)} on "
             f"{display.titles[self.benchmark]} by steps of training: pass@1 and pass@{k} in "
-            f"percent, 95 % intervals over problems and {int(frame['runs'].max())} runs, and the "
-            "change from the policy before RL (step 0) in points, paired by problem, not adjusted."
+            f"percent. 95 % intervals are over problems and {int(frame['runs'].max())} runs; the "
+            "change from the policy before RL (step 0) is in points, paired by problem, not "
+            "adjusted."
         )
         table = table_of("Steps", columns, [("", titled_by(frame.assign(at=at), "at", "step"))])
         return TableDocument(frame, table, caption)

@@ -19,9 +19,10 @@ from sage.rendering.numbers import interval_of_points, minus, p_text, points
 class Line:
     """A difference with its 95 % interval, as shares; NaN for an interval that is unknown.
 
-    `note` says what was measured and where, `claim` what the paper says, `claimed` on which side
-    of 0 it lies (`up`, `down` or empty), `margin` what difference would not matter. `kind` is the
-    CSS class of the verdict, `link` the id of the part of the page about it.
+    `note` says what was measured and where, `measure` the former alone, `claim` what the paper
+    says, `claimed` on which side of 0 it lies (`up`, `down` or empty), `margin` what difference
+    would not matter. `kind` is the CSS class of the verdict, `link` the id of the part of the page
+    about it.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Line:
     margin: float = math.nan
     link: str = ""
     hollow: bool = False
+    measure: str = ""
 
     @property
     def text(self) -> str:

@@ -137,12 +137,15 @@ def _of_claims(claims: Sequence[Line], compared: Compared) -> tuple[str, ...]:
         if compared.first in (method, other) or not line.interval:
             continue
         known, size = f"(95 % interval {line.interval})", f"{100 * abs(line.effect):.1f} points"
+        place, _, working = line.note.removeprefix(f"{line.measure}, ").partition("; ")
+        on = f" on {'the ' * place.startswith('mean of ')}{place}"
         if line.low <= 0.0 <= line.high:
-            what = f"does not clearly differ from {other}, {line.note}: {line.text} points {known}"
+            what = f"does not clearly differ from {other} in {line.measure}{on}: "
+            what += f"{line.text} points {known}"
         else:
             more = "more" if line.effect > 0 else "less"
-            what = f"has {size} {more} than {other} {known}, {line.note}"
-        said.append(f"{method} {what}.")
+            what = f"has {size} {more} {line.measure} than {other}{on} {known}"
+        said.append(f"{method} {what}{working and f'; {working}'}.")
     return tuple(said[:OF_CLAIMS])
 
 

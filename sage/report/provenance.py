@@ -34,7 +34,8 @@ def study_facts(study: ResolvedStudy) -> list[tuple[str, str]]:
     given = [("Set on the command line", ", ".join(study.overrides))] if study.overrides else []
     models = study.study.models.values()
     rows = dict.fromkeys(row for model in study.study.models for row in study.trained(model))
-    methods = listing([method_title(study, row) for row in rows], most=1)
+    own = [row for row in rows if row not in study.variants] or rows  # no cells of an ablation
+    methods = listing([method_title(study, row) for row in own], most=1)
     steps = sorted({model.rl.steps for model in models if model.rl})
     return [
         *given,

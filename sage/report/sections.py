@@ -106,7 +106,7 @@ def exhibit_section(
     metrics, shown = content.metrics.get("pass_at_k"), Display(study, name, (), files.paper)
     if parts and metrics is not None and (by_k := kind_of(study, name).at_each_k(shown, metrics)):
         path = files.made.metrics("pass_at_k").as_posix()
-        args = (f"table-{name}_at_each_k", by_k.caption, path, "metrics")
+        args = (f"table-{name}_at_each_k", f"{title}: {by_k.caption}", path, "metrics")
         parts.insert(1, Part(*args, by_k.table, by_k=True))
     case, case_path = content.cases.get(name), (files.measured(study, name) / CASE).as_posix()
     note = ""

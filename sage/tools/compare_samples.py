@@ -333,6 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given["html"]:
                 write_page(methods, curves, differences, given["k"], given["html"])
                 print(given["html"])
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"sage-rlvr compare: {error}", file=sys.stderr)
         return 1

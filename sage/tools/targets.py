@@ -26,6 +26,8 @@ TELLING = ("check", "compare", "verify")
 NOT_RUN = "not run"
 _SENTENCE = re.compile(r'<p class="(?:lede|second)">(.*?)</p>', re.DOTALL)
 
+_WILDCARD = re.compile(r"\{((?:[^{}]|\{[^{}]*\})+)\}")
+
 DECIDED = ("supported", "contradicted")
 """Verdicts whose claims are named at the end of a study."""
 
@@ -41,6 +43,18 @@ def no_target(target: str, known: Sequence[str], study: ResolvedStudy, config_fo
         others += [file.stem] if target in exhibits else []
     elsewhere = f"; {', '.join(others)} have an exhibit of that name (study=NAME)" if others else ""
     return f"{target!r} is no target of the study {study.name}{elsewhere}{nearest(target, known)}"
+
+
+def example_of(pattern: str) -> str:
+    """One of the files that a rule's output stands for: each wildcard is the first name it can be,
+    or `{name}` where it is no choice of names."""
+
+    def first(wildcard: re.Match[str]) -> str:
+        name, _, allowed = wildcard[1].partition(",")
+        one = allowed.strip().partition("|")[0]
+        return one if re.fullmatch(r"[\w.-]+", one) else f"{{{name}}}"
+
+    return _WILDCARD.sub(first, pattern)
 
 
 def ending(target: str, files: Sequence[str], results: Results) -> Iterator[str]:

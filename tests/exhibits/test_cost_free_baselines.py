@@ -125,8 +125,8 @@ def test_the_page_opens_with_the_rivals_of_a_kept_run() -> None:
     frame = pd.read_csv(ROOT / "reports/early_stopping/equal_accuracy/free_rivals.csv")
     (found,) = findings_of(study, {"free_rivals": frame})
     assert found.sentences == [
-        "Sheets of sums (0.17 M): none of 15 alternatives to GRPO (methods, early stops, "
-        "temperatures) has significantly more pass@16 than its mixture with the base that is as "
+        "Sheets of sums (0.17 M): no alternative to GRPO (methods, early stops, "
+        "temperatures) has clearly more pass@16 than its mixture with the base that is as "
         "accurate; the largest difference: stopped after 10 steps (59.8 to 70.5 %, +10.7 points, "
         "95 % interval −5.3 to +26.8, not adjusted)."
     ]

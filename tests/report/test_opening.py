@@ -131,16 +131,16 @@ def test_one_run_is_not_judged_where_others_have_several() -> None:
 
 def test_a_claim_about_two_other_methods_is_told_behind_the_first_sentence() -> None:
     lines = [
-        Line("Strong − Plain", "pass@4, Easy", 0.045, 0.033, 0.057),
-        Line("Branch − GRPO", "pass@4, Easy", 0.1, 0.05, 0.15),  # the summary has it
-        Line("Late − Plain", "pass@4, Hard", -0.01, -0.03, 0.01),
+        Line("Strong − Plain", "pass@4, Easy", 0.045, 0.033, 0.057, measure="pass@4"),
+        Line("Branch − GRPO", "pass@4, Easy", 0.1, 0.05, 0.15, measure="pass@4"),  # in the summary
+        Line("Late − Plain", "pass@4, mean of 2 sets; why", -0.01, -0.03, 0.01, measure="pass@4"),
     ]
     first, *told = opening(a_study(), COMPARISONS, pass_at_k(METRICS), lines, 0).sentences[:3]
     assert first.startswith("GRPO gains ")
     assert told == [
-        "Strong has 4.5 points more than Plain (95 % interval +3.3 to +5.7), pass@4, Easy.",
-        "Late does not clearly differ from Plain, pass@4, Hard: "
-        "−1.0 points (95 % interval −3.0 to +1.0).",
+        "Strong has 4.5 points more pass@4 than Plain on Easy (95 % interval +3.3 to +5.7).",
+        "Late does not clearly differ from Plain in pass@4 on the mean of 2 sets: "
+        "−1.0 points (95 % interval −3.0 to +1.0); why.",
     ]
 
 

@@ -19,6 +19,7 @@ from sage.exhibits import load_study
 from sage.runtime.faults import Fault, require_writable
 from sage.study import load_settings
 from sage.tools import command
+from sage.tools.targets import example_of
 
 WRAPPERS = re.compile(r"Traceback|WorkflowError|MissingRuleException|common\.smk|, line \d+, in <")
 
@@ -382,11 +383,19 @@ RUNS = [
     (("table99", "--config", "study=smoke"), "'table99' is no target of the study smoke"),
     (("--config", "study=configs/mine.yaml"), "the file 'configs/mine.yaml' does not exist"),
     (("--config", "study=smoke", "results=Snakefile"), "results: 'Snakefile' is a file; name the"),
-    (("problems", "--config", "study=smoke"), "'problems' makes one file of several; name the"),
+    (
+        ("problems", "--config", "study=smoke"),
+        "one file of several; name the file, such as results/smoke/problems/arithmetic",
+    ),
     (("--config", "study=smoke", "device=gpu"), "did you mean 'cuda'?"),
     (("compare", "--config", "study=smoke"), "no kept run: name the folder of one"),
     (("--config", "study=smoke", "set=[rl.stepz=4]"), "unknown key; did you mean 'steps'?"),
 ]
+
+
+def test_a_file_stands_for_a_rule_with_wildcards() -> None:
+    pattern = "r/{model,tiny|tiny_full}/seed{seed,\\d{1,3}}/{part}.json"
+    assert example_of(pattern) == "r/tiny/seed{seed}/{part}.json"
 
 
 def test_a_folder_that_cannot_be_made_is_no_full_disk() -> None:

@@ -187,14 +187,14 @@ def refuse_unknown_targets():
     if AS_MODULE:
         return
     from sage.fields import nearest
-    from sage.tools.targets import no_target
+    from sage.tools.targets import example_of, no_target
 
     known = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
     for target in asked_targets():
         if workflow.is_rule(target) and target not in known:
             refuse(
-                f"{target!r} makes one file of several; name the file, "
-                f"{workflow.get_rule(target).output[0]}{nearest(target, known)}"
+                f"{target!r} makes one file of several; name the file, such as "
+                f"{example_of(workflow.get_rule(target).output[0])}{nearest(target, known)}"
             )
         made = any(rule.is_producer(target) for rule in workflow.rules)
         if not (made or workflow.is_rule(target) or Path(target).exists()):
